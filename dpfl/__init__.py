@@ -1,0 +1,19 @@
+"""dpfl: federated learning with user-level differential privacy, simulated on TensorFlow Federated.
+
+Layers, lowest first; a file imports its own layer and lower ones only:
+
+* `dpfl.participation`: which rounds a client may take part in, and did (NumPy).
+* `dpfl.mechanisms`: strategy matrices, their sensitivity, error and streaming (NumPy, SciPy).
+* `dpfl.accounting`: rho, mu, epsilon, privacy plans and reports (dp_accounting).
+* `dpfl.aggregators`: private aggregation for any TFF pipeline (TensorFlow, TFF).
+* `dpfl.learning`, `dpfl.tasks`, `dpfl.simulation`: private training processes, data and models,
+  and the loop that runs them.
+
+Importing `dpfl`, `dpfl.mechanisms` or `dpfl.accounting` does not import TensorFlow.
+"""
+
+from dpfl.participation import Participation, ParticipationLog
+
+__version__ = '0.1.0'
+
+__all__ = ['Participation', 'ParticipationLog', '__version__']

@@ -1,0 +1,20 @@
+"""Accounting: what a run guarantees, and the report that says so. No TensorFlow.
+
+`dp_accounting` does the conversions that it has; the sensitivity comes from the mechanism.
+"""
+
+from dpfl.accounting.calibration import mu_from_epsilon
+from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
+from dpfl.accounting.plan import ADJACENCIES, PrivacyPlan
+from dpfl.accounting.report import PrivacyReport
+
+__all__ = [
+    'ACCOUNTANTS',
+    'ADJACENCIES',
+    'PrivacyPlan',
+    'PrivacyReport',
+    'epsilon_from_mu',
+    'epsilon_from_rho',
+    'mu_from_epsilon',
+    'mu_from_rho',
+]

@@ -1,0 +1,24 @@
+"""Mechanisms: strategy matrices, their sensitivity, error, and how to stream their noise.
+
+NumPy and SciPy only.
+"""
+
+from dpfl.mechanisms.base import Mechanism, Sensitivity
+from dpfl.mechanisms.blt import Blt
+from dpfl.mechanisms.identity import Identity
+from dpfl.mechanisms.kernels import StateSpace, stream
+from dpfl.mechanisms.serialization import from_dict, load, save
+from dpfl.mechanisms.tree import BinaryTree
+
+__all__ = [
+    'BinaryTree',
+    'Blt',
+    'Identity',
+    'Mechanism',
+    'Sensitivity',
+    'StateSpace',
+    'from_dict',
+    'load',
+    'save',
+    'stream',
+]

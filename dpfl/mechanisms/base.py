@@ -1,0 +1,118 @@
+"""What every mechanism offers."""
+
+import abc
+import dataclasses
+import hashlib
+import json
+import math
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from dpfl.mechanisms import kernels
+from dpfl.participation import Participation
+
+
+class Sensitivity(NamedTuple):
+    """Largest norm of `C u` over the admitted patterns, for clip norm 1: squared, never below it.
+
+    `is_exact` is False where `squared` is a proven upper bound that may not be attained.
+    """
+
+    squared: float
+    is_exact: bool
+
+
+class Mechanism(abc.ABC):
+    """A square lower-triangular strategy matrix `C`, held as numbers.
+
+    The mechanism releases `x_t + (C^-1 z)_t` in round t, where x_t is the sum of the clipped
+    updates and the entries of z are independent normal variables. Subclasses are frozen
+    dataclasses of numbers with a field `rounds`.
+    """
+
+    name: ClassVar[str]
+    rounds: int
+
+    @abc.abstractmethod
+    def strategy_matrix(self) -> np.ndarray:
+        """`C`, float64 [rounds, rounds], lower-triangular with a positive diagonal."""
+
+    @abc.abstractmethod
+    def kernel(self) -> kernels.StateSpace:
+        """How to stream `C^-1 z`."""
+
+    @abc.abstractmethod
+    def squared_error(self) -> np.ndarray:
+        """Variance of each prefix sum for unit noise: squared row norms of `B = A C^-1`.
+
+        Returns:
+          float64 [rounds]; A is the prefix-sum matrix.
+        """
+
+    @abc.abstractmethod
+    def _sensitivity(self, participation: Participation) -> Sensitivity:
+        """Sensitivity over all `rounds` of this mechanism, which are those of the schema."""
+
+    def released_matrix(self) -> np.ndarray:
+        """The matrix whose noised product with x the sensitivity counts as released.
+
+        `strategy_matrix` unless a mechanism is accounted for releasing more than it does.
+        """
+        return self.strategy_matrix()
+
+    def with_rounds(self, rounds: int) -> 'Mechanism':
+        """The same mechanism for another number of rounds: `C` of the shorter run is a block."""
+        return dataclasses.replace(self, rounds=rounds)
+
+    def sensitivity(self, participation: Participation) -> float:
+        """Largest norm of `C u` for clip norm 1 over all patterns that the schema admits.
+
+        Never below the truth; see `sensitivity_is_exact`. A schema of fewer rounds is that of a
+        run that stops early.
+
+        Raises:
+          ValueError: if the schema has more rounds than the mechanism.
+        """
+        return math.sqrt(self.sensitivity_bound(participation).squared)
+
+    def sensitivity_is_exact(self, participation: Participation) -> bool:
+        """Whether an admitted pattern attains `sensitivity`."""
+        return self.sensitivity_bound(participation).is_exact
+
+    def sensitivity_bound(self, participation: Participation) -> Sensitivity:
+        """`sensitivity` squared, and whether it is exact."""
+        if participation.rounds > self.rounds:
+            raise ValueError(
+                f'participation has rounds={participation.rounds}: '
+                f'must be at most the {self.rounds} rounds of the mechanism'
+            )
+        return self.with_rounds(participation.rounds)._sensitivity(participation)
+
+    def max_error(self) -> float:
+        """Largest standard deviation of a prefix sum for unit noise (document 002, section 3.2)."""
+        return math.sqrt(self.squared_error().max())
+
+    def rms_error(self) -> float:
+        """Root mean square over rounds of the standard deviation of the prefix sums, unit noise."""
+        return math.sqrt(self.squared_error().mean())
+
+    def max_loss(self, participation: Participation) -> float:
+        """`max_error` times `sensitivity` (document 002, equation 9)."""
+        return self.max_error() * self.sensitivity(participation)
+
+    def rms_loss(self, participation: Participation) -> float:
+        """`rms_error` times `sensitivity` (document 002, equation 10)."""
+        return self.rms_error() * self.sensitivity(participation)
+
+    def to_dict(self) -> dict:
+        """Plain numbers and lists; `mechanisms.from_dict` reads them back."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain = {key: value.tolist() if isinstance(value, np.ndarray) else value
+                 for key, value in values.items()}
+        return {'mechanism': self.name, **plain}
+
+    def digest(self) -> str:
+        """SHA-256 of the parameters, hexadecimal: equal mechanisms have equal digests."""
+        text = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,36 @@
+"""Independent Gaussian noise in every round: `C` is the identity."""
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from dpfl import _validate
+from dpfl.mechanisms import base, kernels
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity(base.Mechanism):
+    """Independent noise (DP-FedAvg and DP-SGD without amplification by sampling).
+
+    Attributes:
+      rounds: number of rounds, at least 1.
+    """
+
+    name: ClassVar[str] = 'gaussian'
+    rounds: int
+
+    def __post_init__(self):
+        _validate.integer('rounds', self.rounds, minimum=1)
+
+    def strategy_matrix(self) -> np.ndarray:
+        return np.eye(self.rounds)
+
+    def kernel(self) -> kernels.StateSpace:
+        return kernels.StateSpace(*(np.zeros((1, 0)),) * 4)
+
+    def squared_error(self) -> np.ndarray:
+        return np.arange(1.0, self.rounds + 1)
+
+    def _sensitivity(self, participation) -> base.Sensitivity:
+        return base.Sensitivity(float(participation.count), is_exact=True)

@@ -1,0 +1,51 @@
+"""Mechanisms as files: `.npz` archives of plain arrays, read without pickle."""
+
+import zipfile
+
+import numpy as np
+
+from dpfl import _validate
+from dpfl.mechanisms import base, blt, identity, tree
+
+_TYPES = {kind.name: kind for kind in (identity.Identity, tree.BinaryTree, blt.Blt)}
+_SCHEMA_VERSION = 1
+
+
+def from_dict(values: dict) -> base.Mechanism:
+    """Mechanism from the dictionary that `to_dict` made.
+
+    Raises:
+      ValueError: if the name is unknown, or a parameter is missing, unknown or out of range.
+    """
+    parameters = dict(values)
+    name = _validate.choice('mechanism', parameters.pop('mechanism', None), tuple(_TYPES))
+    try:
+        return _TYPES[name](**parameters)
+    except TypeError:
+        given = ', '.join(sorted(parameters)) or 'none'
+        raise ValueError(f'mechanism={name}: does not take the parameters {given}') from None
+
+
+def save(mechanism: base.Mechanism, path) -> None:
+    """Writes a mechanism as `.npz`, one array per parameter."""
+    with open(path, 'wb') as file:
+        np.savez(file, schema_version=_SCHEMA_VERSION, **mechanism.to_dict())
+
+
+def load(path) -> base.Mechanism:
+    """Reads a mechanism that `save` wrote.
+
+    Raises:
+      ValueError: if the file cannot be read or does not hold a valid mechanism.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            values = {key: data[key].tolist() for key in data.files}
+    except (OSError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise ValueError(f'{path}: cannot be read as a mechanism ({error})') from None
+    version = values.pop('schema_version', None)
+    if version != _SCHEMA_VERSION:
+        raise ValueError(
+            f'{path}: has schema version {version}: must be {_SCHEMA_VERSION}'
+        )
+    return from_dict(values)

@@ -1,0 +1,110 @@
+import dataclasses
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, mechanisms
+
+
+def _plan(**changes):
+    fields = dict(
+        mechanism=mechanisms.BinaryTree(2000),
+        participation=Participation(2000, 314, 6),
+        clip_norm=5.0,
+        noise_multiplier=7.0,
+        clients_per_round=6500,
+    )
+    return accounting.PrivacyPlan(**{**fields, **changes})
+
+
+def test_numbers_of_document_003():
+    plan = _plan()
+    assert plan.sensitivity**2 == pytest.approx(79)
+    assert plan.sensitivity_is_exact
+    assert plan.rho == pytest.approx(79 / 98)
+    assert plan.mu == pytest.approx(math.sqrt(79) / 7)
+    assert plan.stddev == 35.0
+    assert plan.epsilon(1e-10, 'rdp') == pytest.approx(8.8986, abs=5e-5)
+    assert plan.epsilon(1e-10) == pytest.approx(8.526, abs=5e-4)
+
+
+def test_event_has_the_epsilon_of_the_plan():
+    plan = _plan()
+    accountant = dp_accounting.rdp.RdpAccountant().compose(plan.dp_event())
+    assert accountant.get_epsilon(1e-10) == pytest.approx(plan.epsilon(1e-10, 'rdp'))
+
+
+def test_independent_noise_is_composition_of_single_rounds():
+    # The same guarantee, composed round by round by dp_accounting for a client in all 9 rounds.
+    plan = _plan(mechanism=mechanisms.Identity(9), participation=Participation(9))
+    rounds = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(7.0), 9)
+    for accountant, name in (
+        (dp_accounting.rdp.RdpAccountant(), 'rdp'), (dp_accounting.pld.PLDAccountant(), 'pld')
+    ):
+        composed = accountant.compose(rounds).get_epsilon(1e-6)
+        assert plan.epsilon(1e-6, name) == pytest.approx(composed, rel=1e-4)
+
+
+def test_without_noise_there_is_no_guarantee():
+    plan = _plan(noise_multiplier=0.0)
+    assert plan.rho == plan.mu == plan.epsilon(1e-5) == math.inf
+    assert plan.dp_event() == dp_accounting.NonPrivateDpEvent()
+
+
+def test_replacing_a_client_doubles_the_sensitivity():
+    # Oracle: opposite updates of norm 1 in every round of the worst pattern.
+    blt = mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3])
+    schema = Participation(6, 2, 3)
+    zero_out, replace_one = (
+        _plan(mechanism=blt, participation=schema, adjacency=a) for a in accounting.ADJACENCIES
+    )
+    u, v = np.zeros(6), np.zeros(6)
+    u[[0, 2, 4]], v[[0, 2, 4]] = 1.0, -1.0
+    assert zero_out.sensitivity == pytest.approx(np.linalg.norm(blt.strategy_matrix() @ u))
+    assert replace_one.sensitivity == pytest.approx(
+        np.linalg.norm(blt.strategy_matrix() @ (u - v))
+    )
+
+
+@pytest.mark.parametrize('accountant', accounting.ACCOUNTANTS)
+@pytest.mark.parametrize('epsilon', [0.1, 1.0, 8.0])
+def test_calibration_meets_its_target_from_below(accountant, epsilon):
+    fields = dataclasses.asdict(_plan())
+    del fields['noise_multiplier']
+    fields.update(mechanism=mechanisms.BinaryTree(2000), participation=Participation(2000, 314, 6))
+    plan = accounting.PrivacyPlan.calibrated(
+        epsilon=epsilon, delta=1e-10, accountant=accountant, **fields
+    )
+    reached = plan.epsilon(1e-10, accountant)
+    assert epsilon * (1 - 1e-6) <= reached <= epsilon
+
+
+def test_calibration_inverts_the_epsilon():
+    plan = _plan()
+    mu = accounting.mu_from_epsilon(plan.epsilon(1e-10, 'analytic_gaussian'), 1e-10,
+                                    'analytic_gaussian')
+    assert mu == pytest.approx(plan.mu, rel=1e-9)
+
+
+def test_guarantee_so_far_grows_to_that_of_the_run():
+    plan = _plan()
+    so_far = [plan.over(plan.participation.within(t)).rho for t in (1, 300, 400, 1000, 2000)]
+    assert so_far == sorted(so_far)
+    assert so_far[0] == pytest.approx(1 / 98)
+    assert so_far[-1] == plan.rho
+
+
+@pytest.mark.parametrize('changes, message', [
+    (dict(noise_multiplier=-1), 'noise_multiplier=-1: must be a finite number >= 0'),
+    (dict(noise_multiplier=float('nan')), 'noise_multiplier=nan: '),
+    (dict(clip_norm=0), 'clip_norm=0: must be a finite number > 0'),
+    (dict(clip_norm=float('inf')), 'clip_norm=inf: '),
+    (dict(clients_per_round=0), 'clients_per_round=0: must be an integer >= 1'),
+    (dict(adjacency='none'), 'adjacency=none: must be one of zero_out, replace_one'),
+    (dict(participation=Participation(2001)), 'rounds=2001: must be an integer >= 1 and <= 2000'),
+])
+def test_bad_fields_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        _plan(**changes)

@@ -1,0 +1,124 @@
+"""One list of mechanisms, one list of properties: a new mechanism enters the list."""
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, mechanisms
+from tests import oracles
+
+_FACTORIES = {
+    'gaussian': mechanisms.Identity,
+    'tree': mechanisms.BinaryTree,
+    'blt': lambda rounds: mechanisms.Blt(rounds, [0.99, 0.7, 0.2], [0.2, 0.25, 0.05]),
+    'blt_with_a_constant_buffer': lambda rounds: mechanisms.Blt(rounds, [1.0, 0.5], [0.05, 0.3]),
+    'blt_not_monotone': lambda rounds: mechanisms.Blt(rounds, [0.9], [1.5]),
+    'blt_with_negative_entries': lambda rounds: mechanisms.Blt(rounds, [0.8, 0.3], [0.2, -0.9]),
+}
+_ROUNDS = (1, 2, 3, 5, 8, 12)
+
+every_mechanism = pytest.mark.parametrize('make', _FACTORIES.values(), ids=_FACTORIES)
+
+
+def test_every_saved_type_is_in_the_list():
+    made = {type(make(2)) for make in _FACTORIES.values()}
+    assert made == set(mechanisms.Mechanism.__subclasses__())
+
+
+@every_mechanism
+@pytest.mark.parametrize('rounds', _ROUNDS)
+def test_strategy_is_lower_triangular_with_a_unit_diagonal(make, rounds):
+    matrix = make(rounds).strategy_matrix()
+    assert matrix.shape == (rounds, rounds)
+    assert matrix.dtype == np.float64
+    np.testing.assert_array_equal(matrix, np.tril(matrix))
+    np.testing.assert_array_equal(np.diag(matrix), 1.0)
+
+
+@every_mechanism
+@pytest.mark.parametrize('rounds', _ROUNDS + (64,))
+def test_streaming_equals_solving(make, rounds):
+    mechanism = make(rounds)
+    noise = np.random.default_rng(rounds).normal(size=(rounds, 2, 3))
+    streamed = mechanisms.stream(mechanism.kernel(), noise)
+    np.testing.assert_allclose(
+        streamed, oracles.streamed_by_solving(mechanism, noise), rtol=1e-10, atol=1e-10
+    )
+
+
+@every_mechanism
+@pytest.mark.parametrize('rounds', range(1, 13))
+def test_sensitivity_is_never_below_brute_force_and_equal_where_exact(make, rounds):
+    mechanism = make(rounds)
+    strategy, released = mechanism.strategy_matrix(), mechanism.released_matrix()
+    # Signs multiply the patterns of matrices with negative entries; fewer rounds are enough.
+    if (strategy < 0).any() and rounds > 8:
+        mechanism = make(8)
+        strategy, released, rounds = strategy[:8, :8], released[:8, :8], 8
+    for schema in oracles.small_schemas(rounds):
+        bound = mechanism.sensitivity_bound(schema)
+        truth = oracles.squared_sensitivity(released, schema)
+        assert bound.squared >= truth * (1 - 1e-12)
+        assert bound.squared >= oracles.squared_sensitivity(strategy, schema) * (1 - 1e-12)
+        if bound.is_exact:
+            assert bound.squared == pytest.approx(truth, rel=1e-12)
+        assert mechanism.sensitivity(schema) == pytest.approx(np.sqrt(bound.squared), rel=1e-15)
+        assert mechanism.sensitivity_is_exact(schema) == bound.is_exact
+
+
+@every_mechanism
+def test_fewer_rounds_are_the_leading_block(make):
+    mechanism = make(11)
+    for rounds in (1, 4, 7, 11):
+        block = mechanism.with_rounds(rounds)
+        np.testing.assert_allclose(
+            block.strategy_matrix(), mechanism.strategy_matrix()[:rounds, :rounds], rtol=1e-14
+        )
+        schema = Participation(rounds, 2)
+        assert mechanism.sensitivity(schema) == block.sensitivity(schema)
+
+
+@every_mechanism
+def test_more_rounds_than_the_mechanism_has_are_refused(make):
+    with pytest.raises(ValueError, match='participation has rounds=6: must be at most the 5'):
+        make(5).sensitivity(Participation(6))
+
+
+@every_mechanism
+@pytest.mark.parametrize('rounds', _ROUNDS)
+def test_errors_are_row_norms_of_the_decoder(make, rounds):
+    mechanism = make(rounds)
+    expected = oracles.squared_error(mechanism)
+    np.testing.assert_allclose(mechanism.squared_error(), expected, rtol=1e-9)
+    assert mechanism.max_error() == pytest.approx(np.sqrt(expected.max()))
+    assert mechanism.rms_error() == pytest.approx(np.sqrt(expected.mean()))
+    schema = Participation(rounds, 2)
+    assert mechanism.max_loss(schema) == pytest.approx(
+        np.sqrt(expected.max()) * mechanism.sensitivity(schema)
+    )
+    assert mechanism.rms_loss(schema) == pytest.approx(
+        np.sqrt(expected.mean()) * mechanism.sensitivity(schema)
+    )
+
+
+@every_mechanism
+def test_dictionary_and_file_round_trip(make, tmp_path):
+    mechanism = make(9)
+    again = mechanisms.from_dict(mechanism.to_dict())
+    assert again == mechanism
+    assert again.digest() == mechanism.digest() != make(8).digest()
+    mechanisms.save(mechanism, tmp_path / 'strategy.npz')
+    assert mechanisms.load(tmp_path / 'strategy.npz') == mechanism
+
+
+@every_mechanism
+@pytest.mark.parametrize('rounds', [0, -1, 1.5, float('nan'), None])
+def test_bad_rounds_are_named(make, rounds):
+    with pytest.raises(ValueError, match=f'rounds={rounds}: must be an integer >= 1'):
+        make(rounds)
+
+
+@every_mechanism
+def test_buffers_are_what_the_state_holds(make):
+    mechanism = make(12)
+    expected = {'gaussian': 0, 'tree': 3, 'blt': getattr(mechanism, 'decay', np.zeros(0)).size}
+    assert mechanism.kernel().buffers == expected[mechanism.name]

@@ -1,0 +1,58 @@
+"""Brute force and dense linear algebra on small cases: what the library is held against."""
+
+import itertools
+
+import numpy as np
+
+from dpfl import Participation, mechanisms
+
+
+def patterns(participation: Participation) -> list[tuple[int, ...]]:
+    """Every non-empty pattern that the schema admits, straight from its definition."""
+    longest = participation.max_participations or participation.rounds
+    return [
+        pattern
+        for size in range(1, min(longest, participation.rounds) + 1)
+        for pattern in itertools.combinations(range(participation.rounds), size)
+        if all(j - i >= participation.min_separation for i, j in itertools.pairwise(pattern))
+    ]
+
+
+def squared_sensitivity(matrix: np.ndarray, participation: Participation) -> float:
+    """Largest squared norm of `matrix @ u` over all admitted patterns u and signs of its entries.
+
+    For a matrix without negative entries the signs do not matter, and neither do updates that are
+    vectors: the norm is largest when all of them are equal.
+    """
+    gram = matrix[:, : participation.rounds].T @ matrix[:, : participation.rounds]
+    worst = 0.0
+    for pattern in patterns(participation):
+        block = gram[np.ix_(pattern, pattern)]
+        if (matrix >= 0).all():
+            worst = max(worst, block.sum())
+            continue
+        for signs in itertools.product((1, -1), repeat=len(pattern) - 1):
+            u = np.array((1,) + signs)
+            worst = max(worst, u @ block @ u)
+    return float(worst)
+
+
+def small_schemas(rounds: int) -> list[Participation]:
+    """All schemas of so many rounds: every separation and every number of participations."""
+    return [
+        Participation(rounds, separation, count)
+        for separation in range(1, rounds + 1)
+        for count in range(1, rounds + 1)
+    ]
+
+
+def streamed_by_solving(mechanism: mechanisms.Mechanism, noise: np.ndarray) -> np.ndarray:
+    """`C^-1 z` by a dense solve; `noise` is [rounds, ...]."""
+    flat = noise.reshape(noise.shape[0], -1)
+    return np.linalg.solve(mechanism.strategy_matrix(), flat).reshape(noise.shape)
+
+
+def squared_error(mechanism: mechanisms.Mechanism) -> np.ndarray:
+    """Squared row norms of `A C^-1` from dense matrices."""
+    inverse = np.linalg.inv(mechanism.strategy_matrix())
+    return (np.cumsum(inverse, axis=0) ** 2).sum(axis=1)
