@@ -148,12 +148,15 @@ class ParticipationLog:
             max_participations=int(counts.max()) if counts.size else 1,
         )
 
-    def save(self, path) -> None:
-        """Writes the log as `.npz`: `clients` int64 [total], `offsets` int64 [rounds + 1]."""
+    def save(self, file) -> None:
+        """Writes the log as `.npz`: `clients` int64 [total], `offsets` int64 [rounds + 1].
+
+        Args:
+          file: path or open binary file.
+        """
         clients, _ = self._pairs()
         offsets = np.concatenate([[0], np.cumsum(self.cohort_sizes)]).astype(np.int64)
-        with open(path, 'wb') as file:
-            np.savez_compressed(file, clients=clients, offsets=offsets)
+        np.savez_compressed(file, clients=clients, offsets=offsets)
 
     @classmethod
     def load(cls, path) -> 'ParticipationLog':

@@ -1,0 +1,1 @@
+"""Binaries: `python -m experiments.<name> --flags`, from the repository root."""

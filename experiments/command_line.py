@@ -1,0 +1,83 @@
+"""What every binary does alike: flags, errors in one line, and the exit status.
+
+A bad flag, or a value that the library refuses, is one line `error: --flag=value: what is allowed`
+on standard error and exit status 2. Anything else that goes wrong is a bug, with its traceback.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+
+from absl import app, flags, logging
+
+_BAD_USAGE = 2
+_INTERRUPTED = 130
+
+
+class UsageError(Exception):
+    """What the user asked for cannot be done; the message is one line."""
+
+
+@contextlib.contextmanager
+def refusing_bad_values():
+    """Context in which a ValueError of the library is a `UsageError` that names the flag."""
+    try:
+        yield
+    except ValueError as error:
+        message = ' '.join(str(error).split())
+        is_flag = message.partition('=')[0] in flags.FLAGS
+        raise UsageError(f'--{message}' if is_flag else message) from error
+
+
+def run(main: Callable[[], None]) -> None:
+    """Parses the flags and calls `main`; does not return."""
+    # What libraries log about themselves is there on request: TF_CPP_MIN_LOG_LEVEL=0, --verbosity=0.
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+    def guarded(arguments):
+        try:
+            if flags.FLAGS['verbosity'].using_default_value:
+                logging.set_verbosity(logging.WARNING)
+            if len(arguments) > 1:
+                raise UsageError(f'{arguments[1]}: is not a flag')
+            main()
+        except UsageError as error:
+            _fail(str(error), _BAD_USAGE)
+        except KeyboardInterrupt:
+            _fail('interrupted', _INTERRUPTED)
+        except BrokenPipeError:  # The reader of standard output has gone.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+
+    app.run(guarded, flags_parser=_parse)
+
+
+def _parse(arguments):
+    try:
+        return app.parse_flags_with_usage(arguments) if _asks_for_help(arguments) \
+            else flags.FLAGS(arguments)
+    except flags.Error as error:
+        _fail(_explain(error), _BAD_USAGE)
+
+
+def _asks_for_help(arguments) -> bool:
+    return any(argument.lstrip('-').startswith('help') for argument in arguments[1:])
+
+
+def _explain(error: flags.Error) -> str:
+    """The message of absl as `--flag=value: what is allowed`."""
+    message = ' '.join(str(error).split())
+    flag = message.removeprefix('flag ').partition(': ')[0]
+    name = flag.removeprefix('--').partition('=')[0]
+    if isinstance(error, flags.IllegalFlagValueError) and name in flags.FLAGS:
+        parser = flags.FLAGS[name].parser
+        if isinstance(parser, flags.EnumParser):
+            return f'{flag}: must be one of {", ".join(parser.enum_values)}'
+        return f'{flag}: must be {parser.syntactic_help}' if parser.syntactic_help else message
+    return message
+
+
+def _fail(message: str, status: int):
+    print(f'error: {message}', file=sys.stderr, flush=True)
+    sys.exit(status)

@@ -1,0 +1,177 @@
+"""Trains a language model by federated learning under a privacy plan, and reports what it guarantees.
+
+Example:
+
+  python -m experiments.train --flagfile=configs/synthetic_text.blt.flags --output_dir=runs/blt
+
+The directory then holds metrics.csv, the privacy report, the participation log, the model, plots
+and events for TensorBoard. Accuracy and loss are those of held-out clients.
+"""
+
+import json
+
+from absl import flags
+
+from experiments import command_line, privacy_flags
+
+_TASK = flags.DEFINE_enum('task', 'synthetic_text', ['synthetic_text'], 'Data set and metrics.')
+_MODEL = flags.DEFINE_enum(
+    'model', 'small', ['cifg_670', 'small', 'tiny'],
+    'Size of the one-layer projected CIFG-LSTM; cifg_670 is that of document 000.',
+)
+_VOCABULARY_SIZE = flags.DEFINE_integer('vocabulary_size', 9_996, 'Words in the vocabulary; four special tokens are added.')
+_SENTENCE_LENGTH = flags.DEFINE_integer('sentence_length', 20, 'Longer sentences are cut.')
+_MECHANISM = flags.DEFINE_enum(
+    'mechanism', 'blt', [*privacy_flags.MECHANISMS, 'none'],
+    'How the noise of the rounds is correlated; none: clipping only, no noise and no guarantee.',
+)
+_TARGET_EPSILON = flags.DEFINE_float(
+    'target_epsilon', None, 'Use the noise that this epsilon at --delta needs.'
+)
+_CLIP_NORM = flags.DEFINE_float('clip_norm', 1.0, 'L2 bound of one client\'s update.')
+_POPULATION = flags.DEFINE_integer('population', 10_000, 'Number of clients.')
+_CLIENTS_PER_ROUND = flags.DEFINE_integer('clients_per_round', 100, 'Clients in every round.')
+_SAMPLING = flags.DEFINE_enum(
+    'sampling', 'min_separation', ['min_separation'],
+    'How cohorts are chosen. min_separation: in turn, so that the schema holds.',
+)
+_CLIENT_LEARNING_RATE = flags.DEFINE_float('client_learning_rate', 0.5, 'Of the clients\' SGD.')
+_CLIENT_BATCH_SIZE = flags.DEFINE_integer(
+    'client_batch_size', 16, 'Sentences in a batch.', lower_bound=1
+)
+_CLIENT_EPOCHS = flags.DEFINE_integer(
+    'client_epochs', 1, 'Passes over a client\'s data.', lower_bound=1
+)
+_CLIENT_MAX_BATCHES = flags.DEFINE_integer(
+    'client_max_batches', None, 'Most batches that a client trains on in a round.', lower_bound=1
+)
+_SERVER_LEARNING_RATE = flags.DEFINE_float('server_learning_rate', 1.0, 'Of the server\'s SGD.')
+_SERVER_MOMENTUM = flags.DEFINE_float('server_momentum', 0.9, 'Of the server\'s SGD.')
+_EVAL_EVERY = flags.DEFINE_integer(
+    'eval_every', 10, 'Rounds between two evaluations.', lower_bound=1
+)
+_EVAL_CLIENTS = flags.DEFINE_integer(
+    'eval_clients', 50, 'Held-out clients of an evaluation.', lower_bound=1
+)
+_TRAIN_METRICS = flags.DEFINE_bool(
+    'release_train_metrics', False,
+    'Also record loss and accuracy of the training clients. They have no noise: not private.',
+)
+_OUTPUT_DIR = flags.DEFINE_string('output_dir', None, 'Directory of the run.')
+_OVERWRITE = flags.DEFINE_bool('overwrite', False, 'Replace an earlier run in that directory.')
+_SEED = flags.DEFINE_integer(
+    'seed', 0, 'Of data, order of the clients, and initial model.', lower_bound=0
+)
+_NOISE_SEED = flags.DEFINE_integer(
+    'noise_seed', None,
+    'Makes the noise repeatable, and the run a simulation; by default the operating system is asked.',
+    lower_bound=0,
+)
+_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the result printed last.')
+
+
+def main() -> None:
+    """Checks the flags, trains, and prints the result."""
+    plan = privacy_flags.plan(
+        _MECHANISM.value, clip_norm=_CLIP_NORM.value, clients_per_round=_CLIENTS_PER_ROUND.value
+    )
+    with command_line.refusing_bad_values():
+        plan.epsilon(flags.FLAGS.delta)  # Refuses a bad delta before anything takes long.
+    output_dir = privacy_flags.required('output_dir')
+
+    # TensorFlow takes seconds to import: only after the flags that can be checked without it.
+    from dpfl.simulation import outputs, program
+
+    experiment = _experiment(plan)
+    with command_line.refusing_bad_values():
+        directory = outputs.RunDirectory(output_dir, overwrite=_OVERWRITE.value)
+    directory.write_text('flags.txt', flags.FLAGS.flags_into_string())
+    result = program.run_training(experiment, directory)
+    report = result.report
+    summary = {
+        'output_dir': str(directory.path),
+        'rounds': report.guarantee.rounds,
+        **result.metrics,
+        **experiment.reference_accuracies,
+        'rho': report.guarantee.rho,
+        'epsilon': report.guarantee.epsilons[0],
+        'delta': report.deltas[0],
+    }
+    print(json.dumps(summary) if _FORMAT.value == 'json' else _table(summary))
+
+
+def _experiment(plan):
+    import tensorflow_federated as tff
+
+    from dpfl import learning
+    from dpfl.simulation import program, sampling
+    from dpfl.tasks import language_models, synthetic_text
+
+    optimizers = tff.learning.optimizers
+    with command_line.refusing_bad_values():
+        sampler = sampling.MinSeparationSampler(
+            plan.participation, _POPULATION.value, _CLIENTS_PER_ROUND.value, _SEED.value
+        )
+        task = synthetic_text.SyntheticText(
+            vocabulary_size=_VOCABULARY_SIZE.value,
+            sentence_length=_SENTENCE_LENGTH.value,
+            seed=_SEED.value,
+        )
+        model = language_models.build_language_model(
+            _MODEL.value, task.num_tokens, task.sentence_length, _SEED.value
+        )
+        process = learning.build_dp_fedavg(
+            model,
+            plan,
+            client_optimizer=optimizers.build_sgdm(_positive(_CLIENT_LEARNING_RATE)),
+            server_optimizer=optimizers.build_sgdm(
+                _positive(_SERVER_LEARNING_RATE), momentum=_momentum()
+            ),
+            noise_seed=_NOISE_SEED.value,
+        )
+        batch_size = _CLIENT_BATCH_SIZE.value
+        heldout = task.heldout_dataset(_EVAL_CLIENTS.value, batch_size=256)
+        return program.Experiment(
+            process=process,
+            plan=plan,
+            delta=flags.FLAGS.delta,
+            accountant=flags.FLAGS.accountant,
+            sampler=sampler,
+            client_data=lambda client: task.client_dataset(
+                int(client), batch_size, _CLIENT_EPOCHS.value, _CLIENT_MAX_BATCHES.value
+            ),
+            evaluate=learning.build_evaluation(model, heldout),
+            eval_every=_EVAL_EVERY.value,
+            release_train_metrics=_TRAIN_METRICS.value,
+            reference_accuracies={
+                'unigram_accuracy': task.unigram_accuracy,
+                'bigram_accuracy': task.bigram_accuracy,
+                'best_accuracy': task.best_accuracy,
+            },
+            noise_is_seeded=_NOISE_SEED.value is not None,
+        )
+
+
+def _positive(flag) -> float:
+    if not flag.value > 0:
+        raise command_line.UsageError(f'--{flag.name}={flag.value}: must be > 0')
+    return flag.value
+
+
+def _momentum() -> float:
+    value = _SERVER_MOMENTUM.value
+    if not 0 <= value < 1:
+        raise command_line.UsageError(f'--{_SERVER_MOMENTUM.name}={value}: must be >= 0 and < 1')
+    return value
+
+
+def _table(summary: dict) -> str:
+    width = max(map(len, summary))
+    return '\n'.join(
+        f'{name:<{width}}  {value:.4g}' if isinstance(value, float) else f'{name:<{width}}  {value}'
+        for name, value in summary.items()
+    )
+
+
+if __name__ == '__main__':
+    command_line.run(main)

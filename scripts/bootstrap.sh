@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# Sets up .venv in the repository root: the packages of requirements.lock, and dpfl itself importable.
+# Call it as often as you like: when nothing is to do it returns at once. All it says goes to stderr.
+set -euo pipefail
+exec >&2 </dev/null
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
+venv="$root/.venv"
+stamp="$venv/bootstrap.stamp"
+# A foreign path would hide or shadow the packages of .venv; without bytecode every start is slow.
+unset PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
+
+say() { printf 'bootstrap: %s\n' "$*"; }
+
+# What a finished set-up is recorded as. The root is part of it because .venv holds absolute paths.
+digest() {
+  { cat "$root/requirements.lock"; printf '%s %s\n' "$root" "$1"; } | sha256sum
+}
+
+# The stamp is written last, so an interrupted set-up has none; a damaged one fails to find packages.
+is_ready() {
+  local version
+  [[ -f "$stamp" ]] || return 1
+  version="$("$venv/bin/python" - 2>/dev/null <<'PYTHON'
+import importlib.util, sys
+for name in ('tensorflow_federated', 'tensorflow_privacy', 'tensorflow', 'dp_accounting', 'pytest', 'dpfl'):
+    if importlib.util.find_spec(name) is None:
+        sys.exit(1)
+print('%d.%d' % sys.version_info[:2])
+PYTHON
+  )" || return 1
+  [[ "$(cat "$stamp")" == "$(digest "$version")" ]]
+}
+
+# Prints the path of the interpreter behind $1 if it is a CPython $2 that can make environments. Runs it
+# to find out: a version manager puts names on the PATH that lead to nothing. _base_executable, because
+# an activated .venv would otherwise be built from itself.
+probe() {
+  "$1" - "$2" 2>/dev/null <<'PYTHON'
+import platform, sys
+import ssl, venv  # not every build has them
+ok = platform.python_implementation() == 'CPython' and '%d.%d' % sys.version_info[:2] == sys.argv[1]
+print(getattr(sys, '_base_executable', None) or sys.executable) if ok else sys.exit(1)
+PYTHON
+}
+
+find_python() {
+  local version name candidate
+  for version in 3.11 3.10; do
+    for name in "python$version" python3 python; do
+      while IFS= read -r candidate; do
+        if probe "$candidate" "$version"; then return 0; fi
+      done < <(type -aP "$name")
+    done
+  done
+  return 1
+}
+
+set_up() {
+  local python site pip
+  if [[ "$(uname -sm)" != 'Linux x86_64' ]]; then
+    say "error: this is $(uname -sm); the locked packages exist for Linux x86_64 only"
+    return 1
+  fi
+  if ! python="$(find_python)"; then
+    say 'error: no usable Python: put python3.11 (preferred) or python3.10 on the PATH;'
+    say 'TensorFlow Federated 0.87 has no packages for other versions'
+    return 1
+  fi
+
+  say "creating $venv with $python"
+  rm -rf "$venv"
+  if "$python" -c 'import ensurepip' 2>/dev/null; then
+    "$python" -m venv "$venv"
+    pip=("$venv/bin/python" -m pip)
+  else  # as Debian ships it; a pip outside serves as well
+    "$python" -m venv --without-pip "$venv"
+    pip=("$python" -m pip --python "$venv/bin/python")
+  fi
+
+  say 'installing the locked packages: a download of 470 MB, 1.9 GB on disk'
+  # --no-compile: the import below compiles what is imported, which is a small part of the whole.
+  if ! "${pip[@]}" install --disable-pip-version-check --no-input --quiet --progress-bar off --no-compile \
+      --no-deps --require-hashes --only-binary=:all: -r "$root/requirements.lock"; then
+    say 'error: the locked packages could not be installed (see above); they need glibc 2.31 or later'
+    return 1
+  fi
+
+  # Importable from anywhere, without a build: what an editable install comes down to.
+  site="$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+  printf '%s\n' "$root" > "$site/dpfl.pth"
+
+  say 'trying it'
+  if ! TF_CPP_MIN_LOG_LEVEL=3 "$venv/bin/python" \
+      -c 'import matplotlib.pyplot, tensorflow_federated, tensorflow_privacy'; then
+    say 'error: TensorFlow Federated was installed and does not import (see above)'
+    return 1
+  fi
+  digest "$("$venv/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" > "$stamp.new"
+  mv "$stamp.new" "$stamp"
+  say 'done'
+}
+
+if is_ready; then exit 0; fi
+# One set-up at a time. Children inherit the lock: should this shell be killed, the next one waits for a
+# pip left behind instead of working beside it.
+exec 9<"$root"
+if command -v flock >/dev/null; then flock 9; fi
+if is_ready; then exit 0; fi
+set_up
