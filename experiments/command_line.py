@@ -53,6 +53,13 @@ def run(main: Callable[[], None]) -> None:
     app.run(guarded, flags_parser=_parse)
 
 
+def flags_text() -> str:
+    """The flags of the binary with their values, a line each: a file for --flagfile."""
+    own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
+    lines = [flag.serialize() for flag in own if flag.value is not None]
+    return ''.join(f'{line}\n' for line in sorted(lines) if line)
+
+
 def _parse(arguments):
     try:
         return app.parse_flags_with_usage(arguments) if _asks_for_help(arguments) \

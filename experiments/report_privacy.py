@@ -11,6 +11,7 @@ from absl import flags
 from dpfl import accounting
 from experiments import command_line, privacy_flags
 
+flags.adopt_module_key_flags(privacy_flags)
 _MECHANISM = flags.DEFINE_enum(
     'mechanism', None, privacy_flags.MECHANISMS, 'How the noise of the rounds is correlated.'
 )

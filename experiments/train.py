@@ -14,6 +14,7 @@ from absl import flags
 
 from experiments import command_line, privacy_flags
 
+flags.adopt_module_key_flags(privacy_flags)
 _TASK = flags.DEFINE_enum('task', 'synthetic_text', ['synthetic_text'], 'Data set and metrics.')
 _MODEL = flags.DEFINE_enum(
     'model', 'small', ['cifg_670', 'small', 'tiny'],
@@ -85,7 +86,7 @@ def main() -> None:
     experiment = _experiment(plan)
     with command_line.refusing_bad_values():
         directory = outputs.RunDirectory(output_dir, overwrite=_OVERWRITE.value)
-    directory.write_text('flags.txt', flags.FLAGS.flags_into_string())
+    directory.write_text('flags.txt', command_line.flags_text())
     result = program.run_training(experiment, directory)
     report = result.report
     summary = {
