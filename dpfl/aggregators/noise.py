@@ -26,7 +26,7 @@ class NoiseState(NamedTuple):
     buffers: Any
 
 
-def initial_state(kernel: mechanisms.StateSpace, record_specs, key) -> NoiseState:
+def initial_state(kernel: mechanisms.Kernel, record_specs, key) -> NoiseState:
     """State before the first round.
 
     Args:
@@ -56,7 +56,7 @@ def independent_noise(key, round_index, record_specs):
 
 
 def next_noise(
-    kernel: mechanisms.StateSpace, rounds: int, state: NoiseState, record_specs
+    kernel: mechanisms.Kernel, rounds: int, state: NoiseState, record_specs
 ) -> tuple[Any, NoiseState]:
     """Row `state.round` of `C^-1 z` for unit noise, and the state of the next round.
 
@@ -76,16 +76,15 @@ def next_noise(
     )
     with tf.control_dependencies([within_plan] if within_plan is not None else []):
         round_index = tf.identity(state.round)
-    row = round_index if kernel.read.shape[0] > 1 else 0
+    row = round_index if kernel.tables()[0].shape[0] > 1 else 0
     tables = [tf.gather(table, row) for table in kernel.tables()]
 
     def advance(z, buffers):
-        read, decay, feed_noise, feed_output = (
-            tf.reshape(tf.cast(table, z.dtype), [kernel.buffers] + [1] * z.shape.rank)
+        rows = [
+            tf.reshape(tf.cast(table, z.dtype), [table.shape[0]] + [1] * z.shape.rank)
             for table in tables
-        )
-        y = z - tf.reduce_sum(read * buffers, axis=0)
-        return y, decay * buffers + feed_noise * z + feed_output * y
+        ]
+        return _STEPS[type(kernel)](rows, z, buffers)
 
     noise = tf.nest.flatten(independent_noise(state.key, round_index, record_specs))
     buffers = tf.nest.flatten(state.buffers) or tf.nest.flatten(_zero_buffers(kernel, record_specs))
@@ -97,3 +96,28 @@ def next_noise(
             state.key, round_index + 1, tf.nest.pack_sequence_as(record_specs, buffers)
         ),
     )
+
+
+def _state_space_step(rows, z, buffers):
+    read, decay, feed_noise, feed_output = rows
+    y = z - tf.reduce_sum(read * buffers, axis=0)
+    return y, decay * buffers + feed_noise * z + feed_output * y
+
+
+def _banded_solve_step(rows, z, buffers):
+    (bands,) = rows
+    y = (z - tf.reduce_sum(bands[1:] * buffers, axis=0)) / bands[0]
+    return y, tf.concat([y[None], buffers], axis=0)[:-1]
+
+
+def _banded_product_step(rows, z, buffers):
+    (taps,) = rows
+    y = taps[0] * z + tf.reduce_sum(taps[1:] * buffers, axis=0)
+    return y, tf.concat([z[None], buffers], axis=0)[:-1]
+
+
+_STEPS = {
+    mechanisms.StateSpace: _state_space_step,
+    mechanisms.BandedSolve: _banded_solve_step,
+    mechanisms.BandedProduct: _banded_product_step,
+}

@@ -3,17 +3,21 @@
 NumPy and SciPy only.
 """
 
+from dpfl.mechanisms import workload
 from dpfl.mechanisms.base import Mechanism, Sensitivity
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.identity import Identity
-from dpfl.mechanisms.kernels import StateSpace, stream
+from dpfl.mechanisms.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
 from dpfl.mechanisms.serialization import from_dict, load, save
 from dpfl.mechanisms.tree import BinaryTree
 
 __all__ = [
+    'BandedProduct',
+    'BandedSolve',
     'BinaryTree',
     'Blt',
     'Identity',
+    'Kernel',
     'Mechanism',
     'Sensitivity',
     'StateSpace',
@@ -21,4 +25,5 @@ __all__ = [
     'load',
     'save',
     'stream',
+    'workload',
 ]

@@ -8,8 +8,10 @@ import math
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from scipy import linalg
 
 from dpfl.mechanisms import kernels
+from dpfl.mechanisms import workload as workloads
 from dpfl.participation import Participation
 
 
@@ -39,20 +41,32 @@ class Mechanism(abc.ABC):
         """`C`, float64 [rounds, rounds], lower-triangular with a positive diagonal."""
 
     @abc.abstractmethod
-    def kernel(self) -> kernels.StateSpace:
+    def kernel(self) -> kernels.Kernel:
         """How to stream `C^-1 z`."""
-
-    @abc.abstractmethod
-    def squared_error(self) -> np.ndarray:
-        """Variance of each prefix sum for unit noise: squared row norms of `B = A C^-1`.
-
-        Returns:
-          float64 [rounds]; A is the prefix-sum matrix.
-        """
 
     @abc.abstractmethod
     def _sensitivity(self, participation: Participation) -> Sensitivity:
         """Sensitivity over all `rounds` of this mechanism, which are those of the schema."""
+
+    def squared_error(self, workload: np.ndarray | None = None) -> np.ndarray:
+        """Variance of each row of the workload for unit noise: squared row norms of `B = A C^-1`.
+
+        Args:
+          workload: A, see `mechanisms.workload`; None for the prefix sums.
+
+        Returns:
+          float64 [rounds].
+        """
+        if workload is None:
+            return self._prefix_squared_error()
+        a = workloads.matrix(workload, self.rounds)
+        # B C = A, so C^T B^T = A^T.
+        decoder = linalg.solve_triangular(self.strategy_matrix(), a.T, lower=True, trans='T')
+        return (decoder**2).sum(axis=0)
+
+    def _prefix_squared_error(self) -> np.ndarray:
+        """`squared_error` of the prefix sums; subclasses know faster ways."""
+        return self.squared_error(np.ones(self.rounds))
 
     def released_matrix(self) -> np.ndarray:
         """The matrix whose noised product with x the sensitivity counts as released.
@@ -89,21 +103,21 @@ class Mechanism(abc.ABC):
             )
         return self.with_rounds(participation.rounds)._sensitivity(participation)
 
-    def max_error(self) -> float:
+    def max_error(self, workload: np.ndarray | None = None) -> float:
         """Largest standard deviation of a prefix sum for unit noise (document 002, section 3.2)."""
-        return math.sqrt(self.squared_error().max())
+        return math.sqrt(self.squared_error(workload).max())
 
-    def rms_error(self) -> float:
+    def rms_error(self, workload: np.ndarray | None = None) -> float:
         """Root mean square over rounds of the standard deviation of the prefix sums, unit noise."""
-        return math.sqrt(self.squared_error().mean())
+        return math.sqrt(self.squared_error(workload).mean())
 
-    def max_loss(self, participation: Participation) -> float:
+    def max_loss(self, participation: Participation, workload: np.ndarray | None = None) -> float:
         """`max_error` times `sensitivity` (document 002, equation 9)."""
-        return self.max_error() * self.sensitivity(participation)
+        return self.max_error(workload) * self.sensitivity(participation)
 
-    def rms_loss(self, participation: Participation) -> float:
+    def rms_loss(self, participation: Participation, workload: np.ndarray | None = None) -> float:
         """`rms_error` times `sensitivity` (document 002, equation 10)."""
-        return self.rms_error() * self.sensitivity(participation)
+        return self.rms_error(workload) * self.sensitivity(participation)
 
     def to_dict(self) -> dict:
         """Plain numbers and lists; `mechanisms.from_dict` reads them back."""

@@ -62,7 +62,7 @@ class Blt(base.Mechanism):
             read=self.scale[None], decay=self.decay[None], feed_noise=0 * ones, feed_output=ones
         )
 
-    def squared_error(self) -> np.ndarray:
+    def _prefix_squared_error(self) -> np.ndarray:
         impulse = np.zeros(self.rounds)
         impulse[0] = 1.0
         return toeplitz.squared_error(kernels.stream(self.kernel(), impulse))

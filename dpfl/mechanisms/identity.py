@@ -29,7 +29,7 @@ class Identity(base.Mechanism):
     def kernel(self) -> kernels.StateSpace:
         return kernels.StateSpace(*(np.zeros((1, 0)),) * 4)
 
-    def squared_error(self) -> np.ndarray:
+    def _prefix_squared_error(self) -> np.ndarray:
         return np.arange(1.0, self.rounds + 1)
 
     def _sensitivity(self, participation) -> base.Sensitivity:

@@ -61,7 +61,7 @@ class BinaryTree(base.Mechanism):
             read=below, decay=kept, feed_noise=opened, feed_output=np.zeros_like(kept)
         )
 
-    def squared_error(self) -> np.ndarray:
+    def _prefix_squared_error(self) -> np.ndarray:
         """Number of subtrees that make up each prefix: the ones in the binary form of t + 1."""
         rounds = np.arange(1, self.rounds + 1)
         bits = rounds[:, None] >> np.arange(self.rounds.bit_length()) & 1
