@@ -32,7 +32,7 @@ def refusing_bad_values():
 
 def run(main: Callable[[], None]) -> None:
     """Parses the flags and calls `main`; does not return."""
-    # What libraries log about themselves is there on request: TF_CPP_MIN_LOG_LEVEL=0, --verbosity=0.
+    # What libraries log about themselves is there on request (TF_CPP_MIN_LOG_LEVEL, --verbosity).
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
     def guarded(arguments):

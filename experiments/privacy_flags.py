@@ -15,7 +15,7 @@ _ROUNDS = flags.DEFINE_integer('rounds', None, 'Number of rounds.')
 _MIN_SEPARATION = flags.DEFINE_integer(
     'min_separation', 1,
     'A client that takes part in round i may do so again in round i + min_separation at the '
-    'earliest; 1 allows every round. (The MinS of tensorflow-privacy and of the papers is one less.)',
+    'earliest; 1 allows every round. (MinS of tensorflow-privacy and of the papers is one less.)',
 )
 _MAX_PARTICIPATIONS = flags.DEFINE_integer(
     'max_participations', None,
@@ -26,8 +26,12 @@ _STRATEGY = flags.DEFINE_string(
     'Parameters of the mechanism: a name in configs/strategies, or a file that '
     'dpfl.mechanisms.save wrote. They are used for --rounds rounds.',
 )
-_BLT_DECAY = flags.DEFINE_list('blt_decay', None, 'Buffer decays (theta) of a BLT, comma-separated.')
-_BLT_SCALE = flags.DEFINE_list('blt_scale', None, 'Output scales (omega) of a BLT, comma-separated.')
+_BLT_DECAY = flags.DEFINE_list(
+    'blt_decay', None, 'Buffer decays (theta) of a BLT, comma-separated.'
+)
+_BLT_SCALE = flags.DEFINE_list(
+    'blt_scale', None, 'Output scales (omega) of a BLT, comma-separated.'
+)
 _NOISE_MULTIPLIER = flags.DEFINE_float(
     'noise_multiplier', None, 'Standard deviation of the noise z divided by the clip norm.'
 )

@@ -19,7 +19,7 @@ _SAMPLING = flags.DEFINE_enum(
     'sampling', 'none', ['none'], 'Random sampling that the guarantee may rely on.'
 )
 _CLIP_NORM = flags.DEFINE_float(
-    'clip_norm', 1.0, 'L2 bound of one client\'s update; stated in the report, changes no guarantee.'
+    'clip_norm', 1.0, 'L2 bound of a client\'s update; stated in the report, changes no guarantee.'
 )
 _CLIENTS_PER_ROUND = flags.DEFINE_integer(
     'clients_per_round', 1, 'Planned cohort size; stated in the report, changes no guarantee.'

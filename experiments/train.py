@@ -1,7 +1,6 @@
-"""Trains a language model by federated learning under a privacy plan, and reports what it guarantees.
+"""Trains a model by federated learning under a privacy plan, and reports what it guarantees.
 
 Example:
-
   python -m experiments.train --flagfile=configs/synthetic_text.blt.flags --output_dir=runs/blt
 
 The directory then holds metrics.csv, the privacy report, the participation log, the model, plots
@@ -20,7 +19,9 @@ _MODEL = flags.DEFINE_enum(
     'model', 'small', ['cifg_670', 'small', 'tiny'],
     'Size of the one-layer projected CIFG-LSTM; cifg_670 is that of document 000.',
 )
-_VOCABULARY_SIZE = flags.DEFINE_integer('vocabulary_size', 9_996, 'Words in the vocabulary; four special tokens are added.')
+_VOCABULARY_SIZE = flags.DEFINE_integer(
+    'vocabulary_size', 9_996, 'Words in the vocabulary; four special tokens are added.'
+)
 _SENTENCE_LENGTH = flags.DEFINE_integer('sentence_length', 20, 'Longer sentences are cut.')
 _MECHANISM = flags.DEFINE_enum(
     'mechanism', 'blt', [*privacy_flags.MECHANISMS, 'none'],
@@ -65,7 +66,8 @@ _SEED = flags.DEFINE_integer(
 )
 _NOISE_SEED = flags.DEFINE_integer(
     'noise_seed', None,
-    'Makes the noise repeatable, and the run a simulation; by default the operating system is asked.',
+    'Makes the noise repeatable, and the run a simulation; by default keys come from the '
+    'operating system.',
     lower_bound=0,
 )
 _FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the result printed last.')

@@ -5,8 +5,8 @@ import math
 _ADJACENCY = {
     'zero_out': 'Zero-out: neighbouring runs differ in one client, whose update is replaced by '
                 'zero in every round it takes part in; the planned cohort size stays.',
-    'replace_one': 'Replace-one: neighbouring runs differ in one client, whose updates are replaced '
-                   'by any others within the clip norm (this doubles the sensitivity).',
+    'replace_one': 'Replace-one: neighbouring runs differ in one client, whose updates are any '
+                   'others within the clip norm (this doubles the sensitivity).',
 }
 _ACCOUNTANT = {
     'pld': 'privacy loss distribution (dp_accounting), pessimistic by the width of its grid',
@@ -134,8 +134,8 @@ def _checklist(report) -> str:
         f'   - *Participation*: at most {holds.max_participations} rounds per client, at least '
         f'{holds.min_separation} apart, in {holds.rounds} rounds.',
         f'   - *Formal statement*: {statement(report)}',
-        '   - *Verifiability*: `python -m experiments.report_privacy` recomputes these numbers from '
-        'the parameters below.',
+        '   - *Verifiability*: `python -m experiments.report_privacy` recomputes these numbers '
+        'from the parameters below.',
     ])
 
 

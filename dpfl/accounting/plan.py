@@ -101,7 +101,7 @@ class PrivacyPlan:
 
     @property
     def rho(self) -> float:
-        """zCDP parameter `mu^2 / 2`; infinity without noise."""
+        """The zCDP parameter `mu^2 / 2`; infinity without noise."""
         return self.mu**2 / 2
 
     def dp_event(self) -> dp_accounting.DpEvent:

@@ -46,7 +46,7 @@ def _zero_buffers(kernel, record_specs):
 
 
 def independent_noise(key, round_index, record_specs):
-    """z of one round: standard normal tensors of the structure of `record_specs`."""
+    """Noise z of one round: standard normal tensors of the structure of `record_specs`."""
     round_key = keys.derive(key, round_index)
     leaves = [
         keys.normal(keys.derive(round_key, leaf), spec)
@@ -76,15 +76,10 @@ def next_noise(
     )
     with tf.control_dependencies([within_plan] if within_plan is not None else []):
         round_index = tf.identity(state.round)
-    row = round_index if kernel.tables()[0].shape[0] > 1 else 0
-    tables = [tf.gather(table, row) for table in kernel.tables()]
+    row = tf.gather(kernel.table, kernel.row(round_index))
 
     def advance(z, buffers):
-        rows = [
-            tf.reshape(tf.cast(table, z.dtype), [table.shape[0]] + [1] * z.shape.rank)
-            for table in tables
-        ]
-        return _STEPS[type(kernel)](rows, z, buffers)
+        return _STEPS[type(kernel)](tf.cast(row, z.dtype), z, buffers)
 
     noise = tf.nest.flatten(independent_noise(state.key, round_index, record_specs))
     buffers = tf.nest.flatten(state.buffers) or tf.nest.flatten(_zero_buffers(kernel, record_specs))
@@ -98,21 +93,18 @@ def next_noise(
     )
 
 
-def _state_space_step(rows, z, buffers):
-    read, decay, feed_noise, feed_output = rows
-    y = z - tf.reduce_sum(read * buffers, axis=0)
-    return y, decay * buffers + feed_noise * z + feed_output * y
+def _state_space_step(linear_map, z, buffers):
+    both = tf.tensordot(linear_map, tf.concat([z[None], buffers], axis=0), axes=1)
+    return both[0], both[1:]
 
 
-def _banded_solve_step(rows, z, buffers):
-    (bands,) = rows
-    y = (z - tf.reduce_sum(bands[1:] * buffers, axis=0)) / bands[0]
+def _banded_solve_step(bands, z, buffers):
+    y = (z - tf.tensordot(bands[1:], buffers, axes=1)) / bands[0]
     return y, tf.concat([y[None], buffers], axis=0)[:-1]
 
 
-def _banded_product_step(rows, z, buffers):
-    (taps,) = rows
-    y = taps[0] * z + tf.reduce_sum(taps[1:] * buffers, axis=0)
+def _banded_product_step(taps, z, buffers):
+    y = taps[0] * z + tf.tensordot(taps[1:], buffers, axes=1)
     return y, tf.concat([z[None], buffers], axis=0)[:-1]
 
 

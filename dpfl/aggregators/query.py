@@ -19,7 +19,7 @@ class QueryState(NamedTuple):
 
 
 class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
-    """Sum of clipped records plus correlated noise: `sum + clip_norm * noise_multiplier * (C^-1 z)_t`.
+    """Sum of clipped records plus noise: `sum + clip_norm * noise_multiplier * (C^-1 z)_t`.
 
     A `tfp.DPQuery`: the client side is `preprocess_record`, the server side `get_noised_result`.
     Its event in each round is `UnsupportedDpEvent`: only the whole run has a guarantee, that of the

@@ -57,10 +57,10 @@ class Blt(base.Mechanism):
         return toeplitz.matrix(self.coefficients())
 
     def kernel(self) -> kernels.StateSpace:
-        ones = np.ones((1, self.decay.size))
-        return kernels.StateSpace(
-            read=self.scale[None], decay=self.decay[None], feed_noise=0 * ones, feed_output=ones
-        )
+        """Algorithm 3 of document 002: y = z - omega s, then s <- theta s + y."""
+        output = np.concatenate([[1.0], -self.scale])
+        kept = np.hstack([np.zeros((self.decay.size, 1)), np.diag(self.decay)])
+        return kernels.StateSpace(np.vstack([output, kept + output])[None])
 
     def _prefix_squared_error(self) -> np.ndarray:
         impulse = np.zeros(self.rounds)

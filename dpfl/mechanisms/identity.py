@@ -27,7 +27,7 @@ class Identity(base.Mechanism):
         return np.eye(self.rounds)
 
     def kernel(self) -> kernels.StateSpace:
-        return kernels.StateSpace(*(np.zeros((1, 0)),) * 4)
+        return kernels.StateSpace(np.ones((1, 1, 1)))
 
     def _prefix_squared_error(self) -> np.ndarray:
         return np.arange(1.0, self.rounds + 1)

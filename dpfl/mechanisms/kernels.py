@@ -3,9 +3,9 @@
 A kernel holds numbers only. It is interpreted here, in float64, as the oracle, and in
 `dpfl.aggregators.noise` in TensorFlow for real runs; the tests hold the two together.
 
-Every kernel is a record of tables, float64 [rounds or 1, width]; a table with one row holds for
-every round. `buffers` is the number of copies of one round's noise that its state holds: memory
-per model coordinate.
+Every kernel is a table of what each round does; a table with one row holds for every round.
+`buffers` is the number of copies of one round's noise that its state holds: memory per model
+coordinate.
 """
 
 import dataclasses
@@ -13,52 +13,47 @@ import dataclasses
 import numpy as np
 
 
-class _Tables:
-    """Checks of the tables, and their rows."""
+class _Table:
+    """A kernel with one table, whose first axis is the rounds."""
 
     def __post_init__(self):
-        rows = {table.shape[0] for table in self.tables()}
-        if len(rows) != 1 or any(table.ndim != 2 for table in self.tables()):
-            shapes = [table.shape for table in self.tables()]
-            raise ValueError(f'kernel tables have shapes {shapes}: must be [rounds or 1, width]')
+        if self.table.ndim < 2 or not self.table.size:
+            shape = self.table.shape
+            raise ValueError(f'kernel table has shape {shape}: must be [rounds or 1, width ...]')
 
-    def tables(self) -> tuple[np.ndarray, ...]:
-        """The tables in the order of the fields."""
-        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+    @property
+    def table(self) -> np.ndarray:
+        """The only field."""
+        (field,) = dataclasses.fields(self)
+        return getattr(self, field.name)
 
-    def row(self, round_index: int) -> int:
-        """Row of the tables that holds for a round."""
-        return round_index if self.tables()[0].shape[0] > 1 else 0
+    def row(self, round_index):
+        """Row of the table that holds for a round."""
+        return round_index if self.table.shape[0] > 1 else 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class StateSpace(_Tables):
-    """Linear recurrence with `d` buffers, each of the shape of one round's noise.
+class StateSpace(_Table):
+    """One linear map per round, from noise and d buffers to row t of `C^-1 z` and the buffers.
 
-    In round t, for independent noise z_t and buffers s_1 .. s_d (zero at first):
+        (y_t, s_1 .. s_d)  <-  maps[t] (z_t, s_1 .. s_d)
 
-        y_t  =  z_t - sum_j read[t, j] s_j
-        s_j <-  decay[t, j] s_j + feed_noise[t, j] z_t + feed_output[t, j] y_t
-
-    and y_t is row t of `C^-1 z`.
+    with the buffers zero at first, each of the shape of one round's noise.
 
     Attributes:
-      read, decay, feed_noise, feed_output: float64 [rounds or 1, d].
+      maps: float64 [rounds or 1, 1 + d, 1 + d].
     """
 
-    read: np.ndarray
-    decay: np.ndarray
-    feed_noise: np.ndarray
-    feed_output: np.ndarray
+    maps: np.ndarray
 
     @property
     def buffers(self) -> int:
-        """d."""
-        return self.read.shape[1]
+        """Number of buffers d."""
+        return self.maps.shape[1] - 1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BandedSolve(_Tables):
+class BandedSolve(_Table):
     """Forward substitution for a `C` with b bands; the buffers are the last b - 1 outputs.
 
         y_t = (z_t - sum_{j=1..b-1} bands[t, j] y_{t-j}) / bands[t, 0],  bands[t, j] = C[t, t - j]
@@ -71,12 +66,12 @@ class BandedSolve(_Tables):
 
     @property
     def buffers(self) -> int:
-        """b - 1."""
+        """Number of buffers, b - 1."""
         return self.bands.shape[1] - 1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BandedProduct(_Tables):
+class BandedProduct(_Table):
     """Product with a `C^-1` that has b bands; the buffers are the last b - 1 inputs.
 
         y_t = sum_{j=0..b-1} taps[t, j] z_{t-j},  taps[t, j] = C^-1[t, t - j]
@@ -91,7 +86,7 @@ class BandedProduct(_Tables):
 
     @property
     def buffers(self) -> int:
-        """b - 1."""
+        """Number of buffers, b - 1."""
         return self.taps.shape[1] - 1
 
 
@@ -112,27 +107,22 @@ def stream(kernel: Kernel, noise: np.ndarray) -> np.ndarray:
     buffers = np.zeros((kernel.buffers,) + noise.shape[1:])
     outputs = np.empty_like(noise)
     for t, z in enumerate(noise):
-        rows = [table[kernel.row(t)] for table in kernel.tables()]
-        outputs[t], buffers = _STEPS[type(kernel)](rows, z, buffers)
+        row = kernel.table[kernel.row(t)]
+        outputs[t], buffers = _STEPS[type(kernel)](row, z, buffers)
     return outputs
 
 
-def _state_space_step(rows, z, buffers):
-    read, decay, feed_noise, feed_output = (
-        row.reshape((-1,) + (1,) * z.ndim) for row in rows
-    )
-    y = z - (read * buffers).sum(axis=0)
-    return y, decay * buffers + feed_noise * z + feed_output * y
+def _state_space_step(linear_map, z, buffers):
+    both = np.tensordot(linear_map, np.concatenate([z[None], buffers]), axes=1)
+    return both[0], both[1:]
 
 
-def _banded_solve_step(rows, z, buffers):
-    (bands,) = rows
+def _banded_solve_step(bands, z, buffers):
     y = (z - np.tensordot(bands[1:], buffers, axes=1)) / bands[0]
     return y, np.concatenate([y[None], buffers])[:-1]
 
 
-def _banded_product_step(rows, z, buffers):
-    (taps,) = rows
+def _banded_product_step(taps, z, buffers):
     y = taps[0] * z + np.tensordot(taps[1:], buffers, axes=1)
     return y, np.concatenate([z[None], buffers])[:-1]
 

@@ -52,14 +52,14 @@ class BinaryTree(base.Mechanism):
 
         A subtree of level l takes the place of those of the levels below it.
         """
-        level = _levels(self.rounds)[:, None]
+        level = _levels(self.rounds)
         buffers = np.arange(self.rounds.bit_length() - 1)
-        below = (buffers < level).astype(np.float64)
-        opened = (buffers == level).astype(np.float64)
-        kept = (buffers > level).astype(np.float64)
-        return kernels.StateSpace(
-            read=below, decay=kept, feed_noise=opened, feed_output=np.zeros_like(kept)
-        )
+        maps = np.zeros((self.rounds, buffers.size + 1, buffers.size + 1))
+        maps[:, 0, 0] = 1.0
+        maps[:, 0, 1:] -= buffers < level[:, None]
+        maps[:, 1:, 0] = buffers == level[:, None]
+        maps[:, 1 + buffers, 1 + buffers] = buffers > level[:, None]
+        return kernels.StateSpace(maps)
 
     def _prefix_squared_error(self) -> np.ndarray:
         """Number of subtrees that make up each prefix: the ones in the binary form of t + 1."""

@@ -36,7 +36,7 @@ class _Outcomes:
     last: np.ndarray
 
 
-class _TooMuchWork(Exception):
+class _TooMuchWorkError(Exception):
     """The exact recursion would take too long."""
 
 
@@ -51,7 +51,7 @@ def sensitivity(participation: Participation) -> base.Sensitivity:
         return base.Sensitivity(float(bound), is_exact=True)
     try:
         return base.Sensitivity(float(_coupled(participation)), is_exact=True)
-    except _TooMuchWork:
+    except _TooMuchWorkError:
         return base.Sensitivity(float(bound), is_exact=False)
 
 
@@ -118,7 +118,7 @@ def _subtrees(top: int, b: int, k: int) -> list[dict[int, _Outcomes]]:
             candidates = list(_halves(levels[-1], count, size // 2, b))
             work += sum(last.size for _, last in candidates)
             if work > _WORK_LIMIT:
-                raise _TooMuchWork
+                raise _TooMuchWorkError
             values = np.concatenate([value for value, _ in candidates]) + count**2
             last = np.concatenate([last for _, last in candidates])
             outcomes[count] = _undominated(values, last)

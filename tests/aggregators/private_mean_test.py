@@ -160,7 +160,8 @@ def test_rounds_beyond_the_plan_are_refused():
 
 
 def test_no_measurement_leaks_what_clients_sent():
-    process = aggregators.build_aggregator(_plan(_MECHANISMS['blt'])).create(tff.TensorType(np.float32))
+    factory = aggregators.build_aggregator(_plan(_MECHANISMS['blt']))
+    process = factory.create(tff.TensorType(np.float32))
     measurements = process.next(process.initialize(), [np.float32(3)]).measurements
     assert tf.nest.flatten(measurements) == []
 

@@ -23,7 +23,8 @@ def _plan(rounds=6, **changes):
 
 
 def _norm(record) -> float:
-    return float(np.sqrt(sum((np.asarray(t, np.float64) ** 2).sum() for t in tf.nest.flatten(record))))
+    leaves = [np.asarray(leaf, np.float64) for leaf in tf.nest.flatten(record)]
+    return float(np.sqrt(sum((leaf**2).sum() for leaf in leaves)))
 
 
 @pytest.mark.parametrize('scale', [1e-20, 1e-3, 1.0, 1e6, 1e15])

@@ -1,4 +1,4 @@
-"""The training binary as its users meet it: results, errors in one line, and nothing left running."""
+"""The training binary as its users meet it: results, one-line errors, and nothing left running."""
 
 import json
 import os

@@ -39,8 +39,9 @@ def test_one_row_holds_for_every_round():
     )
 
 
-def test_tables_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match='kernel tables have shapes'):
-        mechanisms.BandedSolve(np.ones(3))
-    with pytest.raises(ValueError, match='kernel tables have shapes'):
-        mechanisms.StateSpace(np.ones((1, 2)), np.ones((1, 2)), np.ones((1, 2)), np.ones((3, 2)))
+@pytest.mark.parametrize('kind', [
+    mechanisms.StateSpace, mechanisms.BandedSolve, mechanisms.BandedProduct
+])
+def test_tables_that_do_not_fit_are_refused(kind):
+    with pytest.raises(ValueError, match=r'kernel table has shape \(3,\): must be'):
+        kind(np.ones(3))
