@@ -1,0 +1,98 @@
+"""Metrics of next-word prediction, as the three functions of a `tff.learning` functional model.
+
+The state holds sums and counts only: adding the states of clients is exact pooling.
+
+* `accuracy`: top-1 accuracy over the positions whose target is a word of the vocabulary. Padding,
+  end of sentence and words outside the vocabulary are no targets here; the prediction is the argmax
+  over *all* tokens.
+* `accuracy_with_oov`: the same with the targets outside the vocabulary in the denominator, as
+  misses (document 001): what a keyboard's user sees, who cannot be offered a word that the model
+  does not have.
+* `loss`: mean cross entropy in nats over all targets but padding (so end of sentence and words
+  outside the vocabulary count).
+* `num_tokens`: number of the targets of `loss`; `num_examples`: number of sentences with any.
+"""
+
+import collections
+
+import tensorflow as tf
+
+from dpfl.tasks import text_process
+
+
+def mean_loss(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """Mean cross entropy over the targets that are not padding; 0 if there is none.
+
+    Args:
+      logits: [B, L, V].
+      targets: integers [B, L].
+
+    Returns:
+      A scalar, in nats per target.
+    """
+    mask = tf.cast(tf.not_equal(targets, text_process.PAD_ID), logits.dtype)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+    return tf.math.divide_no_nan(tf.reduce_sum(losses * mask), tf.reduce_sum(mask))
+
+
+@tf.function
+def initialize() -> collections.OrderedDict:
+    """The state of no data."""
+    return collections.OrderedDict(
+        loss_sum=tf.zeros([], tf.float64),
+        num_correct=tf.zeros([], tf.int64),
+        num_words=tf.zeros([], tf.int64),
+        num_outside=tf.zeros([], tf.int64),
+        num_tokens=tf.zeros([], tf.int64),
+        num_examples=tf.zeros([], tf.int64),
+    )
+
+
+@tf.function
+def update(state, labels, batch_output, sample_weight=None) -> collections.OrderedDict:
+    """Adds a batch to the state.
+
+    Args:
+      state: the sums so far.
+      labels: targets, int32 [B, L].
+      batch_output: has `loss`, the `mean_loss` of the batch, and `predictions`, the logits.
+      sample_weight: not used.
+    """
+    del sample_weight
+    present = tf.not_equal(labels, text_process.PAD_ID)
+    is_word = tf.greater_equal(labels, text_process.NUM_SPECIAL_TOKENS)
+    predicted = tf.argmax(batch_output.predictions, axis=-1, output_type=labels.dtype)
+    num_tokens = _count(present)
+    added = collections.OrderedDict(
+        loss_sum=tf.cast(batch_output.loss, tf.float64) * tf.cast(num_tokens, tf.float64),
+        num_correct=_count(is_word & tf.equal(predicted, labels)),
+        num_words=_count(is_word),
+        num_outside=_count(tf.equal(labels, text_process.OOV_ID)),
+        num_tokens=num_tokens,
+        num_examples=_count(tf.reduce_any(present, axis=-1)),
+    )
+    return collections.OrderedDict((name, state[name] + value) for name, value in added.items())
+
+
+@tf.function
+def finalize(state) -> collections.OrderedDict:
+    """The metrics of the module docstring from a state; a mean over nothing is 0."""
+    with_oov = state['num_words'] + state['num_outside']
+    return collections.OrderedDict(
+        loss=_ratio(state['loss_sum'], state['num_tokens']),
+        accuracy=_ratio(state['num_correct'], state['num_words']),
+        accuracy_with_oov=_ratio(state['num_correct'], with_oov),
+        num_tokens=state['num_tokens'],
+        num_examples=state['num_examples'],
+    )
+
+
+def _count(mask: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.cast(mask, tf.int64))
+
+
+def _ratio(numerator: tf.Tensor, denominator: tf.Tensor) -> tf.Tensor:
+    ratio = tf.math.divide_no_nan(
+        tf.cast(numerator, tf.float64), tf.cast(denominator, tf.float64)
+    )
+    return tf.cast(ratio, tf.float32)
