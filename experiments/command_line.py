@@ -37,7 +37,7 @@ def run(main: Callable[[], None]) -> None:
 
     def guarded(arguments):
         try:
-            if flags.FLAGS['verbosity'].using_default_value:
+            if not flags.FLAGS['verbosity'].present:
                 logging.set_verbosity(logging.WARNING)
             if len(arguments) > 1:
                 raise UsageError(f'{arguments[1]}: is not a flag')

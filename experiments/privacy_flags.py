@@ -8,8 +8,8 @@ from dpfl import Participation, accounting, mechanisms
 from experiments import command_line
 
 _STRATEGIES = pathlib.Path(__file__).parents[1] / 'configs' / 'strategies'
-_FIXED_MECHANISMS = {'gaussian': mechanisms.Identity, 'tree': mechanisms.BinaryTree}
-MECHANISMS = (*_FIXED_MECHANISMS, 'blt')
+_TREES = {'tree': mechanisms.BinaryTree, 'honaker_tree': mechanisms.HonakerTree}
+MECHANISMS = ('gaussian', *_TREES, 'blt')
 
 _ROUNDS = flags.DEFINE_integer('rounds', None, 'Number of rounds.')
 _MIN_SEPARATION = flags.DEFINE_integer(
@@ -31,6 +31,11 @@ _BLT_DECAY = flags.DEFINE_list(
 )
 _BLT_SCALE = flags.DEFINE_list(
     'blt_scale', None, 'Output scales (omega) of a BLT, comma-separated.'
+)
+_TREE_RELEASED = flags.DEFINE_enum(
+    'tree_released', 'nodes', mechanisms.tree.RELEASED,
+    'What the sensitivity of a tree counts as released: all of its noised nodes, as the published '
+    'accounting does, or the prefix sums, which is what is released.',
 )
 _NOISE_MULTIPLIER = flags.DEFINE_float(
     'noise_multiplier', None, 'Standard deviation of the noise z divided by the clip norm.'
@@ -68,10 +73,12 @@ def mechanism(name: str) -> mechanisms.Mechanism:
     given = [flag.name for flag in (_STRATEGY, _BLT_DECAY, _BLT_SCALE) if flag.value]
     rounds = required('rounds')
     with command_line.refusing_bad_values():
-        if name in _FIXED_MECHANISMS:
-            if given:
-                raise command_line.UsageError(f'--{given[0]}: mechanism={name} has no parameters')
-            return _FIXED_MECHANISMS[name](rounds)
+        if given and (name == 'gaussian' or name in _TREES):
+            raise command_line.UsageError(f'--{given[0]}: mechanism={name} has no parameters')
+        if name == 'gaussian':
+            return mechanisms.Identity(rounds)
+        if name in _TREES:
+            return _TREES[name](rounds, _TREE_RELEASED.value)
         if given == [_BLT_DECAY.name, _BLT_SCALE.name]:
             return mechanisms.Blt(rounds, _numbers(_BLT_DECAY), _numbers(_BLT_SCALE))
         if given != [_STRATEGY.name]:

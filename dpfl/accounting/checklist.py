@@ -18,12 +18,6 @@ _ACCOUNTANT = {
 def assumptions(report) -> list[str]:
     """What has to hold for the guarantee to hold, one sentence each."""
     holds = report.guarantee
-    released = (
-        'The noise on every node of the binary tree is counted as released, as in the published '
-        'accounting; the prefix sums reveal less.'
-        if report.mechanism.name == 'tree'
-        else 'The release of all rounds is accounted for as one Gaussian release of C x.'
-    )
     exactness = (
         'The sensitivity is exact: an admitted pattern of participations attains it.'
         if holds.sensitivity_is_exact
@@ -43,7 +37,7 @@ def assumptions(report) -> list[str]:
         '(the aggregator clips it).',
         f'The noise of every round was drawn with standard deviation {report.noise_multiplier:g} '
         'times the clip norm, and no noise was used with two different cohorts.',
-        released,
+        report.mechanism.describe_release(),
         exactness,
         'The server is trusted to run the mechanism as described (central DP).',
         'Which clients take part does not depend on the data of other clients.',

@@ -8,17 +8,21 @@ from dpfl.mechanisms.base import Mechanism, Sensitivity
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.identity import Identity
 from dpfl.mechanisms.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
+from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.serialization import from_dict, load, save
-from dpfl.mechanisms.tree import BinaryTree
+from dpfl.mechanisms.tree import BinaryTree, FullHonakerTree, HonakerTree
 
 __all__ = [
     'BandedProduct',
     'BandedSolve',
     'BinaryTree',
     'Blt',
+    'FullHonakerTree',
+    'HonakerTree',
     'Identity',
     'Kernel',
     'Mechanism',
+    'Restarted',
     'Sensitivity',
     'StateSpace',
     'from_dict',

@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from scipy import linalg
 
+from dpfl import _validate
 from dpfl.mechanisms import kernels
 from dpfl.mechanisms import workload as workloads
 from dpfl.participation import Participation
@@ -76,8 +77,16 @@ class Mechanism(abc.ABC):
         return self.strategy_matrix()
 
     def with_rounds(self, rounds: int) -> 'Mechanism':
-        """The same mechanism for another number of rounds: `C` of the shorter run is a block."""
+        """The same mechanism for another number of rounds: the shorter `C` is the leading block.
+
+        Raises:
+          ValueError: if the mechanism is made for its number of rounds only.
+        """
         return dataclasses.replace(self, rounds=rounds)
+
+    def describe_release(self) -> str:
+        """One sentence for reports: what the sensitivity takes as released."""
+        return 'The release of all rounds is accounted for as one Gaussian release of C x.'
 
     def sensitivity(self, participation: Participation) -> float:
         """Largest norm of `C u` for clip norm 1 over all patterns that the schema admits.
@@ -96,11 +105,7 @@ class Mechanism(abc.ABC):
 
     def sensitivity_bound(self, participation: Participation) -> Sensitivity:
         """`sensitivity` squared, and whether it is exact."""
-        if participation.rounds > self.rounds:
-            raise ValueError(
-                f'participation has rounds={participation.rounds}: '
-                f'must be at most the {self.rounds} rounds of the mechanism'
-            )
+        _validate.integer('rounds', participation.rounds, minimum=1, maximum=self.rounds)
         return self.with_rounds(participation.rounds)._sensitivity(participation)
 
     def max_error(self, workload: np.ndarray | None = None) -> float:
@@ -130,3 +135,21 @@ class Mechanism(abc.ABC):
         """SHA-256 of the parameters, hexadecimal: equal mechanisms have equal digests."""
         text = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def best_split(left: np.ndarray, right: np.ndarray, capacity: int) -> np.ndarray:
+    """Max-plus convolution: the best way to share participations between two parts.
+
+    Args:
+      left, right: value of each part by its number of participations, from 0 on.
+      capacity: most participations that both have together.
+
+    Returns:
+      Entry j is the largest left[i] + right[j - i], for j = 0 .. capacity or as many as fit.
+    """
+    size = min(left.size + right.size - 2, capacity) + 1
+    best = np.full(size, -np.inf) if left.dtype.kind == 'f' else np.zeros(size, left.dtype)
+    for i, value in enumerate(left[:size]):
+        part = value + right[: size - i]
+        best[i : i + part.size] = np.maximum(best[i : i + part.size], part)
+    return best

@@ -9,6 +9,7 @@ coordinate.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -91,6 +92,29 @@ class BandedProduct(_Table):
 
 
 Kernel = StateSpace | BandedSolve | BandedProduct
+
+
+def concatenate(segments: list[Kernel], lengths: Sequence[int]) -> Kernel:
+    """One kernel that starts afresh at the end of each segment.
+
+    Args:
+      segments: kernels of one kind, each for at least its length.
+      lengths: rounds of the segments.
+    """
+    kind = type(segments[0])
+    width = max(segment.buffers for segment in segments) + 1
+    tables = []
+    for segment, length in zip(segments, lengths, strict=True):
+        rows = segment.table[:length] if segment.table.shape[0] > 1 else \
+            np.repeat(segment.table, length, axis=0)
+        pad = [(0, 0)] + [(0, width - size) for size in rows.shape[1:]]
+        rows = np.pad(rows, pad)
+        if kind is StateSpace:
+            rows[0, :, 1:] = 0.0
+        else:  # Row t of a segment reaches back t rounds within it.
+            rows = np.where(np.arange(width) <= np.arange(length)[:, None], rows, 0.0)
+        tables.append(rows)
+    return kind(np.concatenate(tables))
 
 
 def stream(kernel: Kernel, noise: np.ndarray) -> np.ndarray:

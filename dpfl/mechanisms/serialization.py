@@ -5,9 +5,19 @@ import zipfile
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms import base, blt, identity, tree
+from dpfl.mechanisms import base, blt, identity, restarts, tree
 
-_TYPES = {kind.name: kind for kind in (identity.Identity, tree.BinaryTree, blt.Blt)}
+_TYPES = {
+    kind.name: kind
+    for kind in (
+        identity.Identity,
+        tree.BinaryTree,
+        tree.HonakerTree,
+        tree.FullHonakerTree,
+        blt.Blt,
+        restarts.Restarted,
+    )
+}
 _SCHEMA_VERSION = 1
 
 
@@ -19,6 +29,8 @@ def from_dict(values: dict) -> base.Mechanism:
     """
     parameters = dict(values)
     name = _validate.choice('mechanism', parameters.pop('mechanism', None), tuple(_TYPES))
+    if isinstance(parameters.get('base'), dict):
+        parameters['base'] = from_dict(parameters['base'])
     try:
         return _TYPES[name](**parameters)
     except TypeError:
@@ -29,7 +41,7 @@ def from_dict(values: dict) -> base.Mechanism:
 def save(mechanism: base.Mechanism, path) -> None:
     """Writes a mechanism as `.npz`, one array per parameter."""
     with open(path, 'wb') as file:
-        np.savez(file, schema_version=_SCHEMA_VERSION, **mechanism.to_dict())
+        np.savez(file, schema_version=_SCHEMA_VERSION, **_flat(mechanism.to_dict()))
 
 
 def load(path) -> base.Mechanism:
@@ -48,4 +60,27 @@ def load(path) -> base.Mechanism:
         raise ValueError(
             f'{path}: has schema version {version}: must be {_SCHEMA_VERSION}'
         )
-    return from_dict(values)
+    return from_dict(_nested(values))
+
+
+def _flat(values: dict, prefix: str = '') -> dict:
+    """A dictionary without dictionaries in it: inner keys become `outer/inner`."""
+    flat = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f'{prefix}{key}/'))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _nested(flat: dict) -> dict:
+    """Inverse of `_flat`."""
+    nested: dict = {}
+    for key, value in flat.items():
+        *outer, last = key.split('/')
+        inner = nested
+        for name in outer:
+            inner = inner.setdefault(name, {})
+        inner[last] = value
+    return nested

@@ -1,7 +1,8 @@
 """Sensitivity of binary tree aggregation under min-separation participation.
 
-The squared sensitivity is the largest sum of squared node counts, over the forest of complete
-subtrees of `rounds` leaves (largest first) and all admitted patterns of participations.
+The squared sensitivity is the largest sum of squared node counts over all admitted patterns, where
+a node counts the participations in its subtree. The nodes are those of a forest of complete
+subtrees that cover the rounds one after the other.
 
 Two neighbouring subtrees constrain each other only through "the first participation on the right
 is at least b rounds after the last one on the left". So for a subtree, a number of participations
@@ -23,6 +24,31 @@ _WORK_LIMIT = 300_000_000
 
 
 @dataclasses.dataclass(frozen=True)
+class Forest:
+    """Complete subtrees side by side, and which of their nodes count.
+
+    Attributes:
+      levels: of the subtrees from left to right; one of level l covers 2^l rounds.
+      right_children: whether nodes that are right children count. The prefix sums of a tree are
+        made of roots and left children only.
+    """
+
+    levels: tuple[int, ...]
+    right_children: bool = True
+
+    @classmethod
+    def of(cls, rounds: int, right_children: bool = True) -> 'Forest':
+        """The forest of the fewest complete subtrees over exactly `rounds` rounds."""
+        levels = (level for level in reversed(range(rounds.bit_length())) if rounds >> level & 1)
+        return cls(tuple(levels), right_children)
+
+    @classmethod
+    def completed(cls, rounds: int) -> 'Forest':
+        """One complete tree over at least `rounds` rounds."""
+        return cls(((rounds - 1).bit_length(),))
+
+
+@dataclasses.dataclass(frozen=True)
 class _Outcomes:
     """What one number of participations inside a subtree can give.
 
@@ -40,45 +66,43 @@ class _TooMuchWorkError(Exception):
     """The exact recursion would take too long."""
 
 
-def sensitivity(participation: Participation) -> base.Sensitivity:
+def sensitivity(participation: Participation, forest: Forest) -> base.Sensitivity:
     """Exact where the recursion is affordable, otherwise a proven upper bound.
 
     The bound lets the subtrees forget each other: a subtree of w leaves then holds any number of
     participations up to ceil(w / b). Where the rounds 0, b, 2b, ... attain it, it is exact too.
     """
-    bound = _uncoupled(participation)
-    if _evenly_spaced(participation) == bound:
+    bound = _uncoupled(participation, forest)
+    if _evenly_spaced(participation, forest) == bound:
         return base.Sensitivity(float(bound), is_exact=True)
     try:
-        return base.Sensitivity(float(_coupled(participation)), is_exact=True)
+        return base.Sensitivity(float(_coupled(participation, forest)), is_exact=True)
     except _TooMuchWorkError:
         return base.Sensitivity(float(bound), is_exact=False)
 
 
-def _evenly_spaced(participation: Participation) -> int:
+def _evenly_spaced(participation: Participation, forest: Forest) -> int:
     """Sum of squared node counts of the pattern 0, b, 2b, ...: a lower bound."""
-    counts = np.zeros(participation.rounds, dtype=np.int64)
-    counts[:: participation.min_separation][: participation.count] = 1
-    total = 0
-    while counts.size:
-        total += int(counts @ counts)
-        counts = counts[: counts.size // 2 * 2].reshape(-1, 2).sum(axis=1)
+    pattern = np.zeros(sum(2**level for level in forest.levels), dtype=np.int64)
+    pattern[: participation.rounds : participation.min_separation][: participation.count] = 1
+    total = start = 0
+    for level in forest.levels:
+        counts = pattern[start : start + 2**level]
+        start += counts.size
+        while counts.size:
+            counting = counts if forest.right_children else counts[::2]
+            total += int(counting @ counting)
+            counts = counts[: counts.size // 2 * 2].reshape(-1, 2).sum(axis=1)
     return total
 
 
-def _forest(rounds: int) -> list[int]:
-    """Levels of the complete subtrees that `rounds` leaves make up, largest first."""
-    return [level for level in reversed(range(rounds.bit_length())) if rounds >> level & 1]
-
-
-def _coupled(participation: Participation) -> int:
+def _coupled(participation: Participation, forest: Forest) -> int:
     b, k = participation.min_separation, participation.count
-    levels = _forest(participation.rounds)
-    subtrees = _subtrees(levels[0], b, k)
+    subtrees = _subtrees(max(forest.levels), b, k, forest.right_children)
     # For each number of participations: (sum of squares, last position) of the forest so far.
     states = {0: (np.array([0]), np.array([-b], dtype=np.int64))}
     offset = 0
-    for level in levels:
+    for level in forest.levels:
         merged: dict[int, list] = {}
         for before, (values, last) in states.items():
             merged.setdefault(before, []).append((values, last))
@@ -88,7 +112,8 @@ def _coupled(participation: Participation) -> int:
                     continue
                 total = outcomes.values[:, None] + values
                 position = offset + outcomes.last[:, start]
-                possible = position < _NEVER
+                # A completed tree has more leaves than there are rounds.
+                possible = position < participation.rounds
                 merged.setdefault(before + inside, []).append(
                     (total[possible], position[possible])
                 )
@@ -103,19 +128,19 @@ def _coupled(participation: Participation) -> int:
     return int(max(values[0] for values, _ in states.values()))
 
 
-def _subtrees(top: int, b: int, k: int) -> list[dict[int, _Outcomes]]:
-    """For every level up to `top`: the outcomes of a complete subtree by participations >= 1."""
+def _subtrees(top: int, b: int, k: int, right_children: bool) -> list[dict[int, _Outcomes]]:
+    """For every level up to `top`: outcomes of a complete subtree by participations >= 1.
+
+    The root of the subtree counts; where right children do not, what uses it as one subtracts it.
+    """
     work = 0
-    levels: list[dict[int, _Outcomes]] = []
-    for level in range(top + 1):
+    leaf = _Outcomes(np.array([1]), np.array([[0, _NEVER]], dtype=np.int64))
+    levels: list[dict[int, _Outcomes]] = [{1: leaf}]
+    for level in range(1, top + 1):
         size = 2**level
-        if size <= b:
-            last = np.append(np.arange(size, dtype=np.int64), _NEVER)
-            levels.append({1: _Outcomes(np.array([level + 1]), last[None])})
-            continue
         outcomes = {}
         for count in range(1, min(k, -(-size // b)) + 1):
-            candidates = list(_halves(levels[-1], count, size // 2, b))
+            candidates = list(_halves(levels[-1], count, size // 2, b, right_children))
             work += sum(last.size for _, last in candidates)
             if work > _WORK_LIMIT:
                 raise _TooMuchWorkError
@@ -126,21 +151,25 @@ def _subtrees(top: int, b: int, k: int) -> list[dict[int, _Outcomes]]:
     return levels
 
 
-def _halves(child: dict[int, _Outcomes], count: int, half: int, b: int):
+def _halves(child: dict[int, _Outcomes], count: int, half: int, b: int, right_children: bool):
     """Yields (values, last) of a subtree whose two halves share `count` participations."""
+
+    def as_right_child(on_right):
+        return child[on_right].values - (0 if right_children else on_right**2)
+
     if count in child:
-        values, last = child[count].values, child[count].last
-        never = np.full((values.size, half), _NEVER)
-        yield values, np.hstack([last, never])
+        last = child[count].last
+        never = np.full((len(last), half), _NEVER)
+        yield child[count].values, np.hstack([last, never])
         right = np.minimum(half + last, _NEVER)
-        yield values, np.hstack([np.repeat(right[:, :1], half, axis=1), right])
+        yield as_right_child(count), np.hstack([np.repeat(right[:, :1], half, axis=1), right])
     for on_left, left in child.items():
         right = child.get(count - on_left)
         if right is None:
             continue
         start = np.clip(left.last + b - half, 0, half)
         last = np.minimum(half + right.last[:, start], _NEVER).reshape(-1, half + 1)
-        values = (right.values[:, None] + left.values).ravel()
+        values = (as_right_child(count - on_left)[:, None] + left.values).ravel()
         never = np.full((values.size, half), _NEVER)
         yield values, np.hstack([last, never])
 
@@ -158,26 +187,16 @@ def _undominated(values: np.ndarray, last: np.ndarray) -> _Outcomes:
     return _Outcomes(values[useful], last[useful])
 
 
-def _uncoupled(participation: Participation) -> int:
+def _uncoupled(participation: Participation, forest: Forest) -> int:
     b, k = participation.min_separation, participation.count
-    best = np.zeros(1, dtype=np.int64)
-    subtree = np.array([0, 1], dtype=np.int64)
-    subtrees = [subtree]
-    for level in range(1, participation.rounds.bit_length()):
+    subtrees = [np.array([0, 1], dtype=np.int64)]
+    for level in range(1, max(forest.levels) + 1):
         capacity = min(k, -(-(2**level) // b))
-        subtree = _best_split(subtree, subtree, capacity)
-        subtree += np.arange(subtree.size) ** 2
-        subtrees.append(subtree)
-    for level in _forest(participation.rounds):
-        best = _best_split(best, subtrees[level], k)
+        left = subtrees[-1]
+        right = left if forest.right_children else left - np.arange(left.size) ** 2
+        subtree = base.best_split(left, right, capacity)
+        subtrees.append(subtree + np.arange(subtree.size) ** 2)
+    best = np.zeros(1, dtype=np.int64)
+    for level in forest.levels:
+        best = base.best_split(best, subtrees[level], k)
     return int(best.max())
-
-
-def _best_split(left: np.ndarray, right: np.ndarray, capacity: int) -> np.ndarray:
-    """Max-plus convolution: entry j is the largest left[i] + right[j - i], for j <= capacity."""
-    size = min(left.size + right.size - 2, capacity) + 1
-    best = np.zeros(size, dtype=np.int64)
-    for i, value in enumerate(left[:size]):
-        part = value + right[: size - i]
-        best[i : i + part.size] = np.maximum(best[i : i + part.size], part)
-    return best

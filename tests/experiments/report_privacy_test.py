@@ -36,6 +36,17 @@ def test_tree_run_of_document_003():
     assert by_pld['accountant'] == 'pld'
 
 
+def test_tree_by_what_it_releases():
+    by_nodes, by_prefix_sums, honaker = (
+        json.loads(_run(*_TREE, '--format=json', *flags).stdout) for flags in
+        ([], ['--tree_released=prefix_sums'], ['--mechanism=honaker_tree'])
+    )
+    assert by_prefix_sums['rho'] < by_nodes['rho'] == honaker['rho']
+    assert by_prefix_sums['sensitivity_is_exact']
+    assert 'every node' in ' '.join(by_nodes['assumptions'])
+    assert 'every node' not in ' '.join(by_prefix_sums['assumptions'])
+
+
 def test_production_blt_of_document_002():
     done = _run('--mechanism=blt', '--strategy=blt_b400', '--rounds=1280', '--min_separation=301',
                 '--max_participations=4', '--noise_multiplier=7.379', '--delta=1e-10',
@@ -82,7 +93,7 @@ def _damaged(tmp_path_factory):
     ((*_TREE, '--noise_multiplier=nan'), '--noise_multiplier=nan: must be a finite number >= 0'),
     ((*_TREE, '--delta=1'), '--delta=1.0: must be a finite number > 0 and < 1'),
     ((*_TREE, '--accountant=guess'), '--accountant=guess: must be one of pld, rdp, analytic'),
-    ((*_TREE, '--mechanism=magic'), '--mechanism=magic: must be one of gaussian, tree, blt'),
+    ((*_TREE, '--mechanism=magic'), '--mechanism=magic: must be one of gaussian, tree, '),
     ((*_TREE, '--bogus=1'), "Unknown command line flag 'bogus'"),
     ((*_TREE, 'word'), 'word: is not a flag'),
     ((*_TREE, '--strategy=blt_b400'), '--strategy: mechanism=tree has no parameters'),
