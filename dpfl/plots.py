@@ -43,6 +43,37 @@ def training_curves(
     return figure
 
 
+def losses(
+    rows: Sequence[Mapping], variable: str, loss: str, relative_to: str | None = None
+) -> Figure:
+    """Losses of mechanisms against a variable (document 002, figures 2 to 6).
+
+    Args:
+      rows: each with `mechanism`, the variable and the loss.
+      variable: name of what is on the horizontal axis.
+      loss: name of what is on the vertical axis.
+      relative_to: mechanism by whose loss the others are divided at each value.
+
+    Returns:
+      The figure; the caller saves it.
+    """
+    figure = Figure(figsize=(7, 4.5), layout='constrained')
+    axes = figure.subplots()
+    unit = {row[variable]: row[loss] for row in rows if row['mechanism'] == relative_to}
+    for name in dict.fromkeys(row['mechanism'] for row in rows):
+        points = sorted(
+            (row[variable], row[loss] / unit.get(row[variable], 1.0))
+            for row in rows if row['mechanism'] == name
+        )
+        axes.plot(*zip(*points, strict=True), marker='.', label=name)
+    axes.set_xlabel(variable.replace('_', ' '))
+    label = loss.replace('_', ' ')
+    axes.set_ylabel(f'{label} / that of {relative_to}' if relative_to else label)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return figure
+
+
 def _series(rows, name) -> tuple[list, list]:
     present = [row for row in rows if name in row]
     return [row['round'] for row in present], [row[name] for row in present]

@@ -60,6 +60,29 @@ def flags_text() -> str:
     return ''.join(f'{line}\n' for line in sorted(lines) if line)
 
 
+def table(values: dict) -> str:
+    """Names and values in two columns, a line each."""
+    width = max(map(len, values))
+    return '\n'.join(
+        f'{name:<{width}}  {value:.4g}' if isinstance(value, float) else f'{name:<{width}}  {value}'
+        for name, value in values.items()
+    )
+
+
+def columns(rows: list[dict]) -> str:
+    """Rows with the same names as a table, numbers to four digits."""
+    names = list(rows[0])
+    cells = [names] + [
+        [f'{row[name]:.4g}' if isinstance(row[name], float) else str(row[name]) for name in names]
+        for row in rows
+    ]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
+    return '\n'.join(
+        '  '.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in cells
+    )
+
+
 def _parse(arguments):
     try:
         return app.parse_flags_with_usage(arguments) if _asks_for_help(arguments) \

@@ -4,23 +4,14 @@ import pathlib
 
 from absl import flags
 
-from dpfl import Participation, accounting, mechanisms
-from experiments import command_line
+from dpfl import accounting, mechanisms
+from experiments import command_line, schema_flags
 
 _STRATEGIES = pathlib.Path(__file__).parents[1] / 'configs' / 'strategies'
 _TREES = {'tree': mechanisms.BinaryTree, 'honaker_tree': mechanisms.HonakerTree}
 MECHANISMS = ('gaussian', *_TREES, 'blt')
 
-_ROUNDS = flags.DEFINE_integer('rounds', None, 'Number of rounds.')
-_MIN_SEPARATION = flags.DEFINE_integer(
-    'min_separation', 1,
-    'A client that takes part in round i may do so again in round i + min_separation at the '
-    'earliest; 1 allows every round. (MinS of tensorflow-privacy and of the papers is one less.)',
-)
-_MAX_PARTICIPATIONS = flags.DEFINE_integer(
-    'max_participations', None,
-    'Most rounds that a client takes part in; by default as many as rounds and separation allow.',
-)
+flags.adopt_module_key_flags(schema_flags)
 _STRATEGY = flags.DEFINE_string(
     'strategy', None,
     'Parameters of the mechanism: a name in configs/strategies, or a file that '
@@ -50,28 +41,10 @@ _ADJACENCY = flags.DEFINE_enum(
 )
 
 
-def required(name: str):
-    """Value of a flag that has no default.
-
-    Raises:
-      UsageError: if it is not given.
-    """
-    value = flags.FLAGS[name].value
-    if value is None:
-        raise command_line.UsageError(f'--{name}: must be given')
-    return value
-
-
-def participation() -> Participation:
-    """The schema of --rounds, --min_separation and --max_participations."""
-    with command_line.refusing_bad_values():
-        return Participation(required('rounds'), _MIN_SEPARATION.value, _MAX_PARTICIPATIONS.value)
-
-
 def mechanism(name: str) -> mechanisms.Mechanism:
     """The mechanism `name` over --rounds rounds, with the parameters of the flags."""
     given = [flag.name for flag in (_STRATEGY, _BLT_DECAY, _BLT_SCALE) if flag.value]
-    rounds = required('rounds')
+    rounds = schema_flags.required('rounds')
     with command_line.refusing_bad_values():
         if given and (name == 'gaussian' or name in _TREES):
             raise command_line.UsageError(f'--{given[0]}: mechanism={name} has no parameters')
@@ -97,13 +70,16 @@ def plan(name: str, *, clip_norm: float, clients_per_round: int) -> accounting.P
     silent = name == 'none'
     fields = dict(
         mechanism=mechanism('gaussian' if silent else name),
-        participation=participation(),
+        participation=schema_flags.participation(),
         clip_norm=clip_norm,
         clients_per_round=clients_per_round,
         adjacency=_ADJACENCY.value,
     )
-    noise = {flag: flags.FLAGS[flag].value for flag in ('noise_multiplier', 'target_epsilon')
-             if flag in flags.FLAGS and flags.FLAGS[flag].value is not None}
+    noise = {
+        flag: flags.FLAGS[flag].value
+        for flag in ('noise_multiplier', 'target_epsilon')
+        if flag in flags.FLAGS and flags.FLAGS[flag].value is not None
+    }
     with command_line.refusing_bad_values():
         if silent:
             if noise:
@@ -116,7 +92,8 @@ def plan(name: str, *, clip_norm: float, clients_per_round: int) -> accounting.P
                 epsilon=noise['target_epsilon'], delta=_DELTA.value, accountant=_ACCOUNTANT.value,
                 **fields,
             )
-        return accounting.PrivacyPlan(noise_multiplier=required('noise_multiplier'), **fields)
+        noise_multiplier = schema_flags.required(_NOISE_MULTIPLIER.name)
+        return accounting.PrivacyPlan(noise_multiplier=noise_multiplier, **fields)
 
 
 def _numbers(flag) -> list[float]:
@@ -128,19 +105,35 @@ def _numbers(flag) -> list[float]:
         ) from None
 
 
-def _load(name: str) -> mechanisms.Mechanism:
-    value = _STRATEGY.value
-    named = _STRATEGIES / f'{value}.npz'
-    path = named if named.is_file() else pathlib.Path(value)
+def is_strategy(name: str) -> bool:
+    """Whether configs/strategies has a file of that name."""
+    return (_STRATEGIES / f'{name}.npz').is_file()
+
+
+def load_strategy(flag: str, name: str) -> mechanisms.Mechanism:
+    """The mechanism of a name in configs/strategies or of a file.
+
+    Args:
+      flag: named in the error.
+      name: of the strategy or the file.
+
+    Raises:
+      UsageError: if there is no such file or it holds no mechanism.
+    """
+    path = _STRATEGIES / f'{name}.npz' if is_strategy(name) else pathlib.Path(name)
     if not path.is_file():
         known = ', '.join(sorted(file.stem for file in _STRATEGIES.glob('*.npz')))
-        raise command_line.UsageError(f'--strategy={value}: must be a file or one of {known}')
+        raise command_line.UsageError(f'--{flag}={name}: must be a file or one of {known}')
     try:
-        strategy = mechanisms.load(path)
+        return mechanisms.load(path)
     except ValueError as error:
-        raise command_line.UsageError(f'--strategy={value}: {error}') from None
+        raise command_line.UsageError(f'--{flag}={name}: {error}') from None
+
+
+def _load(name: str) -> mechanisms.Mechanism:
+    strategy = load_strategy(_STRATEGY.name, _STRATEGY.value)
     if strategy.name != name:
         raise command_line.UsageError(
-            f'--strategy={value}: holds a {strategy.name}, not a {name} mechanism'
+            f'--strategy={_STRATEGY.value}: holds a {strategy.name}, not a {name} mechanism'
         )
     return strategy

@@ -9,7 +9,7 @@ Example: the numbers of the production run of document 003,
 from absl import flags
 
 from dpfl import accounting
-from experiments import command_line, privacy_flags
+from experiments import command_line, privacy_flags, schema_flags
 
 flags.adopt_module_key_flags(privacy_flags)
 _MECHANISM = flags.DEFINE_enum(
@@ -30,7 +30,7 @@ _FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the rep
 def main() -> None:
     """Prints the report of the plan that the flags describe."""
     plan = privacy_flags.plan(
-        privacy_flags.required('mechanism'),
+        schema_flags.required('mechanism'),
         clip_norm=_CLIP_NORM.value,
         clients_per_round=_CLIENTS_PER_ROUND.value,
     )

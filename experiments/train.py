@@ -11,7 +11,7 @@ import json
 
 from absl import flags
 
-from experiments import command_line, privacy_flags
+from experiments import command_line, privacy_flags, schema_flags
 
 flags.adopt_module_key_flags(privacy_flags)
 _TASK = flags.DEFINE_enum('task', 'synthetic_text', ['synthetic_text'], 'Data set and metrics.')
@@ -80,7 +80,7 @@ def main() -> None:
     )
     with command_line.refusing_bad_values():
         plan.epsilon(flags.FLAGS.delta)  # Refuses a bad delta before anything takes long.
-    output_dir = privacy_flags.required('output_dir')
+    output_dir = schema_flags.required('output_dir')
 
     # TensorFlow takes seconds to import: only after the flags that can be checked without it.
     from dpfl.simulation import outputs, program
@@ -100,7 +100,7 @@ def main() -> None:
         'epsilon': report.guarantee.epsilons[0],
         'delta': report.deltas[0],
     }
-    print(json.dumps(summary) if _FORMAT.value == 'json' else _table(summary))
+    print(json.dumps(summary) if _FORMAT.value == 'json' else command_line.table(summary))
 
 
 def _experiment(plan):
@@ -166,14 +166,6 @@ def _momentum() -> float:
     if not 0 <= value < 1:
         raise command_line.UsageError(f'--{_SERVER_MOMENTUM.name}={value}: must be >= 0 and < 1')
     return value
-
-
-def _table(summary: dict) -> str:
-    width = max(map(len, summary))
-    return '\n'.join(
-        f'{name:<{width}}  {value:.4g}' if isinstance(value, float) else f'{name:<{width}}  {value}'
-        for name, value in summary.items()
-    )
 
 
 if __name__ == '__main__':

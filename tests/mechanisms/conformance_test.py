@@ -5,37 +5,15 @@ import pytest
 
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms import serialization
-from tests import oracles
+from tests import mechanism_cases, oracles
 
-def _restarted(base, rounds):
-    """Restarts in rounds 3, 5 and 9, if there are so many."""
-    starts = [start for start in (3, 5, 9) if isinstance(rounds, int) and start < rounds]
-    return mechanisms.Restarted(base(rounds if starts else 12), starts, rounds)
-
-
-_FACTORIES = {
-    'gaussian': mechanisms.Identity,
-    'tree': mechanisms.BinaryTree,
-    'tree_by_prefix_sums': lambda rounds: mechanisms.BinaryTree(rounds, released='prefix_sums'),
-    'honaker_tree': mechanisms.HonakerTree,
-    'full_honaker_tree': mechanisms.FullHonakerTree,
-    'completed_tree': lambda rounds: mechanisms.FullHonakerTree(rounds, completed=True),
-    'restarted_tree': lambda rounds: _restarted(mechanisms.BinaryTree, rounds),
-    'restarted_blt': lambda rounds: _restarted(
-        lambda n: mechanisms.Blt(n, [0.9, 0.4], [0.2, 0.3]), rounds
-    ),
-    'blt': lambda rounds: mechanisms.Blt(rounds, [0.99, 0.7, 0.2], [0.2, 0.25, 0.05]),
-    'blt_with_a_constant_buffer': lambda rounds: mechanisms.Blt(rounds, [1.0, 0.5], [0.05, 0.3]),
-    'blt_not_monotone': lambda rounds: mechanisms.Blt(rounds, [0.9], [1.5]),
-    'blt_with_negative_entries': lambda rounds: mechanisms.Blt(rounds, [0.8, 0.3], [0.2, -0.9]),
-}
 _ROUNDS = (1, 2, 3, 5, 8, 12)
 
-every_mechanism = pytest.mark.parametrize('make', _FACTORIES.values(), ids=_FACTORIES)
+every_mechanism = pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
 
 
 def test_every_saved_type_is_in_the_list():
-    made = {make(2).name for make in _FACTORIES.values()}
+    made = {make(2).name for make in mechanism_cases.FACTORIES.values()}
     assert made == set(serialization._TYPES)
 
 

@@ -1,0 +1,35 @@
+"""Flags of a participation schema, and the schema that they make. No TensorFlow."""
+
+from absl import flags
+
+from dpfl import Participation
+from experiments import command_line
+
+_ROUNDS = flags.DEFINE_integer('rounds', None, 'Number of rounds.')
+_MIN_SEPARATION = flags.DEFINE_integer(
+    'min_separation', 1,
+    'A client that takes part in round i may do so again in round i + min_separation at the '
+    'earliest; 1 allows every round. (MinS of tensorflow-privacy and of the papers is one less.)',
+)
+_MAX_PARTICIPATIONS = flags.DEFINE_integer(
+    'max_participations', None,
+    'Most rounds that a client takes part in; by default as many as rounds and separation allow.',
+)
+
+
+def required(name: str):
+    """Value of a flag that has no default.
+
+    Raises:
+      UsageError: if it is not given.
+    """
+    value = flags.FLAGS[name].value
+    if value is None:
+        raise command_line.UsageError(f'--{name}: must be given')
+    return value
+
+
+def participation() -> Participation:
+    """The schema of --rounds, --min_separation and --max_participations."""
+    with command_line.refusing_bad_values():
+        return Participation(required('rounds'), _MIN_SEPARATION.value, _MAX_PARTICIPATIONS.value)

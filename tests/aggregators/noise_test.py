@@ -1,0 +1,34 @@
+"""The TensorFlow interpreter of the kernels against dense solves, for every mechanism."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dpfl.aggregators import keys, noise
+from tests import mechanism_cases, oracles
+
+_ROUNDS = 64
+
+
+@pytest.mark.parametrize(
+    'make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES
+)
+def test_streaming_equals_solving(make):
+    mechanism = make(_ROUNDS)
+    kernel = mechanism.kernel()
+    specs = [tf.TensorSpec([2, 3], tf.float64), tf.TensorSpec([], tf.float32)]
+    key = keys.seeded_root_key(3)
+    state = noise.initial_state(kernel, specs, key)
+    step = tf.function(lambda state: noise.next_noise(kernel, _ROUNDS, state, specs))
+    streamed, independent = [], []
+    for t in range(_ROUNDS):
+        assert [buffers.shape[0] for buffers in state.buffers] == [kernel.buffers] * 2
+        output, state = step(state)
+        streamed.append([leaf.numpy() for leaf in output])
+        independent.append([leaf.numpy() for leaf in noise.independent_noise(key, t, specs)])
+    for leaf, tolerance in ((0, 1e-9), (1, 1e-4)):
+        z = np.array([row[leaf] for row in independent], dtype=np.float64)
+        got = np.array([row[leaf] for row in streamed])
+        expected = oracles.streamed_by_solving(mechanism, z)
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(got, expected, atol=tolerance * scale)
