@@ -20,6 +20,11 @@ FACTORIES = {
     'restarted_blt': lambda rounds: _restarted(
         lambda n: mechanisms.Blt(n, [0.9, 0.4], [0.2, 0.3]), rounds
     ),
+    'banded_inverse': lambda rounds: mechanisms.BandedInverse.square_root(rounds, 4),
+    'banded_inverse_not_monotone': lambda rounds: mechanisms.BandedInverse(rounds, [1, 0.6, -0.2]),
+    'banded_inverse_with_negative_entries': lambda rounds: mechanisms.BandedInverse(
+        rounds, [1, -0.9, 0.6, -0.1]
+    ),
     'blt': lambda rounds: mechanisms.Blt(rounds, [0.99, 0.7, 0.2], [0.2, 0.25, 0.05]),
     'blt_with_a_constant_buffer': lambda rounds: mechanisms.Blt(rounds, [1.0, 0.5], [0.05, 0.3]),
     'blt_not_monotone': lambda rounds: mechanisms.Blt(rounds, [0.9], [1.5]),

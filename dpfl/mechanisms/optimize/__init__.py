@@ -1,0 +1,1 @@
+"""Optimisers: the parameters of a mechanism with the smallest loss for a participation schema."""

@@ -1,0 +1,258 @@
+"""Banded inverse mechanisms of least loss, with the sensitivity that is proven for them."""
+
+import dataclasses
+
+import numpy as np
+from scipy import fft, optimize, signal
+
+from dpfl import _validate
+from dpfl.mechanisms import workload as workloads
+from dpfl.mechanisms.banded_inverse import (
+    BandedInverse,
+    autocorrelation,
+    pair_weights,
+    participation_blocks,
+    pattern_sum,
+)
+from dpfl.participation import Participation
+
+# Smoothing of the maxima, from coarse to as good as none.
+_TEMPERATURES = (1e-2, 1e-3, 1e-4, 1e-5)
+# Blocks of participations while optimising; the result is held against the finer bound.
+_BLOCKS = 6
+# The first step of L-BFGS has length 1: in these units it does not leave the stable region.
+_STEPS_PER_UNIT = 200.0
+_MAX_ITERATIONS = 2000
+# Relative loss beyond that of the pattern 0, b, 2b, .. for which the bound is not minimised.
+_GAIN = 1e-6
+# Of the logarithm of the loss, in one iteration.
+_LOSS_TOLERANCE = 1e-12
+_OVERFLOW = 1e3
+
+
+def optimize_banded_inverse(
+    participation: Participation,
+    bands: int,
+    loss: str = 'max',
+    *,
+    workload: np.ndarray | None = None,
+    progress: bool = False,
+) -> BandedInverse:
+    """Banded inverse mechanism whose loss, with its proven sensitivity, is least.
+
+    First the loss with the pattern 0, b, 2b, .. alone is minimised (L-BFGS, analytic gradients).
+    Where `banded_inverse.sensitivity` proves that this pattern is the worst one, as it does when
+    the bands are clearly fewer than the separation, that is the answer. Otherwise the loss with
+    the bound itself is minimised, its maxima replaced by smooth ones that become sharper in each
+    stage. The result is never worse than BISR of the same width.
+
+    Args:
+      participation: the schema; its rounds are those of the mechanism.
+      bands: bands of `C^-1`, at least 1; those beyond the rounds are not used.
+      loss: 'max' or 'rms', see `Mechanism.max_loss` and `Mechanism.rms_loss`.
+      workload: A, see `mechanisms.workload`; None for the prefix sums.
+      progress: whether to print a line for every stage.
+
+    Returns:
+      The mechanism. No random numbers are used: the same arguments give the same mechanism.
+
+    Raises:
+      ValueError: if an argument is out of its range.
+    """
+    bands = min(_validate.integer('bands', bands, minimum=1), participation.rounds)
+    _validate.choice('loss', loss, ('max', 'rms'))
+    forms = error_forms(participation.rounds, bands, loss, workload)
+
+    def proven(mechanism: BandedInverse) -> float:
+        return getattr(mechanism, f'{loss}_loss')(participation, workload)
+
+    def report(stage: str, mechanism: BandedInverse) -> BandedInverse:
+        if progress:
+            print(f'{stage}: {loss} loss {proven(mechanism):.6f}', flush=True)
+        return mechanism
+
+    square_root = report('square root', BandedInverse.square_root(participation.rounds, bands))
+    if bands == 1:
+        return square_root
+    pattern = Objective(participation, forms, smooth=False)
+    power = report('power', _best_power(pattern, bands))
+    # Without several error forms the objective of a single pattern has no maxima to smooth.
+    temperatures = _TEMPERATURES if len(forms) > 1 else _TEMPERATURES[-1:]
+    found = [square_root, power]
+    for temperature in temperatures:
+        found.append(report('pattern 0, b, 2b, ..', pattern.minimize(found[-1], temperature)))
+    # No proven loss is below the least loss with one pattern.
+    if proven(found[-1]) > pattern.loss(found[-1]) * (1 + _GAIN):
+        bound = Objective(participation, forms, smooth=True)
+        found.append(min(found, key=proven))
+        for temperature in _TEMPERATURES:
+            found.append(report(f'bound, smoothed by {temperature:g}',
+                                bound.minimize(found[-1], temperature)))
+    return min(found, key=proven)
+
+
+def error_forms(
+    rounds: int, bands: int, loss: str, workload: np.ndarray | None = None
+) -> np.ndarray:
+    """Squared errors as quadratic forms of the first column of `C^-1`.
+
+    Args:
+      rounds: number of rounds n.
+      bands: number p of entries of that column, at most n.
+      loss: 'max' or 'rms'.
+      workload: A, see `mechanisms.workload`.
+
+    Returns:
+      float64 [m, p, p]: the squared error is the largest of the m forms. m is 1, but for 'max'
+      and a workload matrix, whose rows are all of them candidates.
+    """
+    if workload is None:
+        workload = np.ones(rounds)
+    workload = np.asarray(workload, dtype=np.float64)
+    if workload.ndim == 1 and workload.size >= rounds:
+        # Row t of B holds the coefficients 0 .. t: the last row is the largest.
+        shifted = np.concatenate([np.zeros(bands - 1), workload[:rounds]])
+        windows = np.lib.stride_tricks.sliding_window_view(shifted, bands)[:, ::-1]
+        weights = np.ones(rounds) if loss == 'max' else np.arange(rounds, 0, -1) / rounds
+        return (windows.T @ (weights[:, None] * windows))[None]
+    a = workloads.matrix(workload, rounds)
+    forms = np.zeros((rounds if loss == 'max' else 1, bands, bands))
+    for t, row in enumerate(a):
+        # B[t, j] = sum_i A[t, j + i] a_i.
+        padded = np.concatenate([row[: t + 1], np.zeros(bands - 1)])
+        windows = np.lib.stride_tricks.sliding_window_view(padded, bands)
+        if loss == 'max':
+            forms[t] = windows.T @ windows
+        else:
+            forms[0] += windows.T @ windows / rounds
+    return forms
+
+
+def pattern_sensitivity(coefficients: np.ndarray, participation: Participation):
+    """Squared norm of `C u` for the pattern 0, b, 2b, .., and its gradient, [n]."""
+    separation, count = participation.min_separation, participation.count
+    released = pattern_sum(coefficients, separation, count)
+    return released @ released, 2 * pattern_sum(released[::-1], separation, count)[::-1]
+
+
+def smooth_sensitivity(
+    coefficients: np.ndarray, participation: Participation, temperature: float
+):
+    """The bound of `banded_inverse.sensitivity` with smooth maxima, and its gradient, [n].
+
+    The maximum of h over d >= m b is replaced by t log sum exp(h / t), which is nowhere smaller,
+    and |c| by sqrt(c^2 + s^2) with s = t / 10.
+    """
+    separation, count = participation.min_separation, participation.count
+    magnitudes = np.hypot(coefficients, 0.1 * temperature)
+    total, gradient = 0.0, np.zeros_like(coefficients)
+    for first, end in participation_blocks(count, _BLOCKS):
+        values = magnitudes[: magnitudes.size - first * separation]
+        correlation = autocorrelation(values)
+        # Row m - 1 holds the lags m b .. (m + 1) b - 1.
+        n, rows = values.size, -(-values.size // separation) - 1
+        scaled = np.full(rows * separation, -np.inf)
+        scaled[: max(n - separation, 0)] = correlation[separation:] / temperature
+        scaled = scaled.reshape(rows, separation)
+        weights = pair_weights(first, end, count, rows)
+        smooth = np.logaddexp.accumulate(np.logaddexp.reduce(scaled, axis=1)[::-1])[::-1]
+        total += (end - first) * correlation[0] + temperature * (weights @ smooth)
+        with np.errstate(divide='ignore'):
+            reach = np.logaddexp.accumulate(np.log(weights) - smooth)
+        slope = np.zeros(n)
+        slope[0] = end - first
+        slope[separation:] = np.exp(scaled + reach[:, None]).ravel()[: max(n - separation, 0)]
+        gradient[:n] += _autocorrelation_gradient(values, slope)
+    return total, gradient * coefficients / magnitudes
+
+
+def _autocorrelation_gradient(values: np.ndarray, slope: np.ndarray) -> np.ndarray:
+    """Gradient with respect to the values of `slope @ autocorrelation(values)`."""
+    size = fft.next_fast_len(2 * values.size, real=True)
+    product = fft.rfft(values, size) * 2 * fft.rfft(slope, size).real
+    return fft.irfft(product, size)[: values.size]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Objective:
+    """Logarithm of the loss as a function of the free entries of the first column of `C^-1`.
+
+    Attributes:
+      participation: the schema.
+      forms: squared errors, see `error_forms`.
+      smooth: whether the sensitivity is `smooth_sensitivity` or `pattern_sensitivity`.
+    """
+
+    participation: Participation
+    forms: np.ndarray
+    smooth: bool
+
+    def __call__(self, free: np.ndarray, temperature: float) -> tuple[float, np.ndarray]:
+        """Log loss, and its gradient [p - 1], at `C^-1 = (1, free)`."""
+        taps = np.concatenate([[1.0], free])
+        impulse = np.zeros(self.participation.rounds)
+        impulse[0] = 1.0
+        with np.errstate(over='ignore', invalid='ignore'):
+            coefficients = signal.lfilter([1.0], taps, impulse)
+            if not np.abs(coefficients).max() < 1e30:
+                return _OVERFLOW, np.zeros_like(free)
+        if self.smooth:
+            squared, slope = smooth_sensitivity(coefficients, self.participation, temperature)
+        else:
+            squared, slope = pattern_sensitivity(coefficients, self.participation)
+        # d c = -(c * c * d taps), with * the convolution: its adjoint is two filters backwards.
+        once = signal.lfilter([1.0], taps, slope[::-1])
+        adjoint = signal.lfilter([1.0], taps, once)[::-1][: taps.size]
+        log_error, error_slope = self._log_squared_error(taps, temperature)
+        gradient = error_slope - adjoint / squared
+        return 0.5 * (log_error + np.log(squared)), 0.5 * gradient[1:]
+
+    def _log_squared_error(self, taps, temperature):
+        slopes = self.forms @ taps
+        squared = slopes @ taps
+        logs = np.log(squared)
+        scaled = (logs - logs.max()) / temperature
+        shares = np.exp(scaled) / np.exp(scaled).sum()
+        value = logs.max() + temperature * np.log(np.exp(scaled).sum())
+        return value, 2 * (shares / squared) @ slopes
+
+    def loss(self, mechanism: BandedInverse) -> float:
+        """The loss of a mechanism, with the sharpest of the smooth maxima."""
+        return np.exp(self(mechanism.inverse_coefficients[1:], _TEMPERATURES[-1])[0])
+
+    def minimize(self, start: BandedInverse, temperature: float) -> BandedInverse:
+        """Local minimum that L-BFGS finds from `start`."""
+
+        def scaled(steps):
+            value, gradient = self(steps / _STEPS_PER_UNIT, temperature)
+            return value, gradient / _STEPS_PER_UNIT
+
+        result = optimize.minimize(
+            scaled,
+            start.inverse_coefficients[1:] * _STEPS_PER_UNIT,
+            jac=True,
+            method='L-BFGS-B',
+            options={
+                'maxiter': _MAX_ITERATIONS,
+                'maxfun': 2 * _MAX_ITERATIONS,
+                'maxcor': 30,
+                'ftol': _LOSS_TOLERANCE,
+                'gtol': 1e-10,
+            },
+        )
+        taps = np.concatenate([[1.0], result.x / _STEPS_PER_UNIT])
+        return dataclasses.replace(start, inverse_coefficients=taps)
+
+
+def _best_power(objective: Objective, bands: int) -> BandedInverse:
+    """`BandedInverse.fractional_power` of least objective."""
+
+    def mechanism(power):
+        return BandedInverse.fractional_power(objective.participation.rounds, bands, power)
+
+    result = optimize.minimize_scalar(
+        lambda power: objective.loss(mechanism(power)),
+        bounds=(0.0, 1.0),
+        method='bounded',
+    )
+    return mechanism(result.x)
