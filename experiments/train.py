@@ -16,7 +16,7 @@ from experiments import command_line, privacy_flags, schema_flags
 flags.adopt_module_key_flags(privacy_flags)
 _TASK = flags.DEFINE_enum('task', 'synthetic_text', ['synthetic_text'], 'Data set and metrics.')
 _MODEL = flags.DEFINE_enum(
-    'model', 'small', ['cifg_670', 'small', 'tiny'],
+    'model', 'small', ['cifg_670', 'small', 'tiny', 'micro'],
     'Size of the one-layer projected CIFG-LSTM; cifg_670 is that of document 000.',
 )
 _VOCABULARY_SIZE = flags.DEFINE_integer(

@@ -6,8 +6,8 @@ is imported only where a `tf.data.Dataset` is built.
 
 Token ids: 0 pad, 1 begin of sentence, 2 end of sentence, 3 word outside the vocabulary, then the
 words. `vocabulary_size` counts the words alone; a model is built for
-`num_tokens = vocabulary_size + 4` tokens, the V of the size formula in `language_models`. So the
-4.4M parameters that are published for "V = 20k" are those of vocabulary_size=19996.
+`num_tokens = vocabulary_size + 4` tokens, the V of the size formula in `language_models`. So
+vocabulary_size=9996 is the "10K vocabulary" of document 000.
 """
 
 import collections
@@ -21,7 +21,7 @@ from dpfl.tasks import spelling, streams, text_ceilings, text_process
 from dpfl.tasks.text_process import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
 
 __all__ = [
-    'BOS_ID', 'EOS_ID', 'NUM_SPECIAL_TOKENS', 'OOV_ID', 'PAD_ID', 'PRESETS', 'SyntheticText',
+    'BOS_ID', 'EOS_ID', 'NUM_SPECIAL_TOKENS', 'OOV_ID', 'PAD_ID', 'SyntheticText',
 ]  # fmt: skip
 
 # Keys of `streams.generator`: held-out clients live in a domain that no training index reaches.
@@ -249,8 +249,3 @@ def _batched(tokens: np.ndarray, batch_size: int):
 
     slices = collections.OrderedDict(x=tokens[:, :-1], y=tokens[:, 1:])
     return tf.data.Dataset.from_tensor_slices(slices).batch(batch_size)
-
-
-PRESETS = {
-    'default': SyntheticText(),
-}
