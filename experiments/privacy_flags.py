@@ -9,7 +9,8 @@ from experiments import command_line, schema_flags
 
 _STRATEGIES = pathlib.Path(__file__).parents[1] / 'configs' / 'strategies'
 _TREES = {'tree': mechanisms.BinaryTree, 'honaker_tree': mechanisms.HonakerTree}
-MECHANISMS = ('gaussian', *_TREES, 'blt')
+_OPTIMIZED = ('banded', 'banded_toeplitz', 'banded_inverse', 'blt')
+MECHANISMS = ('gaussian', *_TREES, *_OPTIMIZED)
 
 flags.adopt_module_key_flags(schema_flags)
 _STRATEGY = flags.DEFINE_string(
@@ -29,7 +30,8 @@ _TREE_RELEASED = flags.DEFINE_enum(
     'accounting does, or the prefix sums, which is what is released.',
 )
 _NOISE_MULTIPLIER = flags.DEFINE_float(
-    'noise_multiplier', None, 'Standard deviation of the noise z divided by the clip norm.'
+    'noise_multiplier', None, 'Standard deviation of the noise z divided by the clip norm.',
+    lower_bound=0,
 )
 _DELTA = flags.DEFINE_float('delta', 1e-10, 'Delta at which epsilon is given.')
 _ACCOUNTANT = flags.DEFINE_enum(
@@ -45,19 +47,18 @@ def mechanism(name: str) -> mechanisms.Mechanism:
     """The mechanism `name` over --rounds rounds, with the parameters of the flags."""
     given = [flag.name for flag in (_STRATEGY, _BLT_DECAY, _BLT_SCALE) if flag.value]
     rounds = schema_flags.required('rounds')
+    if given and name not in _OPTIMIZED:
+        raise command_line.UsageError(f'--{given[0]}: mechanism={name} has no parameters')
     with command_line.refusing_bad_values():
-        if given and (name == 'gaussian' or name in _TREES):
-            raise command_line.UsageError(f'--{given[0]}: mechanism={name} has no parameters')
         if name == 'gaussian':
             return mechanisms.Identity(rounds)
         if name in _TREES:
             return _TREES[name](rounds, _TREE_RELEASED.value)
-        if given == [_BLT_DECAY.name, _BLT_SCALE.name]:
+        if name == 'blt' and given == [_BLT_DECAY.name, _BLT_SCALE.name]:
             return mechanisms.Blt(rounds, _numbers(_BLT_DECAY), _numbers(_BLT_SCALE))
         if given != [_STRATEGY.name]:
-            raise command_line.UsageError(
-                f'--mechanism={name}: needs --strategy, or --blt_decay and --blt_scale'
-            )
+            alternative = ', or --blt_decay and --blt_scale' if name == 'blt' else ''
+            raise command_line.UsageError(f'--mechanism={name}: needs --strategy{alternative}')
         return _load(name).with_rounds(rounds)
 
 

@@ -89,7 +89,7 @@ def _damaged(tmp_path_factory):
     ((*_TREE, '--rounds=0'), '--rounds=0: must be an integer >= 1'),
     ((*_TREE, '--min_separation=0'), '--min_separation=0: must be an integer >= 1'),
     ((*_TREE, '--max_participations=0'), '--max_participations=0: must be an integer >= 1'),
-    ((*_TREE, '--noise_multiplier=-1'), '--noise_multiplier=-1.0: must be a finite number >= 0'),
+    ((*_TREE, '--noise_multiplier=-1'), '--noise_multiplier=-1: must be a non-negative number'),
     ((*_TREE, '--noise_multiplier=nan'), '--noise_multiplier=nan: must be a finite number >= 0'),
     ((*_TREE, '--delta=1'), '--delta=1.0: must be a finite number > 0 and < 1'),
     ((*_TREE, '--accountant=guess'), '--accountant=guess: must be one of pld, rdp, analytic'),

@@ -129,6 +129,7 @@ def test_an_exception_leaves_no_worker(tmp_path):
 
 @pytest.mark.parametrize('flags, message', [
     (['--target_epsilon='], '--target_epsilon=: must be a number'),
+    (['--noise_multiplier=-1'], '--noise_multiplier=-1: must be a non-negative number'),
     (['--min_separation=0'], '--min_separation=0: must be an integer >= 1'),
     (['--rounds=abc'], '--rounds=abc: must be an integer'),
     (['--strategy=/nowhere/at.all'], '--strategy=/nowhere/at.all: must be a file or one of'),
