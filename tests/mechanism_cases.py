@@ -1,6 +1,16 @@
 """One list of mechanisms for all tests: a function of the number of rounds for each."""
 
+import numpy as np
+
 from dpfl import mechanisms
+
+
+def _banded(rounds, bands, sign=1.0):
+    """Columns of different norms, entries of one sign or of both."""
+    size = mechanisms.Identity(rounds).rounds  # Refuses what is no number of rounds.
+    lag = np.subtract.outer(np.arange(size), np.arange(size))
+    entries = sign ** np.abs(lag) * 0.6 ** np.abs(lag) * (1 + 0.1 * np.arange(size))
+    return mechanisms.Banded.from_matrix(np.tril(entries), min(bands, size))
 
 
 def _restarted(base, rounds):
@@ -14,12 +24,15 @@ FACTORIES = {
     'tree': mechanisms.BinaryTree,
     'tree_by_prefix_sums': lambda rounds: mechanisms.BinaryTree(rounds, released='prefix_sums'),
     'honaker_tree': mechanisms.HonakerTree,
+    'honaker_tree_by_prefix_sums': lambda rounds: mechanisms.HonakerTree(rounds, 'prefix_sums'),
     'full_honaker_tree': mechanisms.FullHonakerTree,
     'completed_tree': lambda rounds: mechanisms.FullHonakerTree(rounds, completed=True),
     'restarted_tree': lambda rounds: _restarted(mechanisms.BinaryTree, rounds),
     'restarted_blt': lambda rounds: _restarted(
         lambda n: mechanisms.Blt(n, [0.9, 0.4], [0.2, 0.3]), rounds
     ),
+    'banded': lambda rounds: _banded(rounds, 3),
+    'banded_with_negative_entries': lambda rounds: _banded(rounds, 3, sign=-1.0),
     'banded_inverse': lambda rounds: mechanisms.BandedInverse.square_root(rounds, 4),
     'banded_inverse_not_monotone': lambda rounds: mechanisms.BandedInverse(rounds, [1, 0.6, -0.2]),
     'banded_inverse_with_negative_entries': lambda rounds: mechanisms.BandedInverse(

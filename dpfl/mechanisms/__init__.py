@@ -4,17 +4,20 @@ NumPy and SciPy only.
 """
 
 from dpfl.mechanisms import workload
+from dpfl.mechanisms.banded import Banded
 from dpfl.mechanisms.banded_inverse import BandedInverse
 from dpfl.mechanisms.base import Mechanism, Sensitivity
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.identity import Identity
 from dpfl.mechanisms.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
+from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.serialization import from_dict, load, save
 from dpfl.mechanisms.tree import BinaryTree, FullHonakerTree, HonakerTree
 
 __all__ = [
+    'Banded',
     'BandedInverse',
     'BandedProduct',
     'BandedSolve',
@@ -30,6 +33,7 @@ __all__ = [
     'StateSpace',
     'from_dict',
     'load',
+    'optimize_banded',
     'optimize_banded_inverse',
     'save',
     'stream',

@@ -5,7 +5,7 @@ import zipfile
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms import banded_inverse, base, blt, identity, restarts, tree
+from dpfl.mechanisms import banded, banded_inverse, base, blt, identity, restarts, tree
 
 _TYPES = {
     kind.name: kind
@@ -14,6 +14,7 @@ _TYPES = {
         tree.BinaryTree,
         tree.HonakerTree,
         tree.FullHonakerTree,
+        banded.Banded,
         banded_inverse.BandedInverse,
         blt.Blt,
         restarts.Restarted,

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate
-from dpfl.mechanisms import base, kernels, tree_sensitivity
+from dpfl.mechanisms import base, kernels, sensitivity, tree_sensitivity
 
 _NODES_RELEASED = (
     'The noise on every node of the binary tree is counted as released, as in the published '
@@ -125,9 +125,7 @@ class HonakerTree(_Tree):
         return bits @ _weights(bits.shape[1])
 
     def _sensitivity_of_prefix_sums(self, participation) -> base.Sensitivity:
-        from dpfl.mechanisms import sensitivity
-
-        return sensitivity.upper_bound(self.strategy_matrix(), participation)
+        return sensitivity.of_matrix(self.strategy_matrix(), participation)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -136,6 +136,7 @@ def test_buffers_are_what_the_state_holds(make):
         'tree': lambda m: 3,
         'honaker_tree': lambda m: 3,
         'full_honaker_tree': lambda m: 11,
+        'banded': lambda m: m.bands - 1,
         'banded_inverse': lambda m: m.inverse_coefficients.size - 1,
         'blt': lambda m: m.decay.size,
     }
