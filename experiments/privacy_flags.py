@@ -1,13 +1,10 @@
 """Flags of a privacy plan, and the plan that they make. No TensorFlow."""
 
-import pathlib
-
 from absl import flags
 
 from dpfl import accounting, mechanisms
-from experiments import command_line, schema_flags
+from experiments import command_line, schema_flags, strategies
 
-_STRATEGIES = pathlib.Path(__file__).parents[1] / 'configs' / 'strategies'
 _TREES = {'tree': mechanisms.BinaryTree, 'honaker_tree': mechanisms.HonakerTree}
 _OPTIMIZED = ('banded', 'banded_toeplitz', 'banded_inverse', 'blt')
 MECHANISMS = ('gaussian', *_TREES, *_OPTIMIZED)
@@ -106,33 +103,8 @@ def _numbers(flag) -> list[float]:
         ) from None
 
 
-def is_strategy(name: str) -> bool:
-    """Whether configs/strategies has a file of that name."""
-    return (_STRATEGIES / f'{name}.npz').is_file()
-
-
-def load_strategy(flag: str, name: str) -> mechanisms.Mechanism:
-    """The mechanism of a name in configs/strategies or of a file.
-
-    Args:
-      flag: named in the error.
-      name: of the strategy or the file.
-
-    Raises:
-      UsageError: if there is no such file or it holds no mechanism.
-    """
-    path = _STRATEGIES / f'{name}.npz' if is_strategy(name) else pathlib.Path(name)
-    if not path.is_file():
-        known = ', '.join(sorted(file.stem for file in _STRATEGIES.glob('*.npz')))
-        raise command_line.UsageError(f'--{flag}={name}: must be a file or one of {known}')
-    try:
-        return mechanisms.load(path)
-    except ValueError as error:
-        raise command_line.UsageError(f'--{flag}={name}: {error}') from None
-
-
 def _load(name: str) -> mechanisms.Mechanism:
-    strategy = load_strategy(_STRATEGY.name, _STRATEGY.value)
+    strategy = strategies.load(_STRATEGY.name, _STRATEGY.value)
     if strategy.name != name:
         raise command_line.UsageError(
             f'--strategy={_STRATEGY.value}: holds a {strategy.name}, not a {name} mechanism'

@@ -38,6 +38,10 @@ FACTORIES = {
     'banded_inverse_with_negative_entries': lambda rounds: mechanisms.BandedInverse(
         rounds, [1, -0.9, 0.6, -0.1]
     ),
+    'banded_toeplitz': lambda rounds: mechanisms.BandedToeplitz.fichtenberger(rounds, 4),
+    'banded_toeplitz_not_monotone': lambda rounds: mechanisms.BandedToeplitz(
+        rounds, [1.0, -0.5, 0.7]
+    ),
     'blt': lambda rounds: mechanisms.Blt(rounds, [0.99, 0.7, 0.2], [0.2, 0.25, 0.05]),
     'blt_with_a_constant_buffer': lambda rounds: mechanisms.Blt(rounds, [1.0, 0.5], [0.05, 0.3]),
     'blt_not_monotone': lambda rounds: mechanisms.Blt(rounds, [0.9], [1.5]),

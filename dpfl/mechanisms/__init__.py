@@ -6,12 +6,16 @@ NumPy and SciPy only.
 from dpfl.mechanisms import workload
 from dpfl.mechanisms.banded import Banded
 from dpfl.mechanisms.banded_inverse import BandedInverse
+from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
 from dpfl.mechanisms.base import Mechanism, Sensitivity
 from dpfl.mechanisms.blt import Blt
+from dpfl.mechanisms.choose import choose
 from dpfl.mechanisms.identity import Identity
 from dpfl.mechanisms.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
+from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
+from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.serialization import from_dict, load, save
 from dpfl.mechanisms.tree import BinaryTree, FullHonakerTree, HonakerTree
@@ -21,6 +25,7 @@ __all__ = [
     'BandedInverse',
     'BandedProduct',
     'BandedSolve',
+    'BandedToeplitz',
     'BinaryTree',
     'Blt',
     'FullHonakerTree',
@@ -31,10 +36,13 @@ __all__ = [
     'Restarted',
     'Sensitivity',
     'StateSpace',
+    'choose',
     'from_dict',
     'load',
     'optimize_banded',
     'optimize_banded_inverse',
+    'optimize_banded_toeplitz',
+    'optimize_blt',
     'save',
     'stream',
     'workload',

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms import base, kernels, toeplitz
+from dpfl.mechanisms import base, blt_inverse, kernels, toeplitz
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,6 +42,17 @@ class Blt(base.Mechanism):
         if self.decay.min() < 0 or self.decay.max() > 1:
             raise ValueError(f'decay={self.decay.tolist()}: each entry must be within [0, 1]')
 
+    @classmethod
+    def from_inverse_decay(cls, rounds: int, decay, inverse_decay) -> 'Blt':
+        """The BLT with buffers `decay` whose inverse has buffers `inverse_decay` (algorithm 5).
+
+        Raises:
+          ValueError: if there is none, see `blt_inverse.output_scale`.
+        """
+        decay = _validate.vector('decay', decay)
+        inverse_decay = _validate.vector('inverse_decay', inverse_decay)
+        return cls(rounds, decay, blt_inverse.output_scale(decay, inverse_decay))
+
     def __eq__(self, other) -> bool:
         return isinstance(other, Blt) and self.to_dict() == other.to_dict()
 
@@ -50,8 +61,25 @@ class Blt(base.Mechanism):
 
     def coefficients(self) -> np.ndarray:
         """First column of `C`, float64 [rounds]."""
-        lags = np.arange(self.rounds - 1)
-        return np.concatenate([[1.0], self.scale @ self.decay[:, None] ** lags])
+        return np.append(1.0, self.scale @ blt_inverse.powers(1 - self.decay, self.rounds - 1))
+
+    def inverse_parameters(self) -> tuple[np.ndarray, np.ndarray]:
+        """(theta^, omega^) with `C^-1 = BLT(theta^, omega^)`, float64 [at most d] each.
+
+        Largest decay first; buffers that coincide or have scale 0 drop out.
+
+        Raises:
+          ValueError: if the inverse is not a BLT with real decays.
+        """
+        found = blt_inverse.inverse(self.decay, self.scale)
+        return found.decay, found.scale
+
+    def is_monotone(self) -> bool:
+        """Whether the parameters alone make the coefficients non-negative and non-increasing.
+
+        Sufficient: every scale non-negative, and c_1, their sum, at most c_0 = 1.
+        """
+        return bool(self.scale.min() >= 0 and self.scale.sum() <= 1)
 
     def strategy_matrix(self) -> np.ndarray:
         return toeplitz.matrix(self.coefficients())
@@ -62,10 +90,42 @@ class Blt(base.Mechanism):
         kept = np.hstack([np.zeros((self.decay.size, 1)), np.diag(self.decay)])
         return kernels.StateSpace(np.vstack([output, kept + output])[None])
 
-    def _prefix_squared_error(self) -> np.ndarray:
-        impulse = np.zeros(self.rounds)
-        impulse[0] = 1.0
-        return toeplitz.squared_error(kernels.stream(self.kernel(), impulse))
+    def squared_error(self, workload: np.ndarray | None = None) -> np.ndarray:
+        if workload is not None and np.ndim(workload) != 1:
+            return super().squared_error(workload)
+        return toeplitz.workload_squared_error(self._prefix_coefficients(), workload)
+
+    def _prefix_coefficients(self) -> np.ndarray:
+        """First column of `B = A C^-1` for the prefix sums, float64 [rounds].
+
+        With non-negative scales it is a sum of exponentials with non-negative weights, so nothing
+        cancels. Otherwise the inverse may oscillate or grow, and the recurrence itself is the only
+        form that is always right.
+        """
+        if self.scale.min() < 0:
+            return np.cumsum(self._recurrence())
+        found = blt_inverse.inverse(self.decay, self.scale)
+        rates = 1 - self.decay
+        if (self.scale[rates == 0] > 0).any():
+            constant = 0.0
+        else:
+            active = self.scale > 0
+            constant = 1 / (1 + (self.scale[active] / rates[active]).sum())
+        weights = -found.scale / found.rate
+        return constant + weights @ blt_inverse.powers(found.rate, self.rounds)
+
+    def _recurrence(self) -> np.ndarray:
+        """First column of `C^-1` by algorithm 3, float64 [rounds]."""
+        state = np.zeros(self.decay.size)
+        column = np.empty(self.rounds)
+        impulse = 1.0
+        for t in range(self.rounds):
+            output = impulse - self.scale @ state
+            state = self.decay * state + output
+            column[t], impulse = output, 0.0
+        return column
 
     def _sensitivity(self, participation) -> base.Sensitivity:
-        return toeplitz.sensitivity(self.coefficients(), participation)
+        return toeplitz.sensitivity(
+            self.coefficients(), participation, known_monotone=self.is_monotone()
+        )

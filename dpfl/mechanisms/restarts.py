@@ -7,7 +7,15 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate
-from dpfl.mechanisms import base, kernels, toeplitz, tree, tree_sensitivity
+from dpfl.mechanisms import (
+    banded_inverse,
+    base,
+    blt,
+    kernels,
+    toeplitz,
+    tree,
+    tree_sensitivity,
+)
 from dpfl.participation import Participation
 
 
@@ -99,7 +107,7 @@ class Restarted(base.Mechanism):
             exact_forest = self._forest()
             if exact_forest is not None:
                 return tree_sensitivity.sensitivity(participation, exact_forest)
-        if hasattr(self.base, 'coefficients'):
+        if isinstance(self.base, blt.Blt | banded_inverse.BandedInverse):
             coefficients = self.base.with_rounds(max(self.lengths)).coefficients()
             if toeplitz.is_monotone(coefficients):
                 return _monotone_toeplitz(coefficients, self.lengths, participation)

@@ -5,7 +5,16 @@ import zipfile
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms import banded, banded_inverse, base, blt, identity, restarts, tree
+from dpfl.mechanisms import (
+    banded,
+    banded_inverse,
+    banded_toeplitz,
+    base,
+    blt,
+    identity,
+    restarts,
+    tree,
+)
 
 _TYPES = {
     kind.name: kind
@@ -16,6 +25,7 @@ _TYPES = {
         tree.FullHonakerTree,
         banded.Banded,
         banded_inverse.BandedInverse,
+        banded_toeplitz.BandedToeplitz,
         blt.Blt,
         restarts.Restarted,
     )

@@ -9,7 +9,9 @@ from tests import mechanism_cases, oracles
 
 _ROUNDS = (1, 2, 3, 5, 8, 12)
 
-every_mechanism = pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
+every_mechanism = pytest.mark.parametrize(
+    'make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES
+)
 
 
 def test_every_saved_type_is_in_the_list():
@@ -138,6 +140,7 @@ def test_buffers_are_what_the_state_holds(make):
         'full_honaker_tree': lambda m: 11,
         'banded': lambda m: m.bands - 1,
         'banded_inverse': lambda m: m.inverse_coefficients.size - 1,
+        'banded_toeplitz': lambda m: m.coefficients.size - 1,
         'blt': lambda m: m.decay.size,
     }
     buffers = mechanism.kernel().buffers

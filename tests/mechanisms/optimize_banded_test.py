@@ -26,7 +26,7 @@ def _blocks(participation, column_norms):
     rounds = np.arange(participation.rounds)
     if column_norms == 'equal':
         return np.zeros_like(rounds)
-    return np.minimum(rounds // participation.min_separation, participation.count - 1)
+    return rounds // participation.min_separation
 
 
 def _least_squared_error(mechanism, blocks, workload=None):
@@ -114,15 +114,19 @@ def test_optimum_is_proven_by_duality(n, bands, column_norms):
 
 
 def test_a_recorded_loss():
-    # From minimising over C itself with L-BFGS for 20,000 steps: 7.0251316.
+    # Minimising over the entries of C, columns normalised in the objective, with SciPy's L-BFGS-B
+    # from the coefficients of (1 - x)^(-1/2) stops after 131 steps (ftol 1e-15) at 7.025131553.
     schema = Participation(257, 43, 6)
     mechanism = optimize_banded(schema, 43)
-    assert mechanism.rms_loss(schema) == pytest.approx(7.0251316, rel=1e-7)
+    assert mechanism.rms_loss(schema) == pytest.approx(7.025131553, rel=1e-7)
 
 
 @pytest.mark.parametrize('make', [
     lambda n: mechanisms.workload.momentum(n, 0.9),
     lambda n: mechanisms.workload.learning_rate_schedule(np.linspace(1, 0.05, n), beta=0.5),
+    lambda n: mechanisms.workload.learning_rate_schedule(
+        0.501 + 0.5 * np.cos(np.pi * np.arange(n) / n), beta=0.9
+    ),
 ])
 def test_optima_for_other_workloads_are_proven_by_duality(make):
     n, bands = 120, 30
@@ -162,14 +166,15 @@ def test_more_bands_lower_the_loss():
     assert (np.diff(losses) < 0).all()
 
 
-@pytest.mark.parametrize('n, separation, count', [(120, 30, None), (121, 60, 3), (100, 20, 3)])
+@pytest.mark.parametrize('n, separation, count', [(120, 30, None), (121, 60, 3), (90, 20, 5)])
 def test_norms_by_block_have_a_smaller_loss_at_the_same_sensitivity(n, separation, count):
     schema = Participation(n, separation, count)
     equal = optimize_banded(schema, separation)
     blocks = optimize_banded(schema, separation, column_norms='blocks')
-    norms = blocks.column_norms()
-    sizes = [len(set(np.round(part, 9))) for part in np.split(norms, [separation, 2 * separation])]
-    assert sizes[:2] == [1, 1]
+    levels = [set(np.round(norms, 9)) for norms in np.array_split(
+        blocks.column_norms(), range(separation, n, separation)
+    )]
+    assert {len(level) for level in levels} == {1}
     assert blocks.sensitivity(schema) == pytest.approx(equal.sensitivity(schema), rel=1e-9)
     assert blocks.sensitivity_is_exact(schema)
     assert blocks.rms_loss(schema) < 0.99 * equal.rms_loss(schema)
@@ -274,3 +279,8 @@ def test_a_limit_on_the_time_returns_a_valid_strategy():
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         optimize_banded(Participation(10, 5), **{'bands': 3, **arguments})
+
+
+def test_norms_by_block_need_a_round_in_every_block():
+    with pytest.raises(ValueError, match='max_participations=2 must be at least 3, the number of'):
+        optimize_banded(Participation(11, 5, 2), 5, column_norms='blocks')

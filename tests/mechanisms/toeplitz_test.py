@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from dpfl import Participation, mechanisms
-from dpfl.mechanisms import toeplitz
+from dpfl import Participation
+from dpfl.mechanisms import toeplitz, workload
 from tests import oracles
 
 
@@ -38,19 +38,48 @@ def test_random_coefficients_are_never_below_brute_force():
             assert bound.squared == pytest.approx(truth, rel=1e-12)
 
 
-def test_blt_coefficients_by_hand():
-    blt = mechanisms.Blt(4, decay=[0.5, 0.25], scale=[0.4, 0.2])
-    np.testing.assert_allclose(blt.coefficients(), [1, 0.6, 0.25, 0.1125])
+def test_rounding_does_not_undo_what_is_known():
+    coefficients = np.array([1.0, 0.5, 0.5 + 1e-16, 0.5])
+    schema = Participation(4, 2)
+    assert toeplitz.sensitivity(coefficients, schema, known_monotone=True).is_exact
+    rising = np.array([1.0, 0.5, np.nextafter(0.5, 1)])
+    assert not toeplitz.sensitivity(rising, schema.within(3)).is_exact
+    assert toeplitz.sensitivity(rising, schema.within(3), known_monotone=True).is_exact
 
 
-@pytest.mark.parametrize('decay, scale, message', [
-    ([0.5], [0.1, 0.2], 'decay has 1 and scale 2 entries'),
-    ([], [], 'decay has 0 and scale 0 entries'),
-    ([1.1], [0.1], r'decay=\[1.1\]: each entry must be within \[0, 1\]'),
-    ([-0.1], [0.1], 'each entry must be within'),
-    ([float('nan')], [0.1], 'decay=.*: must be a list of finite numbers'),
-    ([0.5], ['x'], 'scale=.*: must be a list of numbers'),
-])
-def test_bad_parameters_are_named(decay, scale, message):
-    with pytest.raises(ValueError, match=message):
-        mechanisms.Blt(5, decay, scale)
+@pytest.mark.parametrize('rounds', [1, 2, 7, 30])
+def test_sums_of_shifts(rounds):
+    coefficients = np.random.default_rng(rounds).normal(size=rounds)
+    for shift in (1, 2, 3, 8):
+        for count in range(1, rounds + 3):
+            expected = np.zeros(rounds)
+            for i in range(count):
+                expected[i * shift:] += coefficients[: max(rounds - i * shift, 0)]
+            np.testing.assert_allclose(
+                toeplitz.sum_of_shifts(coefficients, shift, count), expected, atol=1e-13
+            )
+
+
+def test_many_participations_are_not_added_one_by_one():
+    ones = np.ones(100_000)
+    bound = toeplitz.sensitivity(ones, Participation(ones.size))
+    assert bound.squared == pytest.approx((np.arange(1.0, ones.size + 1) ** 2).sum())
+
+
+def test_square_root_of_the_prefix_sums():
+    root = toeplitz.matrix(toeplitz.square_root_coefficients(9))
+    np.testing.assert_allclose(root @ root, np.tril(np.ones((9, 9))), atol=1e-14)
+
+
+@pytest.mark.parametrize('rounds', [1, 6, 700])
+def test_errors_of_toeplitz_workloads(rounds):
+    rng = np.random.default_rng(rounds)
+    prefix = rng.uniform(size=rounds) / np.arange(1, rounds + 1)
+    inverse = toeplitz.matrix(np.diff(prefix, prepend=0.0))
+    for a in (None, workload.momentum(rounds + 3, 0.9), rng.normal(size=rounds)):
+        expected = ((workload.matrix(a, rounds) @ inverse) ** 2).sum(axis=1)
+        np.testing.assert_allclose(
+            toeplitz.workload_squared_error(prefix, a), expected, rtol=1e-11
+        )
+    with pytest.raises(ValueError, match='workload has shape .*: must have at least'):
+        toeplitz.workload_squared_error(prefix, np.ones(rounds - 1))

@@ -335,8 +335,8 @@ def test_second_ctrl_c_during_cleanup():
         process.send(signal.SIGINT)
         process.read('leaving')
         process.send(signal.SIGINT)
-        await_death(process.worker)
         assert_ended(process, -signal.SIGINT)
+        await_death(process.worker)
 
 
 def test_kill_of_the_parent():

@@ -15,7 +15,9 @@ At the optimum G is diagonal but for entries outside the bands, and X is nearly 
 basis, so the Hessian is nearly inverted by two fast sine transforms. The start comes from the
 optimum for half the rounds and bands, and so on down: strategies of different size are close to
 one function of (round / n, lag / b) once each diagonal is divided by the coefficient of
-(1 - x)^(-1/2), the optimal Toeplitz factor without bands.
+(1 - x)^(-1/2), the optimal Toeplitz factor without bands. For workloads other than the prefix sums
+the diagonal of G varies more: an eigendecomposition inverts the Hessian better, and the start is
+the optimum without bands, tapered.
 
 The largest e is minimised as a weighted power mean of them, `(mean of w_t e_t^p)^(1/p)` with a
 moderate p, whose weights are then multiplied by `e_t^(p - 1)`: at the fixed point e is the same
@@ -42,12 +44,15 @@ from dpfl.participation import Participation
 _TOLERANCE = {'rms': 1e-5, 'max': 1e-3}
 _COARSE_TOLERANCE = {'rms': 1e-4, 'max': 1e-3}
 _MAX_STEPS = 60
+# X must stay positive definite even after a step that is longer by this factor.
+_MARGIN = 1.5
 _MAX_INNER_STEPS = 60
 # Conjugate gradients stop when a step adds less than this share of the model's decrease so far.
 _INNER_TOLERANCE = 0.01
 # Sizes below which a coarser problem does not pay.
 _SMALLEST_ROUNDS = 64
 _SMALLEST_BANDS = 8
+_TAPER_ITERATIONS = 5
 # For the largest error: the power, the share by which it may exceed the weighted mean, and the
 # least weight. Single rounds near multiples of b need none; without any their errors run away
 # before the weights can follow.
@@ -78,9 +83,10 @@ def optimize_banded(
       bands: of C, the main diagonal included: at most `min_separation` and `rounds`.
       loss: 'rms', to about 1e-7 of the optimum, or 'max', to about 1e-3 and slower.
       column_norms: 'equal' for norm 1, as in BandMF. 'blocks' optimises them too: one norm for
-        each block of `min_separation` rounds (the last block takes the rest), of which a pattern
-        meets each at most once, with a fixed sum of squares. That has a smaller loss for this
-        schema, and gains more where few rounds can be the last of a pattern.
+        each block of `min_separation` rounds, with a fixed sum of squares. A pattern meets each
+        block at most once, so the squared sensitivity is at most that sum, whatever the norms
+        are; the loss for this schema is smaller. The schema must admit a round in every block:
+        where it does not, equal norms are optimal or nearly so.
       workload: A, see `mechanisms.workload`; None for the prefix sums.
       max_seconds: stop with the best strategy so far after about this time; None for no limit.
       progress: show the loss after each step on standard error.
@@ -95,14 +101,10 @@ def optimize_banded(
     _validate.choice('column_norms', column_norms, ('equal', 'blocks'))
     if max_seconds is not None:
         max_seconds = _validate.number('max_seconds', max_seconds, above=0)
-    if workload is not None:
-        workload = workloads.matrix(workload, n)
-        if not np.diag(workload).all():
-            t = int(np.flatnonzero(np.diag(workload) == 0)[0])
-            raise ValueError(f'workload[{t}, {t}]=0: must not be 0 for an optimum to exist')
+    workload = _checked(workload, n)
     blocks = np.zeros(n, np.int64)
     if column_norms == 'blocks':
-        blocks = np.minimum(np.arange(n) // participation.min_separation, participation.count - 1)
+        blocks = _blocks(participation)
     search = _Search(
         loss=loss,
         deadline=math.inf if max_seconds is None else time.monotonic() + max_seconds,
@@ -110,6 +112,26 @@ def optimize_banded(
     )
     gram, _ = _optimum(blocks, bands, workload, search, _TOLERANCE[loss])
     return banded.Banded(_strategy(gram))
+
+
+def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:
+    """The workload as a matrix [n, n]; None for the prefix sums."""
+    matrix = workloads.matrix(workload, n)
+    if not np.diag(matrix).all():
+        t = int(np.flatnonzero(np.diag(matrix) == 0)[0])
+        raise ValueError(f'workload[{t}, {t}]=0: must not be 0 for an optimum to exist')
+    return None if np.array_equal(matrix, workloads.matrix(None, n)) else matrix
+
+
+def _blocks(participation: Participation) -> np.ndarray:
+    """Number of the block of `min_separation` rounds that each round is in."""
+    blocks = np.arange(participation.rounds) // participation.min_separation
+    if participation.count <= blocks[-1]:
+        raise ValueError(
+            f'column_norms=blocks: max_participations={participation.max_participations} must be '
+            f'at least {blocks[-1] + 1}, the number of blocks of min_separation rounds'
+        )
+    return blocks
 
 
 class _Search(NamedTuple):
@@ -146,26 +168,31 @@ def _optimum(
       blocks: number of the block of each round, int64 [n], from 0 on.
     """
     n = blocks.size
-    levels, emphasis = np.ones(blocks[-1] + 1), np.ones(n)
-    if n <= _SMALLEST_ROUNDS or bands <= _SMALLEST_BANDS:
-        rows = np.tile(_root_coefficients(bands), (n, 1))
-    else:
-        half_blocks = blocks[::2]
-        half, half_emphasis = _optimum(
-            half_blocks, -(-bands // 2), _halved(workload), search, _COARSE_TOLERANCE[search.loss]
-        )
-        rows = _refined(_strategy(half), n, bands)
-        first = np.searchsorted(half_blocks, np.arange(levels.size))
-        levels = half[np.minimum(first, half_blocks.size - 1), 0]
-        emphasis = np.maximum(np.repeat(half_emphasis, 2)[:n], _LEAST_EMPHASIS)
     power = _POWER if search.loss == 'max' else 1
     objective = objectives.Objective(blocks, bands, workload, power)
-    objective.emphasis = emphasis / emphasis.mean()
-    point = objective.evaluate(objective.gram(rows, levels))
-    point = _minimise(objective, point, search, tolerance)
+    levels = np.ones(blocks[-1] + 1)
+    if workload is not None:
+        gram = _tapered(workload, bands)
+    elif n <= _SMALLEST_ROUNDS or bands <= _SMALLEST_BANDS:
+        gram = objective.gram(np.tile(_root_coefficients(bands), (n, 1)), levels)
+    else:
+        half_blocks = blocks[::2]
+        half, emphasis = _optimum(
+            half_blocks, -(-bands // 2), None, search, _COARSE_TOLERANCE[search.loss]
+        )
+        first = np.searchsorted(half_blocks, np.arange(levels.size))
+        levels = half[np.minimum(first, half_blocks.size - 1), 0]
+        gram = objective.gram(_refined(_strategy(half), n, bands), levels)
+        objective.emphasis = _emphasis(np.repeat(emphasis, 2)[:n])
+    point = _minimise(objective, objective.evaluate(gram), search, tolerance)
     if search.loss == 'max':
         point = _flatten(objective, point, search, tolerance)
     return point.gram, objective.emphasis
+
+
+def _emphasis(weights: np.ndarray) -> np.ndarray:
+    raised = np.maximum(weights / weights.mean(), _LEAST_EMPHASIS)
+    return raised / raised.mean()
 
 
 def _flatten(objective, point, search: _Search, tolerance: float):
@@ -174,8 +201,7 @@ def _flatten(objective, point, search: _Search, tolerance: float):
         mean = point.shares @ point.errors / point.shares.sum()
         if point.errors.max() <= mean * (1 + _FLATNESS) or search.is_over():
             break
-        emphasis = np.maximum(point.shares / point.shares.mean(), _LEAST_EMPHASIS)
-        objective.emphasis = emphasis / emphasis.mean()
+        objective.emphasis = _emphasis(point.shares)
         point = _minimise(objective, objective.evaluate(point.gram), search, tolerance)
     return point
 
@@ -187,12 +213,7 @@ def _minimise(objective, point, search: _Search, tolerance: float):
             break
         direction = _newton_direction(objective, point, search)
         decrease = -objectives.inner(point.gradient, direction)
-        step, lower = 1.0, None
-        while lower is None and step > 1e-6:
-            trial = objective.evaluate(point.gram + step * direction)
-            if trial is not None and trial.value <= point.value - 1e-4 * step * decrease:
-                lower = trial
-            step /= 2
+        lower = _lower(objective, point, direction, decrease)
         if lower is None:
             break
         point = lower
@@ -200,6 +221,21 @@ def _minimise(objective, point, search: _Search, tolerance: float):
         if decrease <= tolerance * point.value:
             break
     return point
+
+
+def _lower(objective, point, direction: np.ndarray, decrease: float):
+    """First point along the direction, by halving from 1, that is low enough; None if none is.
+
+    Stays off the edge of the positive definite matrices, where later steps would get stuck.
+    """
+    step = 1.0
+    while step > 1e-6:
+        if objective.is_definite(point.gram + _MARGIN * step * direction):
+            trial = objective.evaluate(point.gram + step * direction)
+            if trial is not None and trial.value <= point.value - 1e-4 * step * decrease:
+                return trial
+        step /= 2
+    return None
 
 
 def _newton_direction(objective, point, search: _Search) -> np.ndarray:
@@ -259,11 +295,21 @@ def _refined(rows: np.ndarray, n: int, bands: int) -> np.ndarray:
     return refined * _root_coefficients(bands)
 
 
-def _halved(workload: np.ndarray | None) -> np.ndarray | None:
-    """The workload on pairs of rounds: what it makes of updates that are equal within a pair."""
-    if workload is None:
-        return None
-    n = len(workload)
-    starts = np.arange(0, n, 2)
-    rows = workload[np.minimum(starts + 1, n - 1)]
-    return np.add.reduceat(rows, starts, axis=1) / np.minimum(2, n - starts)
+def _tapered(workload: np.ndarray, bands: int) -> np.ndarray:
+    """A start for any workload, as bands: the optimum without bands, tapered.
+
+    Without bands the optimum is X = D^(-1/2) (D^(1/2) A^T A D^(1/2))^(1/2) D^(-1/2), for the
+    diagonal D that makes the diagonal of X one (a fixed point). The entrywise product with the
+    positive definite matrix of the taper 1 - lag / b keeps X positive definite.
+    """
+    moments = workload.T @ workload
+    scale = np.diag(moments) ** 0.25  # of D^(1/2)
+    for _ in range(_TAPER_ITERATIONS):
+        eigenvalues, vectors = linalg.eigh(scale[:, None] * moments * scale)
+        root = (vectors * np.sqrt(np.maximum(eigenvalues, 0))) @ vectors.T
+        scale = np.sqrt(np.diag(root))
+    gram = root / np.outer(scale, scale)
+    table = np.zeros((len(workload), bands))
+    for j in range(bands):
+        table[j:, j] = np.diagonal(gram, -j) * (1 - j / bands)
+    return table

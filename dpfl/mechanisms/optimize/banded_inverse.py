@@ -1,6 +1,7 @@
 """Banded inverse mechanisms of least loss, with the sensitivity that is proven for them."""
 
 import dataclasses
+import sys
 
 import numpy as np
 from scipy import fft, optimize, signal
@@ -68,7 +69,7 @@ def optimize_banded_inverse(
 
     def report(stage: str, mechanism: BandedInverse) -> BandedInverse:
         if progress:
-            print(f'{stage}: {loss} loss {proven(mechanism):.6f}', flush=True)
+            print(f'{stage}: {loss} loss {proven(mechanism):.6f}', flush=True, file=sys.stderr)
         return mechanism
 
     square_root = report('square root', BandedInverse.square_root(participation.rounds, bands))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy import fft
+from scipy import fft, linalg
 from scipy.linalg import lapack
 
 # A Newton step needs two digits: conjugate gradients work in single precision, twice as fast.
@@ -27,6 +27,7 @@ class Point(NamedTuple):
     errors: np.ndarray  # e, float64 [n]
     shares: np.ndarray  # derivative of the value by e, float64 [n]
     diagonal: np.ndarray  # of G, float64 [n]
+    factor: np.ndarray  # L with X = L L^T, float64 [n, n]
     inverse: np.ndarray  # Z, inner type [n, n]
     decoder: np.ndarray  # S = A Z, inner type [n, n]
     weight: np.ndarray  # G = S^T diag(shares) S, inner type [n, n]
@@ -101,10 +102,19 @@ class Objective:
             errors=errors,
             shares=shares,
             diagonal=np.diag(weight).copy(),
+            factor=factor,
             inverse=inverse.astype(_INNER_TYPE),
             decoder=decoder.astype(_INNER_TYPE),
             weight=weight.astype(_INNER_TYPE),
         )
+
+    def is_definite(self, gram: np.ndarray) -> bool:
+        """Whether X is positive definite."""
+        try:
+            linalg.cholesky_banded(gram[::-1].T, lower=True)
+        except linalg.LinAlgError:
+            return False
+        return True
 
     def _mean(self, errors: np.ndarray) -> float:
         # Relative to the largest, whose powers do not overflow.
@@ -145,7 +155,34 @@ class Objective:
             result[near, columns] = sum(left[near] @ right[:, columns] for left, right in terms)
 
     def preconditioner(self, point: Point) -> Callable[[np.ndarray], np.ndarray]:
-        """Approximate inverse of the Hessian on the bands.
+        """Approximate inverse of the Hessian on the bands, as a function of tables."""
+        if self._workload is None:
+            return self._by_sines(point)
+        return self._by_eigenvectors(point)
+
+    def _by_eigenvectors(self, point: Point) -> Callable[[np.ndarray], np.ndarray]:
+        """Exact inverse of V -> Z V G + G V Z for dense V; costs an eigendecomposition.
+
+        With X = L L^T, eigenvectors Q and eigenvalues g of L^T G L, and E = L Q, the products
+        E^T Z E and E^T G E are the identity and diag(g): in the basis E the map multiplies entry
+        (k, l) by g_k + g_l.
+        """
+        n = self._n
+        eigenvalues, vectors = linalg.eigh(point.factor.T @ point.weight @ point.factor)
+        eigenvalues = np.maximum(eigenvalues, 1e-12 * eigenvalues[-1])
+        basis = (point.factor @ vectors).astype(_INNER_TYPE)
+        rates = np.add.outer(eigenvalues, eigenvalues).astype(_INNER_TYPE)
+
+        def apply(residual: np.ndarray) -> np.ndarray:
+            inside = basis.T @ self._load(residual) @ basis / rates
+            self._full.matrix[:n, :n] = basis @ inside @ basis.T
+            table = self._full.lower[:n] + self._full.upper[:n]
+            return self._tangent(0.5 * table.astype(np.float64))
+
+        return apply
+
+    def _by_sines(self, point: Point) -> Callable[[np.ndarray], np.ndarray]:
+        """Approximation for prefix sums, where D varies slowly.
 
         With D, the diagonal of G, for G, and X as if it were diagonal in the sine basis with
         eigenvalues x_k, the Hessian (for p = 1) multiplies entry (k, l) of D^(1/2) V D^(1/2) in

@@ -22,10 +22,12 @@ _MAX_ITERATIONS = 1000
 _OPTIONS = {'maxiter': _MAX_ITERATIONS, 'maxcor': 30, 'ftol': 1e-14, 'gtol': 1e-9}
 # Decoders beyond this size are those of coefficients far from any optimum.
 _OVERFLOW = 1e30
-# Relative excess of a proven sensitivity over that of the pattern 0, b, 2b, .. that is rounding.
-_ROUNDING = 1e-9
+# Relative differences of loss for which fewer bands are better.
+_TIE = 1e-9
 # Smooth maxima over rows of a dense workload, from coarse to as good as none.
-_SHARPNESS = (30.0, 300.0, 3000.0)
+_SHARPNESS = (30.0, 300.0, 3000.0, 3e4)
+# Rows whose squared errors differ by less are as large as each other.
+_ROW_TOLERANCE = 1e-6
 
 
 def optimize_banded_toeplitz(
@@ -39,14 +41,14 @@ def optimize_banded_toeplitz(
     """The banded Toeplitz mechanism of least loss that was found, with c_0 = 1.
 
     Never worse than `BandedToeplitz.fichtenberger` of the same width. With at most
-    `min_separation` bands its sensitivity is exact. With more, the sensitivity of the pattern
-    0, b, 2b, .. is minimised; where it turns out not to be the largest, coefficients that do not
-    increase are found as well, for which it is (document 002, theorem 3.1), and the smaller proven
-    loss decides. Deterministic; results are kept on disk, see `optimize.cache`.
+    `min_separation` bands its sensitivity is exact, for coefficients of any sign. Wider ones are
+    kept non-negative and non-increasing, so that it is exact there too (document 002, theorem
+    3.1), and are returned only where they have a smaller loss: often they have none.
+    Deterministic; results are kept on disk, see `optimize.cache`.
 
     Args:
       participation: the schema to optimise for; the mechanism can be run with others.
-      bands: of C, the main diagonal included; those beyond the rounds are not used.
+      bands: the most bands that C may have, the main diagonal included.
       loss: 'rms' or 'max', see `Mechanism.rms_loss` and `Mechanism.max_loss`.
       workload: A, see `mechanisms.workload`; None for the prefix sums. [n, n] is slower.
       progress: show the loss of each stage on standard error.
@@ -68,15 +70,22 @@ def optimize_banded_toeplitz(
             print(text, file=sys.stderr)
         return mechanism
 
+    def minimized(start: BandedToeplitz, minimize) -> BandedToeplitz:
+        coefficients = _minimize_loss(participation, workload, loss, start.coefficients, minimize)
+        found = BandedToeplitz(rounds, np.trim_zeros(coefficients, 'b'))
+        return report(f'{found.bands} bands', found)
+
     def compute() -> BandedToeplitz:
-        start = report('square root', BandedToeplitz.fichtenberger(rounds, bands))
-        found = [start]
-        for stage, minimize in (('free', _minimize_free), ('monotone', _minimize_monotone)):
-            coefficients = _with_error(participation, workload, loss, start, minimize)
-            found.append(report(stage, BandedToeplitz(rounds, coefficients)))
-            if _pattern_is_worst(found[-1], participation):
-                break
-        return min(found, key=proven)
+        narrow = BandedToeplitz.fichtenberger(rounds, min(bands, participation.min_separation))
+        found = [minimized(report('square root', narrow), _minimize_free)]
+        if bands > narrow.bands:
+            wide = BandedToeplitz.fichtenberger(rounds, bands)
+            padded = np.pad(found[0].coefficients, (0, bands - found[0].bands))
+            for start in (BandedToeplitz(rounds, padded), wide):
+                found.append(minimized(start, _minimize_monotone))
+            found.append(wide)
+        least = min(map(proven, found))
+        return next(one for one in found if proven(one) <= least * (1 + _TIE))
 
     key = {
         'version': _VERSION,
@@ -88,15 +97,7 @@ def optimize_banded_toeplitz(
     return cache.cached('optimize_banded_toeplitz', key, compute)
 
 
-def _pattern_is_worst(mechanism, participation):
-    column = np.zeros(participation.rounds)
-    column[: mechanism.bands] = mechanism.coefficients
-    released = toeplitz.sum_of_shifts(column, participation.min_separation, participation.count)
-    bound = mechanism.sensitivity_bound(participation)
-    return bound.squared <= (released @ released) * (1 + _ROUNDING)
-
-
-def _with_error(participation, workload, loss, start, minimize) -> np.ndarray:
+def _minimize_loss(participation, workload, loss, start, minimize) -> np.ndarray:
     """Coefficients of least loss; for the max loss of a dense workload, one row after another."""
     rounds = participation.rounds
 
@@ -106,15 +107,15 @@ def _with_error(participation, workload, loss, start, minimize) -> np.ndarray:
     if workload is None or workload.ndim == 1:
         first = np.ones(rounds) if workload is None else workload
         shares = toeplitz_error.row_shares(rounds, loss)
-        return best(start.coefficients, SeriesError(first, lambda b: shares * b))
+        return best(start, SeriesError(first, lambda b: shares * b))
     if loss == 'rms':
         form = toeplitz_error.mean_form(workload)
-        return best(start.coefficients, SeriesError(np.ones(rounds), lambda b: form @ b))
-    rows, coefficients = [], start.coefficients
+        return best(start, SeriesError(np.ones(rounds), lambda b: form @ b))
+    rows, coefficients = [], start
     while True:
         squared = BandedToeplitz(rounds, coefficients).squared_error(workload)
         worst = int(squared.argmax())
-        if rows and squared[worst] <= squared[rows].max() * (1 + 1e-7):
+        if rows and squared[worst] <= squared[rows].max() * (1 + _ROW_TOLERANCE):
             return coefficients
         rows.append(worst)
         for sharpness in _SHARPNESS if len(rows) > 1 else _SHARPNESS[-1:]:

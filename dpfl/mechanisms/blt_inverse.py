@@ -1,0 +1,157 @@
+"""Parameters of a BLT and of its inverse: C = BLT(theta, omega), C^-1 = BLT(theta^, omega^).
+
+As functions of y = 1 / x, where x is the variable of the generating functions,
+
+    C(y)    = 1 + sum_j omega_j / (y - theta_j)    = prod_j (y - theta^_j) / (y - theta_j)
+    C^-1(y) = 1 + sum_j omega^_j / (y - theta^_j)  = prod_j (y - theta_j) / (y - theta^_j)
+
+(document 002, algorithm 5, after lemma 5.2 of its reference [15], whose polynomial division is
+not needed in this form). Decays near 1 are what matters, so the computations hold them as rates
+1 - theta: differences of decays then keep their relative precision.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+# Halvings of the logarithm of an interval that lead from 1e-290 of it to its last bit.
+_HALVINGS = 72
+
+
+class Inverse(NamedTuple):
+    """Parameters of `C^-1`; `rate` is 1 - decay in full relative precision. Each float64 [d]."""
+
+    decay: np.ndarray
+    scale: np.ndarray
+    rate: np.ndarray
+
+
+def output_scale(decay: np.ndarray, inverse_decay: np.ndarray) -> np.ndarray:
+    """The scale omega for which BLT(decay, omega) has an inverse with buffers `inverse_decay`.
+
+    omega_i = prod_j (theta_i - theta^_j) / prod_{j != i} (theta_i - theta_j). A decay that occurs
+    in both lists cancels: its scale is zero.
+
+    Raises:
+      ValueError: if the lengths differ, or a decay occurs more often in `decay` than one factor of
+        `inverse_decay` each can cancel: no BLT has such an inverse.
+    """
+    decay, inverse_decay = np.asarray(decay, float), np.asarray(inverse_decay, float)
+    if decay.size != inverse_decay.size:
+        raise ValueError(
+            f'inverse_decay has {inverse_decay.size} entries: must have the {decay.size} of decay'
+        )
+    scale = np.zeros(decay.size)
+    keep, inverse_keep = _without_common(decay, inverse_decay)
+    theta, theta_hat = decay[keep], inverse_decay[inverse_keep]
+    if np.unique(theta).size < theta.size:
+        raise ValueError(f'decay={decay.tolist()}: entries that coincide must be in inverse_decay')
+    gaps = np.subtract.outer(theta, theta) + np.eye(theta.size)
+    # One quotient per pair of factors, in the order of the decays, so that nothing over- or
+    # underflows and clustered decays meet the inverse decays between them.
+    order = np.argsort(-theta)
+    ordered_gaps = np.subtract.outer(theta, np.sort(theta_hat)[::-1])
+    ratios = np.empty_like(gaps)
+    ratios[:, order] = ordered_gaps / gaps[:, order]
+    scale[keep] = ratios.prod(axis=1)
+    return scale
+
+
+def _without_common(first, second):
+    """Indices into both that are left when entries that occur in both have been paired off."""
+    keep, other = [], list(range(second.size))
+    for i, value in enumerate(first):
+        twin = next((j for j in other if second[j] == value), None)
+        if twin is None:
+            keep.append(i)
+        else:
+            other.remove(twin)
+    return np.array(keep, dtype=int), np.array(other, dtype=int)
+
+
+def inverse(decay: np.ndarray, scale: np.ndarray) -> Inverse:
+    """Parameters of `C^-1` for `C = BLT(decay, scale)`.
+
+    Buffers with equal decays count as one, and those with scale 0 drop out; the inverse has as many
+    buffers as are left, largest decay first. Where all scales are positive the inverse decays
+    interlace with the decays (theta_1 > theta^_1 > theta_2 > ...), their rates and scales are found
+    to full relative precision, and the inverse scales are negative.
+
+    Raises:
+      ValueError: if an inverse decay is not real, or two of them coincide: the inverse is no BLT.
+    """
+    rates, scale = _merged(np.asarray(decay, float), np.asarray(scale, float))
+    if not rates.size:
+        return Inverse(*np.zeros((3, 0)))
+    if (scale > 0).all():
+        origin, offset = _interlaced_roots(rates, scale)
+        gaps = np.subtract.outer(rates[origin], rates) + offset[:, None]
+        found = rates[origin] + offset
+    else:
+        found = _real_roots(rates, scale)
+        gaps = np.subtract.outer(found, rates)
+    # The residue of C^-1 is 1 / C' where C is zero.
+    return Inverse(1 - found, -1 / (scale / gaps**2).sum(axis=1), found)
+
+
+def _merged(decay, scale):
+    """Rates of distinct buffers, increasing, and their scales, none of them 0."""
+    distinct, which = np.unique(1 - decay, return_inverse=True)
+    total = np.bincount(which, weights=scale, minlength=distinct.size)
+    return distinct[total != 0], total[total != 0]
+
+
+def _interlaced_roots(rates, scale):
+    """Roots of `1 = sum_i scale_i / (root - rate_i)` as index of the nearest rate, and offset.
+
+    The right-hand side falls from infinity to minus infinity between two rates, and to 0 beyond the
+    last: one root in each interval.
+    """
+    d = rates.size
+    origin, width = np.arange(d), np.append(np.diff(rates), scale.sum())
+
+    def excess(offset):
+        return 1 - (scale / (np.subtract.outer(rates[origin], rates) + offset[:, None])).sum(axis=1)
+
+    upper = np.flatnonzero(excess(width / 2)[:-1] < 0)
+    origin[upper] += 1
+    side = np.ones(d)
+    side[upper] = -1.0
+    # Halve the logarithm of the distance to the nearest rate: from anywhere to the last bit.
+    near, far = width * 1e-290, width * np.append(np.full(d - 1, 0.5), 1.0)
+    for _ in range(_HALVINGS):
+        middle = np.sqrt(near) * np.sqrt(far)
+        beyond = side * excess(side * middle) > 0
+        far, near = np.where(beyond, middle, far), np.where(beyond, near, middle)
+    return origin, side * middle
+
+
+def _real_roots(rates, scale):
+    """The same roots where scales have both signs: eigenvalues, which need not be real."""
+    roots = np.linalg.eigvals(np.diag(rates) + scale)
+    if np.abs(roots.imag).max() > 0:
+        decays = np.array2string(1 - roots, precision=4, separator=', ')
+        raise ValueError(f'the inverse of this BLT has decays {decays}: must be real to be a BLT')
+    roots = np.sort(roots.real)
+    if np.diff(roots, prepend=-np.inf).min() <= 1e-7 * max(1.0, np.abs(roots).max()):
+        raise ValueError(f'the inverse of this BLT has decays {(1 - roots).tolist()}: two coincide')
+    return roots
+
+
+def powers(rates: np.ndarray, terms: int) -> np.ndarray:
+    """`(1 - rate)^i` for i = 0 .. terms - 1, [d, terms]; relative precision also near rate 0."""
+    block = max(1, math.isqrt(terms))
+    low = _power(rates[:, None], np.arange(block))
+    blocks = -(-terms // block)
+    high = _power(rates[:, None], block * np.arange(blocks))
+    products = high[:, :, None] * low[:, None, :]
+    return products.reshape(rates.size, blocks * block)[:, :terms]
+
+
+def _power(rates, exponents):
+    small = np.where(rates < 0.5, rates, 0.0)
+    with np.errstate(over='ignore'):
+        return np.where(
+            rates < 0.5, np.exp(exponents * np.log1p(-small)), (1 - rates) ** exponents
+        )

@@ -1,0 +1,275 @@
+"""BLT mechanisms of least loss (document 002, section 3.3 and algorithm 4).
+
+The search is over interlaced BLTs (theta_1 > theta^_1 > theta_2 > ..), all of whose scales are
+positive. Its local minima are those in which some neighbouring buffers of C and C^-1 coincide and
+cancel. So, besides several starts, what has been found is stripped of buffers that do nothing, and
+a new pair is put where it lowers the loss most, until none does.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize
+
+from dpfl import _validate
+from dpfl.mechanisms import blt
+from dpfl.mechanisms.optimize import blt_loss, cache, toeplitz_error
+from dpfl.participation import Participation
+
+_VERSION = 1
+# Strength of the penalties of algorithm 4, here on the logarithm of the squared loss.
+_BARRIER = 1e-7
+# Between neighbouring log rates: from as good as equal to a factor of a million. The place of a
+# free last rate is a logit.
+_BOUNDS = (np.log(1e-6), np.log(14.0))
+_LOGIT_BOUNDS = (-14.0, 14.0)
+_MAX_ITERATIONS = 300
+# Penalty and tolerance of each stage of a minimisation.
+_COARSE = ((_BARRIER, 1e-8),)
+_FINE = ((0.0, 1e-15),)
+_BOTH = ((_BARRIER, 1e-10), (0.0, 1e-13))
+# Differences of the logarithm of the squared loss that do not count, and those that may not.
+_TOLERANCE = 1e-10
+_NEARLY = 1e-4
+# Log rates of decays near 0.
+_NEAR_ZERO = -0.05
+# New pairs of rates: tried at so many places, and with these log ratios.
+_PLACES = 32
+_PAIR_WIDTHS = (0.02, 0.3, 1.2)
+_MAX_STARTS = 8
+# Smooth maxima over rows of a dense workload, from coarse to as good as none.
+_SHARPNESS = (30.0, 300.0, 3000.0, 3e4)
+# Rows whose squared errors differ by less are as large as each other.
+_ROW_TOLERANCE = 1e-6
+
+
+def optimize_blt(
+    participation: Participation,
+    num_buffers: int = 4,
+    loss: str = 'max',
+    *,
+    workload: np.ndarray | None = None,
+    starts: int = 5,
+    progress: bool = False,
+) -> blt.Blt:
+    """The BLT of least loss that was found; its coefficients are non-negative and non-increasing.
+
+    So its sensitivity is exact (theorem 3.1). L-BFGS in float64 with analytic gradients; for prefix
+    sums the time does not depend on the number of rounds. Deterministic; results are kept on disk,
+    see `optimize.cache`.
+
+    Interlaced BLTs only: scales are positive, decays within [0, 1], those of the inverse above -1
+    and as far below 0 as c_1 <= c_0 allows.
+
+    Args:
+      participation: the schema to optimise for; the mechanism can be run with others.
+      num_buffers: d, the largest number of buffers; fewer where more do not lower the loss.
+      loss: 'max' or 'rms', see `Mechanism.max_loss` and `Mechanism.rms_loss`.
+      workload: A, see `mechanisms.workload`; None for the prefix sums, whose optimum is the start
+        for all others. [n] takes O(n) per step, [n, n] O(n^2).
+      starts: number of starting points, 1 to 8, besides the one that grows buffer by buffer.
+      progress: show the loss of each stage on standard error.
+
+    Raises:
+      ValueError: if an argument is out of its range.
+    """
+    _validate.integer('num_buffers', num_buffers, minimum=1, maximum=20)
+    _validate.choice('loss', loss, ('max', 'rms'))
+    _validate.integer('starts', starts, minimum=1, maximum=_MAX_STARTS)
+    workload = toeplitz_error.checked_workload(workload, participation.rounds)
+
+    def report(stage: str, value: float) -> None:
+        if progress:
+            print(f'optimize_blt: {stage}: {loss} loss {np.exp(value / 2):.6f}', file=sys.stderr)
+
+    def compute() -> blt.Blt:
+        search = _Search(participation, num_buffers, report)
+        prefix = search.run(blt_loss.PrefixError(participation.rounds, loss), starts)
+        if workload is None:
+            return search.mechanism(prefix)
+        return _for_workload(search, prefix, workload, loss)
+
+    key = {
+        'version': _VERSION,
+        'participation': cache.participation_key(participation),
+        'num_buffers': num_buffers,
+        'loss': loss,
+        'workload': cache.array_key(workload),
+        'starts': starts,
+    }
+    return cache.cached('optimize_blt', key, compute)
+
+
+def _for_workload(search, prefix, workload, loss):
+    """From the optimum for prefix sums to that for another workload."""
+    if workload.ndim == 1:
+        error = toeplitz_error.BltToeplitzError(workload, loss)
+        return search.mechanism(search.run_from(error, [prefix]))
+    if loss == 'rms':
+        error = toeplitz_error.BltMeanError(workload)
+        return search.mechanism(search.run_from(error, [prefix]))
+    rows, found = [], prefix
+    while True:
+        squared = search.mechanism(found).squared_error(workload)
+        worst = int(squared.argmax())
+        if rows and squared[worst] <= squared[rows].max() * (1 + _ROW_TOLERANCE):
+            return search.mechanism(found)
+        rows.append(worst)
+        for sharpness in _SHARPNESS if len(rows) > 1 else _SHARPNESS[-1:]:
+            error = toeplitz_error.BltRowsError(workload, rows, sharpness)
+            found = search.run_from(error, [found])
+
+
+class _Found(NamedTuple):
+    """Log of the squared loss, and the log rates (see `blt_loss`) that have it."""
+
+    value: float
+    log_rates: np.ndarray
+
+
+class _Search:
+    """Search for the rates of least loss, up to `2 num_buffers` of them."""
+
+    def __init__(
+        self,
+        participation: Participation,
+        num_buffers: int,
+        report: Callable[[str, float], None],
+    ):
+        self._participation = participation
+        self._most_rates = 2 * num_buffers
+        self._report = report
+
+    def run(self, error, starts: int) -> np.ndarray:
+        """Log rates of least loss from `starts` grids and a pair that grows."""
+        n, b = self._participation.rounds, self._participation.min_separation
+        between = 1 / np.sqrt(n * b)
+        # Smallest and largest rate; whether a decay is exactly 1.
+        grids = (
+            (1 / n, 0.95, False), (0.1 / b, 0.5, False), (1 / b, 0.95, False), (1 / n, 0.95, True),
+            (between, 0.8, False), (1 / n, 0.5, False), (0.1 / n, 0.8, False), (1 / b, 0.8, True),
+        )
+        log_rates = [np.linspace(*np.log([min(0.2, max(1 / n**0.5, 1 / n)), 0.3]), 2)]
+        for least, greatest, constant in grids[:starts]:
+            ends = np.log([min(least, greatest / 4), greatest])
+            log_rates.append(np.linspace(*ends, max(2, self._most_rates - constant)))
+        return self.run_from(error, log_rates)
+
+    def run_from(self, error, log_rates: list[np.ndarray]) -> np.ndarray:
+        """Log rates of least loss from the first start and the best of the others."""
+        objective = blt_loss.Objective(self._participation, error)
+        first, *others = (
+            # An earlier result may have a negative inverse decay.
+            self._minimize(objective, start + min(0.0, _NEAR_ZERO - start[-1]), _COARSE)
+            for start in log_rates
+        )
+        found = [self._improve(objective, first)]
+        self._report('grown', found[0].value)
+        if others:
+            best = min(others, key=lambda other: other.value)
+            self._report('best start', best.value)
+            found.append(self._improve(objective, best))
+        best = self._beyond_zero(objective, min(found, key=lambda one: one.value))
+        self._report('found', best.value)
+        return best.log_rates
+
+    def mechanism(self, log_rates: np.ndarray) -> blt.Blt:
+        """The BLT with these rates."""
+        rates, scale = blt_loss.parameters(log_rates)
+        # Monotone by construction (interlaced, c_1 <= c_0); rounding must not undo it.
+        scale *= min(1.0, (1 - 1e-14) / scale.sum())
+        return blt.Blt(self._participation.rounds, 1 - rates, scale)
+
+    def _minimize(self, objective, log_rates, stages=_FINE, last_is_free=False) -> _Found:
+        """Local minimum: with penalties first, then without."""
+        coordinates = blt_loss.coordinates_of(log_rates, last_is_free)
+        bounds = [_BOUNDS] * coordinates.size
+        if last_is_free:
+            bounds[-1] = _LOGIT_BOUNDS
+        for barrier, tolerance in stages:
+            result = optimize.minimize(
+                objective,
+                np.clip(coordinates, *np.transpose(bounds)),
+                args=(barrier, last_is_free),
+                jac=True,
+                method='L-BFGS-B',
+                bounds=bounds,
+                options={
+                    'maxiter': _MAX_ITERATIONS, 'maxcor': 20, 'ftol': tolerance, 'gtol': 1e-9
+                },
+            )
+            coordinates = result.x
+        return _Found(result.fun, blt_loss.log_rates_of(coordinates, last_is_free))
+
+    def _improve(self, objective, found: _Found) -> _Found:
+        """Removes buffers that do nothing and adds pairs of rates while that lowers the loss."""
+        found = self._stripped(objective, found)
+        while True:
+            room = self._most_rates - found.log_rates.size
+            candidates = []
+            if room >= 2:
+                candidates += self._with_a_pair(objective, found.log_rates)
+            if room >= 1 and found.log_rates.size % 2:
+                # A decay of exactly 1 becomes one that is nearly 1.
+                least = min(found.log_rates[0] - 2, np.log(1e-3 / self._participation.rounds))
+                candidates.append(_value(objective, np.append(least, found.log_rates)))
+            if not candidates:
+                return found
+            start = min(candidates, key=lambda candidate: candidate.value)
+            better = self._minimize(objective, start.log_rates, _COARSE)
+            better = self._stripped(objective, better)
+            if better.value >= found.value - _TOLERANCE:
+                return found
+            found = better
+
+    def _stripped(self, objective, found: _Found) -> _Found:
+        """The local minimum nearby, without buffers that do nothing."""
+        while found.log_rates.size > 2:
+            candidates = [_value(objective, found.log_rates[1:])]
+            if found.log_rates.size > 3:
+                closest = int(np.diff(found.log_rates).argmin())
+                fewer = np.delete(found.log_rates, [closest, closest + 1])
+                candidates.append(_value(objective, fewer))
+            best = min(candidates, key=lambda candidate: candidate.value)
+            if best.value > found.value + _NEARLY:
+                break
+            best = self._minimize(objective, best.log_rates)
+            if best.value > found.value + _TOLERANCE:
+                break
+            found = best
+        return self._minimize(objective, found.log_rates)
+
+    def _with_a_pair(self, objective, log_rates) -> list[_Found]:
+        """The best place for a further pair of neighbouring rates, for each width of pairs."""
+        candidates = []
+        for width in _PAIR_WIDTHS:
+            tried = []
+            for place in np.linspace(np.log(0.03 / self._participation.rounds), -0.01, _PLACES):
+                ends = [place - width / 2, min(place + width / 2, -0.01)]
+                # Only within one interval do the kinds still alternate.
+                if np.ptp(np.searchsorted(log_rates, ends)) == 0:
+                    wider = np.sort(np.append(log_rates, ends))
+                    if np.diff(wider).min() > 1e-3:
+                        tried.append(_value(objective, wider))
+            if tried:
+                candidates.append(min(tried, key=lambda one: one.value))
+        return candidates
+
+    def _beyond_zero(self, objective, found: _Found) -> _Found:
+        """Lets the smallest inverse decay become negative, with a further decay near 0 or not."""
+        starts = [found.log_rates] if found.log_rates[-1] > _NEAR_ZERO else []
+        if self._most_rates - found.log_rates.size >= 2:
+            top = [min(found.log_rates[-1], 2 * _NEAR_ZERO), _NEAR_ZERO, -_NEAR_ZERO]
+            if found.log_rates[-2] < top[0]:
+                starts.append(np.append(found.log_rates[:-1], top))
+        for start in starts:
+            free = self._minimize(objective, start, _BOTH, last_is_free=True)
+            if free.value < found.value - _TOLERANCE:
+                found = free
+        return found
+
+
+def _value(objective, log_rates) -> _Found:
+    return _Found(objective(blt_loss.coordinates_of(log_rates))[0], log_rates)

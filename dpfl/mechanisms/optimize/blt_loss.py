@@ -1,0 +1,243 @@
+"""Loss of an interlaced BLT and its gradient, from sums of exponentials in closed form.
+
+The parameters are the rates of all buffers, of C (1 - theta) and of C^-1 (1 - theta^), in one
+increasing sequence in which the two kinds alternate; the last is of C^-1. The coefficients of C
+and of B = A C^-1 are then sums of exponentials with *positive* weights: no sum cancels, and for
+prefix sums neither time nor precision depends on the number of rounds.
+
+A rate of zero comes first. Whichever kind alternation gives it has a meaning: B of the prefix sums
+has a constant part of its own (even number of free rates), and C has one when a decay is exactly 1
+(odd number).
+"""
+
+import math
+
+import numpy as np
+from scipy import special
+
+from dpfl.participation import Participation
+
+_LEAST_LOG = -700.0
+
+
+def geometric_sum(terms, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`sum_{i < terms} t^i` and its derivative with respect to w, where t = 1 - w.
+
+    Args:
+      terms: an integer, or integers of a shape that broadcasts with that of w.
+      w: within [0, 2].
+    """
+    negative = w > 1
+    with np.errstate(divide='ignore'):
+        log_t = np.maximum(np.log1p(-np.where(negative, 2 - w, w)), _LEAST_LOG)
+    exponent = terms * log_t
+    one_less = -np.expm1(exponent)
+    last = np.exp(exponent - log_t)
+    if negative.any():
+        odd = np.asarray(terms) % 2 == 1
+        one_less = np.where(negative & odd, 2 - one_less, one_less)
+        last = np.where(negative & ~odd, -last, last)
+    zero = w == 0
+    nonzero = np.where(zero, 1.0, w)
+    value = np.where(zero, terms, one_less / nonzero)
+    return value, np.where(zero, -0.5 * terms * (terms - 1), (terms * last - value) / nonzero)
+
+
+def ramp_sum(terms: int, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`sum_{i < terms} (terms - i) t^i` and its derivative with respect to w, where t = 1 - w."""
+    geometric, slope = geometric_sum(terms, w)
+    zero = w == 0
+    nonzero = np.where(zero, 1.0, w)
+    value = np.where(zero, terms * (terms + 1) / 2, (terms - (1 - w) * geometric) / nonzero)
+    derivative = (geometric - (1 - w) * slope - value) / nonzero
+    derivative[zero] = -terms * (terms + 1) * (terms - 1) / 6
+    small = ~zero & (terms * w < 0.1)
+    if small.any():
+        # Both lose digits here; instead: sum_r C(terms + 1, r + 2) (-w)^r.
+        series = [(-1) ** r * float(math.comb(terms + 1, r + 2)) for r in range(10)]
+        value[small] = np.polynomial.polynomial.polyval(w[small], series)
+        series = np.polynomial.polynomial.polyder(series)
+        derivative[small] = np.polynomial.polynomial.polyval(w[small], series)
+    return value, derivative
+
+
+class PrefixError:
+    """Squared error of the prefix sums: the largest, or the mean over rounds."""
+
+    def __init__(self, rounds: int, loss: str):
+        self._rounds, self._mean = rounds, loss == 'rms'
+
+    def __call__(self, rates, weights):
+        """Log of the squared error for `b_i = sum_j weights_j (1 - rates_j)^i`.
+
+        Returns:
+          The value and its gradients with respect to log weights and rates.
+        """
+        w = rates[:, None] + rates - rates[:, None] * rates
+        gram, slope = (ramp_sum if self._mean else geometric_sum)(self._rounds, w)
+        value, by_weight, by_rate = quadratic(gram, slope * (1 - rates), weights)
+        return value - (math.log(self._rounds) if self._mean else 0.0), by_weight, by_rate
+
+
+def quadratic(gram, slope, weights):
+    """Log of `weights @ gram @ weights`; `slope[j, l]` is the part of d gram[j, l] / d rate_j."""
+    product = gram @ weights
+    value = weights @ product
+    return (
+        math.log(value), 2 * weights * product / value, 2 * weights * (slope @ weights) / value
+    )
+
+
+def squared_sensitivity(rates, weights, participation: Participation):
+    """Squared sensitivity by document 002, theorem 3.1, for `c_i = sum_j weights_j theta_j^(i-1)`.
+
+    C applied to the worst pattern is, after each participation, again a sum of exponentials: their
+    weights have been multiplied by a geometric sum.
+
+    Returns:
+      The value and its gradients with respect to log weights and rates.
+    """
+    b, k = participation.min_separation, participation.count
+    log_decay = np.log1p(-rates)
+    lag = np.arange(k)[:, None]
+    powers = np.exp(lag * (b * log_decay))
+    sums, slopes = np.cumsum(powers, axis=0), np.cumsum(lag * powers, axis=0)
+    parts = weights * sums
+    at_return = np.exp((b - 1) * log_decay)
+    first = np.ones(k)
+    first[1:] += parts[:-1] @ at_return
+
+    w = rates[:, None] + rates - rates[:, None] * rates
+    terms = np.array([b - 1, participation.rounds - (k - 1) * b - 1]).reshape(2, 1, 1)
+    (between, after), (between_slope, after_slope) = geometric_sum(terms, w)
+    earlier, last = parts[:-1].T @ parts[:-1], parts[-1]
+    value = first @ first + (earlier * between).sum() + last @ after @ last
+
+    d_parts = np.empty_like(parts)
+    d_parts[:-1] = 2 * parts[:-1] @ between + 2 * first[1:, None] * at_return
+    d_parts[-1] = 2 * after @ last
+    d_log_decay = (d_parts * weights * slopes).sum(axis=0) * b
+    d_log_decay += 2 * (first[1:] @ parts[:-1]) * at_return * (b - 1)
+    d_w = earlier * between_slope + np.outer(last, last) * after_slope
+    d_rates = 2 * d_w @ (1 - rates) - d_log_decay / (1 - rates)
+    return value, (d_parts * parts).sum(axis=0), d_rates
+
+
+class Objective:
+    """Log of the squared loss as a function of unconstrained coordinates.
+
+    The coordinates are the logs of the gaps between the logs of successive rates, the last gap
+    being the one below a rate of 1 (inverse decay 0). A free last rate may go beyond 1: it is then
+    given by the logit of its place between the rate before and the largest for which c_1 <= c_0.
+    Every point is an interlaced BLT with non-negative, non-increasing coefficients.
+    """
+
+    def __init__(self, participation: Participation, error):
+        self.participation = participation
+        self._error = error
+
+    def __call__(self, coordinates: np.ndarray, barrier: float = 0.0, last_is_free: bool = False):
+        """Value and gradient; `barrier` is the strength of the penalties of algorithm 4."""
+        log_rates = log_rates_of(coordinates, last_is_free)
+        rates = np.concatenate([[0.0], np.exp(log_rates)])
+        inverse = is_inverse(log_rates.size)
+        signs = np.where(inverse[:, None] == inverse, -1.0, 1.0)
+        np.fill_diagonal(signs, 0.0)
+        differences = _differences(log_rates, rates)
+        log_weights = (signs * np.log(np.abs(differences))).sum(axis=1)
+        # No factor stands for the zero in the weights of the other kind.
+        other = inverse != inverse[0]
+        log_weights[other] -= log_rates[other[1:]]
+        weights = np.exp(log_weights)
+
+        d_weights, d_rates = np.zeros_like(rates), np.zeros_like(rates)
+        value, d_weights[inverse], d_rates[inverse] = self._error(rates[inverse], weights[inverse])
+        squared, by_weight, by_rate = squared_sensitivity(
+            rates[~inverse], weights[~inverse], self.participation
+        )
+        value += math.log(squared)
+        d_weights[~inverse], d_rates[~inverse] = by_weight / squared, by_rate / squared
+        if barrier:
+            free = ~inverse & (rates > 0)
+            value -= barrier * (
+                np.log(rates[free]) + np.log1p(-rates[free]) + log_weights[free]
+            ).sum()
+            d_rates[free] += barrier * (1 / (1 - rates[free]) - 1 / rates[free])
+            d_weights[free] -= barrier
+            slack = 1 - weights[~inverse].sum()
+            value -= barrier * math.log(slack)
+            d_weights[~inverse] += barrier * weights[~inverse] / slack
+
+        ratios = signs / differences
+        d_rates += ratios.sum(axis=1) * d_weights + ratios @ d_weights
+        d_log_rates = d_rates[1:] * rates[1:]
+        d_log_rates[other[1:]] -= d_weights[1:][other[1:]]
+        return value, _gradient(coordinates, log_rates, d_log_rates, last_is_free)
+
+
+def parameters(log_rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rates of C, increasing, and the scale omega that belongs to them (algorithm 5)."""
+    rates = np.concatenate([[0.0], np.exp(log_rates)])
+    inverse = is_inverse(log_rates.size)
+    differences = np.abs(_differences(log_rates, rates))
+    factors = np.where(inverse[:, None] == inverse, 1 / differences, differences)
+    np.fill_diagonal(factors, 1.0)
+    if inverse[0]:
+        factors[:, 0] = 1.0
+    return rates[~inverse], factors.prod(axis=1)[~inverse]
+
+
+def log_rates_of(coordinates: np.ndarray, last_is_free: bool = False) -> np.ndarray:
+    """Logs of the free rates, increasing and negative; a free last one may be positive."""
+    gaps = np.exp(coordinates)
+    if not last_is_free:
+        return -np.cumsum(gaps[::-1])[::-1]
+    log_rates = -np.cumsum(gaps[-2::-1])[::-1]
+    rates = np.exp(log_rates)
+    last = rates[-1] + special.expit(coordinates[-1]) * _room(rates)
+    return np.append(log_rates, np.log(last))
+
+
+def coordinates_of(log_rates: np.ndarray, last_is_free: bool = False) -> np.ndarray:
+    """Inverse of `log_rates_of`."""
+    if not last_is_free:
+        return np.log(np.diff(log_rates, append=0.0))
+    gaps = np.diff(log_rates[:-1], append=0.0)
+    rates = np.exp(log_rates)
+    share = (rates[-1] - rates[-2]) / _room(rates[:-1])
+    return np.append(np.log(gaps), special.logit(share))
+
+
+def _room(rates):
+    """How far a free last rate may be beyond the one before: c_1 = sum of the scales < 1."""
+    signs = np.where(is_inverse(rates.size + 1)[1:-1], -1.0, 1.0)
+    return 1 + signs[:-1] @ rates[:-1]
+
+
+def _gradient(coordinates, log_rates, d_log_rates, last_is_free):
+    """Gradient with respect to the coordinates from that with respect to the log rates."""
+    gaps = np.exp(coordinates)
+    if not last_is_free:
+        return -gaps * np.cumsum(d_log_rates)
+    rates = np.exp(log_rates)
+    share = special.expit(coordinates[-1])
+    d_last = d_log_rates[-1] / rates[-1]
+    by_rate = np.where(is_inverse(rates.size)[1:-1], -share, share)
+    by_rate[-1] = 1.0
+    d_log_rates = d_log_rates[:-1] + d_last * by_rate * rates[:-1]
+    at_last = d_last * share * (1 - share) * _room(rates[:-1])
+    return np.append(-gaps[:-1] * np.cumsum(d_log_rates), at_last)
+
+
+def is_inverse(free_rates: int) -> np.ndarray:
+    """Which of the rates, zero first, belong to C^-1: every other one, and the last."""
+    return (free_rates - np.arange(free_rates + 1)) % 2 == 0
+
+
+def _differences(log_rates, rates):
+    """`rates[m] - rates[l]` in full relative precision, ones on the diagonal."""
+    differences = np.empty((rates.size, rates.size))
+    differences[1:, 1:] = -rates[1:, None] * np.expm1(log_rates - log_rates[:, None])
+    differences[0], differences[:, 0] = -rates, rates
+    np.fill_diagonal(differences, 1.0)
+    return differences
