@@ -4,6 +4,8 @@ import os
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('CUDA_VISIBLE_DEVICES', '')
+# Optimisers are tested, not their kept results.
+os.environ['DPFL_CACHE_DIR'] = ''
 
 
 def pytest_collection_modifyitems(items):

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import signal
 
 from dpfl import _validate
-from dpfl.mechanisms import banded_inverse, base, kernels, toeplitz
+from dpfl.mechanisms import base, kernels, toeplitz, toeplitz_sensitivity
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,12 +83,12 @@ class BandedToeplitz(base.Mechanism):
         In the first case the columns of a pattern do not overlap, whatever the signs, so the
         squared sensitivity is a sum of squared column norms. These do not increase from column to
         column (the last ones are cut off), so the pattern 0, b, 2b, .. has the largest. Otherwise
-        it is the proven bound of `banded_inverse.sensitivity`.
+        it is the proven bound of `toeplitz_sensitivity.sensitivity`.
         """
         separation = participation.min_separation
         column = self._column(participation.rounds)
         if self.bands > separation:
-            return banded_inverse.sensitivity(column, participation)
+            return toeplitz_sensitivity.sensitivity(column, participation)
         squared_norms = np.cumsum(column**2)[::-1]
         squared = squared_norms[::separation][: participation.count].sum()
         return base.Sensitivity(float(squared), is_exact=True)

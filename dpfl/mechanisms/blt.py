@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms import base, blt_inverse, kernels, toeplitz
+from dpfl.mechanisms import base, blt_inverse, kernels, toeplitz, toeplitz_sensitivity
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -126,6 +126,6 @@ class Blt(base.Mechanism):
         return column
 
     def _sensitivity(self, participation) -> base.Sensitivity:
-        return toeplitz.sensitivity(
+        return toeplitz_sensitivity.sensitivity(
             self.coefficients(), participation, known_monotone=self.is_monotone()
         )

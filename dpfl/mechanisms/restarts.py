@@ -12,7 +12,7 @@ from dpfl.mechanisms import (
     base,
     blt,
     kernels,
-    toeplitz,
+    toeplitz_sensitivity,
     tree,
     tree_sensitivity,
 )
@@ -109,7 +109,7 @@ class Restarted(base.Mechanism):
                 return tree_sensitivity.sensitivity(participation, exact_forest)
         if isinstance(self.base, blt.Blt | banded_inverse.BandedInverse):
             coefficients = self.base.with_rounds(max(self.lengths)).coefficients()
-            if toeplitz.is_monotone(coefficients):
+            if toeplitz_sensitivity.is_monotone(coefficients):
                 return _monotone_toeplitz(coefficients, self.lengths, participation)
         return self._uncoupled(participation)
 

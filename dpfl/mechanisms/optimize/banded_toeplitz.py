@@ -5,6 +5,7 @@ on the scale of C. The gradient of the error is a filter that runs backwards: wi
 power series (a the workload, c the coefficients of C), `db = -(b / c) dc`.
 """
 
+import functools
 import sys
 from collections.abc import Callable
 
@@ -12,7 +13,7 @@ import numpy as np
 from scipy import fft, optimize, signal, special
 
 from dpfl import _validate
-from dpfl.mechanisms import toeplitz
+from dpfl.mechanisms import toeplitz_sensitivity
 from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
 from dpfl.mechanisms.optimize import cache, toeplitz_error
 from dpfl.participation import Participation
@@ -175,9 +176,14 @@ class Objective:
             return np.inf, error_gradient
         column = np.zeros(schema.rounds)
         column[: coefficients.size] = coefficients
-        released = toeplitz.sum_of_shifts(column, schema.min_separation, schema.count)
+        spread = functools.partial(
+            toeplitz_sensitivity.pattern_sum,
+            separation=schema.min_separation,
+            count=schema.count,
+        )
+        released = spread(column)
         squared = released @ released
-        back = toeplitz.sum_of_shifts(released[::-1], schema.min_separation, schema.count)[::-1]
+        back = spread(released[::-1])[::-1]
         gradient = error_gradient + 2 * back[: coefficients.size] / squared
         return 0.5 * (log_error + np.log(squared)), 0.5 * gradient
 

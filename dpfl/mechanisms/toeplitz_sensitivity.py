@@ -1,0 +1,108 @@
+"""Sensitivity of lower-triangular Toeplitz strategy matrices."""
+
+import numpy as np
+from scipy import fft
+
+from dpfl.mechanisms import base
+from dpfl.participation import Participation
+
+# Blocks of participations in the bound of `sensitivity`: each costs one FFT.
+_MAX_BLOCKS = 128
+# Relative difference of the bound and an admitted pattern that counts as rounding of the FFTs,
+# for each participation.
+_ROUNDING = 3e-14
+
+
+def is_monotone(coefficients: np.ndarray) -> bool:
+    """Whether the coefficients are non-negative and non-increasing."""
+    return bool(coefficients[-1] >= 0 and (np.diff(coefficients) <= 0).all())
+
+
+def sensitivity(
+    coefficients: np.ndarray, participation: Participation, *, known_monotone: bool = False
+) -> base.Sensitivity:
+    """Sensitivity of any lower-triangular Toeplitz matrix over the rounds of the schema.
+
+    For non-negative non-increasing coefficients the worst pattern is 0, b, 2b, ... (document 002,
+    theorem 3.1), and the value is exact. Otherwise it is the following bound, or exact as well.
+
+    Let c be the absolute coefficients, n the rounds, b the separation, k the participations that
+    a client can reach, and for columns i and i + d of the matrix
+
+        h(i, d) = sum_{l < n - i - d} c_l c_{l+d},
+
+    which is no less than the absolute value of their inner product and does not increase with i.
+    Take any admitted pattern p_0 < p_1 < .. and updates of norm at most 1. Since p_s >= s b and
+    p_{s+m} - p_s >= m b, the squared norm of `C u` is at most
+
+        sum_s h(p_s, 0) + 2 sum_{s, m >= 1} h(p_s, p_{s+m} - p_s)
+          <=  sum_{s<k} h(s b, 0) + 2 sum_{s<k} sum_{m=1..k-1-s} max_{d >= m b} h(s b, d).
+
+    That is the bound. The pattern 0, b, 2b, .. is admitted and attains it where each maximum is
+    at d = m b and no coefficient is negative: the value is then exact. Non-negative non-increasing
+    coefficients are one such case (document 002, theorem 3.1), since then h does not increase with
+    d either; a ripple of the coefficients that their correlation at lags of b and more does not
+    show is another. The bound is never above the value of the theorem for the smallest
+    non-increasing sequence that is nowhere below c, whose h is nowhere smaller.
+
+    More than 128 participations are taken together in blocks, with s b of its first in each
+    block: larger, by little, and still a bound.
+
+    Args:
+      coefficients: first column of C, [at least participation.rounds].
+      participation: the schema.
+      known_monotone: that they are non-negative and non-increasing follows from how they were
+        made, whatever rounding has done to them.
+
+    Returns:
+      The bound; exact where the pattern 0, b, 2b, .. attains it up to rounding.
+    """
+    coefficients = coefficients[: participation.rounds]
+    separation, count = participation.min_separation, participation.count
+    released = pattern_sum(coefficients, separation, count)
+    attained = float(released @ released)
+    if known_monotone or is_monotone(coefficients):
+        return base.Sensitivity(attained, is_exact=True)
+    magnitudes = np.abs(coefficients)
+    bound = 0.0
+    for first, end in participation_blocks(count, _MAX_BLOCKS):
+        correlation = autocorrelation(magnitudes[: magnitudes.size - first * separation])
+        largest = np.maximum.accumulate(correlation[::-1])[::-1][separation::separation]
+        bound += (end - first) * correlation[0]
+        bound += pair_weights(first, end, count, largest.size) @ largest
+    exact = bound <= attained * (1 + _ROUNDING * count)
+    return base.Sensitivity(max(float(bound), attained), is_exact=exact)
+
+
+def pattern_sum(values: np.ndarray, separation: int, count: int) -> np.ndarray:
+    """`sum_{s < count} values[t - s separation]`, [n]: C u of the pattern 0, b, 2b, .."""
+    n = values.size
+    table = np.zeros((-(-n // separation), separation))
+    table.flat[:n] = values
+    sums = np.cumsum(table, axis=0)
+    sums[count:] -= sums[:-count].copy()
+    return sums.ravel()[:n]
+
+
+def autocorrelation(values: np.ndarray) -> np.ndarray:
+    """`sum_l values[l] values[l + d]` for d = 0 .. n - 1, [n]."""
+    n = values.size
+    spectrum = fft.rfft(values, fft.next_fast_len(2 * n, real=True))
+    return fft.irfft(np.abs(spectrum) ** 2, fft.next_fast_len(2 * n, real=True))[:n]
+
+
+def participation_blocks(count: int, limit: int) -> list[tuple[int, int]]:
+    """Splits the participations 0 .. count - 1 into at most `limit` blocks [first, end).
+
+    The blocks are the shorter the fewer participations follow: the rounds that are left are what
+    distinguishes participations, and the ratio of those is about the same within every block.
+    """
+    left = np.arange(count) + 1 if count <= limit else np.geomspace(1, count, limit)
+    firsts = np.unique(count - np.floor(left).astype(np.int64))
+    ends = np.append(firsts[1:], count)
+    return list(zip(firsts.tolist(), ends.tolist(), strict=True))
+
+
+def pair_weights(first: int, end: int, count: int, lags: int) -> np.ndarray:
+    """Twice the number of pairs (s, s + m), first <= s < end, s + m < count, for m = 1 .. lags."""
+    return 2.0 * np.clip(count - first - np.arange(1, lags + 1), 0, end - first)
