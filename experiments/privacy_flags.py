@@ -59,15 +59,21 @@ def mechanism(name: str) -> mechanisms.Mechanism:
         return _load(name).with_rounds(rounds)
 
 
-def plan(name: str, *, clip_norm: float, clients_per_round: int) -> accounting.PrivacyPlan:
-    """The plan of the mechanism `name` and the other flags.
+def plan(
+    name: str,
+    *,
+    clip_norm: float,
+    clients_per_round: int,
+    chosen: mechanisms.Mechanism | None = None,
+) -> accounting.PrivacyPlan:
+    """The plan of the mechanism `name`, or the one that was chosen, and the other flags.
 
     `name` may be 'none': updates are clipped, but there is no noise and no guarantee. The noise is
     that of --noise_multiplier or, where the binary has that flag, what --target_epsilon needs.
     """
     silent = name == 'none'
     fields = dict(
-        mechanism=mechanism('gaussian' if silent else name),
+        mechanism=chosen or mechanism('gaussian' if silent else name),
         participation=schema_flags.participation(),
         clip_norm=clip_norm,
         clients_per_round=clients_per_round,

@@ -8,9 +8,11 @@ and events for TensorBoard. Accuracy and loss are those of held-out clients.
 """
 
 import json
+import sys
 
 from absl import flags
 
+from dpfl import mechanisms
 from experiments import command_line, privacy_flags, schema_flags
 
 flags.adopt_module_key_flags(privacy_flags)
@@ -24,8 +26,13 @@ _VOCABULARY_SIZE = flags.DEFINE_integer(
 )
 _SENTENCE_LENGTH = flags.DEFINE_integer('sentence_length', 20, 'Longer sentences are cut.')
 _MECHANISM = flags.DEFINE_enum(
-    'mechanism', 'blt', [*privacy_flags.MECHANISMS, 'none'],
-    'How the noise of the rounds is correlated; none: clipping only, no noise and no guarantee.',
+    'mechanism', 'blt', [*privacy_flags.MECHANISMS, 'auto', 'none'],
+    'How the noise of the rounds is correlated. auto: what has the least noise for the schema and '
+    'fits --memory_limit, optimised on the spot; none: clipping only, no noise and no guarantee.',
+)
+_MEMORY_LIMIT = flags.DEFINE_float(
+    'memory_limit', 1.0, 'Gigabytes that the state of the noise may take, for --mechanism=auto.',
+    lower_bound=0,
 )
 _TARGET_EPSILON = flags.DEFINE_float(
     'target_epsilon', None, 'Use the noise that this epsilon at --delta needs.'
@@ -76,7 +83,10 @@ _FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the res
 def main() -> None:
     """Checks the flags, trains, and prints the result."""
     plan = privacy_flags.plan(
-        _MECHANISM.value, clip_norm=_CLIP_NORM.value, clients_per_round=_CLIENTS_PER_ROUND.value
+        _MECHANISM.value,
+        clip_norm=_CLIP_NORM.value,
+        clients_per_round=_CLIENTS_PER_ROUND.value,
+        chosen=_choose() if _MECHANISM.value == 'auto' else None,
     )
     with command_line.refusing_bad_values():
         plan.epsilon(flags.FLAGS.delta)  # Refuses a bad delta before anything takes long.
@@ -101,6 +111,30 @@ def main() -> None:
         'delta': report.deltas[0],
     }
     print(json.dumps(summary) if _FORMAT.value == 'json' else command_line.table(summary))
+
+
+def _choose() -> mechanisms.Mechanism:
+    """The mechanism for the schema, the model and the memory limit; prints why."""
+    from dpfl.tasks import language_models, synthetic_text
+
+    num_tokens = _VOCABULARY_SIZE.value + synthetic_text.NUM_SPECIAL_TOKENS
+    with command_line.refusing_bad_values():
+        sizes = language_models.PRESETS[_MODEL.value]
+        mechanism, candidates = mechanisms.choose(
+            schema_flags.participation(), sizes.num_parameters(num_tokens), _MEMORY_LIMIT.value
+        )
+    rows = [
+        {
+            'mechanism': candidate.name,
+            'copies of the model': candidate.buffers,
+            'GB': candidate.gigabytes,
+            'max loss': '' if candidate.loss is None else f'{candidate.loss:.4g}',
+            'verdict': candidate.verdict,
+        }
+        for candidate in candidates
+    ]
+    print(command_line.columns(rows), file=sys.stderr)
+    return mechanism
 
 
 def _experiment(plan):

@@ -153,3 +153,21 @@ def test_an_optimiser_keeps_its_results(directory):
     assert len(list(directory.iterdir())) == 1
     optimize_blt(schema, 2, workload=np.arange(1.0, 41))
     assert len(list(directory.iterdir())) == 2
+
+
+@pytest.mark.parametrize('optimize', [
+    mechanisms.optimize_blt,
+    mechanisms.optimize_banded,
+    mechanisms.optimize_banded_toeplitz,
+    mechanisms.optimize_banded_inverse,
+])
+def test_every_optimiser_keeps_its_results(optimize, tmp_path, monkeypatch):
+    monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
+    schema = Participation(24, 6, 4)
+    first = optimize(schema, 4, loss='rms')
+    (entry,) = tmp_path.glob('*.npz')
+    changed = entry.stat().st_mtime_ns
+    assert optimize(schema, 4, loss='rms') == first
+    assert entry.stat().st_mtime_ns == changed
+    other = optimize(Participation(24, 6, 2), 4, loss='rms')
+    assert len(list(tmp_path.glob('*.npz'))) == 2 and type(other) is type(first)

@@ -38,8 +38,10 @@ from dpfl import _validate
 from dpfl.mechanisms import banded
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.optimize import banded_objective as objectives
+from dpfl.mechanisms.optimize import cache
 from dpfl.participation import Participation
 
+_VERSION = 1
 # A step is the last when it is expected to lower the value by less than this share. Newton's
 # method then leaves about 1e-3 of that. Flatness decides for the largest error, not the value.
 _TOLERANCE = {'rms': 1e-5, 'max': 1e-3}
@@ -107,14 +109,28 @@ def optimize_banded(
     blocks = np.zeros(n, np.int64)
     if column_norms == 'blocks':
         blocks = _blocks(participation)
-    with tqdm.tqdm(desc='banded', unit=' steps', disable=not progress) as bar:
-        search = _Search(
-            loss=loss,
-            deadline=math.inf if max_seconds is None else time.monotonic() + max_seconds,
-            report=_reporter(bar, participation, loss),
-        )
-        gram, _ = _optimum(blocks, bands, workload, search, _TOLERANCE[loss])
-    return banded.Banded(_strategy(gram))
+
+    def compute() -> banded.Banded:
+        with tqdm.tqdm(desc='banded', unit=' steps', disable=not progress) as bar:
+            search = _Search(
+                loss=loss,
+                deadline=math.inf if max_seconds is None else time.monotonic() + max_seconds,
+                report=_reporter(bar, participation, loss),
+            )
+            gram, _ = _optimum(blocks, bands, workload, search, _TOLERANCE[loss])
+        return banded.Banded(_strategy(gram))
+
+    if max_seconds is not None:  # What was reached in time is not the optimum: not kept.
+        return compute()
+    key = {
+        'version': _VERSION,
+        'participation': cache.participation_key(participation),
+        'bands': bands,
+        'loss': loss,
+        'column_norms': column_norms,
+        'workload': cache.array_key(workload),
+    }
+    return cache.cached('optimize_banded', key, compute)
 
 
 def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:
