@@ -1,0 +1,449 @@
+"""How fast and how good the sensitivities and optimisers are, side by side with other packages.
+
+  python benchmarks/mechanisms.py                                # dpfl, and tensorflow_privacy
+  python benchmarks/mechanisms.py --full --only=tree             # as published; about 10 minutes
+  python benchmarks/mechanisms.py --peers --repeats=5 --only=blt
+
+What is compared:
+
+  tree             exact sensitivity of tree aggregation at the setting of document 003, scaled down
+                   unless --full, with tensorflow_privacy's tree accountant; both within this
+                   process, in turn, on one core; other processes hardly change the CPU time
+  tree_large       the same at 5000 rounds, separation 200, 25 participations: dpfl alone
+  blt              BLT with 4 buffers, 2052 rounds, max loss
+  blt_large        BLT with 4 buffers, 200,000 rounds: dpfl alone
+  banded           BandMF with 342 bands, 2052 rounds, RMS loss; both stop after --time_limit
+  banded_toeplitz  BandToep with 400 bands, 10,000 rounds, RMS loss
+  banded_inverse   banded inverse with 8, 16 and 32 bands, 2052 rounds, max loss: dpfl alone
+
+With --peers the optimisers are compared with jax_privacy, in an environment of its own that is
+made on the first use, in ~/.cache/dpfl/peers (or within XDG_CACHE_HOME). Every run is a new
+process, as a user starts it, in turn dpfl, jax_privacy, dpfl, jax_privacy, ...: `seconds` is all of
+it, `inside` leaves out the imports but not what is compiled at run time. dpfl's cache of results
+is off. The losses of both are computed by dpfl from the parameters that they found. Figures are
+medians over --repeats.
+
+A peer that is missing, or a run that fails, is reported as `not run`; the rest goes on.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable
+
+import numpy as np
+
+from dpfl import mechanisms
+from dpfl.participation import Participation
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_SCRIPTS = _ROOT / 'benchmarks' / 'peers'
+_PEER_VERSION = '2.0.0'
+# Rounds, min_separation, max_participations.
+_PUBLISHED_TREE = (2000, 314, 6)
+_STACKOVERFLOW = (2052, 342, 6)
+_TINY = (64, 16, 4)
+
+
+class NotRunError(Exception):
+    """Something that was asked for could not be measured; the message is one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One process: its whole time, the time and peak memory it states itself, and its loss."""
+
+    seconds: float
+    inside: float
+    peak_bytes: int
+    loss: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What an optimiser is asked for: `size` is the number of buffers or bands."""
+
+    task: str
+    schema: tuple[int, int, int]
+    size: int
+    loss: str
+
+    def __str__(self) -> str:
+        unit = 'buffers' if self.task == 'blt' else 'bands'
+        return f'{self.task}, {self.size} {unit}, {self.loss} loss, {_describe(self.schema)}'
+
+    def evaluate(self, fields: dict[str, np.ndarray]) -> float:
+        """Loss of the mechanism that a process has found."""
+        mechanism = mechanisms.from_dict(
+            {'mechanism': self.task, **{name: value.tolist() for name, value in fields.items()}}
+        )
+        return getattr(mechanism, f'{self.loss}_loss')(Participation(*self.schema))
+
+
+def main() -> None:
+    args = _arguments()
+    print(_machine())
+    for name in args.only:
+        try:
+            _PARTS[name](args)
+        except NotRunError as error:
+            print(f'not run: {name}: {error}')
+        print(flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--only', default='', help='parts to run, separated by commas')
+    parser.add_argument('--peers', action='store_true', help='compare with jax_privacy')
+    parser.add_argument('--repeats', type=int, default=3, help='runs of each')
+    parser.add_argument(
+        '--time_limit', type=float, default=60.0, help='seconds for BandMF inside, each'
+    )
+    parser.add_argument(
+        '--timeout', type=float, default=1800.0, help='seconds until a process is given up'
+    )
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        '--full', action='store_true', help='the tree at the full size for tensorflow_privacy too'
+    )
+    size.add_argument(
+        '--tiny', action='store_true', help='every part at a size of no interest, in seconds'
+    )
+    args = parser.parse_args()
+    args.only = [name for name in args.only.split(',') if name] or list(_PARTS)
+    if not set(args.only) <= set(_PARTS):
+        parser.error(f'--only={",".join(args.only)}: must be among {", ".join(_PARTS)}')
+    if args.repeats < 1:
+        parser.error(f'--repeats={args.repeats}: must be at least 1')
+    return args
+
+
+def _machine() -> str:
+    return (
+        f'machine: {os.cpu_count()} cores, {_load()}, {platform.machine()}, '
+        f'Python {platform.python_version()}, NumPy {np.__version__}\n'
+    )
+
+
+def _load() -> str:
+    return f'load {os.getloadavg()[0]:.2f}'
+
+
+def _describe(schema) -> str:
+    rounds, min_separation, max_participations = schema
+    return f'{rounds} rounds, separation {min_separation}, {max_participations} participations'
+
+
+def _title(text) -> None:
+    print(f'{text} ({_load()})', flush=True)
+
+
+def _table(rows: list[dict[str, str]]) -> None:
+    names = list(rows[0])
+    lines = [names, *([row[name] for name in names] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
+    for first, *others in lines:
+        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        print(f'  {first.ljust(widths[0])}  ' + '  '.join(cells))
+
+
+def _target(args, figure: str, target: str, met: bool) -> None:
+    if not args.tiny:  # the targets are for the sizes of interest
+        print(f'  {figure}; target {target}: {"met" if met else "missed"}')
+
+
+def _typical(measured: list):
+    """Medians, field by field, of what was measured several times."""
+    kind = type(measured[0])
+    return kind(*(
+        statistics.median(getattr(one, field.name) for one in measured)
+        for field in dataclasses.fields(kind)
+    ))
+
+
+# The tree
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """Seconds of one call, by the clock and of the processor, and the squared sensitivity."""
+
+    seconds: float
+    cpu_seconds: float
+    value: float
+
+
+def _tree(args) -> None:
+    """Both in this process, in turn."""
+    schema = (128, 20, 6) if args.tiny else _PUBLISHED_TREE if args.full else (500, 79, 6)
+    _title(f'tree: exact sensitivity, {_describe(schema)}')
+    calls = {'dpfl': [_ours(schema)]}
+    try:
+        for _ in range(args.repeats):
+            calls.setdefault('tensorflow_privacy', []).append(_theirs(schema))
+            calls['dpfl'].append(_ours(schema))
+    except ImportError as error:
+        raise NotRunError(f'tensorflow_privacy cannot be imported: {error}') from None
+    finally:
+        _tree_table(calls)
+    ours, theirs = (_typical(these) for these in calls.values())
+    equal = len({call.value for these in calls.values() for call in these}) == 1
+    print(f'  values equal: {"yes" if equal else "NO"}')
+    ratio = theirs.seconds / ours.seconds
+    cpu_ratio = theirs.cpu_seconds / ours.cpu_seconds
+    figure = f'{ratio:,.0f} times faster, by CPU time {cpu_ratio:,.0f}'
+    if args.full:
+        _target(args, figure, 'at least 50,000 by CPU time', cpu_ratio >= 50_000)
+    else:
+        print(f'  {figure} (the target, 50,000, is for the setting of --full)')
+
+
+def _tree_large(args) -> None:
+    schema = (256, 16, 8) if args.tiny else (5000, 200, 25)
+    _title(f'tree_large: exact sensitivity, {_describe(schema)}')
+    calls = [_ours(schema) for _ in range(args.repeats)]
+    _tree_table({'dpfl': calls})
+    seconds = _typical(calls).seconds
+    _target(args, f'{seconds:.3g} s', 'less than 2 s', seconds < 2)
+
+
+def _ours(schema) -> Call:
+    """The mean over as many calls as take about half a second."""
+    rounds, *_ = schema
+    mechanism, participation = mechanisms.BinaryTree(rounds), Participation(*schema)
+    count, seconds = 0, 0.0
+    started, cpu_started = time.perf_counter(), time.process_time()
+    while seconds < 0.5:
+        bound = mechanism.sensitivity_bound(participation)
+        count += 1
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
+    if not bound.is_exact:
+        raise NotRunError('the sensitivity of dpfl is a bound, not exact')
+    return Call(seconds / count, cpu_seconds / count, bound.squared)
+
+
+def _theirs(schema) -> Call:
+    """One call that remembers nothing."""
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+    from tensorflow_privacy.privacy.analysis import tree_aggregation_accountant as accountant
+
+    rounds, min_separation, max_participations = schema
+    accountant._tree_sensitivity_square_sum.cache_clear()
+    started, cpu_started = time.perf_counter(), time.process_time()
+    # It counts the rounds strictly between two participations.
+    rho = accountant.compute_zcdp_single_tree(1.0, rounds, max_participations, min_separation - 1)
+    return Call(time.perf_counter() - started, time.process_time() - cpu_started, 2 * rho)
+
+
+def _tree_table(calls: dict[str, list[Call]]) -> None:
+    typical = {name: _typical(these) for name, these in calls.items()}
+    _table([
+        {
+            '': name,
+            'seconds': f'{call.seconds:.4g}',
+            'CPU seconds': f'{call.cpu_seconds:.4g}',
+            'squared sensitivity': f'{call.value:g}',
+        }
+        for name, call in typical.items()
+    ])
+
+
+# The optimisers
+
+
+def _blt(args) -> None:
+    ours, theirs = _compare(Problem('blt', _STACKOVERFLOW, 4, 'max'), args)
+    if theirs:
+        ratio = theirs.seconds / ours.seconds
+        _target(args, f'{ratio:.1f} times faster', 'at least 10', ratio >= 10)
+        _target_excess(args, ours, theirs, 1e-6)
+
+
+def _blt_large(args) -> None:
+    ours, _ = _compare(Problem('blt', (200_000, 20_000, 10), 4, 'max'), args, with_peer=False)
+    _target(args, f'{ours.seconds:.2f} s', 'less than 10 s', ours.seconds < 10)
+
+
+def _banded(args) -> None:
+    ours, _ = _compare(Problem('banded', _STACKOVERFLOW, 342, 'rms'), args)
+    _target(args, f'RMS loss {ours.loss:.4f} after {ours.seconds:.1f} s',
+            '8.596 in less than 60 s', ours.loss < 8.5965 and ours.seconds < 60)
+    gigabytes = ours.peak_bytes / 1e9
+    _target(args, f'peak memory {gigabytes:.2f} GB', 'less than 2 GB', gigabytes < 2)
+
+
+def _banded_toeplitz(args) -> None:
+    ours, theirs = _compare(Problem('banded_toeplitz', (10_000, 400, 25), 400, 'rms'), args)
+    if theirs:
+        _target_excess(args, ours, theirs, 0.02)
+    _target(args, f'{ours.seconds:.1f} s', 'less than 120 s', ours.seconds < 120)
+
+
+def _banded_inverse(args) -> None:
+    for bands in (8, 16, 32):
+        _compare(Problem('banded_inverse', _STACKOVERFLOW, bands, 'max'), args, with_peer=False)
+
+
+def _target_excess(args, ours: Run, theirs: Run, most: float) -> None:
+    excess = ours.loss / min(ours.loss, theirs.loss) - 1
+    _target(args, f'{excess:.1e} above the better loss', f'at most {most:g}', excess <= most)
+
+
+def _compare(problem: Problem, args, with_peer=True) -> tuple[Run, Run | None]:
+    """Prints the table and the speed ratio; returns medians, None for a peer that did not run."""
+    if args.tiny:
+        problem = dataclasses.replace(problem, schema=_TINY, size=2)
+    _title(problem)
+    peer = _peer(problem.task, args) if with_peer and args.peers else None
+    ours, theirs = [], []
+    for _ in range(args.repeats):
+        ours.append(_measure(problem, _dpfl(), args))
+        if peer:
+            try:
+                theirs.append(_measure(problem, peer, args))
+            except NotRunError as error:
+                print(f'not run: {problem.task}: jax_privacy: {error}')
+                peer = None
+    ours = _typical(ours)
+    theirs = _typical(theirs) if theirs else None
+    _table([_row('dpfl', ours)] + ([_row('jax_privacy', theirs)] if theirs else []))
+    if theirs:
+        print(f'  seconds, jax_privacy / dpfl: {theirs.seconds / ours.seconds:.1f}; '
+              f'inside: {theirs.inside / ours.inside:.1f}; '
+              f'loss, dpfl / jax_privacy: {ours.loss / theirs.loss:.9f}')
+    elif with_peer and not args.peers:
+        print('  jax_privacy was not asked for (--peers)')
+    return ours, theirs
+
+
+@dataclasses.dataclass(frozen=True)
+class _Package:
+    """How the tasks are run with one package."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: dict[str, str]
+
+
+def _dpfl() -> _Package:
+    script = str(_SCRIPTS / 'with_dpfl.py')
+    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get('PYTHONPATH')]))
+    return _Package('dpfl', (sys.executable, script), {'PYTHONPATH': path, 'DPFL_CACHE_DIR': ''})
+
+
+def _peer(task: str, args) -> _Package | None:
+    """jax_privacy, installed if it is not; None, and a line, if that fails."""
+    try:
+        python, versions = _installed_peer(args.timeout)
+    except NotRunError as error:
+        print(f'not run: {task}: jax_privacy: {error}')
+        return None
+    print(f'  jax_privacy {versions}')
+    script = str(_SCRIPTS / 'with_jax_privacy.py')
+    return _Package('jax_privacy', (python, script), {'PYTHONPATH': '', 'JAX_PLATFORMS': 'cpu'})
+
+
+@functools.cache
+def _installed_peer(timeout: float) -> tuple[str, str]:
+    """The interpreter of jax_privacy's environment, and the versions of what is in it."""
+    cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser()
+    directory = cache / 'dpfl' / 'peers' / 'jax_privacy'
+    python = str(directory / 'bin' / 'python')
+    ask = (
+        'from importlib.metadata import version\n'
+        f'assert version("jax-privacy") == "{_PEER_VERSION}"\n'
+        'print(version("jax-privacy"), "with jax", version("jax"))'
+    )
+    try:
+        return python, _call([python, '-c', ask], timeout).strip()
+    except NotRunError:
+        print(f'installing jax_privacy {_PEER_VERSION} in {directory}', file=sys.stderr)
+    try:
+        venv.create(directory, clear=True, symlinks=True, with_pip=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise NotRunError(f'no environment for it: {error}') from None
+    _call([python, '-m', 'pip', 'install', '--quiet', f'jax-privacy=={_PEER_VERSION}'], timeout)
+    return python, _call([python, '-c', ask], timeout).strip()
+
+
+def _measure(problem: Problem, package: _Package, args) -> Run:
+    """One new process."""
+    with tempfile.TemporaryDirectory() as directory:
+        output = pathlib.Path(directory) / 'result.npz'
+        options = {
+            'schema': problem.schema,
+            'size': problem.size,
+            'loss': problem.loss,
+            'time_limit': args.time_limit,
+        }
+        command = [*package.command, problem.task, json.dumps(options), str(output)]
+        started = time.perf_counter()
+        _call(command, args.timeout, package.environment)
+        seconds = time.perf_counter() - started
+        with np.load(output) as file:
+            result = dict(file)
+    inside, peak_bytes = float(result.pop('seconds')), int(result.pop('peak_bytes'))
+    try:
+        loss = problem.evaluate(result)
+    except ValueError as error:
+        raise NotRunError(f'not a mechanism: {error}') from None
+    print(f'{problem.task}: {package.name} took {seconds:.2f} s', file=sys.stderr, flush=True)
+    return Run(seconds, inside, peak_bytes, loss)
+
+
+def _call(command: list[str], timeout: float, environment: dict[str, str] | None = None) -> str:
+    """Standard output of a process.
+
+    Raises:
+      NotRunError: if it cannot be started, fails or takes too long.
+    """
+    try:
+        done = subprocess.run(
+            command, env={**os.environ, **(environment or {})}, timeout=timeout,
+            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        )
+    except OSError as error:
+        raise NotRunError(f'{command[0]}: {error.strerror}') from None
+    except subprocess.TimeoutExpired:
+        raise NotRunError(f'given up after {timeout:g} s') from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f'exit status {done.returncode}']
+        raise NotRunError(lines[-1])
+    return done.stdout
+
+
+def _row(name: str, run: Run) -> dict[str, str]:
+    return {
+        '': name,
+        'seconds': f'{run.seconds:.2f}',
+        'inside': f'{run.inside:.2f}',
+        'peak GB': f'{run.peak_bytes / 1e9:.2f}',
+        'loss': f'{run.loss:.8f}',
+    }
+
+
+_PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
+    'tree': _tree,
+    'tree_large': _tree_large,
+    'blt': _blt,
+    'blt_large': _blt_large,
+    'banded': _banded,
+    'banded_toeplitz': _banded_toeplitz,
+    'banded_inverse': _banded_inverse,
+}
+
+
+if __name__ == '__main__':
+    main()
