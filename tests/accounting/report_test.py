@@ -99,7 +99,7 @@ def test_seeded_noise_is_called_a_simulation():
 
 
 def test_the_page_says_when_the_sensitivity_is_a_bound():
-    odd = mechanisms.Blt(6, [0.9], [1.5])
+    odd = mechanisms.Blt(6, [0.8, 0.3], [0.2, -0.9])
     exact, bound = (
         accounting.PrivacyReport.from_plan(plan, [1e-6]).render()
         for plan in (_plan(), _plan(mechanism=odd))
