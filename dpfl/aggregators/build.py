@@ -8,7 +8,7 @@ from dpfl.aggregators import query
 
 
 def build_query(
-    plan: accounting.PrivacyPlan, *, record_specs=None, seed: int | None = None
+    plan: accounting.PrivacyPlan, seed: int | None = None, *, record_specs=None
 ) -> tfp.DPQuery:
     """The mean of a round under a privacy plan, as a `tfp.DPQuery`.
 
@@ -16,11 +16,11 @@ def build_query(
 
     Args:
       plan: determines clip norm, noise and denominator.
+      seed: None for noise keys from the operating system; an integer >= 0 makes the noise
+        repeatable, and the run a simulation without a guarantee against those who know it.
       record_specs: structure of `tf.TensorSpec` of one client's update, float32 or float64. With
         it the state has one type from the first round on, as TFF and `tf.function` loops need;
         without it the noise buffers appear with the first result.
-      seed: None for noise keys from the operating system; an integer >= 0 makes the noise
-        repeatable, and the run a simulation without a guarantee against those who know it.
 
     Raises:
       ValueError: if the seed is not an integer >= 0.
@@ -30,7 +30,7 @@ def build_query(
 
 
 def build_aggregator(
-    plan: accounting.PrivacyPlan, *, seed: int | None = None
+    plan: accounting.PrivacyPlan, seed: int | None = None
 ) -> tff.aggregators.UnweightedAggregationFactory:
     """The mean of a round under a privacy plan, for any TFF pipeline.
 
