@@ -1,6 +1,7 @@
 """What a run leaves in its directory, and what it shows on the way."""
 
 import asyncio
+import concurrent.futures
 import os
 import pathlib
 import shutil
@@ -90,6 +91,9 @@ class Metrics:
         self._tensorboard = tff.program.TensorBoardReleaseManager(
             str(directory.path / 'tensorboard')
         )
+        # A thread of its own: signals raise exceptions in the main thread only, so none cuts a row
+        # in half.
+        self._writer = concurrent.futures.ThreadPoolExecutor(max_workers=1)
         self._bar = tqdm.tqdm(total=rounds, unit='round', dynamic_ncols=True)
         self._rows: list[dict] = []
         self.last: dict[str, float] = {}
@@ -98,6 +102,7 @@ class Metrics:
         return self
 
     def __exit__(self, *error):
+        self._writer.shutdown(wait=True)
         self._bar.close()
         if self._rows:
             (self._directory.path / 'plots').mkdir(exist_ok=True)
@@ -107,13 +112,16 @@ class Metrics:
     def release(self, round_number: int, values: Mapping[str, float]) -> None:
         """Records the metrics after `round_number` rounds."""
         self._rows.append({'round': round_number, **values})
-        asyncio.run(self._csv.release(values, round_number))
-        finite = {name: value for name, value in values.items() if np.isfinite(value)}
-        asyncio.run(self._tensorboard.release(finite, round_number))
+        self._writer.submit(self._write, round_number, values).result()
         self.last.update(values)
         shown = [name for name in ('loss', 'accuracy', 'epsilon') if name in self.last]
         self._bar.set_postfix({name: f'{self.last[name]:.4g}' for name in shown})
         self._bar.update()
+
+    def _write(self, round_number: int, values: Mapping[str, float]) -> None:
+        asyncio.run(self._csv.release(values, round_number))
+        finite = {name: value for name, value in values.items() if np.isfinite(value)}
+        asyncio.run(self._tensorboard.release(finite, round_number))
 
 
 def _remove(path: pathlib.Path) -> None:
