@@ -92,7 +92,6 @@ def _candidates(
     ]
     for size in (8, 32):
         if size < rounds:
-            # Its noise can be drawn anew from the keys; the buffers only save that time.
             candidates.append((
                 f'banded_inverse with {size} bands',
                 size - 1,
