@@ -19,6 +19,7 @@ setuptools.setup(
     install_requires=[
         'absl-py',
         'dp-accounting>=0.4.3',
+        'markdown',
         'matplotlib',
         'numpy',
         'scipy',

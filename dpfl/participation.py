@@ -1,8 +1,12 @@
 """Which rounds a client may take part in (the schema), and which it did (the log)."""
 
 import dataclasses
+import functools
+import lzma
+import struct
 import zipfile
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -71,15 +75,83 @@ class Participation:
         return dataclasses.replace(self, rounds=rounds)
 
 
+# What `numpy.load` and `zipfile` raise for files that are cut or have flipped bits.
+_DAMAGE = (
+    KeyError, ValueError, OSError, EOFError, RuntimeError, MemoryError, OverflowError,
+    struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClientRounds:
+    """A participation log turned around: the rounds of each client.
+
+    A client that was listed several times in one round has that round as often.
+
+    Attributes:
+      clients: those that were ever listed, increasing, integers [clients].
+      offsets: where the rounds of each client begin, int64 [clients + 1].
+      rounds: client after client, not decreasing for each of them, int32 [listings].
+    """
+
+    clients: np.ndarray
+    offsets: np.ndarray
+    rounds: np.ndarray
+
+    @functools.cached_property
+    def counts(self) -> np.ndarray:
+        """Participations of each client, int64 [clients]."""
+        return np.diff(self.offsets)
+
+    def separations(self) -> np.ndarray:
+        """Rounds from each participation to the client's next one in another round, int32 [..]."""
+        gaps = np.diff(self.rounds)
+        gaps[self.offsets[1:-1] - 1] = 0  # from one client to the next
+        return gaps[gaps > 0]
+
+    def patterns(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Clients with equally many participations, and their rounds.
+
+        Yields:
+          Clients [m] and their rounds, int32 [m, participations]; fewest participations first.
+        """
+        order = np.argsort(self.counts, kind='stable')
+        counts = self.counts[order]
+        for group in np.split(order, np.flatnonzero(np.diff(counts)) + 1):
+            if group.size:
+                places = self.offsets[group, None] + np.arange(self.counts[group[0]])
+                yield self.clients[group], self.rounds[places]
+
+
+@dataclasses.dataclass(frozen=True)
+class LogStatistics:
+    """What a participation log says about its clients.
+
+    Attributes:
+      clients: number of distinct clients.
+      participations: number of clients by their participations, fewest first.
+      separations: number of pairs of consecutive participations of a client, in different rounds,
+        by the rounds from one to the other (j - i), smallest first.
+      max_per_round: largest number of times that one client is listed in one round, at least 1.
+    """
+
+    clients: int
+    participations: dict[int, int]
+    separations: dict[int, int]
+    max_per_round: int
+
+
 class ParticipationLog:
     """Which clients took part in each round: the record that a report compares with the plan.
 
-    Clients are non-negative integers (int64). A client that is listed twice in one round is
-    refused: its update would count twice.
+    Clients are non-negative integers (int64). A log records what happened: a client that is listed
+    twice in one round took part twice in it, see `max_per_round`.
     """
 
     def __init__(self, cohorts: Iterable[Sequence[int]] = ()):
         self._cohorts: list[np.ndarray] = []
+        self._max_per_round = 1
+        self._by_client: ClientRounds | None = None
         for cohort in cohorts:
             self.append(cohort)
 
@@ -87,20 +159,19 @@ class ParticipationLog:
         """Adds the next round's clients.
 
         Raises:
-          ValueError: if a client is not a non-negative integer, or listed twice.
+          ValueError: if a client is not a non-negative integer.
         """
         clients = np.atleast_1d(np.asarray(cohort))
         if clients.size == 0:
             clients = clients.astype(np.int64)
         if clients.ndim != 1 or not np.issubdtype(clients.dtype, np.integer):
             raise ValueError(f'cohort has type {clients.dtype}: must be a list of integers')
-        clients = np.sort(clients.astype(np.int64))
+        clients = np.sort(clients)
         if clients.size and clients[0] < 0:
             raise ValueError(f'cohort has client {clients[0]}: must be >= 0')
-        if (np.diff(clients) == 0).any():
-            raise ValueError(f'round {self.rounds}: a client is listed twice in one cohort')
-        clients.setflags(write=False)
-        self._cohorts.append(clients)
+        if clients.size and clients[-1] > np.iinfo(np.int64).max:
+            raise ValueError(f'cohort has client {clients[-1]}: must be < 2**63')
+        self._add(clients.astype(_smallest_type(clients)))
 
     def __eq__(self, other) -> bool:
         return (
@@ -121,60 +192,140 @@ class ParticipationLog:
         """Number of clients in each round, int64 [rounds]."""
         return np.array([cohort.size for cohort in self._cohorts], dtype=np.int64)
 
+    @property
+    def max_per_round(self) -> int:
+        """Largest number of times that one client is listed in one round, at least 1.
+
+        Sensitivities of schemas hold for 1. With m they hold for m times the clip norm.
+        """
+        return self._max_per_round
+
     def cohort(self, round_index: int) -> np.ndarray:
         """Clients of a round, sorted, int64 [cohort size]."""
-        return self._cohorts[round_index]
+        return self._cohorts[round_index].astype(np.int64)
+
+    def by_client(self) -> ClientRounds:
+        """The rounds of each client. Takes one stable sort of the listings."""
+        if self._by_client is None:
+            clients = self._clients()
+            order = np.argsort(clients, kind='stable')
+            rounds = np.repeat(np.arange(self.rounds, dtype=np.int32), self.cohort_sizes)[order]
+            clients = clients[order]
+            firsts = np.flatnonzero(np.diff(clients, prepend=-1))
+            offsets = np.append(firsts, clients.size)
+            self._by_client = ClientRounds(clients[firsts], offsets, rounds)
+        return self._by_client
 
     def observed(self) -> Participation:
         """The tightest schema that every client kept: what happened, not what was planned.
 
-        Where no client took part twice the separation is `rounds`: one round is all there was.
+        Where no client took part in two rounds the separation is `rounds`: one round is all there
+        was. Two listings in one round are two participations and no separation.
 
         Raises:
           ValueError: if no round was recorded.
         """
         if not self.rounds:
             raise ValueError('the participation log holds no round')
-        clients, rounds = self._pairs()
-        order = np.lexsort((rounds, clients))
-        clients, rounds = clients[order], rounds[order]
-        same_client = np.diff(clients) == 0
-        gaps = np.diff(rounds)[same_client]
-        separation = int(gaps.min()) if gaps.size else self.rounds
-        counts = np.unique(clients, return_counts=True)[1]
+        by_client = self.by_client()
         return Participation(
             rounds=self.rounds,
-            min_separation=separation,
-            max_participations=int(counts.max()) if counts.size else 1,
+            min_separation=int(by_client.separations().min(initial=self.rounds)),
+            max_participations=int(by_client.counts.max(initial=1)),
+        )
+
+    def statistics(self) -> LogStatistics:
+        """Numbers of clients, participations and separations."""
+        by_client = self.by_client()
+        return LogStatistics(
+            clients=by_client.clients.size,
+            participations=_histogram(by_client.counts),
+            separations=_histogram(by_client.separations()),
+            max_per_round=self.max_per_round,
         )
 
     def save(self, file) -> None:
-        """Writes the log as `.npz`: `clients` int64 [total], `offsets` int64 [rounds + 1].
+        """Writes the log as `.npz`.
+
+        It holds `clients`, round after round and sorted in each of them, int32 [total], or int64
+        where one is 2^31 or more, and `offsets`, int64 [rounds + 1].
 
         Args:
           file: path or open binary file.
         """
-        clients, _ = self._pairs()
         offsets = np.concatenate([[0], np.cumsum(self.cohort_sizes)]).astype(np.int64)
-        np.savez_compressed(file, clients=clients, offsets=offsets)
+        np.savez_compressed(file, clients=self._clients(), offsets=offsets)
 
     @classmethod
     def load(cls, path) -> 'ParticipationLog':
         """Reads a log that `save` wrote.
 
         Raises:
-          ValueError: if the file is not such a log.
+          ValueError: if the file is not such a log: the message says what is wrong with it.
         """
         try:
-            with np.load(path, allow_pickle=False) as data:
-                clients, offsets = data['clients'], data['offsets']
-        except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(f'{path}: not a participation log ({error})') from None
-        return cls(np.split(clients, offsets[1:-1]) if offsets.size > 1 else ())
+            clients, offsets = _read(path)
+            _check(clients, offsets)
+        except _DAMAGE as error:
+            reason = ' '.join(str(error).split()) or type(error).__name__
+            raise ValueError(f'{path}: not a participation log ({reason})') from None
+        log = cls()
+        for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+            log._add(clients[start:end])
+        return log
 
-    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """All (client, round) pairs as two int64 vectors, by round."""
-        if not self._cohorts:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        rounds = np.repeat(np.arange(self.rounds, dtype=np.int64), self.cohort_sizes)
-        return np.concatenate(self._cohorts), rounds
+    def _add(self, clients: np.ndarray) -> None:
+        """Adds a round of sorted clients."""
+        if (clients[1:] == clients[:-1]).any():
+            repeats = int(np.unique(clients, return_counts=True)[1].max())
+            self._max_per_round = max(self._max_per_round, repeats)
+        clients.setflags(write=False)
+        self._cohorts.append(clients)
+        self._by_client = None
+
+    def _clients(self) -> np.ndarray:
+        """The clients of all rounds, round after round, int32 or int64 [total]."""
+        return np.concatenate([np.zeros(0, np.int32), *self._cohorts])
+
+
+def _smallest_type(clients: np.ndarray) -> type:
+    """The smaller of int32 and int64 that holds all of the sorted clients."""
+    fits = not clients.size or clients[-1] <= np.iinfo(np.int32).max
+    return np.int32 if fits else np.int64
+
+
+def _histogram(values: np.ndarray) -> dict[int, int]:
+    counts = np.bincount(values)
+    present = np.flatnonzero(counts)
+    return dict(zip(present.tolist(), counts[present].tolist(), strict=True))
+
+
+def _read(path) -> tuple[np.ndarray, np.ndarray]:
+    with open(path, 'rb') as file:
+        if file.read(2) != b'PK':
+            raise ValueError('is not an .npz file')
+    with np.load(path, allow_pickle=False) as data:
+        arrays = data['clients'], data['offsets']
+    if not all(isinstance(array, np.ndarray) for array in arrays):
+        raise ValueError('its arrays are damaged')
+    return arrays
+
+
+def _check(clients: np.ndarray, offsets: np.ndarray) -> None:
+    """Raises ValueError unless the arrays are those of a log."""
+    for name, array, types in (
+        ('clients', clients, (np.int32, np.int64)), ('offsets', offsets, (np.int64,))
+    ):
+        if array.ndim != 1 or array.dtype not in types:
+            raise ValueError(f'{name} is {array.dtype} of shape {array.shape}')
+    if not offsets.size or offsets[0] != 0:
+        raise ValueError(f'offsets start with {offsets[:1].tolist()}: must start with 0')
+    if (np.diff(offsets) < 0).any():
+        raise ValueError('offsets decrease')
+    if offsets[-1] != clients.size:
+        raise ValueError(f'offsets end with {offsets[-1]}, and there are {clients.size} clients')
+    if clients.size and clients.min() < 0:
+        raise ValueError(f'it has client {clients.min()}: must be >= 0')
+    decreases = np.flatnonzero(np.diff(clients) < 0) + 1
+    if not np.isin(decreases, offsets).all():
+        raise ValueError('clients are not sorted within each round')

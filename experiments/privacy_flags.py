@@ -26,24 +26,48 @@ _TREE_RELEASED = flags.DEFINE_enum(
     'What the sensitivity of a tree counts as released: all of its noised nodes, as the published '
     'accounting does, or the prefix sums, which is what is released.',
 )
+_RESTART_FIRST = flags.DEFINE_integer(
+    'restart_first', None,
+    'Start the noise afresh after this round, counted from 0, and then after every '
+    '--restart_every rounds, as adaptive clipping does (128 and 1024 in document 000).',
+    lower_bound=0,
+)
+_RESTART_EVERY = flags.DEFINE_integer(
+    'restart_every', None, 'Rounds between two restarts; with --restart_first.', lower_bound=1
+)
 _NOISE_MULTIPLIER = flags.DEFINE_float(
     'noise_multiplier', None, 'Standard deviation of the noise z divided by the clip norm.',
     lower_bound=0,
 )
 _DELTA = flags.DEFINE_float('delta', 1e-10, 'Delta at which epsilon is given.')
 _ACCOUNTANT = flags.DEFINE_enum(
-    'accountant', 'pld', accounting.ACCOUNTANTS, 'How epsilon is computed.'
+    'accountant', 'pld', accounting.ACCOUNTANTS,
+    'How epsilon is computed. Without replacement only rdp and moments know how, and rdp is the '
+    'default.',
 )
 _ADJACENCY = flags.DEFINE_enum(
     'adjacency', 'zero_out', accounting.ADJACENCIES,
-    'Neighbouring runs: one client zeroed out, or one client replaced by another.',
+    'Neighbouring runs: one client zeroed out, or one client replaced by another. '
+    'replace_one_half_shift: for --sampling=without_replacement, counts half of what replacing a '
+    'client can do, as document 004 does.',
 )
 
 
 def mechanism(name: str) -> mechanisms.Mechanism:
     """The mechanism `name` over --rounds rounds, with the parameters of the flags."""
-    given = [flag.name for flag in (_STRATEGY, _BLT_DECAY, _BLT_SCALE) if flag.value]
     rounds = schema_flags.required('rounds')
+    every, first = _RESTART_EVERY.value, _RESTART_FIRST.value
+    if (every is None) != (first is None):
+        raise command_line.UsageError('--restart_first, --restart_every: go together')
+    base = _base_mechanism(name, rounds)
+    if every is None:
+        return base
+    with command_line.refusing_bad_values():
+        return mechanisms.Restarted.every(base, first, every)
+
+
+def _base_mechanism(name: str, rounds: int) -> mechanisms.Mechanism:
+    given = [flag.name for flag in (_STRATEGY, _BLT_DECAY, _BLT_SCALE) if flag.value]
     if given and name not in _OPTIMIZED:
         raise command_line.UsageError(f'--{given[0]}: mechanism={name} has no parameters')
     with command_line.refusing_bad_values():
@@ -65,11 +89,13 @@ def plan(
     clip_norm: float,
     clients_per_round: int,
     chosen: mechanisms.Mechanism | None = None,
+    **others,
 ) -> accounting.PrivacyPlan:
     """The plan of the mechanism `name`, or the one that was chosen, and the other flags.
 
     `name` may be 'none': updates are clipped, but there is no noise and no guarantee. The noise is
     that of --noise_multiplier or, where the binary has that flag, what --target_epsilon needs.
+    `others` are fields of the plan: sampling, population, discretization.
     """
     silent = name == 'none'
     fields = dict(
@@ -78,6 +104,7 @@ def plan(
         clip_norm=clip_norm,
         clients_per_round=clients_per_round,
         adjacency=_ADJACENCY.value,
+        **others,
     )
     noise = {
         flag: flags.FLAGS[flag].value

@@ -1,44 +1,108 @@
-"""What a privacy plan guarantees, without training: rho, mu, epsilon, and the report.
+"""What a privacy plan guarantees, without training; or what a finished run guaranteed.
 
 Example: the numbers of the production run of document 003,
 
   python -m experiments.report_privacy --mechanism=tree --rounds=2000 --min_separation=314 \
     --max_participations=6 --noise_multiplier=7 --delta=1e-10 --accountant=rdp
+
+Document 001: --mechanism=gaussian --sampling=poisson --population=763430
+--clients_per_round=5000 --rounds=5000 --noise_multiplier=1 --delta=1e-9 --accountant=moments.
+
+--run_dir=<directory> checks the files of a finished run, computes its report anew from its plan
+and participation log, and prints it; or says what differs, with exit status 1.
 """
+
+import json
+import pathlib
+import sys
 
 from absl import flags
 
 from dpfl import accounting
-from experiments import command_line, privacy_flags, schema_flags
+from dpfl.accounting import archive
+from experiments import command_line, composition, privacy_flags, schema_flags, secagg_flags
 
 flags.adopt_module_key_flags(privacy_flags)
+flags.adopt_module_key_flags(secagg_flags)
+flags.adopt_module_key_flags(composition)
 _MECHANISM = flags.DEFINE_enum(
     'mechanism', None, privacy_flags.MECHANISMS, 'How the noise of the rounds is correlated.'
 )
 _SAMPLING = flags.DEFINE_enum(
-    'sampling', 'none', ['none'], 'Random sampling that the guarantee may rely on.'
+    'sampling', 'none', accounting.SAMPLINGS,
+    'Secret random sampling that the guarantee may rely on; with --mechanism=gaussian.',
+)
+_POPULATION = flags.DEFINE_integer(
+    'population', None, 'Number of clients that are sampled from; with --sampling.'
 )
 _CLIP_NORM = flags.DEFINE_float(
     'clip_norm', 1.0, 'L2 bound of a client\'s update; stated in the report, changes no guarantee.'
 )
 _CLIENTS_PER_ROUND = flags.DEFINE_integer(
-    'clients_per_round', 1, 'Planned cohort size; stated in the report, changes no guarantee.'
+    'clients_per_round', 1,
+    'Planned cohort size; stated in the report, changes no guarantee but with --sampling.',
 )
-_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the report.')
+_RUN_DIR = flags.DEFINE_string(
+    'run_dir', None, 'Directory of a finished run: verify it instead. Other flags do not apply.'
+)
+_FORMAT = flags.DEFINE_enum(
+    'format', 'text', ['text', 'json', 'html'],
+    'Form of the report: Markdown, JSON, or a page with figures.',
+)
 
 
 def main() -> None:
-    """Prints the report of the plan that the flags describe."""
+    """Prints the report of the plan that the flags describe, or of the run in a directory."""
+    report = _verified() if _RUN_DIR.value else _planned()
+    together = composition.together(report)
+    if _FORMAT.value == 'html':
+        from dpfl import report_page  # matplotlib takes a second to import.
+
+        print(report_page.render(report))
+    elif _FORMAT.value == 'json':
+        values = report.to_dict()
+        if together:
+            values['composition'] = together
+        print(json.dumps(values, indent=2, allow_nan=False))
+    else:
+        print(report.render() + (composition.render(together) if together else ''))
+
+
+def _planned() -> accounting.PrivacyReport:
+    if _SAMPLING.value != 'none' and _POPULATION.value is None:
+        raise command_line.UsageError(f'--sampling={_SAMPLING.value}: needs --population')
     plan = privacy_flags.plan(
         schema_flags.required('mechanism'),
         clip_norm=_CLIP_NORM.value,
         clients_per_round=_CLIENTS_PER_ROUND.value,
+        sampling=_SAMPLING.value,
+        population=_POPULATION.value,
+        discretization=secagg_flags.discretization(
+            _CLIP_NORM.value, _CLIENTS_PER_ROUND.value
+        ),
     )
     with command_line.refusing_bad_values():
-        report = accounting.PrivacyReport.from_plan(
-            plan, [flags.FLAGS.delta], accountant=flags.FLAGS.accountant
+        accountant = flags.FLAGS.accountant
+        if not flags.FLAGS['accountant'].present and accountant not in plan.accountants:
+            accountant = plan.accountants[0]
+        return accounting.PrivacyReport.from_plan(
+            plan, [flags.FLAGS.delta], accountant=accountant
         )
-    print(report.to_json() if _FORMAT.value == 'json' else report.render())
+
+
+def _verified() -> accounting.PrivacyReport:
+    path = pathlib.Path(_RUN_DIR.value)
+    if not path.is_dir():
+        raise command_line.UsageError(f'--run_dir={path}: must be a directory')
+    with command_line.refusing_bad_values():
+        found = archive.verify(path)
+    if found.differences:
+        for difference in found.differences:
+            print(f'error: {path}: {difference}', file=sys.stderr)
+        sys.exit(1)
+    print(f'{path}: verified, no file was changed and the report follows from plan and log',
+          file=sys.stderr)
+    return found.report
 
 
 if __name__ == '__main__':

@@ -30,6 +30,22 @@ def required(name: str):
 
 
 def participation() -> Participation:
-    """The schema of --rounds, --min_separation and --max_participations."""
+    """The schema of --rounds, --min_separation and --max_participations.
+
+    Raises:
+      UsageError: if there is none, or a limit can never be met: most likely a mistyped flag.
+    """
     with command_line.refusing_bad_values():
-        return Participation(required('rounds'), _MIN_SEPARATION.value, _MAX_PARTICIPATIONS.value)
+        schema = Participation(
+            required('rounds'), _MIN_SEPARATION.value, _MAX_PARTICIPATIONS.value
+        )
+    if schema.min_separation > schema.rounds:
+        raise command_line.UsageError(
+            f'--min_separation={schema.min_separation}: must be <= {schema.rounds}, the rounds'
+        )
+    if schema.max_participations is not None and schema.max_participations > schema.count:
+        raise command_line.UsageError(
+            f'--max_participations={schema.max_participations}: must be <= {schema.count}, what '
+            f'--rounds={schema.rounds} and --min_separation={schema.min_separation} allow'
+        )
+    return schema

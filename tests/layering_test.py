@@ -11,16 +11,18 @@ _ROOT = pathlib.Path(__file__).parents[1]
 
 # Lowest first. Parts of one layer do not import each other unless they stand in the same entry.
 _LAYERS = (
-    ('_validate',),
+    ('_validate', '_npz'),
     ('participation',),
     ('mechanisms',),
     ('accounting',),
-    ('plots', 'aggregators', 'tasks'),
+    ('plots', 'report_page', 'aggregators', 'tasks'),
     ('learning',),
     ('simulation',),
 )
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}
-_PURE = {'', '_validate', 'participation', 'mechanisms', 'accounting', 'plots'}
+_PURE = {
+    '', '_validate', '_npz', 'participation', 'mechanisms', 'accounting', 'plots', 'report_page',
+}
 
 
 def _modules():

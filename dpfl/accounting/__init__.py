@@ -4,17 +4,22 @@
 """
 
 from dpfl.accounting.calibration import mu_from_epsilon
+from dpfl.accounting.checklist import round_up
+from dpfl.accounting.events import epsilon_of_event
 from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
-from dpfl.accounting.plan import ADJACENCIES, PrivacyPlan
+from dpfl.accounting.plan import ADJACENCIES, SAMPLINGS, PrivacyPlan
 from dpfl.accounting.report import PrivacyReport
 
 __all__ = [
     'ACCOUNTANTS',
     'ADJACENCIES',
+    'SAMPLINGS',
     'PrivacyPlan',
     'PrivacyReport',
     'epsilon_from_mu',
     'epsilon_from_rho',
+    'epsilon_of_event',
     'mu_from_epsilon',
     'mu_from_rho',
+    'round_up',
 ]

@@ -1,11 +1,15 @@
 """The noise that a target epsilon needs."""
 
+import functools
 import math
 
 from scipy import optimize
 
 from dpfl import _validate
 from dpfl.accounting import gaussian
+
+# So much noise that no more of it lowers epsilon: what is left then is the method's own.
+_LEAST_MU = 1e-9
 
 
 def mu_from_epsilon(epsilon: float, delta: float, method: str = 'pld') -> float:
@@ -17,9 +21,10 @@ def mu_from_epsilon(epsilon: float, delta: float, method: str = 'pld') -> float:
       method: as in `gaussian.epsilon_from_mu`; the result meets the target by that method.
 
     Raises:
-      ValueError: if an argument is out of its range.
+      ValueError: if an argument is out of its range, or no noise meets the target by that method.
     """
     _validate.number('epsilon', epsilon, above=0)
+    _refuse_unreachable(epsilon, gaussian.epsilon_from_mu(_LEAST_MU, delta, method), delta, method)
 
     def log_ratio(log_mu):
         reached = gaussian.epsilon_from_mu(math.exp(log_mu), delta, method)
@@ -43,3 +48,46 @@ def mu_from_epsilon(epsilon: float, delta: float, method: str = 'pld') -> float:
         log_mu -= step
         step *= 2
     return math.exp(log_mu)
+
+
+def least_noise_multiplier(
+    epsilon_of, epsilon: float, start: float, delta: float, method: str
+) -> float:
+    """Least noise multiplier with `epsilon_of(noise multiplier) <= epsilon`, to 1e-8 relative.
+
+    Args:
+      epsilon_of: does not increase with the noise multiplier, but for its own rounding.
+      epsilon: target, above 0.
+      start: a noise multiplier from where the search begins, above 0.
+      delta, method: named in the error.
+
+    Raises:
+      ValueError: if the target is not above 0, or no noise meets it.
+    """
+    _validate.number('epsilon', epsilon, above=0)
+
+    @functools.cache  # An evaluation may take a second.
+    def excess(log_noise):
+        return math.log(max(epsilon_of(math.exp(log_noise)), 1e-300) / epsilon)
+
+    upper = math.log(start)
+    while excess(upper) > 0:
+        upper += 1.0
+        if upper > math.log(start / _LEAST_MU):
+            _refuse_unreachable(epsilon, epsilon_of(math.exp(upper)), delta, method)
+    lower = upper - 1.0
+    while excess(lower) <= 0:
+        lower, upper = lower - 1.0, lower
+    log_noise, step = optimize.brentq(excess, lower, upper, xtol=1e-9), 1e-9
+    while excess(log_noise) > 0:
+        log_noise += step
+        step *= 2
+    return math.exp(log_noise)
+
+
+def _refuse_unreachable(epsilon: float, floor: float, delta: float, method: str) -> None:
+    if floor > epsilon:
+        raise ValueError(
+            f'epsilon={epsilon}: must be at least {floor:.4g}, the least that accountant={method} '
+            f'can show at delta={delta:g}'
+        )

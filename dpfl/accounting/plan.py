@@ -7,13 +7,20 @@ import math
 import dp_accounting
 
 from dpfl import _validate, mechanisms
-from dpfl.accounting import calibration, gaussian
+from dpfl.accounting import calibration, events, gaussian
+from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
 # How far one round's clipped sum moves between neighbours, in clip norms. Zeroing a client out
 # takes its update away; replacing it can swap two opposite updates.
-_SHIFT_IN_CLIP_NORMS = {'zero_out': 1.0, 'replace_one': 2.0}
+_SHIFT_IN_CLIP_NORMS = {'zero_out': 1.0, 'replace_one': 2.0, 'replace_one_half_shift': 1.0}
 ADJACENCIES = tuple(_SHIFT_IN_CLIP_NORMS)
+SAMPLINGS = ('none', 'poisson', 'without_replacement')
+_ADJACENCIES_OF = {
+    'none': ('zero_out', 'replace_one'),
+    'poisson': ('zero_out',),
+    'without_replacement': ADJACENCIES,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,17 +30,33 @@ class PrivacyPlan:
     The run releases, in each round t of `participation.rounds`, the sum of the clipped updates
     plus `(C^-1 z)_t`, where the entries of z have standard deviation `stddev`.
 
+    With `sampling` the guarantee rests on secret random cohorts, drawn afresh in every round
+    from the whole population, and on independent noise; the schema must admit every pattern.
+
+    - 'poisson': each client takes part with probability `clients_per_round / population`, by
+      itself (document 001). Zeroing a client out is then the same as removing it.
+    - 'without_replacement': `clients_per_round` clients, every such set as likely (document 004).
+      A cohort without a client holds another client in its place, so under each adjacency
+      cohorts are compared that differ by a replaced client: two clip norms.
+
     Attributes:
       mechanism: holds the strategy matrix C; at least as many rounds as `participation`.
       participation: the schema that every client keeps.
       clip_norm: L2 bound of one client's update in one round, above 0.
       noise_multiplier: standard deviation of the entries of z divided by `clip_norm`, at least 0.
-      clients_per_round: planned cohort size, the denominator of the mean; no part of the guarantee.
-      adjacency: 'zero_out' (one client's updates become zero in all rounds; documents 000, 002) or
-        'replace_one' (they become any others within the clip norm; doubles the sensitivity).
+      clients_per_round: planned cohort size, the denominator of the mean; part of the guarantee
+        with sampling only.
+      adjacency: 'zero_out' (one client's updates become zero in all rounds; documents 000, 002),
+        'replace_one' (they become any others within the clip norm; doubles the sensitivity), or
+        'replace_one_half_shift' (with 'without_replacement' only: replace-one, counting one clip
+        norm in place of two, as document 004 does; clipping alone does not ensure that).
+      sampling: one of `SAMPLINGS`.
+      population: number of clients; with sampling only, and then at least `clients_per_round`.
+      discretization: how updates become integers, or None; its inflated norm takes the place of
+        the clip norm in the sensitivity (document 000, algorithm 2).
 
     Raises:
-      ValueError: if a field is out of its range.
+      ValueError: if a field is out of its range, or fields contradict each other.
     """
 
     mechanism: mechanisms.Mechanism
@@ -42,15 +65,46 @@ class PrivacyPlan:
     noise_multiplier: float
     clients_per_round: int
     adjacency: str = 'zero_out'
+    sampling: str = 'none'
+    population: int | None = None
+    discretization: Discretization | None = None
 
     def __post_init__(self):
         _validate.number('clip_norm', self.clip_norm, above=0)
         _validate.number('noise_multiplier', self.noise_multiplier, minimum=0)
         _validate.integer('clients_per_round', self.clients_per_round, minimum=1)
-        _validate.choice('adjacency', self.adjacency, ADJACENCIES)
+        _validate.choice('sampling', self.sampling, SAMPLINGS)
+        _validate.choice('adjacency', self.adjacency, _ADJACENCIES_OF[self.sampling])
         _validate.integer(
             'rounds', self.participation.rounds, minimum=1, maximum=self.mechanism.rounds
         )
+        if self.sampling != 'none':
+            self._check_sampling()
+        elif self.population is not None:
+            raise ValueError(f'population={self.population}: must be None without sampling')
+        if self.discretization and self.discretization.clip_norm != self.clip_norm:
+            raise ValueError(
+                f'clip_norm={self.clip_norm}: must be that of the discretization, '
+                f'{self.discretization.clip_norm}'
+            )
+
+    def _check_sampling(self):
+        _validate.integer('population', self.population, minimum=self.clients_per_round)
+        if not isinstance(self.mechanism, mechanisms.Identity):
+            raise ValueError(
+                f'sampling={self.sampling}: must be none with correlated noise (mechanism '
+                f'{self.mechanism.name})'
+            )
+        if self.participation.min_separation > 1:
+            raise ValueError(
+                f'min_separation={self.participation.min_separation}: must be 1 with sampling='
+                f'{self.sampling}, which may choose a client again in any round'
+            )
+        if self.participation.count < self.participation.rounds:
+            raise ValueError(
+                f'max_participations={self.participation.max_participations}: must be the number '
+                f'of rounds, or not be given, with sampling={self.sampling}'
+            )
 
     @classmethod
     def calibrated(
@@ -68,11 +122,19 @@ class PrivacyPlan:
           ValueError: if an argument is out of its range.
         """
         silent = cls(noise_multiplier=0.0, **fields)
+
+        def with_noise(noise_multiplier):
+            return dataclasses.replace(silent, noise_multiplier=noise_multiplier)
+
+        if silent.sampling != 'none':
+            return with_noise(calibration.least_noise_multiplier(
+                lambda noise: with_noise(noise).epsilon(delta, accountant), epsilon,
+                silent.sensitivity, delta, accountant,
+            ))
         mu = calibration.mu_from_epsilon(epsilon, delta, accountant)
-        plan = dataclasses.replace(silent, noise_multiplier=silent.sensitivity / mu)
+        plan = with_noise(silent.sensitivity / mu)
         while plan.epsilon(delta, accountant) > epsilon:  # The division may round down.
-            larger = math.nextafter(plan.noise_multiplier, math.inf) * (1 + 1e-15)
-            plan = dataclasses.replace(plan, noise_multiplier=larger)
+            plan = with_noise(math.nextafter(plan.noise_multiplier, math.inf) * (1 + 1e-15))
         return plan
 
     @functools.cached_property
@@ -80,14 +142,31 @@ class PrivacyPlan:
         return self.mechanism.sensitivity_bound(self.participation)
 
     @property
+    def shift(self) -> float:
+        """How far one client moves a round's sum between neighbours, in clip norms."""
+        shift = _SHIFT_IN_CLIP_NORMS[self.adjacency]
+        if self.sampling == 'without_replacement' and self.adjacency == 'zero_out':
+            shift = _SHIFT_IN_CLIP_NORMS['replace_one']
+        if self.discretization is None:
+            return shift
+        return shift * self.discretization.inflated_norm / self.clip_norm
+
+    @property
     def sensitivity(self) -> float:
-        """Sensitivity of the whole run for clip norm 1, under `adjacency`."""
-        return _SHIFT_IN_CLIP_NORMS[self.adjacency] * math.sqrt(self._sensitivity_bound.squared)
+        """Sensitivity for clip norm 1 under `adjacency`: of the whole run, or of one round.
+
+        Of one round with sampling, where the guarantee is not a function of that of the run.
+        """
+        if self.sampling != 'none':
+            return self.shift
+        return self.shift * math.sqrt(self._sensitivity_bound.squared)
 
     @property
     def sensitivity_is_exact(self) -> bool:
         """Whether an admitted pattern attains `sensitivity`; otherwise it is an upper bound."""
-        return self._sensitivity_bound.is_exact
+        if self.sampling != 'none':
+            return self.sampling == 'poisson' and self.discretization is None
+        return self._sensitivity_bound.is_exact and self.discretization is None
 
     @property
     def stddev(self) -> float:
@@ -95,24 +174,56 @@ class PrivacyPlan:
         return self.clip_norm * self.noise_multiplier
 
     @property
-    def mu(self) -> float:
-        """Gaussian DP parameter `sensitivity / noise_multiplier`; infinity without noise."""
+    def mu(self) -> float | None:
+        """Gaussian DP parameter `sensitivity / noise_multiplier`; infinity without noise.
+
+        None with sampling: the run is then no single Gaussian release.
+        """
+        if self.sampling != 'none':
+            return None
         return self.sensitivity / self.noise_multiplier if self.noise_multiplier else math.inf
 
     @property
-    def rho(self) -> float:
-        """The zCDP parameter `mu^2 / 2`; infinity without noise."""
-        return self.mu**2 / 2
+    def rho(self) -> float | None:
+        """The zCDP parameter `mu^2 / 2`; infinity without noise, None with sampling."""
+        return None if self.mu is None else self.mu**2 / 2
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """The whole run as one event (the sensitivity is in its noise multiplier)."""
         if not self.noise_multiplier:
             return dp_accounting.NonPrivateDpEvent()
-        return dp_accounting.GaussianDpEvent(1 / self.mu)
+        if self.sampling == 'none':
+            return dp_accounting.GaussianDpEvent(1 / self.mu)
+        release = dp_accounting.GaussianDpEvent(self.noise_multiplier / self.sensitivity)
+        if self.sampling == 'poisson':
+            one_round = dp_accounting.PoissonSampledDpEvent(
+                self.clients_per_round / self.population, release
+            )
+        else:
+            one_round = dp_accounting.SampledWithoutReplacementDpEvent(
+                self.population, self.clients_per_round, release
+            )
+        return dp_accounting.SelfComposedDpEvent(one_round, self.participation.rounds)
 
     def epsilon(self, delta: float, accountant: str = 'pld') -> float:
-        """Epsilon of the whole run at `delta`, by one of `gaussian.ACCOUNTANTS`."""
-        return gaussian.epsilon_from_mu(self.mu, delta, accountant)
+        """Epsilon of the whole run at `delta`, by one of `accountants`.
+
+        Raises:
+          ValueError: if the delta is out of (0, 1), or the accountant does not know the sampling.
+        """
+        if self.sampling == 'none':
+            return gaussian.epsilon_from_mu(self.mu, delta, accountant)
+        if accountant not in self.accountants:
+            raise ValueError(
+                f'accountant={accountant}: must be one of {", ".join(self.accountants)} with '
+                f'sampling={self.sampling}'
+            )
+        return events.epsilon_of_event(self.dp_event(), delta, accountant)
+
+    @property
+    def accountants(self) -> tuple[str, ...]:
+        """The accountants that know such a plan, the tightest first."""
+        return events.methods_for(dataclasses.replace(self, noise_multiplier=1.0).dp_event())
 
     def over(self, participation: Participation) -> 'PrivacyPlan':
         """The same noise over other rounds or another schema: what a run really did, or so far."""
@@ -120,3 +231,9 @@ class PrivacyPlan:
         if participation.rounds > mechanism.rounds:
             mechanism = mechanism.with_rounds(participation.rounds)
         return dataclasses.replace(self, mechanism=mechanism, participation=participation)
+
+    def without_sampling(self, participation: Participation) -> 'PrivacyPlan':
+        """The same noise over a schema, with no use made of how cohorts were chosen."""
+        adjacency = 'zero_out' if self.adjacency == 'zero_out' else 'replace_one'
+        plain = dataclasses.replace(self, sampling='none', population=None, adjacency=adjacency)
+        return plain.over(participation)

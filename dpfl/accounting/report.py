@@ -1,70 +1,23 @@
 """The privacy report of a run: numbers, assumptions and what is not covered.
 
 It follows the checklist of documents 000 (appendix A) and 002 (appendix C), after Ponomareva et
-al. 2023, section 5.3.
+al. 2023, section 5.3. `privacy_report.schema.json` beside this file describes its JSON form.
 """
 
 import dataclasses
 import json
-import math
 
-from dpfl import mechanisms
-from dpfl.accounting import checklist
+import dp_accounting
+
+from dpfl import _validate
+from dpfl.accounting import checklist, gaussian, page, plan_file
+from dpfl.accounting import observed as observed_lib
+from dpfl.accounting.observed import Guarantee, Observed
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.participation import Participation, ParticipationLog
+from dpfl.participation import ParticipationLog
 
-SCHEMA_VERSION = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Guarantee:
-    """What one schema gives: the schema's limits and the guarantee's parameters.
-
-    Attributes:
-      rounds, min_separation, max_participations: the schema; the last as a client can reach it.
-      sensitivity, sensitivity_is_exact: of the mechanism, for clip norm 1, under the adjacency.
-      rho, mu: zCDP and Gaussian DP parameters; None where there is no noise.
-      epsilons: one entry per delta; None where there is no noise.
-    """
-
-    rounds: int
-    min_separation: int
-    max_participations: int
-    sensitivity: float
-    sensitivity_is_exact: bool
-    rho: float | None
-    mu: float | None
-    epsilons: tuple[float | None, ...]
-
-    @classmethod
-    def of(cls, plan: PrivacyPlan, deltas, accountant: str) -> 'Guarantee':
-        """The guarantee of a plan at each delta."""
-        return cls(
-            rounds=plan.participation.rounds,
-            min_separation=plan.participation.min_separation,
-            max_participations=plan.participation.count,
-            sensitivity=plan.sensitivity,
-            sensitivity_is_exact=plan.sensitivity_is_exact,
-            rho=_finite(plan.rho),
-            mu=_finite(plan.mu),
-            epsilons=tuple(_finite(plan.epsilon(delta, accountant)) for delta in deltas),
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Observed:
-    """What the participation log says.
-
-    Attributes:
-      guarantee: of the limits that every client in the log kept.
-      smallest_cohort, largest_cohort: clients in a round.
-      violations: how the log breaks the plan, one sentence each; empty if it keeps it.
-    """
-
-    guarantee: Guarantee
-    smallest_cohort: int
-    largest_cohort: int
-    violations: tuple[str, ...]
+# Raised when a key of the JSON form goes, or changes its meaning.
+SCHEMA_VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,18 +28,15 @@ class PrivacyReport:
     the log, and `basis` says so.
 
     Attributes:
+      plan: the privacy plan of the run.
+      accountant: by which epsilon is computed.
+      deltas: each strictly between 0 and 1, at least one.
       plan_guarantee: what the plan gives.
       observed: what the log says, or None without a log.
-      deltas: each strictly between 0 and 1, at least one.
       noise_is_seeded: the noise came from a known seed, so the run is a simulation.
-      Others: as in `PrivacyPlan`.
     """
 
-    mechanism: mechanisms.Mechanism
-    clip_norm: float
-    noise_multiplier: float
-    clients_per_round: int
-    adjacency: str
+    plan: PrivacyPlan
     accountant: str
     deltas: tuple[float, ...]
     plan_guarantee: Guarantee
@@ -105,21 +55,21 @@ class PrivacyReport:
         """Report of a plan and, if given, of the participation log of the run that followed it.
 
         Raises:
-          ValueError: if there is no delta or one is out of (0, 1), or the accountant is unknown.
+          ValueError: if there is no delta or one is out of (0, 1), or the accountant is unknown or
+            does not know the plan's sampling.
         """
         deltas = tuple(float(delta) for delta in deltas)
         if not deltas:
             raise ValueError('deltas=[]: must hold at least one number')
+        _validate.choice('accountant', accountant, gaussian.ACCOUNTANTS)
         return cls(
-            mechanism=plan.mechanism,
-            clip_norm=float(plan.clip_norm),
-            noise_multiplier=float(plan.noise_multiplier),
-            clients_per_round=plan.clients_per_round,
-            adjacency=plan.adjacency,
+            plan=plan,
             accountant=accountant,
             deltas=deltas,
             plan_guarantee=Guarantee.of(plan, deltas, accountant),
-            observed=None if log is None else _observe(plan, log, deltas, accountant),
+            observed=(
+                None if log is None else observed_lib.observe(plan, log, deltas, accountant)
+            ),
             noise_is_seeded=noise_is_seeded,
         )
 
@@ -133,18 +83,31 @@ class PrivacyReport:
         """The guarantee that holds for the run."""
         return self.observed.guarantee if self.basis == 'log' else self.plan_guarantee
 
+    def dp_event(self) -> dp_accounting.DpEvent:
+        """The run as an event, for composition with other runs on the same clients."""
+        if self.guarantee == self.plan_guarantee or not self.plan.noise_multiplier:
+            return self.plan.dp_event()
+        if self.guarantee.mu is None:
+            rounds = self.plan.participation.within(self.guarantee.rounds)
+            return self.plan.over(rounds).dp_event()
+        return dp_accounting.GaussianDpEvent(1 / self.guarantee.mu)
+
     def to_dict(self) -> dict:
         """The report as plain values: the keys of its JSON form."""
         holds = self.guarantee
+        plan = plan_file.to_dict(self.plan)
         return {
             'schema_version': SCHEMA_VERSION,
-            'mechanism': self.mechanism.name,
+            'statement': checklist.statement(self),
+            'mechanism': self.plan.mechanism.name,
             'rounds': holds.rounds,
             'min_separation': holds.min_separation,
             'max_participations': holds.max_participations,
-            'noise_multiplier': self.noise_multiplier,
-            'clip_norm': self.clip_norm,
-            'clients_per_round': self.clients_per_round,
+            'noise_multiplier': self.plan.noise_multiplier,
+            'clip_norm': self.plan.clip_norm,
+            'clients_per_round': self.plan.clients_per_round,
+            'sampling': self.plan.sampling,
+            'population': self.plan.population,
             'sensitivity': holds.sensitivity,
             'sensitivity_is_exact': holds.sensitivity_is_exact,
             'rho': holds.rho,
@@ -152,14 +115,15 @@ class PrivacyReport:
             'delta': self.deltas[0],
             'epsilon': holds.epsilons[0],
             'accountant': self.accountant,
-            'adjacency': self.adjacency,
+            'adjacency': self.plan.adjacency,
             'basis': self.basis,
             'noise_is_seeded': self.noise_is_seeded,
             'deltas': list(self.deltas),
+            'plan': plan,
             'plan_guarantee': dataclasses.asdict(self.plan_guarantee),
             'observed': None if self.observed is None else dataclasses.asdict(self.observed),
-            'mechanism_parameters': self.mechanism.to_dict(),
-            'mechanism_digest': self.mechanism.digest(),
+            'mechanism_parameters': self.plan.mechanism.to_dict(),
+            'mechanism_digest': self.plan.mechanism.digest(),
             'assumptions': checklist.assumptions(self),
             'not_covered': checklist.not_covered(self),
         }
@@ -179,65 +143,33 @@ class PrivacyReport:
             values = json.loads(text)
             if values['schema_version'] != SCHEMA_VERSION:
                 raise ValueError(f'schema version {values["schema_version"]}')
-            observed = values['observed']
-            if observed is not None:
-                observed = Observed(
-                    guarantee=_guarantee_from(observed['guarantee']),
-                    smallest_cohort=observed['smallest_cohort'],
-                    largest_cohort=observed['largest_cohort'],
-                    violations=tuple(observed['violations']),
-                )
             return cls(
-                mechanism=mechanisms.from_dict(values['mechanism_parameters']),
+                plan=plan_file.from_dict(values['plan'], values['mechanism_parameters']),
                 deltas=tuple(values['deltas']),
                 plan_guarantee=_guarantee_from(values['plan_guarantee']),
-                observed=observed,
-                **{name: values[name] for name in (
-                    'clip_norm', 'noise_multiplier', 'clients_per_round', 'adjacency',
-                    'accountant', 'noise_is_seeded',
-                )},
+                observed=_observed_from(values['observed']),
+                accountant=values['accountant'],
+                noise_is_seeded=values['noise_is_seeded'],
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'not a privacy report ({error})') from None
 
     def render(self) -> str:
         """The report as Markdown."""
-        return checklist.render(self)
+        return page.render(self)
 
 
 def _guarantee_from(values: dict) -> Guarantee:
     return Guarantee(**{**values, 'epsilons': tuple(values['epsilons'])})
 
 
-def _finite(value: float) -> float | None:
-    return None if math.isinf(value) else value
-
-
-def _observe(plan: PrivacyPlan, log: ParticipationLog, deltas, accountant: str) -> Observed | None:
-    if not log.rounds:
+def _observed_from(values: dict | None) -> Observed | None:
+    if values is None:
         return None
-    seen = log.observed()
-    planned = plan.participation
-    return Observed(
-        guarantee=Guarantee.of(plan.over(seen), deltas, accountant),
-        smallest_cohort=int(log.cohort_sizes.min()),
-        largest_cohort=int(log.cohort_sizes.max()),
-        violations=_violations(planned, seen),
-    )
-
-
-def _violations(planned: Participation, seen: Participation) -> tuple[str, ...]:
-    violations = []
-    if seen.rounds > planned.rounds:
-        violations.append(f'The run had {seen.rounds} rounds; the plan has {planned.rounds}.')
-    if seen.count > 1 and seen.min_separation < planned.min_separation:
-        violations.append(
-            f'A client took part in two rounds {seen.min_separation} apart; '
-            f'the plan has at least {planned.min_separation}.'
-        )
-    if seen.max_participations > planned.count:
-        violations.append(
-            f'A client took part in {seen.max_participations} rounds; '
-            f'the plan has at most {planned.count}.'
-        )
-    return tuple(violations)
+    return Observed(**{
+        **values,
+        'guarantee': _guarantee_from(values['guarantee']),
+        'patterns': _guarantee_from(values['patterns']),
+        'clients_by_participations': tuple(map(tuple, values['clients_by_participations'])),
+        'violations': tuple(values['violations']),
+    })

@@ -1,10 +1,8 @@
 """Mechanisms as files: `.npz` archives of plain arrays, read without pickle."""
 
-import zipfile
-
 import numpy as np
 
-from dpfl import _validate
+from dpfl import _npz, _validate
 from dpfl.mechanisms import (
     banded,
     banded_inverse,
@@ -63,9 +61,8 @@ def load(path) -> base.Mechanism:
       ValueError: if the file cannot be read or does not hold a valid mechanism.
     """
     try:
-        with np.load(path, allow_pickle=False) as data:
-            values = {key: data[key].tolist() for key in data.files}
-    except (OSError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        values = {name: array.tolist() for name, array in _npz.load(path).items()}
+    except ValueError as error:
         raise ValueError(f'{path}: cannot be read as a mechanism ({error})') from None
     version = values.pop('schema_version', None)
     if version != _SCHEMA_VERSION:

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import math
 
 import dp_accounting
@@ -58,7 +59,8 @@ def test_replacing_a_client_doubles_the_sensitivity():
     blt = mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3])
     schema = Participation(6, 2, 3)
     zero_out, replace_one = (
-        _plan(mechanism=blt, participation=schema, adjacency=a) for a in accounting.ADJACENCIES
+        _plan(mechanism=blt, participation=schema, adjacency=adjacency)
+        for adjacency in ('zero_out', 'replace_one')
     )
     u, v = np.zeros(6), np.zeros(6)
     u[[0, 2, 4]], v[[0, 2, 4]] = 1.0, -1.0
@@ -68,8 +70,10 @@ def test_replacing_a_client_doubles_the_sensitivity():
     )
 
 
-@pytest.mark.parametrize('accountant', accounting.ACCOUNTANTS)
-@pytest.mark.parametrize('epsilon', [0.1, 1.0, 8.0])
+@pytest.mark.parametrize('accountant, epsilon', [
+    *itertools.product(('pld', 'rdp', 'analytic_gaussian'), (0.1, 1.0, 8.0)),
+    ('moments', 1.0), ('moments', 8.0),
+])
 def test_calibration_meets_its_target_from_below(accountant, epsilon):
     fields = dataclasses.asdict(_plan())
     del fields['noise_multiplier']
@@ -79,6 +83,14 @@ def test_calibration_meets_its_target_from_below(accountant, epsilon):
     )
     reached = plan.epsilon(1e-10, accountant)
     assert epsilon * (1 - 1e-6) <= reached <= epsilon
+
+
+@pytest.mark.parametrize('accountant, least', [('moments', 0.7196), ('rdp', 0.01476)])
+def test_a_target_that_no_noise_meets_is_refused(accountant, least):
+    with pytest.raises(ValueError, match=f'epsilon=0.01: must be at least {least}, the least that'):
+        accounting.mu_from_epsilon(0.01, 1e-10, accountant)
+    with pytest.raises(ValueError, match='epsilon=0.01: must be at least'):
+        _sampled(epsilon=0.01, delta=1e-10, accountant=accountant)
 
 
 def test_calibration_inverts_the_epsilon():
@@ -94,6 +106,83 @@ def test_guarantee_so_far_grows_to_that_of_the_run():
     assert so_far == sorted(so_far)
     assert so_far[0] == pytest.approx(1 / 98)
     assert so_far[-1] == plan.rho
+
+
+def _sampled(epsilon=None, sampling='poisson', **changes):
+    fields = dict(
+        mechanism=mechanisms.Identity(500), participation=Participation(500), clip_norm=1.0,
+        clients_per_round=50, population=10_000, sampling=sampling,
+    )
+    if epsilon is not None:
+        return accounting.PrivacyPlan.calibrated(epsilon=epsilon, **{**fields, **changes})
+    return accounting.PrivacyPlan(noise_multiplier=1.0, **{**fields, **changes})
+
+
+def test_a_poisson_sampled_run_is_rounds_of_sampled_gaussians():
+    plan = _sampled()
+    event = dp_accounting.SelfComposedDpEvent(
+        dp_accounting.PoissonSampledDpEvent(0.005, dp_accounting.GaussianDpEvent(1.0)), 500
+    )
+    assert plan.dp_event() == event
+    assert plan.accountants == ('pld', 'rdp', 'moments')
+    assert (plan.mu, plan.rho, plan.sensitivity) == (None, None, 1.0)
+    composed = dp_accounting.rdp.RdpAccountant().compose(event).get_epsilon(1e-6)
+    assert plan.epsilon(1e-6, 'rdp') == pytest.approx(composed, rel=1e-9)
+    plain = plan.without_sampling(plan.participation)
+    assert plain.mu == pytest.approx(math.sqrt(500))
+    assert plan.epsilon(1e-6) < plain.epsilon(1e-6)
+
+
+@pytest.mark.parametrize('adjacency, noise_multiplier', [
+    ('zero_out', 0.5), ('replace_one', 0.5), ('replace_one_half_shift', 1.0),
+])
+def test_a_fixed_size_sample_counts_two_clip_norms_unless_told_otherwise(
+    adjacency, noise_multiplier
+):
+    plan = _sampled(sampling='without_replacement', adjacency=adjacency)
+    assert plan.dp_event().event.event.noise_multiplier == noise_multiplier
+    assert plan.accountants == ('rdp', 'moments')
+
+
+@pytest.mark.parametrize('sampling', ['poisson', 'without_replacement'])
+@pytest.mark.parametrize('accountant, epsilon', [('rdp', 1.5), ('moments', 1.5), ('moments', 6.0)])
+def test_sampled_calibration_meets_its_target_from_below(sampling, accountant, epsilon):
+    plan = _sampled(epsilon=epsilon, delta=1e-6, accountant=accountant, sampling=sampling)
+    reached = plan.epsilon(1e-6, accountant)
+    assert epsilon * (1 - 1e-6) <= reached <= epsilon
+
+
+def test_sampled_calibration_by_pld():
+    few = dict(mechanism=mechanisms.Identity(2), participation=Participation(2), population=200)
+    plan = _sampled(epsilon=2.0, delta=1e-6, accountant='pld', **few)
+    assert 2.0 * (1 - 1e-5) <= plan.epsilon(1e-6, 'pld') <= 2.0
+    assert plan.noise_multiplier < _sampled(
+        epsilon=2.0, delta=1e-6, accountant='rdp', **few
+    ).noise_multiplier
+
+
+@pytest.mark.parametrize('changes, message', [
+    (dict(sampling='poisson', population=None), 'population=None: must be an integer >= 50'),
+    (dict(population=49), 'population=49: must be an integer >= 50'),
+    (dict(sampling='none'), 'population=10000: must be None without sampling'),
+    (dict(sampling='guess'), 'sampling=guess: must be one of none, poisson'),
+    (dict(mechanism=mechanisms.BinaryTree(500)), 'sampling=poisson: must be none with correlated'),
+    (dict(participation=Participation(500, 2)), 'min_separation=2: must be 1 with sampling'),
+    (dict(participation=Participation(500, 1, 9)), 'max_participations=9: must be the number of'),
+    (dict(adjacency='replace_one'), 'adjacency=replace_one: must be one of zero_out$'),
+    (dict(adjacency='replace_one_half_shift', sampling='none', population=None),
+     'adjacency=replace_one_half_shift: must be one of zero_out, replace_one$'),
+])
+def test_contradictions_of_sampled_plans_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        _sampled(**changes)
+
+
+def test_an_accountant_that_does_not_know_the_sampling_is_refused():
+    with pytest.raises(ValueError, match='accountant=analytic_gaussian: must be one of pld, rdp'):
+        _sampled().epsilon(1e-6, 'analytic_gaussian')
+    with pytest.raises(ValueError, match='accountant=pld: must be one of rdp, moments'):
+        _sampled(sampling='without_replacement').epsilon(1e-6, 'pld')
 
 
 @pytest.mark.parametrize('changes, message', [

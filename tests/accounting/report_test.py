@@ -1,7 +1,11 @@
 import dataclasses
+import itertools
 import json
 import math
+import pathlib
 
+import dp_accounting
+import numpy as np
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
@@ -75,6 +79,157 @@ def test_a_log_that_breaks_the_plan_gets_the_numbers_of_what_happened(cohorts, v
     assert report.to_dict()['rho'] == plan.over(log.observed()).rho
     assert report.to_dict()['min_separation'] == log.observed().min_separation
     assert '**breaks the plan**' in report.render()
+
+
+def test_a_client_counted_twice_in_a_round_still_gets_a_report():
+    plan, log = _plan(), ParticipationLog([[0, 0, 1], [2, 3], [1, 4]])
+    report = accounting.PrivacyReport.from_plan(plan, [1e-6], log=log)
+    assert 'A client was counted 2 times in one round.' in report.observed.violations
+    once = plan.over(log.observed())
+    assert report.guarantee.mu == pytest.approx(2 * once.mu)
+    assert report.guarantee.epsilons[0] == pytest.approx(
+        accounting.epsilon_from_mu(2 * once.mu, 1e-6), rel=1e-9
+    )
+    # The client's update counts twice in round 0, and nowhere else; others took part twice.
+    columns = plan.mechanism.strategy_matrix()
+    worst = max(np.linalg.norm(2 * columns[:3, 0]), np.linalg.norm(columns[:3, [0, 2]].sum(axis=1)))
+    assert report.observed.patterns.sensitivity == pytest.approx(worst)
+    assert 'counted 2 times' in report.render()
+
+
+@pytest.mark.parametrize('adjacency, shift', [('zero_out', 1), ('replace_one', 2)])
+def test_observed_patterns_against_brute_force(adjacency, shift):
+    plan = _plan(adjacency=adjacency)
+    report = accounting.PrivacyReport.from_plan(plan, [1e-6], log=_KEPT)
+    columns = plan.mechanism.strategy_matrix()
+    worst = max(
+        np.linalg.norm(columns[:, [t for t in range(6) if client in _KEPT.cohort(t)]].sum(axis=1))
+        for client in range(7)
+    )
+    patterns = report.observed.patterns
+    assert patterns.sensitivity == pytest.approx(shift * worst)
+    assert patterns.sensitivity_is_exact
+    assert patterns.mu <= report.observed.guarantee.mu <= report.plan_guarantee.mu
+    assert report.observed.clients == 7
+    assert report.observed.clients_by_participations == ((1, 2), (2, 5))
+
+
+def _sampled_report(cohorts, sampling='poisson', **changes):
+    plan = _plan(mechanism=mechanisms.Identity(6), participation=Participation(6),
+                 sampling=sampling, population=10, **changes)
+    log = None if cohorts is None else ParticipationLog(cohorts)
+    return accounting.PrivacyReport.from_plan(plan, [1e-6], log=log, accountant='rdp')
+
+
+def test_a_sampled_run_states_its_sampling_and_no_zcdp():
+    report = _sampled_report([[0, 1], [], [1, 2, 3], [1], [4, 5], [6]])
+    assert report.basis == 'plan' and report.to_dict()['rho'] is None
+    text = ' '.join(report.to_dict()['assumptions'])
+    assert 'probability 2/10, independently' in text and 'Who took part is secret' in text
+    assert 'zCDP' not in report.to_dict()['statement']
+    assert not any('Amplification' in item for item in report.to_dict()['not_covered'])
+    assert report.to_dict()['epsilon'] == report.plan.epsilon(1e-6, 'rdp')
+    # With the log known the client of three rounds is the worst: no amplification.
+    assert report.observed.patterns.mu == pytest.approx(math.sqrt(3) / 4)
+    assert report.dp_event() == report.plan.dp_event()
+
+
+def test_more_rounds_of_a_sampled_run_are_more_releases():
+    report = _sampled_report([[0], [1]] * 4)
+    assert report.basis == 'log' and report.guarantee.rounds == 8
+    longer = dataclasses.replace(
+        report.plan, mechanism=mechanisms.Identity(8), participation=Participation(8)
+    )
+    assert report.guarantee.epsilons[0] == longer.epsilon(1e-6, 'rdp')
+    assert report.dp_event() == longer.dp_event()
+
+
+@pytest.mark.parametrize('cohorts, sampling, violation', [
+    ([[0, 0], [1]], 'poisson', 'counted 2 times'),
+    ([[0, 1], [2]], 'without_replacement', 'A cohort had 1 clients; the plan samples 2'),
+    ([list(range(11))], 'poisson', '11 clients took part; the population is 10'),
+])
+def test_a_log_that_no_sampling_made_loses_the_amplification(cohorts, sampling, violation):
+    report = _sampled_report(cohorts, sampling)
+    assert any(violation in sentence for sentence in report.observed.violations)
+    assert report.guarantee.mu is not None
+    assert report.guarantee.epsilons[0] > report.plan_guarantee.epsilons[0] / 6
+    assert 'Amplification by sampling: none' in ' '.join(report.to_dict()['not_covered'])
+
+
+def test_a_convention_that_clipping_does_not_ensure_is_spelled_out():
+    strict, lenient = (
+        _sampled_report(None, 'without_replacement', adjacency=adjacency)
+        for adjacency in ('replace_one', 'replace_one_half_shift')
+    )
+    assert strict.guarantee.sensitivity == 2 and lenient.guarantee.sensitivity == 1
+    assert 'ONE IS COUNTED' in lenient.render() and 'ONE IS COUNTED' not in strict.render()
+    assert 'two clip norms, as counted here' in strict.render()
+
+
+def test_composition_of_reports_adds_squared_mu():
+    first = accounting.PrivacyReport.from_plan(_plan(), [1e-6])
+    broken = accounting.PrivacyReport.from_plan(
+        _plan(), [1e-6], log=ParticipationLog([[0], [0]])
+    )
+    event = dp_accounting.ComposedDpEvent([first.dp_event(), broken.dp_event()])
+    mu = math.hypot(first.guarantee.mu, broken.observed.guarantee.mu)
+    assert accounting.epsilon_of_event(event, 1e-6) == pytest.approx(
+        accounting.epsilon_from_mu(mu, 1e-6), rel=1e-9
+    )
+
+
+_JSON_TYPES = {
+    'object': dict, 'array': list, 'string': str, 'boolean': bool, 'integer': int,
+    'number': (int, float), 'null': type(None),
+}
+
+
+def _conforms(value, schema, root):
+    """Checks the part of JSON Schema that the schema of the report uses."""
+    if '$ref' in schema:
+        schema = root['$defs'][schema['$ref'].rpartition('/')[2]]
+    if 'const' in schema:
+        assert value == schema['const']
+    if 'enum' in schema:
+        assert value in schema['enum']
+    if 'type' in schema:
+        names = schema['type'] if isinstance(schema['type'], list) else [schema['type']]
+        kinds = tuple(itertools.chain.from_iterable(
+            kind if isinstance(kind, tuple) else (kind,) for kind in map(_JSON_TYPES.get, names)
+        ))
+        assert isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)), value
+    if 'minimum' in schema and value is not None:
+        assert value >= schema['minimum']
+    if isinstance(value, dict) and 'properties' in schema:
+        assert set(schema.get('required', ())) <= set(value)
+        if schema.get('additionalProperties') is False:
+            assert set(value) <= set(schema['properties'])
+        for name in set(value) & set(schema['properties']):
+            _conforms(value[name], schema['properties'][name], root)
+    if isinstance(value, list):
+        for item in value:
+            _conforms(item, schema.get('items', {}), root)
+
+
+@pytest.mark.parametrize('report', [
+    accounting.PrivacyReport.from_plan(_plan(), [1e-6, 1e-10], log=_KEPT),
+    accounting.PrivacyReport.from_plan(_plan(noise_multiplier=0.0), [1e-6]),
+    accounting.PrivacyReport.from_plan(
+        _plan(mechanism=mechanisms.BinaryTree(6)), [1e-6], log=ParticipationLog([[0], [0]])
+    ),
+    _sampled_report([[0], [1]]),
+])
+def test_json_follows_its_schema(report):
+    path = pathlib.Path(accounting.__file__).with_name('privacy_report.schema.json')
+    schema = json.loads(path.read_text())
+    values = json.loads(report.to_json())
+    _conforms(values, schema, schema)
+    assert set(values) == set(schema['required'])
+    with pytest.raises(AssertionError):
+        _conforms({**values, 'epsilon': 'low'}, schema, schema)
+    with pytest.raises(AssertionError):
+        _conforms({name: values[name] for name in values if name != 'basis'}, schema, schema)
 
 
 def test_a_run_that_stopped_early_keeps_the_plan():

@@ -76,6 +76,76 @@ def test_strategy_from_a_file(tmp_path):
     assert json.loads(done.stdout)['mechanism_parameters']['decay'] == [0.5]
 
 
+_POISSON = ('--mechanism=gaussian', '--sampling=poisson', '--population=763430',
+            '--clients_per_round=5000', '--rounds=5000', '--noise_multiplier=1', '--delta=1e-9')
+_FIXED_SIZE = ('--mechanism=gaussian', '--sampling=without_replacement', '--population=342477',
+               '--clients_per_round=5000', '--rounds=2000', '--noise_multiplier=1',
+               '--delta=2.92e-6')
+
+
+@pytest.mark.parametrize('flags, epsilon', [
+    ((*_POISSON, '--accountant=moments'), 4.634),
+    ((*_POISSON, '--accountant=rdp'), 4.183),
+    (_POISSON, 3.899),
+    ((*_FIXED_SIZE, '--accountant=moments', '--adjacency=replace_one_half_shift'), 9.222),
+    ((*_FIXED_SIZE, '--accountant=moments', '--adjacency=replace_one'), 58.76),
+    (_FIXED_SIZE, 57.37),  # by RDP, the tightest that knows it
+])
+def test_sampled_runs_of_documents_001_and_004(flags, epsilon):
+    values = json.loads(_run(*flags, '--format=json').stdout)
+    assert values['epsilon'] == pytest.approx(epsilon, rel=2e-4)
+    assert values['rho'] is None and values['mu'] is None
+    assert 'Who took part is secret' in ' '.join(values['assumptions'])
+
+
+def test_restarts_of_document_000():
+    flags = ('--mechanism=tree', '--rounds=4000', '--min_separation=300', '--noise_multiplier=7')
+    plain, restarted = (
+        json.loads(_run(*flags, *more, '--format=json').stdout)
+        for more in ((), ('--restart_first=128', '--restart_every=1024'))
+    )
+    assert restarted['mechanism'] == 'restarted'
+    assert restarted['mechanism_parameters']['starts'] == [129, 1153, 2177, 3201]
+    assert restarted['sensitivity_is_exact'] and restarted['rho'] != plain['rho']
+
+
+@pytest.mark.parametrize('row', [
+    (1360, 623, 2, 0.25), (1750, 350, 4, 0.52),  # en-US* and es-ES* of document 000, table 1
+])
+def test_secure_aggregation_rows_of_document_000_count_the_inflated_norm(row):
+    rounds, separation, most, published = row
+    values = json.loads(_run(
+        '--mechanism=tree', f'--rounds={rounds}', f'--min_separation={separation}',
+        f'--max_participations={most}', '--noise_multiplier=7', '--clip_norm=5', '--secagg',
+        '--secagg_scale=3000', '--model_dimension=2400000', '--format=json',
+    ).stdout)
+    assert round(values['rho'], 2) == published
+    assert 'inflated norm' in ' '.join(values['assumptions'])
+    assert not values['sensitivity_is_exact']
+
+
+def test_composition_with_another_report(tmp_path):
+    first = json.loads(_run(*_TREE, '--format=json').stdout)
+    path = tmp_path / 'first.json'
+    path.write_text(json.dumps(first))
+    both = json.loads(_run(*_TREE, f'--compose_with={path}', '--format=json').stdout)
+    assert both['composition']['reports'] == 2
+    assert both['composition']['rho'] == pytest.approx(2 * first['rho'])
+    assert both['composition']['epsilon'] == pytest.approx(
+        accounting.epsilon_from_rho(2 * first['rho'], 1e-10)
+    )
+    assert '## Composition' in _run(*_TREE, f'--compose_with={path}').stdout
+    done = _run(*_TREE, f'--compose_with={path}', '--adjacency=replace_one')
+    assert done.returncode == 2 and 'must have adjacency=replace_one' in done.stderr
+
+
+def test_html_page_stands_alone():
+    page = _run(*_TREE, '--format=html').stdout
+    assert page.count('<svg') == 2 and '<h2>Assumptions</h2>' in page and '<table>' in page
+    # Namespaces of SVG are names, not addresses that a browser would load.
+    assert 'src=' not in page and '<link' not in page and '<script' not in page
+
+
 @pytest.fixture(scope='module', name='damaged')
 def _damaged(tmp_path_factory):
     path = tmp_path_factory.mktemp('strategies') / 'damaged.npz'
@@ -94,6 +164,23 @@ def _damaged(tmp_path_factory):
     ((*_TREE, '--delta=1'), '--delta=1.0: must be a finite number > 0 and < 1'),
     ((*_TREE, '--accountant=guess'), '--accountant=guess: must be one of pld, rdp, analytic'),
     ((*_TREE, '--mechanism=magic'), '--mechanism=magic: must be one of gaussian, tree, '),
+    ((*_TREE, '--min_separation=2001'), '--min_separation=2001: must be <= 2000, the rounds'),
+    ((*_TREE, '--max_participations=8'), '--max_participations=8: must be <= 7, what --rounds'),
+    ((*_TREE, '--clip_norm=inf'), '--clip_norm=inf: must be a finite number > 0'),
+    ((*_TREE, '--sampling=poisson'), '--sampling=poisson: needs --population'),
+    ((*_TREE, '--population=10'), '--population=10: must be None without sampling'),
+    ((*_POISSON, '--population=10'), '--population=10: must be an integer >= 5000'),
+    ((*_POISSON, '--accountant=analytic_gaussian'), '--accountant=analytic_gaussian: must be one'),
+    ((*_FIXED_SIZE, '--accountant=pld'), '--accountant=pld: must be one of rdp, moments with'),
+    ((*_POISSON, '--min_separation=2'), '--min_separation=2: must be 1 with sampling=poisson'),
+    ((*_TREE, '--restart_every=5'), '--restart_first, --restart_every: go together'),
+    ((*_TREE, '--secagg'), '--secagg: needs --secagg_scale or --secagg_bits, one of them'),
+    ((*_TREE, '--secagg', '--secagg_bits=20'), '--secagg: needs --model_dimension'),
+    ((*_TREE, '--secagg', '--secagg_scale=nan', '--model_dimension=9'), 'scale=nan: must be'),
+    ((*_TREE, '--compose_with=absent'), '--compose_with=absent: No such file'),
+    ((*_TREE, '--compose_with={damaged}'), 'not a privacy report'),
+    ((*_TREE, '--run_dir=absent'), '--run_dir=absent: must be a directory'),
+    ((*_TREE, '--run_dir=.'), '--run_dir=.: must hold a finished run (SHA256SUMS is missing)'),
     ((*_TREE, '--bogus=1'), "Unknown command line flag 'bogus'"),
     ((*_TREE, 'word'), 'word: is not a flag'),
     ((*_TREE, '--strategy=blt_b400'), '--strategy: mechanism=tree has no parameters'),

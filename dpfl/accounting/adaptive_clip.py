@@ -1,0 +1,59 @@
+"""The noise of adaptive clipping: one guarantee for the updates and for the clipped counts.
+
+Adaptive clipping releases two sums in every round: that of the clipped updates, and the number of
+clients whose update was within the current clip norm, from which the next one follows. Both use
+the same mechanism, with the same restarts, on the same clients, so both have the same sensitivity
+S in units of what one client adds to a round's sum. The whole run is then one Gaussian release of
+both sums, and the squares of the two ratios of sensitivity to noise add up:
+
+    S^2 / z^2 = S^2 / z_Delta^2 + (S / 2)^2 / sigma_b^2.
+
+That is theorem 1 of document 000 (Andrew et al. 2021): `z_Delta = (z^-2 - (2 sigma_b)^-2)^(-1/2)`.
+The guarantee of the run is that of the mechanism with noise multiplier z.
+
+Here and below sigma_b (`count_stddev`) is the standard deviation of each entry of the noise z that
+the mechanism adds to the sum over clients of b_i - 1/2, not to their mean; b_i is 1 for an update
+within the clip norm and 0 otherwise. Shifted by 1/2, a client adds at most 1/2 in absolute value.
+A sum of b_i as they are would have twice the sensitivity where a client is zeroed out.
+"""
+
+import math
+
+from dpfl import _validate
+
+
+def update_noise_multiplier(noise_multiplier: float, count_stddev: float) -> float:
+    """z_Delta, the noise multiplier for the updates that makes the guarantee that of z.
+
+    Args:
+      noise_multiplier: z, of the whole run's guarantee, at least 0.
+      count_stddev: sigma_b, above z / 2; m / 20 for cohorts of m in document 000, algorithm 1.
+
+    Raises:
+      ValueError: if an argument is out of its range: a count with less noise than z / 2 breaks
+        the guarantee whatever noise the updates have.
+    """
+    z = _validate.number('noise_multiplier', noise_multiplier, minimum=0)
+    share = z / (2 * _validate.number('count_stddev', count_stddev, above=0))
+    if not share < 1:
+        raise ValueError(
+            f'count_stddev={count_stddev}: must be > {z / 2:g}, half of noise_multiplier='
+            f'{noise_multiplier}'
+        )
+    return z / math.sqrt((1 - share) * (1 + share))
+
+
+def total_noise_multiplier(update_noise_multiplier: float, count_stddev: float) -> float:
+    """z, the noise multiplier of the whole run's guarantee: the inverse in its first argument.
+
+    Args:
+      update_noise_multiplier: z_Delta, at least 0.
+      count_stddev: sigma_b, above 0.
+
+    Raises:
+      ValueError: if an argument is out of its range.
+    """
+    z_delta = _validate.number('update_noise_multiplier', update_noise_multiplier, minimum=0)
+    count = 2 * _validate.number('count_stddev', count_stddev, above=0)
+    # hypot neither overflows nor loses digits.
+    return z_delta * (count / math.hypot(z_delta, count))

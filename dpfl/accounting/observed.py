@@ -1,0 +1,165 @@
+"""What a participation log says about a plan: what happened, and what that guarantees."""
+
+import dataclasses
+import math
+
+from dpfl import mechanisms
+from dpfl.accounting import gaussian
+from dpfl.accounting.plan import PrivacyPlan
+from dpfl.mechanisms import pattern_sensitivity
+from dpfl.participation import Participation, ParticipationLog
+
+
+@dataclasses.dataclass(frozen=True)
+class Guarantee:
+    """What some limits of participation give: the limits and the guarantee's parameters.
+
+    Attributes:
+      rounds, min_separation, max_participations: the limits; the last as a client can reach it.
+      sensitivity, sensitivity_is_exact: for clip norm 1, under the adjacency; of the run, or of
+        one round with sampling.
+      rho, mu: zCDP and Gaussian DP parameters; None where there is no noise or with sampling.
+      epsilons: one entry per delta; None where there is no noise.
+    """
+
+    rounds: int
+    min_separation: int
+    max_participations: int
+    sensitivity: float
+    sensitivity_is_exact: bool
+    rho: float | None
+    mu: float | None
+    epsilons: tuple[float | None, ...]
+
+    @classmethod
+    def of(cls, plan: PrivacyPlan, deltas, accountant: str) -> 'Guarantee':
+        """The guarantee of a plan at each delta."""
+        return cls(
+            rounds=plan.participation.rounds,
+            min_separation=plan.participation.min_separation,
+            max_participations=plan.participation.count,
+            sensitivity=plan.sensitivity,
+            sensitivity_is_exact=plan.sensitivity_is_exact,
+            rho=_finite(plan.rho),
+            mu=_finite(plan.mu),
+            epsilons=tuple(_finite(plan.epsilon(delta, accountant)) for delta in deltas),
+        )
+
+    def with_sensitivity(
+        self, sensitivity: float, is_exact: bool, plan: PrivacyPlan, deltas, accountant: str
+    ) -> 'Guarantee':
+        """The same limits with another sensitivity of the run, for a plan without sampling."""
+        mu = sensitivity / plan.noise_multiplier if plan.noise_multiplier else math.inf
+        return dataclasses.replace(
+            self,
+            sensitivity=sensitivity,
+            sensitivity_is_exact=is_exact,
+            rho=_finite(mu**2 / 2),
+            mu=_finite(mu),
+            epsilons=tuple(
+                _finite(gaussian.epsilon_from_mu(mu, delta, accountant)) for delta in deltas
+            ),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Observed:
+    """What the participation log says.
+
+    Attributes:
+      guarantee: of the limits that every client in the log kept.
+      patterns: of the rounds in which the clients of the log took part, as they are, with no use
+        of sampling: the smallest of all, for those who accept a guarantee for these clients only.
+      clients: number of clients that took part.
+      smallest_cohort, largest_cohort: clients in a round.
+      clients_by_participations: how many clients took part how often, as ((times, clients), ..).
+      violations: how the log breaks the plan, one sentence each; empty if it keeps it.
+    """
+
+    guarantee: Guarantee
+    patterns: Guarantee
+    clients: int
+    smallest_cohort: int
+    largest_cohort: int
+    clients_by_participations: tuple[tuple[int, int], ...]
+    violations: tuple[str, ...]
+
+
+def observe(
+    plan: PrivacyPlan, log: ParticipationLog, deltas, accountant: str
+) -> Observed | None:
+    """Compares a log with a plan; None if the log holds no round."""
+    if not log.rounds:
+        return None
+    seen, sizes = log.observed(), log.cohort_sizes
+    violations = _violations(plan, log, seen)
+    plain = plan.without_sampling(seen)
+    method = accountant if accountant in plain.accountants else 'pld'
+    limits = Guarantee.of(plain, deltas, method)
+    patterns = (
+        pattern_sensitivity.of_log(plain.mechanism, log)
+        if sizes.any()
+        else mechanisms.Sensitivity(0.0, is_exact=True)
+    )
+    attained = plain.shift * math.sqrt(patterns.squared)
+    exact = patterns.is_exact and plan.discretization is None
+    if plan.sampling == 'none' or log.max_per_round > 1 or _sampling_violations(plan, log):
+        # A client that counts m times in one round counts as m updates of the clip norm.
+        guarantee = limits if log.max_per_round == 1 else limits.with_sensitivity(
+            log.max_per_round * limits.sensitivity, False, plain, deltas, method
+        )
+    else:
+        schema = dataclasses.replace(plan.participation, rounds=seen.rounds)
+        guarantee = Guarantee.of(plan.over(schema), deltas, accountant)
+    return Observed(
+        guarantee=guarantee,
+        patterns=limits.with_sensitivity(attained, exact, plain, deltas, method),
+        clients=log.statistics().clients,
+        smallest_cohort=int(sizes.min()),
+        largest_cohort=int(sizes.max()),
+        clients_by_participations=tuple(log.statistics().participations.items()),
+        violations=violations,
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isinf(value) else value
+
+
+def _violations(
+    plan: PrivacyPlan, log: ParticipationLog, seen: Participation
+) -> tuple[str, ...]:
+    violations = []
+    planned = plan.participation
+    if seen.rounds > planned.rounds:
+        violations.append(f'The run had {seen.rounds} rounds; the plan has {planned.rounds}.')
+    if log.max_per_round > 1:
+        violations.append(f'A client was counted {log.max_per_round} times in one round.')
+    if seen.count > 1 and seen.min_separation < planned.min_separation:
+        violations.append(
+            f'A client took part in two rounds {seen.min_separation} apart; '
+            f'the plan has at least {planned.min_separation}.'
+        )
+    if seen.max_participations > planned.count:
+        violations.append(
+            f'A client took part in {seen.max_participations} rounds; '
+            f'the plan has at most {planned.count}.'
+        )
+    return (*violations, *_sampling_violations(plan, log))
+
+
+def _sampling_violations(plan: PrivacyPlan, log: ParticipationLog) -> list[str]:
+    """How the cohorts cannot be those of the plan's sampling."""
+    if plan.sampling == 'none':
+        return []
+    violations = []
+    clients = log.statistics().clients
+    if clients > plan.population:
+        violations.append(f'{clients} clients took part; the population is {plan.population}.')
+    sizes = log.cohort_sizes
+    if plan.sampling == 'without_replacement' and (sizes != plan.clients_per_round).any():
+        other = int(sizes[sizes != plan.clients_per_round][0])
+        violations.append(
+            f'A cohort had {other} clients; the plan samples {plan.clients_per_round}.'
+        )
+    return violations

@@ -1,0 +1,130 @@
+"""The readable page of a privacy report, in Markdown."""
+
+from dpfl.accounting import checklist
+
+
+def render(report) -> str:
+    """The whole page."""
+    sections = [
+        '# Privacy report',
+        f'**{checklist.statement(report)}**',
+        *([] if report.observed is None else [_log_section(report)]),
+        '## Checklist',
+        _checklist(report),
+        '## Assumptions',
+        _bullets(checklist.assumptions(report)),
+        '## Not covered',
+        _bullets(checklist.not_covered(report)),
+        '## Numbers',
+        _numbers(report),
+        _run(report),
+    ]
+    return '\n\n'.join(sections) + '\n'
+
+
+def _bullets(items) -> str:
+    return '\n'.join(f'- {item}' for item in items)
+
+
+def _checklist(report) -> str:
+    holds = report.guarantee
+    kind = 'approximate DP' if checklist.uses_sampling(report) else 'zCDP'
+    return '\n'.join([
+        '1. **DP setting.** Central DP: the server sees clipped updates and is trusted to add the '
+        'noise.',
+        '2. **Definition**',
+        '    - *Data accesses covered*: one training run, all clients that follow the algorithm.',
+        '    - *Output of the mechanism*: the noised updates of all rounds, hence every model from '
+        'the first to the last and all that is computed from them.',
+        '    - *Unit of privacy*: a client, with all of its data.',
+        f'    - *Adjacency*: {checklist.adjacency(report)}',
+        '3. **Accounting**',
+        f'    - *Type*: {kind}; epsilon by {checklist.accountant(report)}.',
+        f'    - *Participation*: {_participation(report)}',
+        f'    - *Formal statement*: {checklist.statement(report)}',
+        '    - *Verifiability*: `python -m experiments.report_privacy` recomputes these numbers: '
+        'from the parameters below, or from the directory of the run with `--run_dir`, which also '
+        f'checks that no file was changed. The run had {holds.rounds} rounds.',
+    ])
+
+
+def _participation(report) -> str:
+    holds, plan = report.guarantee, report.plan
+    if not checklist.uses_sampling(report):
+        return (
+            f'at most {holds.max_participations} rounds per client, at least '
+            f'{holds.min_separation} apart, in {holds.rounds} rounds.'
+        )
+    kind = {'poisson': 'Poisson sampling', 'without_replacement': 'sampling without replacement'}
+    return (
+        f'{kind[plan.sampling]}, {plan.clients_per_round} of {plan.population} clients in each of '
+        f'{holds.rounds} rounds; privacy amplification by sampling is used.'
+    )
+
+
+def _log_section(report) -> str:
+    observed = report.observed
+    verdict = (
+        'The participation log **breaks the plan**; the statement above is for what happened.'
+        if observed.violations
+        else 'The participation log keeps the plan.'
+    )
+    times = ', '.join(f'{clients} {count}x' for count, clients in
+                      observed.clients_by_participations[:12])
+    more = ', ...' if len(observed.clients_by_participations) > 12 else ''
+    return '\n\n'.join([
+        '## Participation',
+        verdict,
+        *([_bullets(observed.violations)] if observed.violations else []),
+        f'{observed.guarantee.rounds} rounds recorded, cohorts of {observed.smallest_cohort} to '
+        f'{observed.largest_cohort} clients, {observed.clients} clients in all (clients by how '
+        f'often they took part: {times}{more}).',
+    ])
+
+
+def _numbers(report) -> str:
+    columns = [('plan', report.plan_guarantee)]
+    if report.observed is not None:
+        columns.append(('observed limits', report.observed.guarantee))
+        columns.append(('observed clients', report.observed.patterns))
+    round_up = checklist.round_up
+    rows = [
+        ('rounds', lambda g: g.rounds),
+        ('min separation', lambda g: g.min_separation),
+        ('max participations', lambda g: g.max_participations),
+        ('sensitivity (clip norm 1)', lambda g: round_up(g.sensitivity)),
+        ('rho (zCDP)', lambda g: round_up(g.rho)),
+        ('mu (Gaussian DP)', lambda g: round_up(g.mu)),
+        *(
+            (f'epsilon at delta = {delta:g}', lambda g, i=i: round_up(g.epsilons[i]))
+            for i, delta in enumerate(report.deltas)
+        ),
+    ]
+    return '\n'.join([
+        '| | ' + ' | '.join(name for name, _ in columns) + ' |',
+        '|---' * (len(columns) + 1) + '|',
+        *(
+            f'| {label} | ' + ' | '.join(str(value(g)) for _, g in columns) + ' |'
+            for label, value in rows
+        ),
+    ])
+
+
+def _run(report) -> str:
+    plan = report.plan
+    part = 'part' if checklist.uses_sampling(report) else 'not part'
+    lines = [
+        f'mechanism: {plan.mechanism.name}, parameters with SHA-256 {plan.mechanism.digest()}',
+        f'noise multiplier: {plan.noise_multiplier:g} (standard deviation / clip norm)',
+        f'clip norm: {plan.clip_norm:g}',
+        f'planned clients per round: {plan.clients_per_round} ({part} of the guarantee)',
+    ]
+    if plan.population is not None:
+        lines.append(f'population: {plan.population}')
+    if report.observed is not None:
+        lines.append(
+            'observed limits: the guarantee for every client that keeps the limits which all '
+            'clients of the log kept; observed clients: for the clients of the log with the very '
+            'rounds they took part in, without use of sampling'
+        )
+    return _bullets(lines)

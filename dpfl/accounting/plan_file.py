@@ -1,0 +1,41 @@
+"""A privacy plan as plain values, apart from the parameters of its mechanism."""
+
+import dataclasses
+
+from dpfl import mechanisms
+from dpfl.accounting.plan import PrivacyPlan
+from dpfl.mechanisms.discretization import Discretization
+from dpfl.participation import Participation
+
+_NUMBERS = (
+    'clip_norm', 'noise_multiplier', 'clients_per_round', 'adjacency', 'sampling', 'population',
+)
+
+
+def to_dict(plan: PrivacyPlan) -> dict:
+    """The plan without the parameters of its mechanism, for which stands their digest."""
+    return {
+        'mechanism_digest': plan.mechanism.digest(),
+        'participation': dataclasses.asdict(plan.participation),
+        **{name: getattr(plan, name) for name in _NUMBERS},
+        'discretization': plan.discretization and dataclasses.asdict(plan.discretization),
+    }
+
+
+def from_dict(values: dict, mechanism_parameters: dict) -> PrivacyPlan:
+    """The plan of `to_dict` and of its mechanism's `to_dict`.
+
+    Raises:
+      ValueError: if the digest is not that of the mechanism, or a value is out of its range.
+      KeyError, TypeError: if the values are not those of a plan.
+    """
+    mechanism = mechanisms.from_dict(mechanism_parameters)
+    if mechanism.digest() != values['mechanism_digest']:
+        raise ValueError('mechanism_digest is not that of the parameters')
+    discretization = values['discretization']
+    return PrivacyPlan(
+        mechanism=mechanism,
+        participation=Participation(**values['participation']),
+        discretization=discretization and Discretization(**discretization),
+        **{name: values[name] for name in _NUMBERS},
+    )

@@ -1,0 +1,66 @@
+"""The guarantee of several runs on the same clients together."""
+
+import dp_accounting
+from absl import flags
+
+from dpfl import accounting
+from experiments import command_line
+
+_COMPOSE_WITH = flags.DEFINE_list(
+    'compose_with', [],
+    'Files privacy_report.json of other runs on the same clients, comma-separated: also give the '
+    'guarantee of all of them together, in which each run may depend on those before it.',
+)
+
+
+def together(report: accounting.PrivacyReport) -> dict | None:
+    """The guarantee of a report and of those of --compose_with; None without the flag.
+
+    Raises:
+      UsageError: if a file is no report, or the reports do not go together.
+    """
+    if not _COMPOSE_WITH.value:
+        return None
+    reports = [report, *map(_read, _COMPOSE_WITH.value)]
+    for path, other in zip(_COMPOSE_WITH.value, reports[1:], strict=True):
+        if other.plan.adjacency != report.plan.adjacency:
+            raise command_line.UsageError(
+                f'--compose_with={path}: must have adjacency={report.plan.adjacency}, as the first '
+                f'report, not {other.plan.adjacency}'
+            )
+    events = [each.dp_event() for each in reports]
+    event = dp_accounting.ComposedDpEvent(events)
+    rhos = [each.guarantee.rho for each in reports]
+    with command_line.refusing_bad_values():
+        epsilon = accounting.epsilon_of_event(event, report.deltas[0], report.accountant)
+    return {
+        'reports': 1 + len(_COMPOSE_WITH.value),
+        'rho': None if None in rhos else sum(rhos),
+        'delta': report.deltas[0],
+        'epsilon': None if epsilon == float('inf') else epsilon,
+        'accountant': report.accountant,
+    }
+
+
+def render(values: dict) -> str:
+    """A section of the page."""
+    round_up = accounting.round_up
+    rho = '' if values['rho'] is None else f'{round_up(values["rho"])}-zCDP and '
+    guarantee = 'no differential privacy' if values['epsilon'] is None else (
+        f'{rho}({round_up(values["epsilon"])}, {values["delta"]:g})-DP'
+    )
+    return (
+        f'\n## Composition\n\nThis run and {values["reports"] - 1} other(s) on the same clients '
+        f'together: {guarantee} for each client.\n'
+    )
+
+
+def _read(path: str) -> accounting.PrivacyReport:
+    try:
+        with open(path, errors='replace') as file:
+            return accounting.PrivacyReport.from_json(file.read())
+    except OSError as error:
+        reason = error.strerror
+    except ValueError as error:
+        reason = str(error)
+    raise command_line.UsageError(f'--compose_with={path}: {" ".join(reason.split())}')

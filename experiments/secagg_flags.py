@@ -1,0 +1,40 @@
+"""Flags of discretised secure aggregation, and the discretisation that they make."""
+
+from absl import flags
+
+from dpfl.mechanisms.discretization import Discretization
+from experiments import command_line
+
+_SECAGG = flags.DEFINE_bool(
+    'secagg', False,
+    'Updates are rounded to integers for secure aggregation (document 000, algorithm 2); the '
+    'guarantee counts the inflated norm. Needs --secagg_scale or --secagg_bits, and '
+    '--model_dimension.',
+)
+_SCALE = flags.DEFINE_float('secagg_scale', None, 'Factor s before rounding.')
+_BITS = flags.DEFINE_integer(
+    'secagg_bits', None, 'Bits per parameter: the largest factor that they have room for.'
+)
+_DIMENSION = flags.DEFINE_integer('model_dimension', None, 'Number of parameters of the model.')
+
+
+def discretization(clip_norm: float, clients_per_round: int) -> Discretization | None:
+    """The discretisation of the flags; None without --secagg.
+
+    Raises:
+      UsageError: if flags are missing or contradict each other.
+    """
+    if not _SECAGG.value:
+        return None
+    if (_SCALE.value is None) == (_BITS.value is None):
+        raise command_line.UsageError(
+            '--secagg: needs --secagg_scale or --secagg_bits, one of them'
+        )
+    if _DIMENSION.value is None:
+        raise command_line.UsageError('--secagg: needs --model_dimension')
+    with command_line.refusing_bad_values():
+        if _SCALE.value is not None:
+            return Discretization(_SCALE.value, _DIMENSION.value, clip_norm)
+        return Discretization.for_bits(
+            _BITS.value, clients_per_round, _DIMENSION.value, clip_norm
+        )

@@ -1,0 +1,197 @@
+import itertools
+import math
+
+import dp_accounting
+import mpmath
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from dpfl import accounting
+from dpfl.accounting import events, moments
+
+_GAUSSIAN = dp_accounting.GaussianDpEvent
+
+
+def _poisson(q, noise_multiplier, rounds):
+    one = dp_accounting.PoissonSampledDpEvent(q, _GAUSSIAN(noise_multiplier))
+    return dp_accounting.SelfComposedDpEvent(one, rounds)
+
+
+def _fixed_size(population, cohort, noise_multiplier, rounds):
+    one = dp_accounting.SampledWithoutReplacementDpEvent(
+        population, cohort, _GAUSSIAN(noise_multiplier)
+    )
+    return dp_accounting.SelfComposedDpEvent(one, rounds)
+
+
+@pytest.mark.parametrize('q, mu, moment', itertools.product(
+    (1e-3, 0.1, 0.9, 1.0), (0.3, 1.0), (1, 2, 7)
+))
+def test_moments_of_a_poisson_sample_by_integration(q, mu, moment):
+    def integrand(x):
+        base, shifted = stats.norm.pdf(x), stats.norm.pdf(x - mu)
+        mixture = (1 - q) * base + q * shifted
+        return mixture * (mixture / base) ** moment
+
+    integral, _ = integrate.quad(integrand, -12, 25, epsabs=0, epsrel=1e-12, limit=400)
+    log_moment = moments.poisson_sampled_gaussian(q, mu)[moment - 1]
+    assert math.exp(log_moment) == pytest.approx(integral, rel=1e-9)
+
+
+def test_moments_of_a_rare_sample_keep_their_digits():
+    q, mu = 1e-6, 1.0
+    computed = moments.poisson_sampled_gaussian(q, mu)
+    with mpmath.workdps(60):
+        for moment in (1, 5, 32):
+            order = moment + 1
+            exact = mpmath.log(mpmath.fsum(
+                mpmath.binomial(order, j) * mpmath.mpf(q) ** j * (1 - mpmath.mpf(q)) ** (order - j)
+                * mpmath.exp(mpmath.mpf(j * (j - 1)) * mu**2 / 2)
+                for j in range(order + 1)
+            ))
+            assert float(exact) <= computed[moment - 1] <= float(exact) + 2e-13
+
+
+@pytest.mark.parametrize('method', accounting.ACCOUNTANTS)
+def test_gaussian_releases_compose_as_one(method):
+    # Squared mu adds up, whatever the nesting (Dong, Roth and Su 2019, corollary 3.3).
+    event = dp_accounting.ComposedDpEvent([
+        dp_accounting.SelfComposedDpEvent(_GAUSSIAN(2.0), 3),
+        dp_accounting.ComposedDpEvent([_GAUSSIAN(5.0), dp_accounting.NoOpDpEvent()]),
+    ])
+    mu = math.sqrt(3 / 4 + 1 / 25)
+    assert accounting.epsilon_of_event(event, 1e-6, method) == pytest.approx(
+        accounting.epsilon_from_mu(mu, 1e-6, method), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize('method', ['pld', 'rdp', 'moments'])
+def test_sampling_every_client_is_no_sampling(method):
+    sampled = accounting.epsilon_of_event(_poisson(1.0, 3.0, 4), 1e-6, method)
+    plain = accounting.epsilon_from_mu(2 / 3, 1e-6, method)
+    assert sampled == pytest.approx(plain, rel=1e-3)
+
+
+@pytest.mark.parametrize('q, noise_multiplier, rounds', [
+    (1e-3, 1.0, 1000), (0.01, 0.8, 500), (0.3, 4.0, 100), (1e-5, 1.0, 10),
+])
+@pytest.mark.parametrize('delta', [1e-5, 1e-9])
+def test_accountants_of_poisson_samples_are_ordered(q, noise_multiplier, rounds, delta):
+    event = _poisson(q, noise_multiplier, rounds)
+    by = [accounting.epsilon_of_event(event, delta, m) for m in events.methods_for(event)]
+    assert events.methods_for(event) == ('pld', 'rdp', 'moments')
+    assert by[0] <= by[1] * (1 + 1e-6) + 1e-6 and by[1] <= by[2] * (1 + 1e-9)
+    # No sampling is worse, and knows an exact value.
+    full = accounting.epsilon_from_mu(math.sqrt(rounds) / noise_multiplier, delta,
+                                      'analytic_gaussian')
+    assert by[0] <= full + 1e-3
+
+
+@pytest.mark.parametrize('q', [0.02, 0.4])
+def test_one_poisson_sample_against_its_exact_curve(q):
+    # Hockey-stick divergence of both directions in closed form; no accountant may report less.
+    sigma, delta = 0.7, 1e-4
+
+    def crossing(ratio):
+        # Where mixture / base is `ratio`; it grows with x.
+        if ratio <= 1 - q:
+            return -math.inf
+        return 0.5 + sigma**2 * math.log((ratio - (1 - q)) / q)
+
+    def mixture(tail, x):
+        return (1 - q) * tail(x / sigma) + q * tail((x - 1) / sigma)
+
+    def exact_delta(epsilon):
+        above, below = crossing(math.exp(epsilon)), crossing(math.exp(-epsilon))
+        added = mixture(stats.norm.sf, above) - math.exp(epsilon) * stats.norm.sf(above / sigma)
+        removed = stats.norm.cdf(below / sigma) - math.exp(epsilon) * mixture(
+            stats.norm.cdf, below
+        )
+        return max(added, removed)
+
+    for method in ('pld', 'rdp', 'moments'):
+        epsilon = accounting.epsilon_of_event(_poisson(q, sigma, 1), delta, method)
+        assert exact_delta(epsilon) <= delta * (1 + 1e-6), method
+    tight = accounting.epsilon_of_event(_poisson(q, sigma, 1), delta, 'pld')
+    assert exact_delta(tight - 2e-3) > delta
+
+
+def _log_mixture(x, sigma, *weights_and_means):
+    return np.logaddexp.reduce([
+        math.log(weight) + stats.norm.logpdf(x, mean, sigma) for weight, mean in weights_and_means
+    ])
+
+
+def _renyi(order, log_p, log_q):
+    x = np.linspace(-40, 60, 200_001)
+    integrand = np.exp(order * log_p(x) + (1 - order) * log_q(x))
+    return math.log(integrate.trapezoid(integrand, x)) / (order - 1)
+
+
+@pytest.mark.parametrize('order', [2, 3, 6])
+def test_samples_without_replacement_against_a_pair_of_neighbours(order):
+    # One of N clients, m in a cohort. The client has update +1; all others -1 (their sum is
+    # shifted away). Zeroed out, its cohorts hold 0 in its place.
+    population, cohort, sigma = 50, 5, 1.0
+    ratio = cohort / population
+    divergence = _renyi(
+        order,
+        lambda x: _log_mixture(x, sigma, (1 - ratio, -1), (ratio, 1)),
+        lambda x: _log_mixture(x, sigma, (1 - ratio, -1), (ratio, 0)),
+    )
+
+    def bound(noise_multiplier):
+        event = dp_accounting.SampledWithoutReplacementDpEvent(
+            population, cohort, _GAUSSIAN(noise_multiplier)
+        )
+        return moments.sampled_without_replacement(event)[order - 2] / (order - 1)
+
+    # Counting two clip norms it is a bound also for zeroing out; counting one it is none.
+    assert divergence <= bound(sigma / 2)
+    if order == 2:
+        assert divergence > bound(sigma)
+
+
+def test_published_numbers_of_documents_001_and_004():
+    main = _poisson(5000 / 763430, 1.0, 5000)
+    assert accounting.epsilon_of_event(main, 1e-9, 'moments') == pytest.approx(4.634, abs=5e-4)
+    assert accounting.epsilon_of_event(main, 1e-9, 'rdp') == pytest.approx(4.18, abs=5e-3)
+    assert accounting.epsilon_of_event(main, 1e-9, 'pld') == pytest.approx(3.90, abs=5e-3)
+    recurrent = _fixed_size(342477, 5000, 1.0, 2000)
+    assert accounting.epsilon_of_event(recurrent, 2.92e-6, 'moments') == pytest.approx(
+        9.22, abs=5e-3
+    )
+
+
+def test_noise_and_rarity_without_end_do_not_understate():
+    # Divergences below the rounding of a logarithm near 1: the bound must stay at or above 0.
+    for q, noise_multiplier in ((1e-6, 1e3), (1e-9, 1.0), (0.01, 1e9)):
+        for method in ('rdp', 'moments'):
+            epsilon = accounting.epsilon_of_event(_poisson(q, noise_multiplier, 100), 1e-9, method)
+            assert 0 <= epsilon < 1
+
+
+def test_no_noise_is_no_guarantee():
+    for event in (dp_accounting.NonPrivateDpEvent(), _GAUSSIAN(0.0), _poisson(0.1, 0.0, 3)):
+        assert accounting.epsilon_of_event(event, 1e-6, 'rdp') == math.inf
+
+
+@pytest.mark.parametrize('event, method, message', [
+    (_poisson(0.1, 1.0, 2), 'analytic_gaussian', 'method=analytic_gaussian: must be one of pld, '),
+    (_fixed_size(10, 2, 1.0, 2), 'pld', 'method=pld: must be one of rdp, moments'),
+    (dp_accounting.ComposedDpEvent([_poisson(0.1, 1.0, 2), _fixed_size(10, 2, 1.0, 2)]), 'rdp',
+     'must not be composed'),
+    (dp_accounting.LaplaceDpEvent(1.0), 'pld', 'event=LaplaceDpEvent: must be made of Gaussian'),
+    (_GAUSSIAN(1.0), 'guess', 'method=guess'),
+])
+def test_what_no_accountant_knows_is_refused(event, method, message):
+    with pytest.raises(ValueError, match=message):
+        accounting.epsilon_of_event(event, 1e-6, method)
+
+
+@pytest.mark.parametrize('delta', [0, 1, -1, float('nan'), float('inf')])
+def test_bad_deltas_are_refused(delta):
+    with pytest.raises(ValueError, match='delta='):
+        accounting.epsilon_of_event(_poisson(0.1, 1.0, 2), delta)
+    assert np.isfinite(accounting.epsilon_of_event(_poisson(0.1, 1.0, 2), 1e-6))

@@ -1,0 +1,196 @@
+import itertools
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from dpfl import ParticipationLog, mechanisms
+from dpfl.mechanisms import pattern_sensitivity
+from tests import mechanism_cases
+
+_ROUNDS = 14
+
+
+def _random_log(rng, rounds, clients=9, repeats=False):
+    """Clients with few participations and with many; ids that are far apart."""
+    ids = np.sort(rng.choice(10**12, clients, replace=False))
+    rates = rng.uniform(0, 0.7, clients)
+    cohorts = [ids[rng.random(clients) < rates] for _ in range(rounds)]
+    cohorts[0] = np.union1d(cohorts[0], ids[:1])
+    if repeats:
+        cohorts = [np.concatenate([cohort, cohort[:2], cohort[:1]]) for cohort in cohorts]
+    return ParticipationLog(cohorts)
+
+
+def _patterns(log):
+    """The rounds of every client, one entry for each listing: straight from the cohorts."""
+    seen = {}
+    for t in range(log.rounds):
+        for client in log.cohort(t).tolist():
+            seen.setdefault(client, []).append(t)
+    return list(seen.values())
+
+
+def _released(mechanism, rounds):
+    if isinstance(mechanism, mechanisms.FullHonakerTree):
+        return mechanism.released_matrix()[:, :rounds]
+    return mechanism.with_rounds(rounds).released_matrix()
+
+
+def _brute_force(mechanism, log):
+    """The worst client's sum of |G_ij|, and the largest norm that signs of its updates reach."""
+    matrix = _released(mechanism, log.rounds)
+    bound = reached = 0.0
+    for pattern in _patterns(log):
+        columns = matrix[:, pattern]
+        bound = max(bound, np.abs(columns.T @ columns).sum())
+        distinct, counts = np.unique(pattern, return_counts=True)
+        signs = np.array(list(itertools.product((1, -1), repeat=distinct.size))) * counts
+        reached = max(reached, ((signs @ matrix[:, distinct].T) ** 2).sum(axis=1).max())
+    return bound, reached
+
+
+@pytest.mark.parametrize('name', mechanism_cases.FACTORIES)
+@pytest.mark.parametrize('repeats', [False, True])
+def test_is_the_worst_client_of_the_log(name, repeats):
+    rng = np.random.default_rng(len(name))
+    mechanism = mechanism_cases.FACTORIES[name](_ROUNDS)
+    called_exact = 0
+    for rounds in (1, 2, 7, 10, _ROUNDS):
+        log = _random_log(rng, rounds, repeats=repeats)
+        bound, reached = _brute_force(mechanism, log)
+        got = pattern_sensitivity.of_log(mechanism, log)
+        assert got.squared == pytest.approx(bound, rel=1e-12)
+        called_exact += got.is_exact
+        if got.is_exact:
+            assert got.squared == pytest.approx(reached, rel=1e-12)
+        elif not isinstance(mechanism, mechanisms.FullHonakerTree):
+            assert reached < bound * (1 - 1e-9)
+    if 'negative' not in name and name not in (
+        'full_honaker_tree', 'completed_tree', 'banded_toeplitz_not_monotone',
+        'banded_inverse_not_monotone',
+    ):
+        assert called_exact == 5
+
+
+@pytest.mark.parametrize('name', mechanism_cases.FACTORIES)
+def test_is_never_above_the_sensitivity_of_the_schema_that_the_log_keeps(name):
+    rng = np.random.default_rng(1)
+    mechanism = mechanism_cases.FACTORIES[name](_ROUNDS)
+    below = 0
+    for _ in range(40):
+        log = _random_log(rng, int(rng.integers(1, _ROUNDS + 1)), clients=int(rng.integers(1, 9)))
+        seen = pattern_sensitivity.of_log(mechanism, log).squared
+        # Also where the schema's value is but an upper bound: both bound the sum of |G_ij|.
+        schema = mechanism.sensitivity_bound(log.observed()).squared
+        assert seen <= schema * (1 + 1e-12)
+        below += seen < schema * (1 - 1e-9)
+    print(f'{name}: {below} of 40 logs below their schema')
+    if name != 'gaussian':
+        assert below
+
+
+def test_signs_are_found_in_every_set_of_linked_rounds():
+    def log(*pattern):
+        return ParticipationLog([[7] if t in pattern else [] for t in range(4)])
+
+    triangle = np.array([[1.0, 0, 0, 0], [-0.5, 1, 0, 0], [0.0, 0.5, 1, 0], [0.5, 0, 0, 1]])
+    mechanism = mechanisms.Banded.from_matrix(triangle, 4)
+    gram = triangle.T @ triangle
+    assert np.sign(gram[np.triu_indices(4, 1)]).tolist() == [-1, 0, 1, 1, 0, 0]
+    # 0 - 1 - 2 and 0 - 3: a tree of links, whose signs can always be chosen.
+    assert pattern_sensitivity.of_log(mechanism, log(0, 1, 2, 3)).is_exact
+    triangle[3, 2] = 0.9
+    mechanism = mechanisms.Banded.from_matrix(triangle, 4)
+    # A ring with one negative link: no signs make all pairs add up.
+    assert not pattern_sensitivity.of_log(mechanism, log(0, 1, 2, 3)).is_exact
+    assert pattern_sensitivity.of_log(mechanism, log(0, 1)).is_exact
+
+
+@pytest.mark.parametrize('name', ['blt', 'restarted_blt', 'tree', 'banded_with_negative_entries'])
+def test_blocks_and_ways_of_adding_do_not_matter(name, monkeypatch):
+    rng = np.random.default_rng(2)
+    mechanism = mechanism_cases.FACTORIES[name](30)
+    for rate in (0.1, 1.0):
+        log = ParticipationLog([np.flatnonzero(rng.random(50) < rate) for _ in range(30)])
+        expected = pattern_sensitivity.of_log(mechanism, log)
+        assert expected.squared == pytest.approx(_worst_sum(mechanism, log), rel=1e-12)
+        with monkeypatch.context() as patch:
+            patch.setattr(pattern_sensitivity, '_GRAM_ENTRIES', 7 * 30)
+            patch.setattr(pattern_sensitivity, '_ENTRIES', 1)
+            patch.setattr(pattern_sensitivity, '_SPARSE', 0.5)
+            blocked = pattern_sensitivity.of_log(mechanism, log)
+        assert blocked.squared == pytest.approx(expected.squared, rel=1e-12)
+        assert blocked.is_exact == expected.is_exact
+
+
+def _worst_sum(mechanism, log):
+    gram = mechanism.released_matrix().T @ mechanism.released_matrix()
+    return max(np.abs(gram[np.ix_(p, p)]).sum() for p in _patterns(log))
+
+
+def test_many_participations_of_a_client_are_multiplied_as_matrices():
+    # k^2 beyond 32 n: every client in nearly every round.
+    rng = np.random.default_rng(3)
+    mechanism = mechanism_cases.FACTORIES['banded_inverse'](60)
+    log = ParticipationLog([np.flatnonzero(rng.random(20) < 0.9) for _ in range(60)])
+    assert min(map(len, _patterns(log))) ** 2 > 32 * 60
+    got = pattern_sensitivity.of_log(mechanism, log)
+    assert got.squared == pytest.approx(_worst_sum(mechanism, log), rel=1e-12)
+
+
+def test_pattern_of_the_theorem_attains_the_schema():
+    # Rounds 0, b, 2b are the worst pattern of a monotone Toeplitz matrix (document 002, 3.1).
+    mechanism = mechanism_cases.FACTORIES['blt'](12)
+    log = ParticipationLog([[t % 4] for t in range(12)])
+    got = pattern_sensitivity.of_log(mechanism, log)
+    assert got.is_exact
+    assert got.squared == pytest.approx(mechanism.sensitivity_bound(log.observed()).squared)
+
+
+def test_late_starters_cost_less_than_the_schema():
+    # The only client that comes back does so in the last rounds, where columns are short.
+    mechanism = mechanism_cases.FACTORIES['blt'](12)
+    log = ParticipationLog([[t] for t in range(10)] + [[99], [99]])
+    seen = pattern_sensitivity.of_log(mechanism, log).squared
+    assert seen < 0.9 * mechanism.sensitivity_bound(log.observed()).squared
+
+
+def test_published_tree_value_from_a_log():
+    # Document 003: squared sensitivity 79 for 2000 rounds, 314 apart, at most 6 participations.
+    tree = mechanisms.BinaryTree(2000)
+    worst = max(
+        pattern_sensitivity.of_log(
+            tree, ParticipationLog([[5] if t in range(first, 2000, 314) and t < first + 6 * 314
+                                    else [] for t in range(2000)])
+        ).squared
+        for first in (0, 100, 200, 300)
+    )
+    assert 70 <= worst <= 79
+
+
+@pytest.mark.parametrize('cohorts', [[], [[]], [[], []]])
+def test_empty_log_is_refused(cohorts):
+    with pytest.raises(ValueError, match='the participation log holds no client'):
+        pattern_sensitivity.of_log(mechanisms.Identity(3), ParticipationLog(cohorts))
+
+
+def test_log_beyond_the_mechanism_is_refused():
+    with pytest.raises(ValueError, match='rounds=4: must be an integer >= 1 and <= 3'):
+        pattern_sensitivity.of_log(mechanisms.Identity(3), ParticipationLog([[1]] * 4))
+
+
+def test_time_and_memory_are_linear_in_the_log():
+    rng = np.random.default_rng(4)
+    log = ParticipationLog(rng.integers(0, 1_000_000, 2000) for _ in range(1000))
+    blt = mechanisms.Blt(1000, [0.99, 0.7], [0.2, 0.2])
+    started = time.perf_counter()
+    pattern_sensitivity.of_log(blt, log)
+    assert time.perf_counter() - started < 8
+    log.append([1])
+    tracemalloc.start()
+    pattern_sensitivity.of_log(mechanisms.Blt(1001, [0.99, 0.7], [0.2, 0.2]), log)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * 2_000_000
