@@ -1,0 +1,70 @@
+"""Recomputes every published privacy and loss number, and compares.
+
+Documents 000 to 004; the published values are in experiments/published.json. Example: the tables
+of document 002,
+
+  python -m experiments.reproduce_tables --only=002-T
+
+The exit status is 1 if a row that can be reproduced does not match. Rows that cannot are listed
+with the reason.
+"""
+
+import json
+import pathlib
+import sys
+
+import tqdm
+from absl import flags
+
+from experiments import command_line
+from experiments.tables import calculations, render, rows
+
+_ONLY = flags.DEFINE_string('only', '', 'Only rows whose id begins so.')
+_PUBLISHED = flags.DEFINE_string(
+    'published', str(pathlib.Path(__file__).with_name('published.json')),
+    'Data file of the published values.',
+)
+_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json', 'markdown'], 'Form of the tables.')
+_DIFFERS = 1
+
+
+def main() -> None:
+    """Prints the rows; exits with 1 if one differs that should not."""
+    results = []
+    # On a terminal only; the slow rows are those that optimise a mechanism first.
+    with tqdm.tqdm(_selected(), unit=' rows', disable=None) as bar:
+        for row in bar:
+            bar.set_postfix_str(row.id)
+            results.append(_result(row))
+    if _FORMAT.value == 'json':
+        print(json.dumps([result.to_dict() for result in results]))
+    else:
+        print({'text': render.text, 'markdown': render.markdown}[_FORMAT.value](results))
+    if any(result.match is False for result in results):
+        sys.exit(_DIFFERS)
+
+
+def _selected() -> list[rows.Row]:
+    try:
+        every = rows.load(_PUBLISHED.value)
+    except ValueError as error:
+        raise command_line.UsageError(f'--published={_PUBLISHED.value}: {error}') from None
+    selected = [row for row in every if row.id.startswith(_ONLY.value)]
+    if not selected:
+        raise command_line.UsageError(
+            f'--only={_ONLY.value}: must begin the id of a row, such as {every[0].id}'
+        )
+    return selected
+
+
+def _result(row: rows.Row) -> rows.Result:
+    try:
+        return calculations.compute(row)
+    except ValueError as error:
+        raise command_line.UsageError(
+            f'--published={_PUBLISHED.value}: row {row.id}: {error}'
+        ) from None
+
+
+if __name__ == '__main__':
+    command_line.run(main)

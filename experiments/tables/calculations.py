@@ -1,0 +1,68 @@
+"""From a row to its result: which calculation, and whether the numbers agree."""
+
+import numpy as np
+
+from experiments.tables import losses, releases, rounding, rows, sampled
+
+# By `Row.mechanism`.
+_CALCULATIONS = {
+    'tree': releases.tree,
+    'blt': releases.blt,
+    'banded': releases.banded,
+    'tree_and_banded': releases.tree_and_banded,
+    'gaussian': releases.gaussian,
+    'launch': releases.gaussian,
+    'largest_separations': releases.largest_separations,
+    'poisson_sampled_gaussian': sampled.poisson,
+    'gaussian_without_replacement': sampled.without_replacement,
+    'full_honaker_tree': losses.full_honaker_tree,
+    'optimized_banded': losses.banded,
+    'optimized_blt': losses.blt,
+    'blt_parameters': losses.blt_parameters,
+}
+# What a calculation adds to the note of a row.
+_FINDINGS = {
+    'tree': releases.with_exact_rho,
+    'launch': releases.which_rho,
+    'gaussian_without_replacement': sampled.with_half_the_noise,
+    'blt_parameters': losses.at_published_parameters,
+}
+# Parameters are printed with all their digits, but the minimum they are at is flat, and theirs is
+# that of a loss with small penalties.
+_PARAMETER_TOLERANCE = 5e-5
+
+
+def compute(row: rows.Row) -> rows.Result:
+    """Recomputes a row; what is published takes no part in it but to be compared.
+
+    Raises:
+      ValueError: if the mechanism is unknown, or an input is missing or out of its range.
+    """
+    if row.mechanism not in _CALCULATIONS:
+        raise ValueError(f'mechanism={row.mechanism}: must be one of {", ".join(_CALCULATIONS)}')
+    try:
+        computed = _CALCULATIONS[row.mechanism](row)
+        finding = _FINDINGS[row.mechanism](row, computed) if row.mechanism in _FINDINGS else ''
+        published = losses.parameters(row) if row.mechanism == 'blt_parameters' else row.published
+        match = _match(row, computed, published) if row.reproducible else None
+    except KeyError as error:
+        raise ValueError(f'{error.args[0]}: must be given') from None
+    except ZeroDivisionError:
+        raise ValueError('an input is 0: must be above 0') from None
+    note = ' '.join(filter(None, [row.note, finding]))
+    return rows.Result(row, published, computed, match, note)
+
+
+def _match(row: rows.Row, computed: dict, published: dict) -> bool:
+    if row.mechanism == 'blt_parameters':
+        return all(_are_close(computed[name], wanted) for name, wanted in published.items())
+    return all(
+        rounding.agrees(computed[name], wanted, row.decimals[name], row.convention(name))
+        for name, wanted in published.items()
+    )
+
+
+def _are_close(found: list[float], wanted: list[float]) -> bool:
+    return len(found) == len(wanted) and np.allclose(
+        found, wanted, rtol=0, atol=_PARAMETER_TOLERANCE
+    )

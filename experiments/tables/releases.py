@@ -1,0 +1,141 @@
+"""Production runs and single Gaussian releases: rho and epsilon (documents 000, 002, 003)."""
+
+import functools
+
+from dpfl import Participation, accounting, mechanisms
+from experiments import strategies
+from experiments.tables import rounding, rows
+
+
+def tree(row: rows.Row) -> dict[str, float]:
+    """Tree aggregation, all nodes released (documents 000, 002 and 003)."""
+    mechanism = mechanisms.BinaryTree(row.inputs['rounds'])
+    plan = _plan(row, mechanism, row.inputs['noise_multiplier'])
+    return _release(row, plan.rho)
+
+
+def blt(row: rows.Row) -> dict[str, float]:
+    """A production BLT of document 002, appendix A, over the rounds really run."""
+    mechanism = strategies.load('strategy', f'blt_b{row.inputs["blt_appA"]}')
+    mechanism = mechanism.with_rounds(row.inputs['rounds'])
+    return _release(row, _plan(row, mechanism, row.inputs['sigma_abs']).rho)
+
+
+def banded(row: rows.Row) -> dict[str, float]:
+    """A production run with BandMF (document 002, table 4)."""
+    return _release(row, _banded_rho(row.inputs))
+
+
+def tree_and_banded(row: rows.Row) -> dict[str, float]:
+    """The same production run with both mechanisms (document 002, section 2.3)."""
+    by_tree = _plan(
+        row, mechanisms.BinaryTree(row.inputs['rounds']), row.inputs['noise_multiplier']
+    )
+    return {'zcdp_treeagg': by_tree.rho, 'zcdp_bandmf': _banded_rho(row.inputs)}
+
+
+def gaussian(row: rows.Row) -> dict[str, float]:
+    """One Gaussian release, of which the document gives rho or the noise multiplier alpha."""
+    inputs = row.inputs
+    return _release(row, inputs['rho'] if 'rho' in inputs else 1 / (2 * inputs['alpha'] ** 2))
+
+
+def largest_separations(row: rows.Row) -> dict[str, float]:
+    """Rounds until every client of the population was needed once (document 000, section 2.2)."""
+    report_goal = row.inputs['report_goal']
+    return {
+        name: float(population // report_goal)
+        for name, population in row.inputs['populations'].items()
+    }
+
+
+def with_exact_rho(row: rows.Row, computed: dict) -> str:
+    """Epsilon of the computed rho, where that of the printed one is published."""
+    if 'as printed' not in row.method.get('eps', ''):
+        return ''
+    epsilon = _epsilon(computed['zcdp'], row.inputs['delta'], 'pld')
+    return f'Of the computed zcdp epsilon would be {epsilon:.4f}.'
+
+
+def which_rho(row: rows.Row, computed: dict) -> str:
+    """Which rho print as the published rho with an epsilon that prints as the published one."""
+    del computed
+    parts = []
+    for convention, words in (('nearest', 'to the nearest'), ('up', 'up')):
+        found = exact_rho(row, convention)
+        where = f'any rho from {found[0]:.5f} to {found[1]:.5f}' if found else 'no rho'
+        parts.append(f'{where} prints as both numbers, rounded {words}')
+    return f'{parts[0].capitalize()}; {parts[1]}.'
+
+
+def exact_rho(row: rows.Row, convention: str) -> tuple[float, float] | None:
+    """The least and the greatest rho that both print as published and have an epsilon that does.
+
+    Epsilon is the exact one of a Gaussian release, which PLD meets in all printed digits.
+
+    Args:
+      row: with the published `zcdp` and `eps`, and the input `delta`.
+      convention: 'nearest' or 'up', for both numbers.
+
+    Returns:
+      None if there is no such rho.
+    """
+    below, above = {'nearest': (0.5, 0.5), 'up': (1.0, 0.0)}[convention]
+    ranges = {}
+    for name in ('zcdp', 'eps'):
+        unit = 10.0 ** -row.decimals[name]
+        ranges[name] = (row.published[name] - below * unit, row.published[name] + above * unit)
+    by_epsilon = (
+        accounting.mu_from_epsilon(end, row.inputs['delta'], 'analytic_gaussian') ** 2 / 2
+        for end in ranges['eps']
+    )
+    (low, high), (low_rho, high_rho) = by_epsilon, ranges['zcdp']
+    low, high = max(low, low_rho), min(high, high_rho)
+    return (low, high) if low < high else None
+
+
+def _schema(inputs: dict) -> Participation:
+    rounds = inputs.get('rounds', inputs.get('n'))
+    return Participation.from_rounds_between(rounds, inputs['MinS'], inputs['MaxP'])
+
+
+def _plan(row: rows.Row, mechanism, noise_multiplier: float) -> accounting.PrivacyPlan:
+    # Neither the clip norm nor the cohort size is part of the guarantee.
+    return accounting.PrivacyPlan(
+        mechanism=mechanism,
+        participation=_schema(row.inputs),
+        clip_norm=1.0,
+        noise_multiplier=noise_multiplier,
+        clients_per_round=1,
+    )
+
+
+def _banded_rho(inputs: dict) -> float:
+    """Of BandMF; the published matrices have columns of equal norms, not all of norm 1."""
+    schema = _schema(inputs)
+    if schema.min_separation >= inputs['bands']:
+        # No two columns of a pattern overlap: the norms alone decide.
+        squared = float(schema.count)
+    else:
+        squared = _banded_strategy(inputs['n'], inputs['bands']).sensitivity_bound(schema).squared
+    return inputs['column_norm_squared'] * squared / (2 * inputs['sigma_abs'] ** 2)
+
+
+@functools.cache
+def _banded_strategy(rounds: int, bands: int) -> mechanisms.Banded:
+    return mechanisms.optimize_banded(Participation(rounds, bands), bands)
+
+
+# Many runs have the same rho.
+_epsilon = functools.cache(accounting.epsilon_from_rho)
+
+
+def _release(row: rows.Row, rho: float) -> dict[str, float]:
+    """Rho and epsilon, as far as the row has them."""
+    computed = {'zcdp': rho}
+    if 'eps' in row.published:
+        accountant, _, which = row.method['eps'].partition(' of the ')
+        if which == 'zcdp as printed' and 'zcdp' in row.published:
+            rho = rounding.printed(rho, row.decimals['zcdp'], 'nearest')
+        computed['eps'] = _epsilon(rho, row.inputs['delta'], accountant)
+    return {name: computed[name] for name in row.published}

@@ -1,0 +1,156 @@
+"""Rows of the data file of published numbers."""
+
+import dataclasses
+import json
+import math
+import pathlib
+
+from dpfl import _validate
+from experiments.tables import rounding
+
+SOURCES = {
+    '000': 'Federated Learning of Gboard Language Models with Differential Privacy',
+    '001': 'Learning Differentially Private Recurrent Language Models',
+    '002': 'A Hassle-free Algorithm for Private Learning in Practice (BLT)',
+    '003': 'Colab: accounting of the Gboard es-ES model',
+    '004': 'Generative Models for Effective ML on Private, Decentralized Datasets',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Published numbers that belong together, and what they were made from.
+
+    Attributes:
+      id: unique; begins with the source.
+      source: the document, a key of `SOURCES`.
+      table: the place in the document.
+      mechanism: which calculation recomputes the row, see `calculations.compute`.
+      inputs: of the calculation, as the document gives them. `MinS` counts the rounds strictly
+        between two participations.
+      published: name -> number as it is printed; or words, for parameters that are shipped in
+        configs/strategies.
+      decimals: name -> digits after the point that are printed.
+      method: what is computed -> how. That of `eps` begins with an accountant and ends with the
+        rho that it is given.
+      rounding: one of `rounding.CONVENTIONS` for all numbers, or name -> convention.
+      reproducible: whether the numbers follow from what the documents say.
+      note: what a reader must know; for a row that is not reproducible, why.
+
+    Raises:
+      ValueError: if a field has another form.
+    """
+
+    id: str
+    source: str
+    table: str
+    mechanism: str
+    inputs: dict
+    published: dict[str, float] | str
+    decimals: dict[str, int]
+    method: dict[str, str]
+    rounding: str | dict[str, str]
+    reproducible: bool
+    note: str
+
+    def __post_init__(self):
+        _validate.choice('source', self.source, tuple(SOURCES))
+        for name in ('inputs', 'decimals', 'method'):
+            if not isinstance(getattr(self, name), dict):
+                raise ValueError(f'{name}={getattr(self, name)}: must be an object')
+        if not isinstance(self.published, (dict, str)):
+            raise ValueError(f'published={self.published}: must be an object or words')
+        if isinstance(self.published, dict):
+            if not self.published or self.published.keys() != self.decimals.keys():
+                raise ValueError('decimals: must have the names of published, at least one')
+            for name, value in self.published.items():
+                _validate.number(name, value)
+        for name, places in self.decimals.items():
+            _validate.integer('decimals', places, minimum=-300, maximum=300)
+            _validate.choice('rounding', self.convention(name), rounding.CONVENTIONS)
+        for name, value in _leaves(self.inputs):
+            _validate.number(name, value)
+        if not isinstance(self.reproducible, bool):
+            raise ValueError(f'reproducible={self.reproducible}: must be true or false')
+        if not self.reproducible and not self.note:
+            raise ValueError('note: must say why the row is not reproducible')
+
+    def convention(self, name: str) -> str:
+        """How the number of that name is rounded in print."""
+        return self.rounding if isinstance(self.rounding, str) else self.rounding.get(name)
+
+    @property
+    def method_text(self) -> str:
+        """The method in words, in one line."""
+        return '; '.join(f'{name}: {words}' for name, words in self.method.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A row, the numbers that were computed for it, and notes that follow from them.
+
+    Attributes:
+      row: see `Row`.
+      published: name -> number or list of numbers.
+      computed: the same names -> unrounded.
+      match: whether all numbers agree as far as the document prints them; None if the row is not
+        reproducible.
+      note: `row.note`, and what the computation adds to it.
+    """
+
+    row: Row
+    published: dict
+    computed: dict
+    match: bool | None
+    note: str
+
+    def to_dict(self) -> dict:
+        """What `--format=json` prints; numbers that are not finite as None."""
+        return {
+            'id': self.row.id,
+            'published': self.row.published,
+            'computed': {name: _plain(value) for name, value in self.computed.items()},
+            'method': self.row.method_text,
+            'match': self.match,
+        }
+
+
+_FIELDS = {field.name for field in dataclasses.fields(Row)}
+
+
+def load(path) -> list[Row]:
+    """Reads the rows of a data file.
+
+    Raises:
+      ValueError: if it cannot be read, has no rows, one of another form, or an id twice.
+    """
+    try:
+        entries = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
+    except (OSError, ValueError) as error:
+        raise ValueError(f'cannot be read ({error})') from None
+    if not isinstance(entries, list) or not entries:
+        raise ValueError('must be a list of rows, at least one')
+    rows: dict[str, Row] = {}
+    for number, entry in enumerate(entries, 1):
+        name = entry.get('id') if isinstance(entry, dict) else None
+        if not isinstance(name, str) or name in rows:
+            raise ValueError(f'row {number}: must be an object with an id of its own')
+        try:
+            if entry.keys() != _FIELDS:
+                raise ValueError(f'must have the fields {", ".join(sorted(_FIELDS))}, no others')
+            rows[name] = Row(**entry)
+        except ValueError as error:
+            raise ValueError(f'row {name}: {error}') from None
+    return list(rows.values())
+
+
+def _leaves(values: dict):
+    """Names and values, also of dictionaries in it."""
+    for name, value in values.items():
+        yield from _leaves(value) if isinstance(value, dict) else [(name, value)]
+
+
+def _plain(value):
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return float(value) if math.isfinite(value) else None
