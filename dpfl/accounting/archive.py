@@ -42,11 +42,13 @@ class PlanRecord:
     deltas: tuple[float, ...]
     accountant: str
     noise_is_seeded: bool
+    sampling_is_seeded: bool = False
 
     def report(self, log: ParticipationLog | None) -> PrivacyReport:
         """The report of the plan and of a log."""
         return PrivacyReport.from_plan(
-            self.plan, self.deltas, log, self.accountant, self.noise_is_seeded
+            self.plan, self.deltas, log, self.accountant, self.noise_is_seeded,
+            self.sampling_is_seeded,
         )
 
     def to_json(self) -> str:
@@ -58,6 +60,7 @@ class PlanRecord:
             'deltas': list(self.deltas),
             'accountant': self.accountant,
             'noise_is_seeded': self.noise_is_seeded,
+            'sampling_is_seeded': self.sampling_is_seeded,
         }
         return json.dumps(values, indent=2, allow_nan=False) + '\n'
 
@@ -79,6 +82,7 @@ def read_plan(directory) -> PlanRecord:
             deltas=tuple(values['deltas']),
             accountant=values['accountant'],
             noise_is_seeded=bool(values['noise_is_seeded']),
+            sampling_is_seeded=bool(values['sampling_is_seeded']),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f'{path}: not the plan of a run ({_one_line(error)})') from None

@@ -42,8 +42,12 @@ def statement(report) -> str:
         f'({round_up(epsilon)}, {delta:g})-DP'
         for epsilon, delta in zip(holds.epsilons, report.deltas, strict=True)
     ]
-    subject = 'Simulation: with secret noise this run would satisfy' if report.noise_is_seeded \
-        else 'The run satisfies'
+    secrets = [
+        *(['noise'] if report.noise_is_seeded else []),
+        *(['cohorts'] if report.sampling_is_seeded and uses_sampling(report) else []),
+    ]
+    subject = 'The run satisfies' if not secrets \
+        else f'Simulation: with secret {" and ".join(secrets)} this run would satisfy'
     return f'{subject} {" and ".join(parts)} for each client.'
 
 
@@ -159,6 +163,9 @@ def not_covered(report) -> list[str]:
     if report.noise_is_seeded:
         items.insert(0, 'This run is a simulation: its noise came from a given seed, so whoever '
                         'knows the seed can remove the noise.')
+    if report.sampling_is_seeded and uses_sampling(report):
+        items.insert(0, 'This run is a simulation: its cohorts came from a given seed, so whoever '
+                        'knows the seed knows who took part.')
     if not report.plan.noise_multiplier:
         items.insert(0, 'There is no noise: the run has no privacy guarantee.')
     return items

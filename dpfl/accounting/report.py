@@ -34,6 +34,8 @@ class PrivacyReport:
       plan_guarantee: what the plan gives.
       observed: what the log says, or None without a log.
       noise_is_seeded: the noise came from a known seed, so the run is a simulation.
+      sampling_is_seeded: the cohorts came from a known seed, so a run whose guarantee rests on
+        sampling is a simulation.
     """
 
     plan: PrivacyPlan
@@ -42,6 +44,7 @@ class PrivacyReport:
     plan_guarantee: Guarantee
     observed: Observed | None
     noise_is_seeded: bool
+    sampling_is_seeded: bool = False
 
     @classmethod
     def from_plan(
@@ -51,6 +54,7 @@ class PrivacyReport:
         log: ParticipationLog | None = None,
         accountant: str = 'pld',
         noise_is_seeded: bool = False,
+        sampling_is_seeded: bool = False,
     ) -> 'PrivacyReport':
         """Report of a plan and, if given, of the participation log of the run that followed it.
 
@@ -71,6 +75,7 @@ class PrivacyReport:
                 None if log is None else observed_lib.observe(plan, log, deltas, accountant)
             ),
             noise_is_seeded=noise_is_seeded,
+            sampling_is_seeded=sampling_is_seeded,
         )
 
     @property
@@ -118,6 +123,7 @@ class PrivacyReport:
             'adjacency': self.plan.adjacency,
             'basis': self.basis,
             'noise_is_seeded': self.noise_is_seeded,
+            'sampling_is_seeded': self.sampling_is_seeded,
             'deltas': list(self.deltas),
             'plan': plan,
             'plan_guarantee': dataclasses.asdict(self.plan_guarantee),
@@ -150,6 +156,7 @@ class PrivacyReport:
                 observed=_observed_from(values['observed']),
                 accountant=values['accountant'],
                 noise_is_seeded=values['noise_is_seeded'],
+                sampling_is_seeded=values['sampling_is_seeded'],
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'not a privacy report ({error})') from None

@@ -253,6 +253,16 @@ def test_seeded_noise_is_called_a_simulation():
     assert '**Simulation' in report.render()
 
 
+def test_seeded_cohorts_are_a_simulation_where_the_guarantee_rests_on_them():
+    sampled = dataclasses.replace(_sampled_report(None), sampling_is_seeded=True)
+    assert 'Simulation: with secret cohorts' in sampled.to_dict()['statement']
+    assert 'knows who took part' in sampled.to_dict()['not_covered'][0]
+    plain = accounting.PrivacyReport.from_plan(_plan(), [1e-6], sampling_is_seeded=True)
+    assert 'Simulation' not in plain.render()
+    both = dataclasses.replace(sampled, noise_is_seeded=True)
+    assert 'with secret noise and cohorts' in both.to_dict()['statement']
+
+
 def test_the_page_says_when_the_sensitivity_is_a_bound():
     odd = mechanisms.Blt(6, [0.8, 0.3], [0.2, -0.9])
     exact, bound = (
