@@ -7,7 +7,7 @@ import math
 import markdown
 import matplotlib
 import numpy as np
-from matplotlib import figure
+from matplotlib import figure, ticker
 
 from dpfl import accounting
 
@@ -90,7 +90,8 @@ def _participations(report):
     times, clients = zip(*report.observed.clients_by_participations, strict=True)
     drawn, axes = _axes('rounds that a client took part in', 'clients')
     axes.bar(times, clients)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlim(0, max(times) + 1)
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     return drawn
 
 
