@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from dpfl import Participation, ParticipationLog
-from dpfl.simulation import sampling
+from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.simulation import population, sampling
 
 
 @pytest.mark.parametrize('schema, population, clients', [
@@ -55,3 +55,112 @@ def test_a_population_that_cannot_keep_the_schema_is_refused(schema, population,
 def test_rounds_outside_the_run_are_refused(t):
     with pytest.raises(ValueError, match=f'round={t}: must be'):
         sampling.MinSeparationSampler(Participation(30), 100, 10).cohort(t)
+
+
+@pytest.mark.parametrize('kind', [sampling.FixedSizeSampler, sampling.PoissonSampler])
+def test_random_cohorts_are_pure_in_seed_and_round(kind):
+    one, again, other = (kind(20, 1000, 30, seed) for seed in (3, 3, 4))
+    for t in (19, 0, 7):
+        np.testing.assert_array_equal(one.cohort(t), again.cohort(t))
+        assert sorted(one.cohort(t)) != sorted(other.cohort(t))
+    assert sorted(one.cohort(0)) != sorted(one.cohort(1))
+    for cohort in map(one.cohort, range(20)):
+        assert np.unique(cohort).size == cohort.size
+        assert cohort.min() >= 0 and cohort.max() < 1000
+
+
+def test_fixed_size_cohorts_are_uniform():
+    # Each client's count over 4000 rounds is binomial(4000, 3/10): chi-square over 10 clients.
+    sampler = sampling.FixedSizeSampler(4000, 10, 3)
+    counts = np.bincount(np.concatenate([sampler.cohort(t) for t in range(4000)]), minlength=10)
+    assert counts.sum() == 12_000
+    assert ((counts - 1200) ** 2).sum() / (4000 * 0.3 * 0.7) < 30  # 9 degrees of freedom: 1e-4
+
+
+def test_poisson_cohorts_have_binomial_sizes_and_independent_clients():
+    sampler = sampling.PoissonSampler(4000, 20, 5)
+    taken = np.zeros((4000, 20))
+    for t in range(4000):
+        taken[t, sampler.cohort(t)] = 1
+    sizes = taken.sum(axis=1)
+    assert abs(sizes.mean() - 5) < 4 * np.sqrt(20 * 0.25 * 0.75 / 4000)
+    assert abs(sizes.var() / (20 * 0.25 * 0.75) - 1) < 0.1  # a fixed size would have none
+    correlation = np.corrcoef(taken.T) - np.eye(20)
+    assert np.abs(correlation).max() < 5 / np.sqrt(4000)
+
+
+def test_a_poisson_cohort_may_be_empty_or_everyone():
+    assert sampling.PoissonSampler(1, 5, 5).cohort(0).size == 5
+    sizes = [sampling.PoissonSampler(200, 50, 1).cohort(t).size for t in range(200)]
+    assert min(sizes) == 0
+
+
+def _population(**changes):
+    fields = dict(population=400, clients_per_round=8, timer_hours=24.0, seed=1)
+    return population.Population(**{**fields, **changes})
+
+
+def test_timer_cohorts_keep_the_schema_that_they_are_checked_against():
+    seen = ParticipationLog(
+        closed.clients for _, closed in zip(range(60), _population().rounds(), strict=False)
+    ).observed()
+    sampler = sampling.TimerSampler(Participation(60, seen.min_separation), _population())
+    log = ParticipationLog(map(sampler.cohort, range(60)))
+    assert log.observed() == seen and seen.min_separation > 1
+    with pytest.raises(ValueError, match=f'must be at most {seen.min_separation}, which timer_'):
+        sampling.TimerSampler(Participation(60, seen.min_separation + 1), _population())
+    with pytest.raises(ValueError, match='max_participations=1: must be at least'):
+        sampling.TimerSampler(Participation(60, 1, 1), _population())
+
+
+def _plan(participation, **changes):
+    return accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(20), participation=participation, clip_norm=1.0,
+        noise_multiplier=1.0, clients_per_round=5, **changes,
+    )
+
+
+_FREE = Participation(20)
+_APART = Participation(20, 4, 2)
+
+
+@pytest.mark.parametrize('sampler, plan, refused', [
+    (sampling.PoissonSampler(20, 50, 5), _plan(_FREE, sampling='poisson', population=50), None),
+    (sampling.PoissonSampler(20, 60, 5), _plan(_FREE, sampling='poisson', population=50),
+     'population=50: must be 60'),
+    (sampling.PoissonSampler(20, 50, 4), _plan(_FREE, sampling='poisson', population=50),
+     'with clients_per_round=4, as the sampler'),
+    (sampling.PoissonSampler(20, 50, 5), _plan(_FREE), 'sampling=none: must be poisson'),
+    (sampling.FixedSizeSampler(20, 50, 5), _plan(_FREE, sampling='poisson', population=50),
+     'sampling=poisson: must be without_replacement'),
+    (sampling.FixedSizeSampler(20, 50, 5, amplification='none'), _plan(_FREE), None),
+    (sampling.FixedSizeSampler(20, 50, 5, amplification='none'), _plan(_APART),
+     'min_separation=4: must be kept by the sampler'),
+    (sampling.MinSeparationSampler(_APART, 50, 5), _plan(_APART), None),
+    (sampling.MinSeparationSampler(_APART, 50, 5), _plan(_FREE), None),
+    (sampling.MinSeparationSampler(_APART, 50, 5), _plan(_FREE, sampling='poisson', population=50),
+     'sampling=poisson: must be none'),
+    (sampling.MinSeparationSampler(Participation(20, 3, 2), 50, 5), _plan(_APART),
+     'min_separation=4: must be kept'),
+    (sampling.MinSeparationSampler(Participation(10, 4, 2), 50, 5), _plan(_APART),
+     'min_separation=4: must be kept'),
+])
+def test_a_sampler_that_the_guarantee_does_not_rest_on_is_refused(sampler, plan, refused):
+    if refused is None:
+        sampling.check(sampler, plan)
+    else:
+        with pytest.raises(ValueError, match=refused):
+            sampling.check(sampler, plan)
+
+
+@pytest.mark.parametrize('make, message', [
+    (lambda: sampling.PoissonSampler(0, 5, 1), 'rounds=0: must be an integer >= 1'),
+    (lambda: sampling.PoissonSampler(1, 5, 6), 'population=5: must be an integer >= 6'),
+    (lambda: sampling.FixedSizeSampler(1, 5, 0), 'clients_per_round=0: '),
+    (lambda: sampling.FixedSizeSampler(1, 5, 1, -1), 'seed=-1: '),
+    (lambda: sampling.FixedSizeSampler(1, 5, 1, amplification='poisson'), 'amplification=poisson'),
+    (lambda: sampling.PoissonSampler(2, 5, 1).cohort(2), 'round=2: must be an integer >= 0 and <='),
+])
+def test_bad_samplers_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,70 @@
+"""Many rounds with a population: the participation log, and how long it took."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import tqdm
+
+from dpfl import _validate
+from dpfl.participation import ParticipationLog
+from dpfl.simulation.population import Population
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PopulationRun:
+    """What happened in the rounds of a run.
+
+    Attributes:
+      log: which clients took part in each round.
+      start_hours: when each round was opened, from midnight (UTC) of the first day, [rounds].
+      duration_hours: how long each round was open, [rounds].
+      selected: devices that were asked to train in each round, int64 [rounds].
+      dropped: those of them that dropped out before the round closed, int64 [rounds].
+    """
+
+    log: ParticipationLog
+    start_hours: np.ndarray
+    duration_hours: np.ndarray
+    selected: np.ndarray
+    dropped: np.ndarray
+
+    @property
+    def days(self) -> float:
+        """Days from the first round's opening to the last one's close."""
+        return float(self.start_hours[-1] + self.duration_hours[-1] - self.start_hours[0]) / 24
+
+    def rounds_by_day(self) -> np.ndarray:
+        """Rounds that were opened on each day, the last one cut short, int64 [days]."""
+        return np.bincount((self.start_hours // 24).astype(np.int64))
+
+    def minutes_by_hour(self) -> np.ndarray:
+        """Median minutes of the rounds opened in each hour of the day; NaN for none, [24]."""
+        hour = (self.start_hours % 24).astype(np.int64)
+        minutes = 60 * self.duration_hours
+        return np.array([
+            np.median(minutes[hour == h]) if (hour == h).any() else np.nan for h in range(24)
+        ])
+
+
+def run(population: Population, rounds: int, *, progress: bool = False) -> PopulationRun:
+    """Runs the first rounds of a population.
+
+    Args:
+      population: the devices and the server.
+      rounds: number of rounds, at least 1.
+      progress: whether to show a bar with rounds and simulated days on standard error.
+
+    Raises:
+      ValueError: if there is no round, or one cannot be filled.
+    """
+    _validate.integer('rounds', rounds, minimum=1)
+    log, closed = ParticipationLog(), []
+    with tqdm.tqdm(total=rounds, unit='round', disable=not progress, dynamic_ncols=True) as bar:
+        for one in itertools.islice(population.rounds(), rounds):
+            log.append(one.clients)
+            closed.append((one.start_hours, one.duration_hours, one.selected, one.dropped))
+            bar.set_postfix(days=f'{one.start_hours / 24:.1f}', refresh=False)
+            bar.update()
+    start, duration, selected, dropped = map(np.array, zip(*closed, strict=True))
+    return PopulationRun(log, start, duration, selected, dropped)

@@ -1,0 +1,224 @@
+import itertools
+import math
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from dpfl import ParticipationLog
+from dpfl.simulation import availability, population, population_run
+
+
+def _rounds(count, **fields):
+    devices = population.Population(**{'population': 2000, 'clients_per_round': 50, **fields})
+    return list(itertools.islice(devices.rounds(), count))
+
+
+def test_rounds_are_a_pure_function_of_the_seed():
+    first, again, other = _rounds(30), _rounds(30), _rounds(30, seed=1)
+    for one, same in zip(first, again, strict=True):
+        assert one.clients.tolist() == same.clients.tolist()
+        assert one[1:] == same[1:]
+    assert any(set(a.clients) != set(b.clients) for a, b in zip(first, other, strict=True))
+    # The first rounds of a longer run are those of a shorter one.
+    assert [r.start_hours for r in _rounds(10)] == [r.start_hours for r in first[:10]]
+
+
+@pytest.mark.parametrize('fields', [
+    {}, {'timer_hours': 6.0}, {'timer_hours': 0.0}, {'population': 400, 'timer_hours': 24.0},
+    {'population': 60, 'timer_hours': 20.0}, {'drop_out': 0.6}, {'client_spread': 0.0},
+    {'over_selection': 1.0, 'drop_out': 0.5}, {'server_minutes': 0.0, 'drop_out': 0.0},
+], ids=str)
+def test_every_cohort_keeps_the_report_goal_and_the_timer(fields):
+    rounds = _rounds(60, **fields)
+    size, timer = fields.get('population', 2000), fields.get('timer_hours', 72.0)
+    opened = {}
+    for one, following in itertools.pairwise([*rounds, None]):
+        assert one.clients.dtype == np.int64
+        assert len(set(one.clients.tolist())) == one.clients.size == 50
+        assert 0 <= one.clients.min() and one.clients.max() < size
+        assert one.selected >= 50 + one.dropped and one.duration_hours > 0
+        end = one.start_hours + one.duration_hours
+        for client in one.clients.tolist():
+            # The last report came after that round was opened, and this one before this closed.
+            assert end >= opened.get(client, -math.inf) + timer
+            opened[client] = one.start_hours
+        if following:
+            server = fields.get('server_minutes', 1.0) / 60
+            assert following.start_hours == pytest.approx(end + server)
+
+
+def test_a_round_closes_with_the_last_report_it_needs():
+    # All take equally long: the round lasts from the goal-th check-in on for just that time.
+    rounds = _rounds(20, client_spread=0.0, drop_out=0.0, client_minutes=10.0,
+                     check_in_minutes=0.5, timer_hours=0.0)
+    for one in rounds:
+        assert 10 < 60 * one.duration_hours < 11
+        assert one.dropped == 0
+
+
+def test_devices_drop_out_as_often_as_they_should():
+    rounds = _rounds(80, drop_out=0.3, over_selection=2.0, client_spread=0.1, timer_hours=1.0,
+                     client_minutes=20.0, check_in_minutes=1.0)
+    # Selection is quick here, so that nearly all of the selected train to the end of a round.
+    dropped = sum(one.dropped for one in rounds)
+    reported = 80 * 50
+    assert dropped / (dropped + reported) == pytest.approx(0.3, abs=0.03)
+
+
+def _day(size, goal, hours=48.0):
+    """Durations in minutes and hours of the day of the rounds of so many hours."""
+    devices = population.Population(population=size, clients_per_round=goal, timer_hours=12.0)
+    rounds = list(itertools.takewhile(lambda one: one.start_hours < hours, devices.rounds()))
+    return (np.array([60 * one.duration_hours for one in rounds]),
+            np.array([one.start_hours % 24 for one in rounds]))
+
+
+def test_more_clients_a_smaller_population_and_the_day_make_rounds_longer():
+    usual, hour = _day(20_000, 200)
+    assert np.median(_day(20_000, 600)[0]) > 1.1 * np.median(usual)
+    assert np.median(_day(5_000, 200)[0]) > 1.1 * np.median(usual)
+    night, afternoon = usual[hour < 4], usual[(hour > 12) & (hour < 18)]
+    assert np.median(afternoon) > 1.2 * np.median(night)
+
+
+def test_a_population_of_the_size_of_the_goal_waits_for_its_last_device():
+    rounds = _rounds(3, population=50, timer_hours=0.0)
+    for one in rounds:
+        assert sorted(one.clients.tolist()) == list(range(50))
+        # Each device is eligible on half of the days only.
+        assert one.duration_hours > 24
+
+
+def test_one_device_is_a_population():
+    for one in _rounds(3, population=1, clients_per_round=1, timer_hours=1.0):
+        assert one.clients.tolist() == [0]
+
+
+def test_a_round_that_cannot_be_filled_is_an_error():
+    devices = population.Population(population=60, clients_per_round=50, timer_hours=24 * 365)
+    rounds = devices.rounds()
+    next(rounds)
+    with pytest.raises(ValueError, match='clients_per_round=50: was not reached within 60 days of '
+                                         'population=60, must be smaller'):
+        next(rounds)
+
+
+def test_times_beyond_the_clock_are_never():
+    windows = availability.Windows(availability.Availability(), 3, 0)
+    check_ins = population._CheckIns(windows, 3, 0.5, np.random.default_rng(0))
+    check_ins.free(np.array([0, 1]), np.array([1e9, 1e-4]))
+    assert check_ins._free_at.tolist() == [population._BUSY, 1, 0]
+
+
+def _stream(size, share, monkeypatch, busy=0.0, hours=30.0, seed=0):
+    """Check-ins until so many hours, guessed (share 0) or listed (share 2)."""
+    monkeypatch.setattr(population, '_FEW', share)
+    windows = availability.Windows(availability.Availability(), size, 99)
+    check_ins = population._CheckIns(windows, size, 0.5, np.random.default_rng(seed))
+    blocked = np.flatnonzero(np.random.default_rng(5).random(size) < busy)
+    check_ins.occupy(blocked)
+    now, found = 0.0, []
+    while now < hours:
+        devices, times, now = check_ins.some(10**9, now)
+        assert (np.diff(times) > 0).all() and (times <= now).all()
+        assert np.unique(devices).size == devices.size
+        found.append((devices, times))
+    devices, times = map(np.concatenate, zip(*found, strict=True))
+    return windows, blocked, devices, times
+
+
+@pytest.mark.parametrize('share', [0.0, 2.0])
+@pytest.mark.parametrize('busy', [0.0, 0.9])
+def test_devices_check_in_within_their_windows_and_while_free(share, busy, monkeypatch):
+    size = 5000
+    windows, blocked, devices, times = _stream(size, share, monkeypatch, busy)
+    assert not np.isin(devices, blocked).any()
+    numbers = np.arange(-size, 3 * size)
+    exist, opens, closes = windows.hours(numbers)
+    owner = numbers[exist] % size
+    for device, at in zip(devices[::7].tolist(), times[::7].tolist(), strict=True):
+        its = owner == device
+        assert ((opens[its] <= at) & (at < closes[its])).any()
+
+
+@pytest.mark.parametrize('share', [0.0, 2.0])
+def test_check_ins_come_at_the_rate_of_the_eligible_devices(share, monkeypatch):
+    # Two check-ins an hour for each device-hour of open windows, whichever way they are found.
+    size, hours = 20_000, 30.0
+    windows, _, _, times = _stream(size, share, monkeypatch, hours=hours)
+    _, opens, closes = windows.hours(np.arange(-size, 3 * size))
+    for low, high in ((0, 6), (6, 18), (18, 30)):
+        device_hours = np.clip(np.minimum(closes, high) - np.maximum(opens, low), 0, None).sum()
+        expected = 2 * device_hours
+        # Of two check-ins in one call of `some`, half an hour at most, one counts.
+        seen = ((times >= low) & (times < high)).sum()
+        assert 0.6 * expected < seen < expected + 5 * math.sqrt(expected)
+
+
+def test_run_keeps_the_log_and_the_times():
+    devices = population.Population(population=2000, clients_per_round=50, timer_hours=24.0)
+    done = population_run.run(devices, 40)
+    assert done.log == ParticipationLog(one.clients for one in _rounds(40, timer_hours=24.0))
+    assert done.days == pytest.approx(
+        (done.start_hours[-1] + done.duration_hours[-1]) / 24, rel=1e-12
+    )
+    assert done.rounds_by_day().sum() == 40
+    by_hour = done.minutes_by_hour()
+    assert by_hour.shape == (24,)
+    first = done.start_hours % 24 < 1
+    assert by_hour[0] == pytest.approx(np.median(60 * done.duration_hours[first]))
+    assert (done.selected >= 50).all() and (done.dropped <= done.selected).all()
+    with pytest.raises(ValueError, match='rounds=0: must be an integer >= 1'):
+        population_run.run(devices, 0)
+
+
+def test_published_separations_are_of_this_order():
+    # Document 000, table 1, at a hundredth of the size: populations, timers and MinS. The rounds
+    # of a real system differ, so half and twice the published separation are allowed.
+    for size, timer, published in (
+        (32_400, 48, 212), (33_200, 72, 303), (42_100, 144, 526), (8_300, 48, 54),
+    ):
+        devices = population.Population(
+            population=size, clients_per_round=65, timer_hours=float(timer)
+        )
+        seen = population_run.run(devices, 2 * published).log.observed()
+        assert published / 2 < seen.min_separation - 1 < 2 * published
+
+
+def test_memory_is_small_for_each_device_and_time_for_each_cohort():
+    size = 4_000_000
+    devices = population.Population(population=size, clients_per_round=300)
+    tracemalloc.start()
+    rounds = devices.rounds()
+    next(rounds)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * size
+    started = time.perf_counter()
+    for _ in range(50):
+        next(rounds)
+    assert time.perf_counter() - started < 3
+
+
+@pytest.mark.parametrize('name, value, allowed', [
+    ('population', 0, 'must be an integer >= 1'), ('population', -5, 'must be an integer >= 1'),
+    ('population', 2**31, 'must be an integer >= 1'), ('population', 2.5, 'must be an integer'),
+    ('clients_per_round', 0, 'must be an integer >= 1 and <= 2000'),
+    ('clients_per_round', 2001, 'must be an integer >= 1 and <= 2000'),
+    ('timer_hours', -1.0, 'must be a finite number >= 0'),
+    ('timer_hours', float('nan'), 'must be a finite number >= 0'),
+    ('timer_hours', float('inf'), 'must be a finite number >= 0'),
+    ('over_selection', 0.9, 'must be a finite number >= 1'),
+    ('drop_out', 1.0, 'must be a finite number >= 0 and < 1'),
+    ('drop_out', -0.1, 'must be a finite number >= 0 and < 1'),
+    ('check_in_minutes', 0.0, 'must be a finite number > 0'),
+    ('client_minutes', 0.0, 'must be a finite number > 0'),
+    ('client_spread', float('nan'), 'must be a finite number >= 0'),
+    ('server_minutes', -1.0, 'must be a finite number >= 0'),
+    ('seed', -1, 'must be an integer >= 0'),
+])
+def test_bad_fields_are_named(name, value, allowed):
+    with pytest.raises(ValueError, match=f'{name}={value}: {allowed}'):
+        population.Population(**{'population': 2000, 'clients_per_round': 50, name: value})
