@@ -20,14 +20,21 @@ class UsageError(Exception):
 
 
 @contextlib.contextmanager
-def refusing_bad_values():
-    """Context in which a ValueError of the library is a `UsageError` that names the flag."""
+def refusing_bad_values(**flags_of_arguments: str):
+    """Context in which a ValueError of the library is a `UsageError` that names the flag.
+
+    Args:
+      **flags_of_arguments: flags by the arguments that they are, where the names differ.
+    """
     try:
         yield
     except ValueError as error:
         message = ' '.join(str(error).split())
-        is_flag = message.partition('=')[0] in flags.FLAGS
-        raise UsageError(f'--{message}' if is_flag else message) from error
+        name, separator, rest = message.partition('=')
+        if separator and name in flags_of_arguments:
+            name = flags_of_arguments[name]
+            message = f'{name}={rest}'
+        raise UsageError(f'--{message}' if name in flags.FLAGS else message) from error
 
 
 def run(main: Callable[[], None]) -> None:

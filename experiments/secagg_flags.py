@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from dpfl.mechanisms.discretization import Discretization
+from dpfl.mechanisms import Discretization
 from experiments import command_line
 
 _SECAGG = flags.DEFINE_bool(
@@ -32,7 +32,8 @@ def discretization(clip_norm: float, clients_per_round: int) -> Discretization |
         )
     if _DIMENSION.value is None:
         raise command_line.UsageError('--secagg: needs --model_dimension')
-    with command_line.refusing_bad_values():
+    names = {'scale': _SCALE.name, 'bits': _BITS.name, 'dimension': _DIMENSION.name}
+    with command_line.refusing_bad_values(**names):
         if _SCALE.value is not None:
             return Discretization(_SCALE.value, _DIMENSION.value, clip_norm)
         return Discretization.for_bits(

@@ -73,9 +73,15 @@ def test_only_binaries_read_flags(path):
     assert not any(name.startswith('absl.flags') or name == 'absl.FLAGS' for name in _imports(path))
 
 
-def test_pure_layers_do_not_load_tensorflow():
+@pytest.mark.parametrize('names', [
+    'dpfl.mechanisms, dpfl.accounting, dpfl.plots, dpfl.report_page',
+    'experiments.report_privacy', 'experiments.reproduce_tables', 'experiments.plan_privacy',
+    'experiments.simulate_population', 'experiments.compare_mechanisms',
+    'experiments.optimize_strategy',
+])
+def test_what_is_pure_does_not_load_tensorflow(names):
     code = (
-        'import sys, dpfl, dpfl.mechanisms, dpfl.accounting, experiments.report_privacy\n'
+        f'import sys, dpfl, {names}\n'
         'print(sorted(m for m in sys.modules if m.split(".")[0].startswith("tensorflow")))'
     )
     done = subprocess.run(

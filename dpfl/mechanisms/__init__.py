@@ -10,6 +10,7 @@ from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
 from dpfl.mechanisms.base import Mechanism, Sensitivity
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.choose import choose
+from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.identity import Identity
 from dpfl.mechanisms.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
 from dpfl.mechanisms.optimize.banded import optimize_banded
@@ -28,6 +29,7 @@ __all__ = [
     'BandedToeplitz',
     'BinaryTree',
     'Blt',
+    'Discretization',
     'FullHonakerTree',
     'HonakerTree',
     'Identity',

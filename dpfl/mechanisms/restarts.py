@@ -8,15 +8,23 @@ from scipy import linalg
 
 from dpfl import _validate
 from dpfl.mechanisms import (
+    banded,
     banded_inverse,
+    banded_toeplitz,
     base,
     blt,
+    identity,
     kernels,
+    restarted_toeplitz,
+    sensitivity,
     toeplitz_sensitivity,
     tree,
     tree_sensitivity,
 )
 from dpfl.participation import Participation
+
+# Of the general bound that couples the segments: memory and time grow with the square.
+_MOST_COUPLED_ROUNDS = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +32,8 @@ class Restarted(base.Mechanism):
     """A mechanism that starts afresh in the rounds of a schedule: `C` is block-diagonal.
 
     Document 000, algorithm 1 restarts after rounds 128 + 1024 i, so that a new clip norm can take
-    effect; the first round of the next segment is then 129 + 1024 i.
+    effect. It restarts at the end of a round, counted from 0, so the first round of the next
+    segment is 129 + 1024 i; see `every`.
 
     Attributes:
       base: the mechanism of every segment, with at least as many rounds as the longest one.
@@ -55,6 +64,28 @@ class Restarted(base.Mechanism):
                 f'base has {self.base.rounds} rounds: must be at least {longest}, those of the '
                 'longest segment'
             )
+
+    @classmethod
+    def every(
+        cls, base: base.Mechanism, first: int = 128, every: int = 1024, rounds: int | None = None
+    ) -> 'Restarted':
+        """A restart after each of the rounds first, first + every, first + 2 every, ...
+
+        Rounds count from 0. The defaults are the schedule of document 000, algorithm 1.
+
+        Args:
+          base: the mechanism of every segment.
+          first: the last round of the first segment, at least 0.
+          every: rounds of each segment between two restarts, at least 1.
+          rounds: of the whole run, at least 1; those of `base` where it is None.
+
+        Raises:
+          ValueError: if an argument is out of its range, or the base has too few rounds.
+        """
+        _validate.integer('first', first, minimum=0)
+        _validate.integer('every', every, minimum=1)
+        rounds = base.rounds if rounds is None else _validate.integer('rounds', rounds, minimum=1)
+        return cls(base, tuple(range(first + 1, rounds, every)), rounds)
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -98,22 +129,29 @@ class Restarted(base.Mechanism):
         }
 
     def _sensitivity(self, participation) -> base.Sensitivity:
-        """Exact for trees by their nodes, and for monotone Toeplitz segments; else a bound.
+        """Exact for most mechanisms, a bound for the others.
 
-        Squared sensitivities of the segments add up, for any split of the participations among
-        them; the bound lets the segments forget each other's last participation.
+        Exact: independent noise, trees by their nodes (as far as that is affordable), plain trees
+        by their prefix sums, bands within the separation, monotone Toeplitz matrices.
         """
-        if isinstance(self.base, tree.BinaryTree | tree.HonakerTree):
-            exact_forest = self._forest()
-            if exact_forest is not None:
-                return tree_sensitivity.sensitivity(participation, exact_forest)
-        if isinstance(self.base, blt.Blt | banded_inverse.BandedInverse):
-            coefficients = self.base.with_rounds(max(self.lengths)).coefficients()
-            if toeplitz_sensitivity.is_monotone(coefficients):
-                return _monotone_toeplitz(coefficients, self.lengths, participation)
-        return self._uncoupled(participation)
+        if isinstance(self.base, identity.Identity):
+            return self.base.with_rounds(self.rounds).sensitivity_bound(participation)
+        forest = self._forest()
+        if forest is not None:
+            return tree_sensitivity.sensitivity(participation, forest)
+        if self._columns_never_meet(participation):
+            squared_norms = np.concatenate([_column_norms(each) ** 2 for each in self.segments()])
+            squared = sensitivity.heaviest_pattern(squared_norms, participation)
+            return base.Sensitivity(squared, is_exact=True)
+        coefficients = _coefficients(self.base.with_rounds(max(self.lengths)))
+        if coefficients is not None and toeplitz_sensitivity.is_monotone(coefficients):
+            return restarted_toeplitz.sensitivity(coefficients, self.lengths, participation)
+        return self._bound(participation)
 
     def _forest(self) -> tree_sensitivity.Forest | None:
+        """The subtrees of all segments side by side; None if they do not give the sensitivity."""
+        if not isinstance(self.base, tree.BinaryTree | tree.HonakerTree):
+            return None
         nodes = self.base.released == 'nodes'
         if not nodes and not isinstance(self.base, tree.BinaryTree):
             return None
@@ -121,60 +159,56 @@ class Restarted(base.Mechanism):
         levels = tuple(level for forest in forests for level in forest.levels)
         return tree_sensitivity.Forest(levels, right_children=nodes)
 
+    def _columns_never_meet(self, participation: Participation) -> bool:
+        """Whether columns at the separation or more have no row in common, by their bands."""
+        is_banded = isinstance(self.base, banded.Banded | banded_toeplitz.BandedToeplitz)
+        return is_banded and self.base.bands <= participation.min_separation
+
+    def _bound(self, participation: Participation) -> base.Sensitivity:
+        """The better one of two bounds; the second needs the Gram matrix."""
+        uncoupled = self._uncoupled(participation)
+        if uncoupled.is_exact or self.rounds > _MOST_COUPLED_ROUNDS:
+            return uncoupled
+        coupled = sensitivity.of_matrix(self.strategy_matrix(), participation)
+        return coupled if coupled.is_exact else min(uncoupled, coupled)
+
     def _uncoupled(self, participation: Participation) -> base.Sensitivity:
-        best = np.zeros(1)
+        """Squared sensitivities of the segments, summed over the best split of participations.
+
+        The segments forget each other's last participation, so it is a bound; where the separation
+        is 1 there is nothing to forget, and with one participation only one segment has any.
+        """
+        inside: dict[int, list[base.Sensitivity]] = {}
         for segment in self.segments():
-            schema = participation.within(segment.rounds)
-            inside = [0.0] + [
-                segment.sensitivity_bound(dataclasses.replace(schema, max_participations=j)).squared
-                for j in range(1, schema.count + 1)
-            ]
-            best = base.best_split(best, np.array(inside), participation.count)
-        single = len(self.lengths) == 1
-        exact = single and self.segments()[0].sensitivity_is_exact(participation)
-        return base.Sensitivity(float(best.max()), is_exact=exact)
-
-def _monotone_toeplitz(
-    coefficients: np.ndarray, lengths: tuple[int, ...], participation: Participation
-) -> base.Sensitivity:
-    """Exact sensitivity of block-diagonal Toeplitz segments with the same monotone coefficients.
-
-    Within a segment, j participations not before round s do most at s, s + b, ...: moving one and
-    all that follow it a round ahead adds to each column and to each product of two columns (the
-    argument of document 002, theorem 3.1). They also end earliest there, which leaves the next
-    segment most freedom. So only how many participations each segment has remains to be chosen.
-
-    Args:
-      coefficients: non-negative and non-increasing, [at least the longest segment].
-      lengths: rounds of the segments.
-      participation: over all rounds.
-    """
-    b, k = participation.min_separation, participation.count
-    # For each number of participations: (squared norm, last round), none of them dominated.
-    states: dict[int, list[tuple[float, int]]] = {0: [(0.0, -b)]}
-    start = 0
-    for length in lengths:
-        merged = {count: list(pairs) for count, pairs in states.items()}
-        for count, pairs in states.items():
-            for value, last in pairs:
-                first = max(last + b, start) - start
-                released = np.zeros(length)
-                for added, place in enumerate(range(first, length, b), 1):
-                    if count + added > k:
-                        break
-                    released[place:] += coefficients[: length - place]
-                    total = value + float(released @ released)
-                    merged.setdefault(count + added, []).append((total, start + place))
-        states = {count: _undominated(pairs) for count, pairs in merged.items()}
-        start += length
-    best = max(value for pairs in states.values() for value, _ in pairs)
-    return base.Sensitivity(best, is_exact=True)
+            if segment.rounds not in inside:
+                schema = participation.within(segment.rounds)
+                inside[segment.rounds] = [base.Sensitivity(0.0, is_exact=True)] + [
+                    segment.sensitivity_bound(dataclasses.replace(schema, max_participations=j))
+                    for j in range(1, schema.count + 1)
+                ]
+        best = np.zeros(1)
+        for length in self.lengths:
+            values = np.array([bound.squared for bound in inside[length]])
+            best = base.best_split(best, values, participation.count)
+        exact = all(bound.is_exact for bounds in inside.values() for bound in bounds)
+        free = 1 in (len(self.lengths), participation.min_separation, participation.count)
+        return base.Sensitivity(float(best.max()), is_exact=exact and free)
 
 
-def _undominated(pairs: list[tuple[float, int]]) -> list[tuple[float, int]]:
-    """Pairs (value, last round) without those that are worth no more and end no earlier."""
-    kept: list[tuple[float, int]] = []
-    for value, last in sorted(pairs, key=lambda pair: (-pair[0], pair[1])):
-        if not kept or last < kept[-1][1]:
-            kept.append((value, last))
-    return kept
+def _column_norms(segment: base.Mechanism) -> np.ndarray:
+    """Norms of the columns of a banded `C`, float64 [rounds]."""
+    if isinstance(segment, banded.Banded):
+        return segment.column_norms()
+    return np.sqrt(np.cumsum(_coefficients(segment) ** 2)[::-1])
+
+
+def _coefficients(mechanism: base.Mechanism) -> np.ndarray | None:
+    """First column of a Toeplitz `C`, float64 [rounds]; None for others."""
+    if isinstance(mechanism, blt.Blt | banded_inverse.BandedInverse):
+        return mechanism.coefficients()
+    if isinstance(mechanism, banded_toeplitz.BandedToeplitz):
+        column = np.zeros(mechanism.rounds)
+        used = mechanism.coefficients[: mechanism.rounds]
+        column[: used.size] = used
+        return column
+    return None

@@ -18,9 +18,9 @@ import numpy as np
 from dpfl.mechanisms import base
 from dpfl.participation import Participation
 
-_NEVER = np.int64(2**40)
+_NEVER = np.int32(2**30)
 # Beyond this many array elements the exact recursion gives way to the bound: a few seconds.
-_WORK_LIMIT = 300_000_000
+_WORK_LIMIT = 200_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ class _Outcomes:
     Attributes:
       values: sums of squared node counts, int64 [m], decreasing.
       last: smallest position of the last participation where the first is not before s,
-        int64 [m, size + 1] over s; `_NEVER` where it cannot be.
+        int32 [m, size + 1] over s; `_NEVER` where it cannot be.
     """
 
     values: np.ndarray
@@ -73,7 +73,10 @@ def sensitivity(participation: Participation, forest: Forest) -> base.Sensitivit
     participations up to ceil(w / b). Where the rounds 0, b, 2b, ... attain it, it is exact too.
     """
     bound = _uncoupled(participation, forest)
-    if _evenly_spaced(participation, forest) == bound:
+    leaves = sum(2**level for level in forest.levels)
+    # Without a separation, neighbouring subtrees do not constrain each other.
+    free = participation.min_separation == 1 and participation.rounds == leaves
+    if free or _evenly_spaced(participation, forest) == bound:
         return base.Sensitivity(float(bound), is_exact=True)
     try:
         return base.Sensitivity(float(_coupled(participation, forest)), is_exact=True)
@@ -111,7 +114,7 @@ def _coupled(participation: Participation, forest: Forest) -> int:
                 if before + inside > k:
                     continue
                 total = outcomes.values[:, None] + values
-                position = offset + outcomes.last[:, start]
+                position = offset + outcomes.last[:, start].astype(np.int64)
                 # A completed tree has more leaves than there are rounds.
                 possible = position < participation.rounds
                 merged.setdefault(before + inside, []).append(
@@ -134,7 +137,7 @@ def _subtrees(top: int, b: int, k: int, right_children: bool) -> list[dict[int, 
     The root of the subtree counts; where right children do not, what uses it as one subtracts it.
     """
     work = 0
-    leaf = _Outcomes(np.array([1]), np.array([[0, _NEVER]], dtype=np.int64))
+    leaf = _Outcomes(np.array([1]), np.array([[0, _NEVER]], dtype=np.int32))
     levels: list[dict[int, _Outcomes]] = [{1: leaf}]
     for level in range(1, top + 1):
         size = 2**level

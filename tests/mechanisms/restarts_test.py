@@ -1,37 +1,85 @@
+import time
+
 import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
 from tests import oracles
 
-_BASES = {
-    'tree': mechanisms.BinaryTree(12),
-    'tree_prefix_sums': mechanisms.BinaryTree(12, released='prefix_sums'),
-    'honaker_tree': mechanisms.HonakerTree(12),
-    'blt': mechanisms.Blt(12, [0.9, 0.4], [0.2, 0.3]),
-    'blt_not_monotone': mechanisms.Blt(12, [0.9], [1.5]),
-    'gaussian': mechanisms.Identity(12),
-    'banded_toeplitz': mechanisms.BandedToeplitz(12, [1.0, 0.5, 0.2]),
-    'banded_inverse': mechanisms.BandedInverse.square_root(12, 4),
+_ROUNDS = 12
+_SCHEDULES = 125  # of each base: 1,000 of those that are always exact
+
+
+def _random_banded(rounds, bands):
+    matrix = np.random.default_rng(3).normal(size=(rounds, rounds))
+    matrix[np.diag_indices(rounds)] = 1.0
+    return mechanisms.Banded.from_matrix(matrix, bands)
+
+
+_ALWAYS_EXACT = {
+    'tree': mechanisms.BinaryTree(_ROUNDS),
+    'tree_prefix_sums': mechanisms.BinaryTree(_ROUNDS, released='prefix_sums'),
+    'honaker_tree': mechanisms.HonakerTree(_ROUNDS),
+    'blt': mechanisms.Blt(_ROUNDS, [0.9, 0.4], [0.2, 0.3]),
+    'gaussian': mechanisms.Identity(_ROUNDS),
+    'banded_toeplitz': mechanisms.BandedToeplitz(_ROUNDS, [1.0, 0.5, 0.2]),
+    'banded_inverse': mechanisms.BandedInverse.square_root(_ROUNDS, 4),
+    'one_band': _random_banded(_ROUNDS, 1),
+}
+_SOMETIMES_EXACT = {
+    'banded': _random_banded(_ROUNDS, 3),
+    'banded_toeplitz_not_monotone': mechanisms.BandedToeplitz(_ROUNDS, [1.0, -0.5, 0.7]),
+    'honaker_tree_prefix_sums': mechanisms.HonakerTree(_ROUNDS, released='prefix_sums'),
+    'blt_not_monotone': mechanisms.Blt(_ROUNDS, [0.9], [1.5]),
+    'banded_inverse_of_both_signs': mechanisms.BandedInverse(_ROUNDS, [1.0, 0.6, -0.3]),
 }
 
 
-@pytest.mark.parametrize('base', _BASES.values(), ids=_BASES)
-def test_random_schedules_against_brute_force(base):
+def _random_cases(base):
     rng = np.random.default_rng(0)
-    exact = 0
-    for _ in range(40):
-        rounds = int(rng.integers(2, 12))
+    for _ in range(_SCHEDULES):
+        rounds = int(rng.integers(2, _ROUNDS))
         starts = np.flatnonzero(rng.random(rounds - 1) < 0.3) + 1
-        restarted = mechanisms.Restarted(base, starts, rounds)
         schema = Participation(rounds, int(rng.integers(1, 6)), int(rng.integers(1, 6)))
+        yield mechanisms.Restarted(base, starts, rounds), schema
+
+
+@pytest.mark.parametrize('base', _ALWAYS_EXACT.values(), ids=_ALWAYS_EXACT)
+def test_random_schedules_equal_brute_force(base):
+    for restarted, schema in _random_cases(base):
+        bound = restarted.sensitivity_bound(schema)
+        truth = oracles.squared_sensitivity(restarted.released_matrix(), schema)
+        assert bound.is_exact
+        assert bound.squared == pytest.approx(truth, rel=1e-12)
+
+
+@pytest.mark.parametrize('base', _SOMETIMES_EXACT.values(), ids=_SOMETIMES_EXACT)
+def test_random_schedules_are_never_below_brute_force(base):
+    exact = 0
+    for restarted, schema in _random_cases(base):
         bound = restarted.sensitivity_bound(schema)
         truth = oracles.squared_sensitivity(restarted.released_matrix(), schema)
         assert bound.squared >= truth * (1 - 1e-12)
+        exact += bound.is_exact
         if bound.is_exact:
             assert bound.squared == pytest.approx(truth, rel=1e-12)
-        exact += bound.is_exact
-    assert exact == 40 or base.name in ('gaussian', 'blt', 'banded_toeplitz')
+        if base.name in ('banded', 'banded_toeplitz') and base.bands <= schema.min_separation:
+            assert bound.is_exact
+    assert exact > _SCHEDULES / 3
+
+
+def test_the_bound_without_a_gram_matrix_is_not_below_brute_force(monkeypatch):
+    monkeypatch.setattr('dpfl.mechanisms.restarts._MOST_COUPLED_ROUNDS', 0)
+    for name in ('blt_not_monotone', 'honaker_tree_prefix_sums'):
+        exact = 0
+        for restarted, schema in _random_cases(_SOMETIMES_EXACT[name]):
+            bound = restarted.sensitivity_bound(schema)
+            truth = oracles.squared_sensitivity(restarted.released_matrix(), schema)
+            assert bound.squared >= truth * (1 - 1e-12)
+            if bound.is_exact:
+                assert bound.squared == pytest.approx(truth, rel=1e-12)
+                exact += schema.min_separation == 1
+        assert exact  # Without a separation the segments do not constrain each other.
 
 
 def test_a_client_at_a_restart_is_counted_in_both_segments():
@@ -44,15 +92,80 @@ def test_a_client_at_a_restart_is_counted_in_both_segments():
         assert restarted.sensitivity_bound(schema) == (truth, True)
 
 
-def test_schedule_of_document_000_runs_at_scale():
-    starts = tuple(range(129, 3600, 1024))
-    restarted = mechanisms.Restarted(mechanisms.BinaryTree(1024), starts, 3600)
-    assert restarted.lengths == (129, 1024, 1024, 1024, 399)
-    schema = Participation(3600, 300, 12)
-    bound = restarted.sensitivity_bound(schema)
+_BASES_AT_SCALE = {
+    'tree': mechanisms.BinaryTree(1024),
+    'tree_prefix_sums': mechanisms.BinaryTree(1024, released='prefix_sums'),
+    'honaker_tree': mechanisms.HonakerTree(1024),
+    'blt': mechanisms.Blt(1024, [0.999, 0.9, 0.5], [0.02, 0.1, 0.3]),
+    'gaussian': mechanisms.Identity(1024),
+    'banded_toeplitz': mechanisms.BandedToeplitz.fichtenberger(1024, 100),
+}
+
+
+@pytest.mark.parametrize('base', _BASES_AT_SCALE.values(), ids=_BASES_AT_SCALE)
+@pytest.mark.parametrize('separation, count', [(1, 10), (1, 100), (100, 20), (300, 12), (300, 14)])
+def test_schedule_of_document_000_over_4000_rounds_is_exact_in_seconds(base, separation, count):
+    restarted = mechanisms.Restarted.every(base, rounds=4000)
+    assert restarted.starts == (129, 1153, 2177, 3201)
+    started = time.perf_counter()
+    bound = restarted.sensitivity_bound(Participation(4000, separation, count))
+    assert time.perf_counter() - started < 5
     assert bound.is_exact
-    one_tree = mechanisms.BinaryTree(3600).sensitivity_bound(schema)
-    assert bound.squared < one_tree.squared  # Fewer participations meet in one tree.
+    never = base.with_rounds(4000).sensitivity_bound(Participation(4000, separation, count))
+    assert bound.squared <= never.squared * (1 + 1e-12)  # Fewer meet in one segment.
+
+
+def test_restarts_at_scale_equal_an_independent_recursion():
+    # Over rounds, not over segments: the largest sum over pairs of a banded Gram matrix, where
+    # a participation meets the one before it only (the bands end before the one before that).
+    base = mechanisms.BandedToeplitz(1024, np.linspace(1, 0.1, 30))
+    restarted = mechanisms.Restarted.every(base, rounds=2500)
+    matrix = restarted.strategy_matrix()
+    gram = matrix.T @ matrix
+    b, k, n = 20, 60, 2500
+    last = np.diag(gram).copy()  # Best with the last participation in each round.
+    best = last.max()
+    for _ in range(k - 1):
+        earlier = np.maximum.accumulate(last)
+        longer = np.full(n, -np.inf)
+        for t in range(b, n):
+            near = np.arange(max(t - 29, 0), t - b + 1)
+            options = last[near] + 2 * gram[near, t]
+            far = earlier[t - 30] if t >= 30 else -np.inf
+            longer[t] = gram[t, t] + max(options.max(), far)
+        last = longer
+        best = max(best, last.max())
+    bound = restarted.sensitivity_bound(Participation(n, b, k))
+    assert bound.is_exact
+    assert bound.squared == pytest.approx(best, rel=1e-10)
+
+
+def test_a_restart_comes_after_the_round_of_the_schedule():
+    # Document 000, algorithm 1: round 128 is the last one of the first tree.
+    restarted = mechanisms.Restarted.every(mechanisms.BinaryTree(2000))
+    assert restarted.starts == (129, 1153)
+    assert restarted.lengths == (129, 1024, 847)
+    assert restarted.rounds == 2000
+    matrix = mechanisms.Restarted.every(mechanisms.BinaryTree(8), 2, 3).strategy_matrix()
+    # Rounds 0 1 2 | 3 4 5 | 6 7: no entry of a later segment in the columns of an earlier one.
+    assert not matrix[3:, :3].any() and not matrix[6:, 3:6].any()
+    assert matrix[1, 0] and matrix[4, 3] and matrix[7, 6]
+
+
+def test_a_schedule_that_begins_after_the_run_never_restarts():
+    assert mechanisms.Restarted.every(mechanisms.BinaryTree(129)).starts == ()
+
+
+@pytest.mark.parametrize('arguments, message', [
+    ((-1, 4), 'first=-1: must be an integer >= 0'),
+    ((1, 0), 'every=0: must be an integer >= 1'),
+    ((1, float('nan')), 'every=nan: must be an integer'),
+    ((1, 4, 0), 'rounds=0: must be an integer >= 1'),
+    ((9, 4, 40), 'base has 8 rounds: must be at least 10'),
+])
+def test_bad_schedules_of_equal_segments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        mechanisms.Restarted.every(mechanisms.BinaryTree(8), *arguments)
 
 
 @pytest.mark.parametrize('starts, rounds, message', [

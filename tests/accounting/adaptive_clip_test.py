@@ -1,0 +1,97 @@
+import math
+
+import dp_accounting
+import mpmath
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, mechanisms
+from dpfl.accounting import adaptive_clip
+
+_NOISES = [(7.0, 325.0), (7.0, 3.6), (0.54, 25.0), (1e-3, 1.0), (100.0, 50.001), (7.0, 1e9)]
+
+
+@pytest.mark.parametrize('z, count_stddev', _NOISES)
+def test_theorem_1_in_high_precision(z, count_stddev):
+    with mpmath.workdps(50):
+        exact = 1 / mpmath.sqrt(mpmath.mpf(z) ** -2 - (2 * mpmath.mpf(count_stddev)) ** -2)
+        found = adaptive_clip.update_noise_multiplier(z, count_stddev)
+        # Near 2 sigma_b = z the result depends on the last digits of its arguments.
+        condition = float((exact / z) ** 2)
+        assert abs(found / exact - 1) < 1e-15 * (4 + condition)
+        back = 1 / mpmath.sqrt(mpmath.mpf(found) ** -2 + (2 * mpmath.mpf(count_stddev)) ** -2)
+        assert abs(adaptive_clip.total_noise_multiplier(found, count_stddev) / back - 1) < 1e-15
+    assert adaptive_clip.total_noise_multiplier(found, count_stddev) == pytest.approx(z, rel=1e-13)
+
+
+@pytest.mark.parametrize('z, count_stddev', _NOISES)
+@pytest.mark.parametrize('mechanism', [
+    mechanisms.Restarted.every(mechanisms.BinaryTree(40), 7, 16),
+    mechanisms.Blt(40, [0.9], [0.3]),
+], ids=['restarted_tree', 'blt'])
+def test_both_releases_together_have_the_guarantee_of_z(mechanism, z, count_stddev):
+    schema = Participation(40, 5, 6)
+    fields = dict(mechanism=mechanism, participation=schema, clients_per_round=1)
+    updates = accounting.PrivacyPlan(
+        clip_norm=3.0, noise_multiplier=adaptive_clip.update_noise_multiplier(z, count_stddev),
+        **fields,
+    )
+    # Each client adds at most 1/2 to the sum of b_i - 1/2.
+    counts = accounting.PrivacyPlan(clip_norm=0.5, noise_multiplier=count_stddev / 0.5, **fields)
+    assert counts.stddev == count_stddev
+    whole = accounting.PrivacyPlan(clip_norm=3.0, noise_multiplier=z, **fields)
+    assert updates.mu**2 + counts.mu**2 == pytest.approx(whole.mu**2, rel=1e-12)
+    both = dp_accounting.ComposedDpEvent([updates.dp_event(), counts.dp_event()])
+    if whole.mu < 50:
+        assert accounting.epsilon_of_event(both, 1e-6, 'analytic_gaussian') == pytest.approx(
+            whole.epsilon(1e-6, 'analytic_gaussian'), rel=1e-9
+        )
+
+
+def test_a_client_shifts_both_sums_as_far_as_the_theorem_says():
+    # One joint release, in units of its noise, for the worst client of a small case.
+    matrix = mechanisms.BinaryTree(4, released='prefix_sums').strategy_matrix()
+    z_delta, count_stddev = 2.0, 1.5
+    update, shifted_bit = 1.0, 0.5
+    both = np.concatenate([matrix * update / z_delta, matrix * shifted_bit / count_stddev])
+    mu = np.linalg.norm(both @ np.ones(4))
+    z = adaptive_clip.total_noise_multiplier(z_delta, count_stddev)
+    assert mu == pytest.approx(np.linalg.norm(matrix @ np.ones(4)) / z, rel=1e-14)
+
+
+def test_production_setting_of_document_000_adds_little_noise():
+    # Algorithm 1: sigma_b = m / 20 with report goal 6500, z = 7.
+    z_delta = adaptive_clip.update_noise_multiplier(7.0, 6500 / 20)
+    assert 1e-5 < z_delta / 7.0 - 1 < 1e-4
+
+
+def test_no_noise_stays_no_noise():
+    assert adaptive_clip.update_noise_multiplier(0.0, 1.0) == 0.0
+    assert adaptive_clip.total_noise_multiplier(0.0, 1.0) == 0.0
+
+
+def test_extreme_noises_do_not_overflow():
+    assert adaptive_clip.total_noise_multiplier(1e300, 1e300) == pytest.approx(
+        1e300 / math.sqrt(1.25)
+    )
+    assert adaptive_clip.total_noise_multiplier(1e-300, 1e300) == 1e-300
+
+
+@pytest.mark.parametrize('arguments, message', [
+    ((7.0, 3.5), 'count_stddev=3.5: must be > 3.5, half of noise_multiplier=7.0'),
+    ((7.0, 1.0), 'count_stddev=1.0: must be > 3.5, half of noise_multiplier=7.0'),
+    ((7.0, 0.0), 'count_stddev=0.0: must be a finite number > 0'),
+    ((7.0, math.nan), 'count_stddev=nan: must be'),
+    ((7.0, math.inf), 'count_stddev=inf: must be'),
+    ((-1.0, 3.0), 'noise_multiplier=-1.0: must be a finite number >= 0'),
+    ((math.nan, 3.0), 'noise_multiplier=nan: must be'),
+])
+def test_refusals(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        adaptive_clip.update_noise_multiplier(*arguments)
+
+
+@pytest.mark.parametrize('arguments', [(-1.0, 3.0), (math.nan, 3.0), (1.0, 0.0), (1.0, math.inf)])
+def test_refusals_of_the_inverse(arguments):
+    with pytest.raises(ValueError, match='must be a finite number'):
+        adaptive_clip.total_noise_multiplier(*arguments)

@@ -1,0 +1,225 @@
+import dataclasses
+import itertools
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+from dpfl import Participation, mechanisms
+from dpfl.mechanisms.discretization import Discretization
+
+_TINY = mpmath.mpf('1e-320')  # about the smallest float
+_ALPHAS = (math.exp(-0.5), 0.01, 1e-30, 0.999)
+_CASES = [
+    Discretization(scale, dimension, clip_norm, alpha)
+    for scale, dimension, clip_norm, alpha in itertools.product(
+        (0.01, 1.0, 37.5, 1e6), (2, 3, 4, 100, 2_400_000), (0.03, 1.0, 5.0), _ALPHAS
+    )
+]
+
+
+def _padded(dimension):
+    d = 1
+    while d < dimension:
+        d *= 2
+    return d
+
+
+def _exact_values(case):
+    """Norms, bound and probability of the papers' formulas in 60 digits."""
+    s, c, a = (mpmath.mpf(x) for x in (case.scale, case.clip_norm, case.alpha))
+    d = mpmath.mpf(_padded(case.dimension))
+    k = mpmath.sqrt(2 * mpmath.log(1 / a))
+    conditional = s**2 * c**2 + d / 4 + k * (s * c + mpmath.sqrt(d) / 2)
+    always = (s * c + mpmath.sqrt(d)) ** 2
+    linf = mpmath.ceil(2 * s * c * mpmath.log(d) / mpmath.sqrt(d))
+    tail = 2 * d * mpmath.exp(-(linf**2) * d / (2 * s**2 * c**2))
+    return mpmath.sqrt(conditional) / s, mpmath.sqrt(always) / s, linf, tail
+
+
+@pytest.mark.parametrize('alpha', _ALPHAS)
+def test_formulas_against_high_precision(alpha):
+    for case in (each for each in _CASES if each.alpha == alpha):
+        with mpmath.workdps(60):
+            conditional, always, linf, tail = _exact_values(case)
+            assert case.padded_dimension == _padded(case.dimension)
+            assert float(abs(case.inflated_norm / min(conditional, always) - 1)) < 1e-14
+            assert case.inflated_norm > case.clip_norm * (1 - 1e-15)
+            assert case.linf_bound == int(linf)
+            assert case.modulus(6500) == 2 * int(linf) * 6500 + 1
+            assert case.bits_per_parameter(6500) == int(
+                mpmath.ceil(mpmath.log(case.modulus(6500), 2))
+            )
+            assert case.clip_probability() >= min(tail, 1), case
+            assert case.clip_probability() <= tail * (1 + mpmath.mpf('1e-8')) + _TINY, case
+
+
+@pytest.mark.parametrize('clients, rounds', [(1, 1), (6500, 1), (6500, 1750)])
+def test_wrap_around_is_the_smaller_of_two_union_bounds(clients, rounds):
+    for case in _CASES:
+        with mpmath.workdps(60):
+            *_, linf, tail = _exact_values(case)
+            d, c, s = case.padded_dimension, mpmath.mpf(case.clip_norm), mpmath.mpf(case.scale)
+            limit = clients * linf
+            of_sum = 2 * d * mpmath.exp(
+                -((limit + 1 - clients) ** 2) * d / (2 * (clients * s * c) ** 2)
+            )
+            exact = min(1, rounds * clients * tail, rounds * of_sum)
+            found = case.wrap_around_probability(clients, rounds)
+            assert exact <= found <= exact * (1 + mpmath.mpf('1e-8')) + _TINY, case
+
+
+def test_probabilities_are_never_zero():
+    # exp(-1e9) is no float, but it is not 0 either.
+    case = Discretization(1e-3, 2**30, 1.0)
+    assert case.clip_probability() > 0 and case.wrap_around_probability(10**6) > 0
+
+
+def test_coordinates_of_a_rotation_are_sub_gaussian():
+    # All 2^d signs: the exact distribution, against the tail that the probabilities rest on.
+    d = 8
+    hadamard = np.array([[1.0]])
+    while len(hadamard) < d:
+        hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=d)))
+    rng = np.random.default_rng(0)
+    for x in (np.ones(d), np.eye(d)[0], rng.normal(size=d), rng.normal(size=d) ** 3):
+        rotated = np.abs((signs * x) @ hadamard.T / math.sqrt(d))
+        norm = np.linalg.norm(x)
+        for t in np.linspace(0.1, 1.0, 10) * norm:
+            tail = (rotated >= t - 1e-12).mean(axis=0).max()
+            assert tail <= 2 * math.exp(-(t**2) * d / (2 * norm**2))
+
+
+def _rounded(x, draws, rng):
+    low = np.floor(x)
+    return low + (rng.random((draws, x.size)) < x - low)
+
+
+@pytest.mark.parametrize('dimension', [4, 64])
+@pytest.mark.parametrize('alpha', [math.exp(-0.5), 0.05, 1e-40])
+def test_rounding_meets_the_norm_often_enough_and_never_exceeds_the_other_bound(dimension, alpha):
+    rng = np.random.default_rng(1)
+    case = Discretization(3.0, dimension, 1.0, alpha)
+    directions = [np.ones(dimension), np.eye(dimension)[0], rng.normal(size=dimension)]
+    for direction in directions:
+        x = direction / np.linalg.norm(direction) * case.scale * case.clip_norm
+        draws = _rounded(x, 20_000, rng)
+        norms = np.linalg.norm(draws, axis=1) / case.scale
+        # Four standard deviations of the share of 20,000 draws.
+        assert (norms <= case.inflated_norm * (1 + 1e-12)).mean() >= 1 - alpha - 4 * 0.5 / 141
+        always = case.clip_norm + math.sqrt(dimension) / case.scale
+        assert norms.max() < always
+        if case.inflated_norm == always:
+            assert (norms <= case.inflated_norm).all()
+
+
+def test_tiny_alpha_never_costs_more_than_rounding_can_move():
+    case = Discretization(3.0, 4, 1.0, 1e-40)
+    assert case.inflated_norm == 1.0 + 2 / 3.0
+    assert dataclasses.replace(case, alpha=0.5).inflated_norm < case.inflated_norm
+
+
+def test_with_the_clip_no_sum_wraps_around():
+    # The largest sum of all, shifted as clients send it, is still below the modulus.
+    case = Discretization(20.0, 1000, 2.0)
+    for clients in (1, 7, 6500):
+        largest = clients * 2 * case.linf_bound
+        assert largest == case.modulus(clients) - 1
+        assert 2 ** (case.bits_per_parameter(clients) - 1) < case.modulus(clients)
+        assert case.modulus(clients) <= 2 ** case.bits_per_parameter(clients)
+
+
+@pytest.mark.parametrize('bits, clients, dimension, clip_norm', [
+    (16, 100, 1000, 1.0), (20, 6500, 2_400_000, 5.0), (24, 6500, 2_400_000, 5.0),
+    (2, 1, 2, 0.3), (14, 6500, 10**9, 1e-3), (62, 1, 17, 1e30), (62, 1, 17, 1e-30),
+])
+def test_planner_finds_the_largest_scale_that_fits(bits, clients, dimension, clip_norm):
+    case = Discretization.for_bits(bits, clients, dimension, clip_norm)
+    assert case.bits_per_parameter(clients) <= bits
+    for longer in (math.nextafter(case.scale, math.inf), case.scale * (1 + 1e-6)):
+        larger = dataclasses.replace(case, scale=longer)
+        # One step more of the L-infinity bound takes the modulus past the budget.
+        assert larger.linf_bound > case.linf_bound
+        assert larger.modulus(clients) > 2**bits
+
+
+def test_more_bits_inflate_less():
+    norms = [Discretization.for_bits(bits, 6500, 2_400_000, 5.0).inflated_norm
+             for bits in range(14, 40)]
+    assert norms == sorted(norms, reverse=True)
+    assert norms[0] > 50 and norms[-1] == pytest.approx(5.0, rel=1e-6)
+
+
+def test_rows_with_secure_aggregation_of_document_000():
+    # Table 1: en-US* prints 0.25 and es-ES* 0.52, for C_inflated^2 / C^2 in [1.00042, 1.0088).
+    squared = []
+    for rounds, between, count in ((1360, 622, 2), (1750, 349, 4)):
+        schema = Participation.from_rounds_between(rounds, between, count)
+        squared.append(mechanisms.BinaryTree(rounds).sensitivity_bound(schema).squared)
+
+    def matches(case):
+        inflation = (case.inflated_norm / case.clip_norm) ** 2
+        return [round(each * inflation / (2 * 7.0**2), 2) for each in squared] == [0.25, 0.52]
+
+    matching = [bits for bits in range(14, 40)
+                if matches(Discretization.for_bits(bits, 6500, 2_400_000, 5.0))]
+    assert matching == [22, 23]
+    scales = np.geomspace(500, 50_000, 2000)
+    scales = [s for s in scales
+              if matches(Discretization(float(s), 2_400_000, 5.0))]
+    # In proportion to sqrt(d): without padding, for d = 2.4 million, 1,700 to 7,800.
+    assert 2180 < scales[0] < 2290 and 10_000 < scales[-1] < 10_350
+
+
+@pytest.mark.parametrize('field, value, message', [
+    ('scale', 0.0, 'scale=0.0: must be a finite number >= 1e-60'),
+    ('scale', math.nan, 'scale=nan: must be a finite number'),
+    ('scale', math.inf, 'scale=inf: must be a finite number'),
+    ('scale', -1.0, 'scale=-1.0: must be'),
+    ('dimension', 1, 'dimension=1: must be an integer >= 2'),
+    ('dimension', 2.5, 'dimension=2.5: must be an integer'),
+    ('dimension', 2**60, 'must be an integer >= 2 and <= 281474976710656'),
+    ('clip_norm', 0.0, 'clip_norm=0.0: must be'),
+    ('clip_norm', math.nan, 'clip_norm=nan: must be'),
+    ('alpha', 0.0, 'alpha=0.0: must be a finite number > 0 and < 1'),
+    ('alpha', 1.0, 'alpha=1.0: must be'),
+    ('alpha', math.nan, 'alpha=nan: must be'),
+])
+def test_bad_fields_are_refused(field, value, message):
+    fields = {'scale': 10.0, 'dimension': 100, 'clip_norm': 1.0, field: value}
+    with pytest.raises(ValueError, match=message):
+        Discretization(**fields)
+
+
+@pytest.mark.parametrize('bits, clients, message', [
+    (13, 6500, 'bits=13: must be at least 14 for clients_per_round=6500'),
+    (0, 6500, 'bits=0: must be an integer >= 1 and <= 62'),
+    (63, 6500, 'bits=63: must be an integer'),
+    (math.nan, 6500, 'bits=nan: must be an integer'),
+    (20, 0, 'clients_per_round=0: must be an integer >= 1'),
+])
+def test_budgets_without_room_are_refused(bits, clients, message):
+    with pytest.raises(ValueError, match=message):
+        Discretization.for_bits(bits, clients, 1000, 1.0)
+
+
+def test_the_least_budget_that_is_named_has_room():
+    for clients in (1, 2, 3, 4, 6500, 2**20):
+        with pytest.raises(ValueError, match='must be at least') as refused:
+            Discretization.for_bits(1, clients, 1000, 1.0)
+        least = int(str(refused.value).split('at least ')[1].split()[0])
+        assert Discretization.for_bits(least, clients, 1000, 1.0).linf_bound >= 1
+        if least > 2:
+            with pytest.raises(ValueError, match='must be at least'):
+                Discretization.for_bits(least - 1, clients, 1000, 1.0)
+
+
+def test_counts_of_clients_are_checked():
+    case = Discretization(10.0, 100, 1.0)
+    for method in (case.modulus, case.bits_per_parameter, case.wrap_around_probability):
+        with pytest.raises(ValueError, match='clients_per_round=0: must be an integer >= 1'):
+            method(0)
+    with pytest.raises(ValueError, match='rounds=0: must be an integer >= 1'):
+        case.wrap_around_probability(5, rounds=0)
