@@ -2,50 +2,24 @@
 
 from absl import flags
 
-from dpfl.simulation.availability import Availability
 from dpfl.simulation.population import Population
-from experiments import command_line
+from experiments import device_flags
 
-_DEVICES = (
-    ('timer_hours', 'A device takes part again this long after its last report, at the earliest.'),
-    ('over_selection', 'Devices that are asked in a round, divided by the report goal.'),
-    ('drop_out', 'Probability that a device that was asked does not report.'),
-    ('check_in_minutes', 'Average time between two check-ins of an eligible device.'),
-    ('client_minutes', 'Median time from check-in to report.'),
-    ('client_spread', 'Standard deviation of the logarithm of that time.'),
-    ('server_minutes', 'Time from the end of a round to the start of the next one.'),
-)
-_HABITS = (
-    ('eligible_share', 'Probability that a device is idle, charging and unmetered on a day.'),
-    ('daytime_share', 'Share of devices that are so at any time of the day, not in the evening.'),
-    ('window_hours', 'Average time that they are.'),
-    ('jitter_hours', 'Their windows open up to so much earlier or later from day to day.'),
-    ('time_zone_hours', 'Time zones of the population spread over so many hours.'),
-)
-
-flags.DEFINE_integer(
+flags.adopt_module_key_flags(device_flags)
+_POPULATION = flags.DEFINE_integer(
     'population', 4_210_000, 'Number of devices; by default that of es-ES in document 000, table 1.'
 )
-flags.DEFINE_integer(
+_CLIENTS_PER_ROUND = flags.DEFINE_integer(
     'clients_per_round', 6500, 'Report goal: reports that are aggregated in every round.'
 )
-for _owner, _names in ((Population, _DEVICES), (Availability, _HABITS)):
-    for _name, _help in _names:
-        flags.DEFINE_float(_name, getattr(_owner, _name), _help)
-flags.DEFINE_integer('seed', 0, 'Of everything random.')
+_SEED = flags.DEFINE_integer('seed', 0, 'Of everything random.')
 
 
 def devices(**changed) -> Population:
-    """The population of the flags.
-
-    Args:
-      changed: values in place of those of the flags.
+    """The population of the flags; `changed`: values in place of theirs.
 
     Raises:
       UsageError: if a value is not allowed.
     """
-    habits = {name: flags.FLAGS[name].value for name, _ in _HABITS}
-    names = ('population', 'clients_per_round', 'seed', *(name for name, _ in _DEVICES))
-    values = {name: flags.FLAGS[name].value for name in names} | changed
-    with command_line.refusing_bad_values():
-        return Population(habits=Availability(**habits), **values)
+    values = {flag.name: flag.value for flag in (_POPULATION, _CLIENTS_PER_ROUND, _SEED)}
+    return device_flags.devices(**values | changed)

@@ -3,8 +3,9 @@
 Example:
   python -m experiments.train --flagfile=configs/synthetic_text.blt.flags --output_dir=runs/blt
 
-The directory then holds metrics.csv, the privacy report, the participation log, the model, plots
-and events for TensorBoard. Accuracy and loss are those of held-out clients.
+The directory then holds metrics.csv, the privacy report, the participation log, the ledger, the
+model, checkpoints, plots and events for TensorBoard. Accuracy and loss are those of held-out
+clients. With --resume, a run that was interrupted goes on from its last checkpoint.
 """
 
 import json
@@ -12,10 +13,12 @@ import sys
 
 from absl import flags
 
-from dpfl import mechanisms
-from experiments import command_line, privacy_flags, schema_flags
+from dpfl import accounting, mechanisms
+from dpfl.simulation import files
+from experiments import command_line, privacy_flags, run_flags, schema_flags
 
 flags.adopt_module_key_flags(privacy_flags)
+flags.adopt_module_key_flags(run_flags)
 _TASK = flags.DEFINE_enum('task', 'synthetic_text', ['synthetic_text'], 'Data set and metrics.')
 _MODEL = flags.DEFINE_enum(
     'model', 'small', ['cifg_670', 'small', 'tiny', 'micro'],
@@ -66,8 +69,6 @@ _TRAIN_METRICS = flags.DEFINE_bool(
     'release_train_metrics', False,
     'Also record loss and accuracy of the training clients. They have no noise: not private.',
 )
-_OUTPUT_DIR = flags.DEFINE_string('output_dir', None, 'Directory of the run.')
-_OVERWRITE = flags.DEFINE_bool('overwrite', False, 'Replace an earlier run in that directory.')
 _SEED = flags.DEFINE_integer(
     'seed', 0, 'Of data, order of the clients, and initial model.', lower_bound=0
 )
@@ -90,22 +91,49 @@ def main() -> None:
     )
     with command_line.refusing_bad_values():
         plan.epsilon(flags.FLAGS.delta)  # Refuses a bad delta before anything takes long.
-    output_dir = schema_flags.required('output_dir')
+    output_dir = run_flags.output_dir()
+    configuration = run_flags.configuration(free=['format'])
+    try:
+        start = run_flags.start(configuration, plan)
+        if start is not None and start.rounds == plan.participation.rounds:
+            _print_finished(output_dir, start)
+        else:
+            _train(plan, output_dir, configuration, start)
+    except files.RunError as error:
+        sys.exit(f'error: {error}')
 
+
+def _train(plan, output_dir, configuration, start) -> None:
+    """Trains from a checkpoint, or from the beginning, and prints the result."""
     # TensorFlow takes seconds to import: only after the flags that can be checked without it.
     from dpfl.simulation import outputs, program
 
-    experiment = _experiment(plan)
+    experiment = _experiment(plan, configuration)
     with command_line.refusing_bad_values():
-        directory = outputs.RunDirectory(output_dir, overwrite=_OVERWRITE.value)
-    directory.write_text('flags.txt', command_line.flags_text())
-    result = program.run_training(experiment, directory)
-    report = result.report
+        directory = outputs.RunDirectory(
+            output_dir, overwrite=run_flags.OVERWRITE.value, resume=run_flags.RESUME.value
+        )
+    if start is None:
+        directory.write_text('flags.txt', run_flags.flags_text())
+    result = program.run_training(experiment, directory, start)
+    _print_result(output_dir, result.report, {**result.metrics, **experiment.reference_accuracies})
+
+
+def _print_finished(output_dir, end) -> None:
+    """Prints the result of a run whose last checkpoint is its end."""
+    path = output_dir / 'privacy_report.json'
+    with files.naming(path), command_line.refusing_bad_values():
+        report = accounting.PrivacyReport.from_json(path.read_text())
+    print(f'{output_dir}: is finished, all {end.rounds} rounds are done', file=sys.stderr)
+    metrics = {name: value for row in end.rows for name, value in row.items() if name != 'round'}
+    _print_result(output_dir, report, metrics)
+
+
+def _print_result(output_dir, report: accounting.PrivacyReport, metrics) -> None:
     summary = {
-        'output_dir': str(directory.path),
+        'output_dir': str(output_dir),
         'rounds': report.guarantee.rounds,
-        **result.metrics,
-        **experiment.reference_accuracies,
+        **metrics,
         'rho': report.guarantee.rho,
         'epsilon': report.guarantee.epsilons[0],
         'delta': report.deltas[0],
@@ -137,7 +165,7 @@ def _choose() -> mechanisms.Mechanism:
     return mechanism
 
 
-def _experiment(plan):
+def _experiment(plan, configuration):
     import tensorflow_federated as tff
 
     from dpfl import learning
@@ -186,6 +214,9 @@ def _experiment(plan):
                 'best_accuracy': task.best_accuracy,
             },
             noise_is_seeded=_NOISE_SEED.value is not None,
+            checkpoint_every=run_flags.CHECKPOINT_EVERY.value,
+            keep_checkpoints=run_flags.KEEP_CHECKPOINTS.value,
+            configuration=configuration,
         )
 
 

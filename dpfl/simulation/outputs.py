@@ -2,23 +2,29 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
+import csv
+import io
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import tensorflow as tf
 import tensorflow_federated as tff
 import tqdm
 
 from dpfl import accounting, plots
 from dpfl.participation import ParticipationLog
+from dpfl.simulation import files
 
+# The ledger is the last to go: as long as it is there, no other run begins.
+_FOLDERS = ('checkpoints', 'tensorboard', 'plots')
 _FILES = (
     'metrics.csv', 'privacy_report.json', 'privacy_report.md', 'participation.npz', 'model.npz',
-    'flags.txt',
+    'flags.txt', 'ledger.jsonl',
 )
-_FOLDERS = ('tensorboard', 'plots')
 
 
 class RunDirectory:
@@ -27,45 +33,62 @@ class RunDirectory:
     Args:
       path: is made if it does not exist.
       overwrite: delete the files of an earlier run there.
+      resume: leave the files of an earlier run there, to continue it.
 
     Raises:
-      ValueError: if the directory cannot be written, or holds an earlier run and `overwrite` is
-        not set.
+      ValueError: if the directory cannot be written, or holds an earlier run and neither
+        `overwrite` nor `resume` is set.
+      StorageError: if `overwrite` is set and another run uses the directory.
     """
 
-    def __init__(self, path, *, overwrite: bool = False):
+    def __init__(self, path, *, overwrite: bool = False, resume: bool = False):
         self.path = pathlib.Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(13, 'Permission denied')
-            earlier = [name for name in _FILES + _FOLDERS if (self.path / name).exists()]
-            if earlier and not overwrite:
+            earlier = [name for name in _FOLDERS + _FILES if (self.path / name).exists()]
+            if earlier and not overwrite and not resume:
                 raise ValueError(
-                    f'output_dir={path}: must not hold an earlier run ({earlier[0]} exists)'
+                    f'output_dir={path}: must not hold an earlier run ({earlier[0]} exists), '
+                    'unless it is resumed or overwritten'
                 )
-            for name in earlier:
-                _remove(self.path / name)
+            if earlier and overwrite:
+                with self.in_use():
+                    for name in earlier:
+                        _remove(self.path / name)
         except OSError as error:
             raise ValueError(f'output_dir={path}: must be writable ({error.strerror})') from None
 
+    def in_use(self):
+        """Context in which no other run can use the directory; raises StorageError if one does."""
+        return files.locked(self.path)
+
     def write_text(self, name: str, text: str) -> None:
         """Writes a file of the directory as a whole: it is never seen half written."""
-        _write_atomically(self.path / name, lambda file: file.write(text.encode()))
+        self._write(name, text.encode())
 
     def write_log(self, log: ParticipationLog) -> None:
         """Writes `participation.npz`."""
-        _write_atomically(self.path / 'participation.npz', log.save)
+        file = io.BytesIO()
+        log.save(file)
+        self._write('participation.npz', file.getvalue())
 
     def write_model(self, weights) -> None:
         """Writes `model.npz`: the trainable weights as arrays `0`, `1`, ..."""
         arrays = {str(i): np.asarray(weight) for i, weight in enumerate(weights.trainable)}
-        _write_atomically(self.path / 'model.npz', lambda file: np.savez(file, **arrays))
+        file = io.BytesIO()
+        np.savez(file, **arrays)
+        self._write('model.npz', file.getvalue())
 
     def write_report(self, report: accounting.PrivacyReport) -> None:
         """Writes `privacy_report.json` and `privacy_report.md`."""
         self.write_text('privacy_report.json', report.to_json() + '\n')
         self.write_text('privacy_report.md', report.render())
+
+    def _write(self, name: str, data: bytes) -> None:
+        # From memory: archives of NumPy that cannot be completed complain when they are collected.
+        files.write_atomically(self.path / name, lambda file: file.write(data))
 
 
 class Metrics:
@@ -77,51 +100,108 @@ class Metrics:
       directory: of the run.
       rounds: number of rounds, for the bar.
       reference_accuracies: drawn as lines in the plot, by name.
+      rows: of the rounds that are done, when a run continues; whatever else an earlier process
+        has left, in `metrics.csv` and for TensorBoard, is replaced by them.
 
     Attributes:
+      rows: a dictionary for each round that is done, `round` first.
       last: the last value of each metric.
+
+    Raises:
+      StorageError: here and in `release`, if a file cannot be written.
     """
 
-    def __init__(self, directory: RunDirectory, rounds: int, reference_accuracies=None):
+    def __init__(
+        self,
+        directory: RunDirectory,
+        rounds: int,
+        reference_accuracies: Mapping[str, float] | None = None,
+        rows: Sequence[Mapping[str, float]] = (),
+    ):
         self._directory = directory
         self._references = reference_accuracies or {}
-        self._csv = tff.program.CSVFileReleaseManager(
-            str(directory.path / 'metrics.csv'), key_fieldname='round'
-        )
-        self._tensorboard = tff.program.TensorBoardReleaseManager(
-            str(directory.path / 'tensorboard')
-        )
+        self.rows: list[Mapping[str, float]] = []
+        self.last: dict[str, float] = {}
+        csv_path, events_path = directory.path / 'metrics.csv', directory.path / 'tensorboard'
+        with _naming(events_path):
+            if events_path.exists():
+                shutil.rmtree(events_path)
+            self._tensorboard = tff.program.TensorBoardReleaseManager(str(events_path))
+        if rows or csv_path.exists():
+            directory.write_text('metrics.csv', _table(rows))
+        with _naming(csv_path):
+            self._csv = tff.program.CSVFileReleaseManager(str(csv_path), key_fieldname='round')
         # A thread of its own: signals raise exceptions in the main thread only, so none cuts a row
         # in half.
         self._writer = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-        self._bar = tqdm.tqdm(total=rounds, unit='round', dynamic_ncols=True)
-        self._rows: list[dict] = []
-        self.last: dict[str, float] = {}
+        for row in rows:
+            values = {name: value for name, value in row.items() if name != 'round'}
+            self._keep(row['round'], values)
+            self._writer.submit(self._write_events, row['round'], values).result()
+        self._bar = tqdm.tqdm(total=rounds, unit='round', dynamic_ncols=True, initial=len(rows))
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, kind, error, trace):
         self._writer.shutdown(wait=True)
         self._bar.close()
-        if self._rows:
-            (self._directory.path / 'plots').mkdir(exist_ok=True)
-            figure = plots.training_curves(self._rows, self._references)
-            figure.savefig(self._directory.path / 'plots' / 'training.png', dpi=120)
+        # Where the run fails, for a full disk perhaps, that is the error to show.
+        with contextlib.suppress(files.StorageError) if error else contextlib.nullcontext():
+            self._plot()
 
     def release(self, round_number: int, values: Mapping[str, float]) -> None:
         """Records the metrics after `round_number` rounds."""
-        self._rows.append({'round': round_number, **values})
         self._writer.submit(self._write, round_number, values).result()
-        self.last.update(values)
+        self._keep(round_number, values)
         shown = [name for name in ('loss', 'accuracy', 'epsilon') if name in self.last]
         self._bar.set_postfix({name: f'{self.last[name]:.4g}' for name in shown})
         self._bar.update()
 
+    def _keep(self, round_number: int, values: Mapping[str, float]) -> None:
+        self.rows.append({'round': round_number, **values})
+        self.last.update(values)
+
     def _write(self, round_number: int, values: Mapping[str, float]) -> None:
-        asyncio.run(self._csv.release(values, round_number))
+        with _naming(self._directory.path / 'metrics.csv'):
+            asyncio.run(self._csv.release(values, round_number))
+        self._write_events(round_number, values)
+
+    def _write_events(self, round_number: int, values: Mapping[str, float]) -> None:
         finite = {name: value for name, value in values.items() if np.isfinite(value)}
-        asyncio.run(self._tensorboard.release(finite, round_number))
+        with _naming(self._directory.path / 'tensorboard'):
+            asyncio.run(self._tensorboard.release(finite, round_number))
+
+    def _plot(self) -> None:
+        if not self.rows:
+            return
+        path = self._directory.path / 'plots' / 'training.png'
+        figure = plots.training_curves(self.rows, self._references)
+        with files.naming(path):
+            path.parent.mkdir(exist_ok=True)
+        files.write_atomically(path, lambda file: figure.savefig(file, format='png', dpi=120))
+
+
+@contextlib.contextmanager
+def _naming(path):
+    """As `files.naming`, also for the errors of TensorFlow's file system."""
+    with files.naming(path):
+        try:
+            yield
+        except tf.errors.OpError as error:
+            message = ' '.join(error.message.split())
+            # In such messages the reason stands after the path.
+            raise files.StorageError(f'{path}: {message.partition("; ")[2] or message}') from error
+
+
+def _table(rows: Sequence[Mapping[str, float]]) -> str:
+    """Rows as CSV: what the release manager makes of them, one after the other."""
+    names = dict.fromkeys(['round', *(name for row in rows for name in row)])
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(names))
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def _remove(path: pathlib.Path) -> None:
@@ -129,13 +209,3 @@ def _remove(path: pathlib.Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-def _write_atomically(path: pathlib.Path, write) -> None:
-    """Calls `write` with a binary file that takes the place of `path` when it is complete."""
-    partial = path.with_name(path.name + '.partial')
-    with open(partial, 'wb') as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)

@@ -1,5 +1,6 @@
 """The training loop: one run from its first round to its privacy report."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
@@ -9,7 +10,9 @@ import tensorflow_federated as tff
 
 from dpfl import _validate, accounting
 from dpfl.participation import ParticipationLog
-from dpfl.simulation import outputs, runtime, sampling
+from dpfl.simulation import checkpoint, files, outputs, runtime, sampling
+from dpfl.simulation import ledger as ledger_lib
+from dpfl.simulation import state as state_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,31 +25,40 @@ class Experiment:
       delta: at which epsilon is shown and reported, strictly between 0 and 1.
       accountant: by which the report computes epsilon.
       sampler: the cohorts; keeps the schema of the plan.
-      client_data: data of a client, as the process takes it.
+      client_data: data of a client, as the process takes it; the same whenever it is asked for.
       evaluate: metrics of a model on held-out clients, `loss` and `accuracy` among them.
       eval_every: rounds between two evaluations; the last round is always evaluated.
       release_train_metrics: also record the metrics of the training clients, which have no noise
         and are not covered by the guarantee.
       reference_accuracies: lines in the plot, by name.
       noise_is_seeded: the noise comes from a known seed: the run is a simulation.
+      checkpoint_every: rounds between two checkpoints.
+      keep_checkpoints: how many of the last checkpoints are kept.
+      configuration: what the run was made from, in values that JSON has: a run is continued with
+        the same only.
     """
 
     process: tff.learning.templates.LearningProcess
     plan: accounting.PrivacyPlan
     delta: float
     accountant: str = 'pld'
-    sampler: sampling.MinSeparationSampler
+    sampler: sampling.Sampler
     client_data: Callable[[int], Any]
     evaluate: Callable[[tff.learning.models.ModelWeights], Mapping[str, float]]
     eval_every: int = 1
     release_train_metrics: bool = False
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     noise_is_seeded: bool = False
+    checkpoint_every: int = 10
+    keep_checkpoints: int = 3
+    configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         _validate.number('delta', self.delta, above=0, below=1)
         _validate.choice('accountant', self.accountant, accounting.ACCOUNTANTS)
         _validate.integer('eval_every', self.eval_every, minimum=1)
+        _validate.integer('checkpoint_every', self.checkpoint_every, minimum=1)
+        _validate.integer('keep_checkpoints', self.keep_checkpoints, minimum=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,42 +69,157 @@ class Result:
     metrics: Mapping[str, float]
 
 
-def run_training(experiment: Experiment, directory: outputs.RunDirectory) -> Result:
-    """Trains all rounds, and writes metrics, participation log, model, plots and report.
+def run_training(
+    experiment: Experiment,
+    directory: outputs.RunDirectory,
+    start: checkpoint.Checkpoint | None = None,
+) -> Result:
+    """Trains all rounds, and writes metrics, ledger, checkpoints, log, model, plots and report.
 
-    The log and the report are written however the run ends, for the rounds that were begun.
+    A run that ends early, in whatever way, can be continued from its latest checkpoint to the same
+    bits: of the model, the log, the ledger, the report, and the metrics but for `seconds`. Rounds
+    since that checkpoint are run again: the same release once more, or refused by the ledger.
 
+    Unless the process is killed, log and report are written however the run ends, for the rounds
+    that were begun.
+
+    Args:
+      experiment: what to run.
+      directory: of the run; as the process that made the checkpoint left it.
+      start: the checkpoint to continue from; None for a new run.
+
+    Raises:
+      ValueError: if the checkpoint is of another plan or configuration.
+      files.RunError: if something cannot be written, or the run cannot continue; in one line.
     """
-    log = ParticipationLog()
-    try:
-        with runtime.local_runtime():
-            metrics = _train(experiment, directory, log)
-    finally:
+    with directory.in_use():
+        return _Run(experiment, directory, start).run()
+
+
+class _Run:
+    """A run from its start, or from a checkpoint, to its end."""
+
+    def __init__(self, experiment, directory, start):
+        self._experiment = experiment
+        self._directory = directory
+        self._start = start
+        self._rounds = experiment.plan.participation.rounds
+        if start is not None:
+            start.require_run(experiment.configuration, experiment.plan)
+        self._ledger = ledger_lib.Ledger(directory.path / 'ledger.jsonl')
+        self._log = self._released()
+
+    def _released(self) -> ParticipationLog:
+        """The log of all rounds in the ledger, those since the checkpoint included.
+
+        Raises:
+          RunError: if checkpoint, ledger and sampler are not of one run.
+        """
+        path = self._directory.path / 'ledger.jsonl'
+        done = 0 if self._start is None else self._start.rounds
+        if self._start is None and self._ledger.rounds:
+            raise files.RunError(
+                f'{path}: has {self._ledger.rounds} rounds, and there is no checkpoint to '
+                'continue from'
+            )
+        if self._ledger.rounds < done or (
+            self._start is not None and self._ledger.position(done) != self._start.ledger
+        ):
+            raise files.RunError(f'{path}: is not the ledger of the checkpoint (round {done})')
+        log = ParticipationLog(() if self._start is None else self._start.cohorts)
+        for t in range(done, self._ledger.rounds):
+            cohort = self._experiment.sampler.cohort(t)
+            if ledger_lib.cohort_digest(cohort) != self._ledger.cohort(t):
+                raise files.RunError(f'{path}: round {t} had another cohort')
+            log.append(cohort)
+        return log
+
+    def run(self) -> Result:
+        experiment, directory = self._experiment, self._directory
+        writer = checkpoint.Writer(
+            directory.path / 'checkpoints', experiment.keep_checkpoints,
+            None if self._start is None else self._start.rounds,
+        )
+        try:
+            with runtime.local_runtime(), writer:
+                state, metrics = self._train(writer)
+                report = self._report()
+                directory.write_model(experiment.process.get_model_weights(state))
+                # Last of all: the run with this checkpoint is complete.
+                writer.save(self._checkpoint(self._rounds, state, metrics.rows))
+                writer.wait()
+        except BaseException:
+            if self._log.rounds:
+                # Where this fails too, the first error is the one to show.
+                with contextlib.suppress(files.StorageError):
+                    self._report()
+            raise
+        return Result(report, metrics.last)
+
+    def _train(self, writer: checkpoint.Writer):
+        state = self._experiment.process.initialize()
+        done, rows = 0, ()
+        if self._start is not None:
+            state = state_lib.restore(self._start.state, state)
+            done, rows = self._start.rounds, self._start.rows
+        else:
+            # Before the first release, so that it can be repeated: its noise key is nowhere else.
+            writer.save(self._checkpoint(0, state, ()))
+            writer.wait()
+        with outputs.Metrics(
+            self._directory, self._rounds, self._experiment.reference_accuracies, rows
+        ) as metrics:
+            for t in range(done, self._rounds):
+                with _naming_round(t + 1):
+                    state = self._round(t, state, metrics)
+                    writer.check()
+                    done = t + 1
+                    if done % self._experiment.checkpoint_every == 0 and done < self._rounds:
+                        writer.save(self._checkpoint(done, state, metrics.rows))
+        return state, metrics
+
+    def _round(self, t: int, state, metrics: outputs.Metrics):
+        """The state after round `t`, which counts from 0."""
+        experiment = self._experiment
+        started = time.monotonic()
+        cohort = experiment.sampler.cohort(t)
+        # Before the release: log and ledger never have less than what was released.
+        self._ledger.record(t, state_lib.ledger_entry(state, cohort))
+        if t == self._log.rounds:  # Otherwise the round is run again: the same release.
+            self._log.append(cohort)
+        output = experiment.process.next(state, [experiment.client_data(c) for c in cohort])
+        metrics.release(t + 1, _round_metrics(experiment, output, t + 1, started))
+        return output.state
+
+    def _checkpoint(self, done: int, state, rows) -> checkpoint.Checkpoint:
+        return checkpoint.Checkpoint(
+            rounds=done,
+            configuration=self._experiment.configuration,
+            plan_digest=checkpoint.plan_digest(self._experiment.plan),
+            ledger=self._ledger.position(done),
+            rows=tuple(rows),
+            cohorts=[self._log.cohort(t) for t in range(done)],
+            state=state_lib.leaves(state),
+        )
+
+    def _report(self) -> accounting.PrivacyReport:
+        """Writes the log and the report of the rounds that were begun."""
+        experiment = self._experiment
         report = accounting.PrivacyReport.from_plan(
-            experiment.plan, [experiment.delta], log=log, accountant=experiment.accountant,
+            experiment.plan, [experiment.delta], log=self._log, accountant=experiment.accountant,
             noise_is_seeded=experiment.noise_is_seeded,
         )
-        directory.write_log(log)
-        directory.write_report(report)
-    return Result(report, metrics)
+        self._directory.write_log(self._log)
+        self._directory.write_report(report)
+        return report
 
 
-def _train(
-    experiment: Experiment, directory: outputs.RunDirectory, log: ParticipationLog
-) -> dict[str, float]:
-    rounds = experiment.plan.participation.rounds
-    state = experiment.process.initialize()
-    with outputs.Metrics(directory, rounds, experiment.reference_accuracies) as metrics:
-        for t in range(rounds):
-            started = time.monotonic()
-            cohort = experiment.sampler.cohort(t)
-            # Recorded before its release: the log never has less than what was released.
-            log.append(cohort)
-            output = experiment.process.next(state, [experiment.client_data(c) for c in cohort])
-            state = output.state
-            metrics.release(t + 1, _round_metrics(experiment, output, t + 1, started))
-    directory.write_model(experiment.process.get_model_weights(state))
-    return metrics.last
+@contextlib.contextmanager
+def _naming_round(number: int):
+    try:
+        yield
+    except files.RunError as error:
+        raise type(error)(f'round {number}: {error}') from error
 
 
 def _round_metrics(experiment: Experiment, output, done: int, started: float) -> dict[str, float]:

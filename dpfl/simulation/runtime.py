@@ -40,6 +40,7 @@ import grpc
 import tensorflow_federated as tff
 
 from dpfl import _validate
+from dpfl.simulation import files
 
 # Runs between fork and worker: asks the kernel (prctl 1, PR_SET_PDEATHSIG) to kill this process
 # when its parent dies, and gives up if the parent died before that. A small interpreter rather than
@@ -64,7 +65,7 @@ _CHANNEL_OPTIONS = (
 _DRAIN_SECONDS = 10.0
 
 
-class WorkerError(RuntimeError):
+class WorkerError(files.RunError):
     """The worker could not be started, died, or is no longer reachable."""
 
 
@@ -274,8 +275,9 @@ def _start_worker(port, max_concurrent_clients, log) -> subprocess.Popen:
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
-        # The worker warns in every round of events that are part of its normal work.
-        env={'TF_CPP_MIN_LOG_LEVEL': '2', **os.environ},
+        # The worker warns in every round of events that are part of its normal work; and with a
+        # heap for every thread it grows by tens of megabytes in hundreds of rounds (fragmentation).
+        env={'TF_CPP_MIN_LOG_LEVEL': '2', 'MALLOC_ARENA_MAX': '2', **os.environ},
         start_new_session=True,
     )
 

@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +12,8 @@ import time
 
 import pytest
 
-from dpfl import ParticipationLog, accounting
+from dpfl import ParticipationLog, accounting, mechanisms
+from dpfl.simulation import checkpoint
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _COMMAND = [sys.executable, '-m', 'experiments.train', '--flagfile=configs/quickstart.flags']
@@ -48,32 +51,189 @@ def _wait_for(condition, seconds: float):
         time.sleep(0.05)
 
 
-@pytest.mark.tff
-def test_a_run_from_start_to_end(tmp_path):
-    done = _run(*_SMALL, '--rounds=3', f'--output_dir={tmp_path}', '--format=json')
+def _contents(path: pathlib.Path) -> dict[pathlib.Path, bytes]:
+    return {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
+
+
+def _assert_same_run(path: pathlib.Path, other: pathlib.Path):
+    for name in ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json'):
+        assert (path / name).read_bytes() == (other / name).read_bytes(), name
+
+
+_SIX_ROUNDS = [*_SMALL, '--rounds=6', '--min_separation=6', '--checkpoint_every=2']
+
+
+@pytest.fixture(scope='module', name='finished')
+def _finished(tmp_path_factory):
+    """The directory of a run that is done, and what it printed."""
+    path = tmp_path_factory.mktemp('finished')
+    done = _run(*_SIX_ROUNDS, f'--output_dir={path}', '--format=json')
     assert done.returncode == 0, done.stderr
+    return path, done
+
+
+@pytest.fixture(name='copied')
+def _copied(finished, tmp_path):
+    return shutil.copytree(finished[0], tmp_path / 'copied')
+
+
+@pytest.mark.tff
+def test_a_run_from_start_to_end(finished, tmp_path):
+    path, done = finished
     result = json.loads(done.stdout)
-    assert result['rounds'] == 3
+    assert result['rounds'] == 6
     assert 1 * (1 - 1e-5) <= result['epsilon'] <= 1
-    assert '3/3' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {
+    assert '6/6' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
+    assert {p.name for p in path.iterdir()} == {
         'metrics.csv', 'privacy_report.json', 'privacy_report.md', 'participation.npz',
-        'tensorboard', 'plots', 'flags.txt', 'model.npz',
+        'tensorboard', 'plots', 'flags.txt', 'model.npz', 'ledger.jsonl', 'checkpoints',
     }
-    report = accounting.PrivacyReport.from_json((tmp_path / 'privacy_report.json').read_text())
+    assert len(list((path / 'checkpoints').iterdir())) == 3
+    report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
     assert report.guarantee.epsilons == (result['epsilon'],)
     assert report.noise_is_seeded
-    assert ParticipationLog.load(tmp_path / 'participation.npz').rounds == 3
+    assert ParticipationLog.load(path / 'participation.npz').rounds == 6
 
-    again = _run(*_SMALL, '--rounds=3', f'--output_dir={tmp_path}')
+    again = _run(*_SIX_ROUNDS, f'--output_dir={path}')
     assert again.returncode == 2
-    assert again.stderr.startswith(f'error: --output_dir={tmp_path}: must not hold an earlier run')
-    repeated = _run(f'--flagfile={tmp_path}/flags.txt', f'--output_dir={tmp_path}/again')
+    assert again.stderr.startswith(f'error: --output_dir={path}: must not hold an earlier run')
+    repeated = _run(f'--flagfile={path}/flags.txt', '--resume', f'--output_dir={tmp_path}')
     assert repeated.returncode == 0, repeated.stderr
-    first, second = (
-        (path / 'model.npz').read_bytes() for path in (tmp_path, tmp_path / 'again')
+    # The flags of a seeded run are all that it takes to repeat it.
+    _assert_same_run(path, tmp_path)
+
+
+@pytest.mark.tff
+def test_a_finished_run_says_so_and_prints_its_result_again(finished, copied):
+    before = _contents(copied)
+    done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--format=json', '--resume',
+                '--checkpoint_every=5', '--keep_checkpoints=1')
+    assert done.returncode == 0
+    assert done.stderr == f'{copied}: is finished, all 6 rounds are done\n'
+    first, again = (json.loads(text) for text in (finished[1].stdout, done.stdout))
+    assert again == {**{name: first[name] for name in again}, 'output_dir': str(copied)}
+    assert {'rounds', 'loss', 'accuracy', 'epsilon', 'delta', 'rho'} <= set(again)
+    assert _contents(copied) == before
+
+
+@pytest.mark.tff
+@pytest.mark.parametrize('changed, message', [
+    (['--rounds=7'], '--rounds=7: must be 6, as when the run began'),
+    (['--clip_norm=0.3'], '--clip_norm=0.3: must be 0.2, as when the run began'),
+    (['--seed=4'], '--seed=4: must be 0, as when the run began'),
+    (['--noise_seed=2'], '--noise_seed=2: must be 1, as when the run began'),
+    (['--overwrite'], '--resume: goes without --overwrite'),
+    (['--checkpoint_every=0'], '--checkpoint_every=0: must be a positive integer'),
+    (['--keep_checkpoints=0'], '--keep_checkpoints=0: must be a positive integer'),
+])
+def test_a_run_is_resumed_with_its_own_flags_only(copied, changed, message):
+    before = _contents(copied)
+    done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume', *changed)
+    assert done.returncode == 2
+    assert done.stderr == f'error: {done.stderr[7:].strip()}\n'
+    assert message in done.stderr
+    assert _contents(copied) == before
+
+
+@pytest.mark.tff
+def test_a_strategy_file_that_changed_is_noticed(copied, tmp_path):
+    changed = tmp_path / 'strategy.npz'
+    mechanisms.save(mechanisms.Blt(30, [0.9], [0.1]), changed)
+    code = (
+        'import sys\n'
+        'from experiments import command_line, strategies, train\n'
+        'from dpfl import mechanisms\n'
+        'sys.argv[0] = train.__name__\n'  # Whose flags count.
+        f'strategies.load = lambda *args, **kwargs: mechanisms.load({str(changed)!r})\n'
+        'command_line.run(train.main)\n'
     )
-    assert first == second  # The flags of a seeded run are all that it takes to repeat it.
+    done = subprocess.run(
+        [sys.executable, '-c', code, *_COMMAND[3:], *_SIX_ROUNDS, f'--output_dir={copied}',
+         '--resume'],
+        cwd=_ROOT, capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith('error: plan_digest='), done.stderr
+    assert 'as when the run began' in done.stderr
+
+
+@pytest.mark.tff
+def test_a_run_without_a_checkpoint_that_can_be_used_stays_as_it_is(copied):
+    for path, data in zip(
+        sorted((copied / 'checkpoints').iterdir()),
+        (b'', b'PK foreign', b'dpfl checkpoint 2\n'), strict=True,
+    ):
+        path.write_bytes(data)
+    before = _contents(copied)
+    done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume')
+    assert done.returncode == 1
+    folder = copied / 'checkpoints'
+    assert done.stderr.splitlines() == [
+        f'refused: {folder}/00000006.checkpoint: has format 2, this version reads 1',
+        f'refused: {folder}/00000004.checkpoint: is not a checkpoint',
+        f'refused: {folder}/00000002.checkpoint: is not a checkpoint',
+        f'error: {folder}: holds no checkpoint that can be used',
+    ]
+    assert _contents(copied) == before
+
+
+@pytest.mark.tff
+def test_a_killed_run_with_a_damaged_checkpoint_ends_as_if_it_had_not_been(finished, tmp_path):
+    command = [*_COMMAND, *_SIX_ROUNDS, f'--output_dir={tmp_path}']
+    process = subprocess.Popen(
+        command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _wait_for((tmp_path / 'checkpoints' / '00000002.checkpoint').exists, 120)
+        worker = _worker_of(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+    _wait_for(lambda: not _worker_is_alive(worker), 2)
+    *_, older, last = sorted((tmp_path / 'checkpoints').glob('*.checkpoint'))
+    last.write_bytes(last.read_bytes()[:-1] + b'?')
+    done = subprocess.run(
+        [*command, '--resume'], cwd=_ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(
+        f'refused: {last}: is damaged or incomplete\n'
+        f'{last.parent}: going back to that of round {int(older.stem)}\n'
+    )
+    _assert_same_run(tmp_path, finished[0])
+
+
+def _can_mount() -> bool:
+    return not subprocess.run(
+        ['unshare', '-rm', 'sh', '-c', 'mount -t tmpfs -o size=16k tmpfs /mnt'],
+        capture_output=True, check=False,
+    ).returncode
+
+
+@pytest.mark.tff
+@pytest.mark.skipif(not _can_mount(), reason='needs a small file system of its own')
+def test_a_run_on_a_full_disk_can_be_resumed_when_there_is_space(finished, tmp_path):
+    command = ' '.join([*_COMMAND, *_SIX_ROUNDS, '--output_dir=/mnt/run'])
+    script = (
+        'mount -t tmpfs -o size=190k tmpfs /mnt\n'  # Two checkpoints and a half.
+        f'{command} 2> {tmp_path}/errors; echo $? > {tmp_path}/status\n'
+        'mount -o remount,size=10m /mnt\n'
+        f'{command} --resume 2> {tmp_path}/output && cp -r /mnt/run {tmp_path}\n'
+    )
+    done = subprocess.run(
+        ['unshare', '-rm', 'sh', '-c', script], cwd=_ROOT, capture_output=True, text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (tmp_path / 'output').read_text()
+    assert (tmp_path / 'status').read_text() == '1\n'
+    errors = (tmp_path / 'errors').read_text()
+    assert 'Traceback' not in errors
+    assert re.fullmatch(
+        r'error: round [45]: /mnt/run/checkpoints/0000000\d.checkpoint: No space left on device',
+        errors.splitlines()[-1],
+    ), errors
+    _assert_same_run(tmp_path / 'run', finished[0])
 
 
 @pytest.mark.tff
@@ -99,6 +259,28 @@ def test_a_signal_in_round_3_ends_the_run_and_its_worker(number, status, tmp_pat
     report = accounting.PrivacyReport.from_json((tmp_path / 'privacy_report.json').read_text())
     assert report.basis == 'plan'
     assert 2 <= report.observed.guarantee.rounds < 30
+
+
+@pytest.mark.tff
+def test_a_worker_that_dies_ends_the_run_in_one_line_and_the_run_can_be_resumed(tmp_path):
+    process = subprocess.Popen(
+        [*_COMMAND, *_SMALL, '--checkpoint_every=1', f'--output_dir={tmp_path}'], cwd=_ROOT,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+    try:
+        _wait_for((tmp_path / 'checkpoints' / '00000002.checkpoint').exists, 120)
+        os.kill(_worker_of(process.pid), signal.SIGKILL)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert re.fullmatch(
+        r'error: round \d+: the TFF worker \(process \d+\) was killed by signal 9; .*',
+        errors.splitlines()[-1],
+    ), errors
+    refused = []
+    assert checkpoint.latest(tmp_path / 'checkpoints', refused.append).rounds >= 2
+    assert not refused
 
 
 @pytest.mark.tff

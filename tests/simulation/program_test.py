@@ -1,95 +1,30 @@
 """A whole run on a toy problem: what it leaves behind, and that it learns what the plan says."""
 
-import collections
 import csv
 import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import tensorflow_federated as tff
 from tensorboard.backend.event_processing import event_accumulator
 
-from dpfl import Participation, ParticipationLog, accounting, learning, mechanisms
-from dpfl.simulation import outputs, program, sampling
+from dpfl import ParticipationLog, accounting
+from dpfl.simulation import outputs, program
+from tests.simulation import toy_experiment
 
 pytestmark = pytest.mark.tff
-
-_ROUNDS = 4
-_TARGET = np.array([0.5, -1.0], np.float32)
-
-
-def _model() -> tff.learning.models.FunctionalModel:
-    """Least squares with two weights; `accuracy` is minus the loss, to have the metric."""
-    spec = (tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1]))
-
-    @tf.function
-    def predict(weights, x, training):
-        del training
-        return tf.linalg.matvec(x, weights[0][0])[:, None]
-
-    def loss(output, label, sample_weight=None):
-        del sample_weight
-        return tf.reduce_mean((output - label) ** 2)
-
-    @tf.function
-    def initialize():
-        return collections.OrderedDict(loss=tf.zeros([]))
-
-    @tf.function
-    def update(state, labels, batch_output, sample_weight=None):
-        del sample_weight
-        total = state['loss'] + loss(batch_output.predictions, labels)
-        return collections.OrderedDict(loss=total)
-
-    @tf.function
-    def finalize(state):
-        return collections.OrderedDict(loss=state['loss'], accuracy=-state['loss'])
-
-    return tff.learning.models.FunctionalModel(
-        initial_weights=((np.zeros(2, np.float32),), ()),
-        predict_on_batch_fn=predict,
-        loss_fn=loss,
-        metrics_fns=(initialize, update, finalize),
-        input_spec={'x': spec[0], 'y': spec[1]},
-    )
-
-
-def _data(client: int) -> tf.data.Dataset:
-    x = np.random.default_rng(client).normal(size=(8, 2)).astype(np.float32)
-    return tf.data.Dataset.from_tensor_slices({'x': x, 'y': (x @ _TARGET)[:, None]}).batch(4)
-
-
-def _experiment(noise_multiplier=1e-3, client_data=_data, rounds=_ROUNDS, **changes):
-    schema = Participation(rounds, 2)
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Blt(rounds, [0.9], [0.2]), participation=schema,
-        clip_norm=1.0, noise_multiplier=noise_multiplier, clients_per_round=3,
-    )
-    model = _model()
-    sgd = tff.learning.optimizers.build_sgdm
-    process = learning.build_dp_fedavg(
-        model, plan, client_optimizer=sgd(0.2), server_optimizer=sgd(1.0), noise_seed=5
-    )
-    return program.Experiment(**{**dict(
-        process=process, plan=plan, delta=1e-6,
-        sampler=sampling.MinSeparationSampler(schema, 12, 3),
-        client_data=client_data, evaluate=learning.build_evaluation(model, _data(1000)),
-        eval_every=2, reference_accuracies={'best accuracy': 0.0}, noise_is_seeded=True,
-    ), **changes})
 
 
 @pytest.fixture(scope='module', name='run')
 def _run(tmp_path_factory):
     directory = outputs.RunDirectory(tmp_path_factory.mktemp('run'))
-    experiment = _experiment(release_train_metrics=True)
+    experiment = toy_experiment.experiment(release_train_metrics=True)
     return experiment, directory, program.run_training(experiment, directory)
 
 
 def test_it_learns(run):
     _, directory, result = run
     with np.load(directory.path / 'model.npz') as weights:
-        np.testing.assert_allclose(weights['0'], _TARGET, atol=0.1)
+        np.testing.assert_allclose(weights['0'], toy_experiment.TARGET, atol=0.1)
     assert result.metrics['loss'] < 0.05
 
 
@@ -115,7 +50,7 @@ def test_report_and_log_agree_with_the_run(run):
     assert values['basis'] == 'plan'
     assert values['noise_is_seeded']
     log = ParticipationLog.load(directory.path / 'participation.npz')
-    assert log == ParticipationLog(experiment.sampler.cohort(t) for t in range(_ROUNDS))
+    assert log == ParticipationLog(map(experiment.sampler.cohort, range(toy_experiment.ROUNDS)))
     assert 'Simulation' in (directory.path / 'privacy_report.md').read_text()
 
 
@@ -125,30 +60,30 @@ def test_tensorboard_and_plot_are_there(run):
                                                 size_guidance={'tensors': 0})
     events.Reload()
     assert {'loss', 'accuracy', 'epsilon'} <= set(events.Tags()['tensors'])
-    assert len(events.Tensors('epsilon')) == _ROUNDS
+    assert len(events.Tensors('epsilon')) == toy_experiment.ROUNDS
     assert (directory.path / 'plots' / 'training.png').stat().st_size > 5000
 
 
 def test_same_seeds_give_the_same_run(run, tmp_path):
     _, directory, _ = run
     again = outputs.RunDirectory(tmp_path)
-    program.run_training(_experiment(), again)
+    program.run_training(toy_experiment.experiment(), again)
     with np.load(directory.path / 'model.npz') as a, np.load(tmp_path / 'model.npz') as b:
         np.testing.assert_array_equal(a['0'], b['0'])
 
 
 def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):
-    experiment = _experiment()
+    experiment = toy_experiment.experiment()
     broken_client = int(experiment.sampler.cohort(2)[0])
 
     def data(client):
         if client == broken_client:
             raise OSError('the disk is gone')
-        return _data(client)
+        return toy_experiment.data(client)
 
     directory = outputs.RunDirectory(tmp_path)
     with pytest.raises(OSError, match='the disk is gone'):
-        program.run_training(_experiment(client_data=data), directory)
+        program.run_training(toy_experiment.experiment(client_data=data), directory)
     log = ParticipationLog.load(tmp_path / 'participation.npz')
     # The round that failed counts as begun: the log never has less than what was released.
     assert log.rounds == 3
@@ -159,7 +94,7 @@ def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):
 
 def test_train_metrics_stay_out_unless_asked_for(tmp_path):
     directory = outputs.RunDirectory(tmp_path)
-    program.run_training(_experiment(rounds=1), directory)
+    program.run_training(toy_experiment.experiment(rounds=1), directory)
     assert 'train_' not in (tmp_path / 'metrics.csv').read_text()
 
 
@@ -170,4 +105,4 @@ def test_train_metrics_stay_out_unless_asked_for(tmp_path):
 ])
 def test_bad_fields_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
-        _experiment(**changes)
+        toy_experiment.experiment(**changes)

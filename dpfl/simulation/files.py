@@ -1,0 +1,101 @@
+"""Files of a run that outlast a crash: written as a whole, or appended to, and then synced."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+
+
+class RunError(RuntimeError):
+    """A run cannot begin or go on. The message is one line; what was saved before is intact."""
+
+
+class StorageError(RunError):
+    """A file cannot be read or written, for instance on a full disk; the message names it."""
+
+
+@contextlib.contextmanager
+def naming(path):
+    """Context in which an OSError is a `StorageError` that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f'{path}: {error.strerror or error}') from error
+
+
+def write_atomically(path: pathlib.Path, write, mode: int = 0o666) -> None:
+    """Calls `write` with a binary file that takes the place of `path` when it is complete.
+
+    Whenever the machine stops, `path` is the old file or the new one, never a part of it.
+
+    Args:
+      path: of the file; a file beside it is used meanwhile, `<path>.partial`.
+      write: takes the open file.
+      mode: permissions, before the umask.
+
+    Raises:
+      StorageError: if the file cannot be written; `path` is then as it was.
+    """
+    partial = path.with_name(path.name + '.partial')
+    with naming(path):
+        try:
+            with open(partial, 'wb', opener=lambda name, flags: os.open(name, flags, mode)) as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                partial.unlink()  # On a full disk others need the space.
+            raise
+        sync_directory(path.parent)
+
+
+def append(path: pathlib.Path, data: bytes) -> None:
+    """Appends to a file, made if need be, and returns when the data is on the disk.
+
+    Raises:
+      StorageError: if that fails; the file then ends as before, or with a part of `data`.
+    """
+    with naming(path):
+        is_new = not path.exists()
+        with open(path, 'ab', buffering=0) as file:
+            size = file.tell()
+            try:
+                while data:
+                    data = data[file.write(data):]
+                os.fsync(file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    file.truncate(size)
+                raise
+        if is_new:
+            sync_directory(path.parent)
+
+
+def sync_directory(path: pathlib.Path) -> None:
+    """Puts the names in a directory on the disk: new files, and those that were renamed."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path):
+    """Context in which nobody else can lock the directory; it ends with the process at the latest.
+
+    Raises:
+      StorageError: if another process has locked it.
+    """
+    with naming(path):
+        descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(f'{path}: is in use by another run') from None
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,76 @@
+"""The state of a learning process as a list of arrays, and back."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tree
+
+from dpfl.aggregators import noise
+from dpfl.simulation import checkpoint, ledger
+
+
+def leaves(state) -> list[np.ndarray | bytes]:
+    """The arrays and bytes in a state, in the order of `tree`."""
+    return [
+        leaf if isinstance(leaf, bytes) else np.asarray(leaf) for leaf in tree.flatten(state)
+    ]
+
+
+def restore(saved: Sequence[np.ndarray | bytes], template):
+    """The state whose leaves were saved.
+
+    Args:
+      saved: what `leaves` gave.
+      template: a state of the same process; its values do not matter.
+
+    Raises:
+      CheckpointError: if the leaves are not those of such a state.
+    """
+    expected = tree.flatten(template)
+    if len(saved) != len(expected):
+        raise checkpoint.CheckpointError(
+            f'the checkpoint has {len(saved)} arrays, the state of the process {len(expected)}'
+        )
+    paths = (path for path, _ in tree.flatten_with_path(template))
+    restored = map(_restore_leaf, paths, saved, expected)
+    return tree.unflatten_as(template, list(restored))
+
+
+def _restore_leaf(path, leaf, expected):
+    if _kind(leaf) != _kind(expected):
+        name = '/'.join(map(str, path))
+        raise checkpoint.CheckpointError(
+            f'the checkpoint has {_kind(leaf)} for {name}, the process {_kind(expected)}'
+        )
+    return leaf[()] if isinstance(expected, np.generic) else leaf
+
+
+def _kind(leaf) -> str:
+    return 'bytes' if isinstance(leaf, bytes) else f'{np.asarray(leaf).dtype}{np.shape(leaf)}'
+
+
+def ledger_entry(state, cohort) -> ledger.Entry:
+    """What the ledger records of the round that begins with a state.
+
+    Raises:
+      ValueError: if the state holds no noise of a privacy plan.
+    """
+    positions = [[part.key, part.round] for part in _noise_states(state)]
+    if not positions:
+        raise ValueError('process: must hold the noise of a privacy plan in its state')
+    return ledger.Entry(
+        cohort=ledger.cohort_digest(cohort),
+        model=ledger.digest(tree.flatten(state.global_model_weights)),
+        noise=ledger.digest(tree.flatten(positions)),
+    )
+
+
+def _noise_states(state) -> list[noise.NoiseState]:
+    found = []
+
+    def visit(part):
+        if isinstance(part, noise.NoiseState):
+            found.append(part)
+
+    tree.traverse(visit, state)
+    return found

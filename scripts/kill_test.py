@@ -1,0 +1,203 @@
+"""Kills training runs at random moments, resumes them, and compares the results bit for bit.
+
+  python scripts/kill_test.py --runs=100
+
+Each run trains a toy model, is killed with SIGKILL at a random moment, perhaps once more after it
+was resumed, and is then resumed to its end. Model, participation log, ledger and report must equal
+those of a run that was not interrupted, byte for byte, and the metrics but for `seconds`; and the
+worker of a killed process must be gone. Every other run has noise from the operating system, which
+only its first checkpoint can repeat. Exits 1 if a run differs, or a worker survives.
+"""
+
+import collections
+import csv
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+
+import numpy as np
+from absl import flags
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+
+from dpfl.simulation import checkpoint, outputs, program  # noqa: E402
+from experiments import command_line  # noqa: E402
+from tests.simulation import toy_experiment  # noqa: E402
+
+_RUNS = flags.DEFINE_integer('runs', 100, 'Runs that are killed.', lower_bound=1)
+_ROUNDS = flags.DEFINE_integer('rounds', 40, 'Rounds of a run.', lower_bound=1)
+_CHECKPOINT_EVERY = flags.DEFINE_integer('checkpoint_every', 3, 'Of a run.', lower_bound=1)
+_SEED = flags.DEFINE_integer('seed', 0, 'Of the moments.', lower_bound=0)
+
+_SAME = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
+_SECONDS_TO_DIE = 2.0
+_SECONDS_TO_END = 120.0
+
+
+def main() -> None:
+    random = np.random.default_rng(_SEED.value)
+    counts = collections.Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        kinds = [_Kind(folder / 'seeded', 5), _Kind(folder / 'unseeded', None)]
+        for run in range(_RUNS.value):
+            kind = kinds[run % len(kinds)]
+            path = folder / f'run{run}'
+            kills = _interrupt(path, kind, random)
+            counts['kills'] += len(kills)
+            differing = kind.differences(path)
+            counts['different runs'] += bool(differing)
+            rounds = ', '.join(f'after {done} rounds' for done in kills)
+            print(f'run {run} ({kind.name}): killed {rounds}: '
+                  f'{"differs in " + ", ".join(differing) if differing else "the same"}',
+                  flush=True)
+            shutil.rmtree(path)
+    print(f'{_RUNS.value} runs, {counts["kills"]} kills, {counts["different runs"]} differ')
+    if counts['different runs']:
+        sys.exit(1)
+
+
+class _Kind:
+    """Runs that all begin with the same noise key, and one of them that was not interrupted."""
+
+    def __init__(self, folder: pathlib.Path, noise_seed: int | None):
+        self.name = folder.name
+        self.noise_seed = noise_seed
+        self._origin = folder / 'origin'
+        self._reference = folder / 'reference'
+        if noise_seed is None:
+            # A run that was killed when its first checkpoint was there.
+            child = _Child(self._origin, self)
+            _wait_for((self._origin / 'checkpoints' / '00000000.checkpoint').exists)
+            child.kill()
+        self.begin(self._reference)
+        child = _Child(self._reference, self)
+        started = time.monotonic()
+        child.finish()
+        self.seconds = time.monotonic() - started
+
+    def begin(self, path: pathlib.Path) -> None:
+        """Makes the directory of a run."""
+        if self._origin.exists():
+            shutil.copytree(self._origin, path)
+
+    def differences(self, path: pathlib.Path) -> list[str]:
+        """Names of the files that are not those of the run that was not interrupted."""
+        names = [
+            name for name in _SAME
+            if (path / name).read_bytes() != (self._reference / name).read_bytes()
+        ]
+        return names + ['metrics.csv'] * (_metrics(path) != _metrics(self._reference))
+
+
+def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> list[int]:
+    """Runs to the end with one or two kills; returns how many rounds were done at each."""
+    kind.begin(path)
+    rounds = []
+    for _ in range(random.integers(1, 3)):
+        child = _Child(path, kind)
+        time.sleep(random.uniform(0, kind.seconds))
+        if not child.kill():
+            break  # It was faster.
+        ledger = path / 'ledger.jsonl'
+        rounds.append(ledger.read_bytes().count(b'\n') if ledger.exists() else 0)
+    _Child(path, kind).finish()
+    return rounds
+
+
+class _Child:
+    """A forked process that trains; it is in its loop, or about to be, when this returns.
+
+    A fork, because the imports of a new process take longer than the run. Nothing of TensorFlow
+    may have been executed here before.
+    """
+
+    def __init__(self, path: pathlib.Path, kind: _Kind):
+        self._log = path.with_name(f'{path.name}.log')
+        self._log.parent.mkdir(exist_ok=True)
+        ready, say = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            status = 1
+            try:
+                os.dup2(os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+                _train(path, kind.noise_seed, lambda: os.write(say, b'.'))
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        os.close(say)
+        with open(ready, 'rb') as pipe:
+            if not pipe.read(1):
+                raise self._failed()
+
+    def kill(self) -> bool:
+        """Kills the process and waits for the end of its worker; False if it had ended itself."""
+        workers = _workers_of(self._pid)
+        os.kill(self._pid, signal.SIGKILL)
+        _, status = os.waitpid(self._pid, 0)
+        for worker in workers:
+            _wait_for(lambda worker=worker: not _is_worker(worker), _SECONDS_TO_DIE)
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status):
+            raise self._failed()
+        return os.WIFSIGNALED(status)
+
+    def finish(self) -> None:
+        """Waits for the end."""
+        ends = []
+        _wait_for(lambda: ends.append(os.waitpid(self._pid, os.WNOHANG)) or ends[-1][0],
+                  _SECONDS_TO_END)
+        if ends[-1][1]:
+            raise self._failed()
+
+    def _failed(self) -> RuntimeError:
+        return RuntimeError(f'the run failed: {self._log.read_text()[-2000:]}')
+
+
+def _train(path: pathlib.Path, noise_seed: int | None, say_ready) -> None:
+    experiment = toy_experiment.experiment(
+        rounds=_ROUNDS.value, noise_seed=noise_seed, checkpoint_every=_CHECKPOINT_EVERY.value
+    )
+    directory = outputs.RunDirectory(path, resume=True)
+    start = checkpoint.latest(path / 'checkpoints', refused=print)
+    say_ready()
+    program.run_training(experiment, directory, start)
+
+
+def _metrics(path: pathlib.Path) -> list[dict]:
+    with open(path / 'metrics.csv') as file:
+        return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
+
+
+def _workers_of(parent: int) -> list[int]:
+    children = [
+        int(child)
+        for path in pathlib.Path(f'/proc/{parent}/task').glob('*/children')
+        for child in path.read_text().split()
+    ]
+    return [child for child in children if _is_worker(child)]
+
+
+def _is_worker(pid: int) -> bool:
+    try:
+        return 'worker_binary' in pathlib.Path(f'/proc/{pid}/cmdline').read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _wait_for(condition, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f'waited {seconds} seconds')
+        time.sleep(0.01)
+
+
+if __name__ == '__main__':
+    command_line.run(main)

@@ -1,0 +1,202 @@
+"""Checkpoints: what is read is what was written, or nothing; and saving in the background."""
+
+import dataclasses
+import errno
+import os
+import stat
+import threading
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, mechanisms
+from dpfl.simulation import checkpoint, files
+
+_PLAN = accounting.PrivacyPlan(
+    mechanism=mechanisms.Blt(4, [0.9], [0.2]), participation=Participation(4),
+    clip_norm=1.0, noise_multiplier=2.0, clients_per_round=2,
+)
+_STATE = [
+    np.arange(6, dtype=np.float32).reshape(2, 3), np.asfortranarray(np.eye(3)), np.int64(7),
+    np.array([1, -2], np.int64), np.zeros((0, 4), np.float32), np.array(True), b'name\0', b'',
+]
+
+
+def _checkpoint(rounds=2, state=tuple(_STATE)):
+    return checkpoint.Checkpoint(
+        rounds=rounds, configuration={'rounds': 4, 'model': 'tiny', 'decay': None, 'x': [0.5]},
+        plan_digest=checkpoint.plan_digest(_PLAN), ledger='abc',
+        rows=[{'round': t + 1, 'loss': 0.1 * t, 'bad': float('nan')} for t in range(rounds)],
+        cohorts=[np.array([2**40, 5, 6][:t], np.int64) for t in range(rounds)], state=state,
+    )
+
+
+def _save(folder, *rounds, keep=3):
+    with checkpoint.Writer(folder, keep) as writer:
+        for number in rounds:
+            writer.save(_checkpoint(number))
+    return sorted(folder.iterdir())
+
+
+def _contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_checkpoint_is_read_back(tmp_path):
+    (path,) = _save(tmp_path, 2)
+    saved, read = _checkpoint(), checkpoint.Checkpoint.read(path)
+    for name in ('rounds', 'configuration', 'plan_digest', 'ledger'):
+        assert getattr(read, name) == getattr(saved, name), name
+    np.testing.assert_equal(read.rows, saved.rows)
+    np.testing.assert_equal(read.cohorts, saved.cohorts)
+    for was, now in zip(saved.state, read.state, strict=True):
+        assert type(now) is (bytes if isinstance(was, bytes) else np.ndarray)
+        assert np.asarray(now).dtype == np.asarray(was).dtype
+        np.testing.assert_array_equal(now, was)
+
+
+def test_a_run_without_rounds_has_a_checkpoint_too(tmp_path):
+    (path,) = _save(tmp_path, 0)
+    assert checkpoint.Checkpoint.read(path).cohorts == []
+
+
+def test_every_flipped_bit_and_every_length_is_refused(tmp_path):
+    (path,) = _save(tmp_path, 2)
+    whole = path.read_bytes()
+    random = np.random.default_rng(0)
+    damaged = [whole[:length] for length in range(len(whole))] + [whole + b'\0']
+    for i in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[i] ^= 1 << random.integers(8)
+        damaged.append(bytes(flipped))
+    for data in damaged:
+        path.write_bytes(data)
+        with pytest.raises(checkpoint.CheckpointError) as caught:
+            checkpoint.Checkpoint.read(path)
+        assert '\n' not in str(caught.value) and str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize('data, message', [
+    (b'', 'is not a checkpoint'),
+    (b'\x89PNG\r\n\x1a\n', 'is not a checkpoint'),
+    (b'PK\x03\x04', 'is not a checkpoint'),
+    (b'dpfl checkpoint 2\nof the future', 'has format 2, this version reads 1'),
+    (b'dpfl checkpoint 1\n', 'is damaged or incomplete'),
+])
+def test_foreign_and_future_files_are_refused(tmp_path, data, message):
+    path = tmp_path / '1.checkpoint'
+    path.write_bytes(data)
+    with pytest.raises(checkpoint.CheckpointError, match=f'1.checkpoint: {message}'):
+        checkpoint.Checkpoint.read(path)
+
+
+def test_the_latest_that_can_be_used_is_found_and_nothing_is_changed(tmp_path):
+    *_, older, newer, newest = _save(tmp_path, 1, 2, 3)
+    newest.write_bytes(newest.read_bytes()[:-1])
+    newer.write_bytes(b'dpfl checkpoint 9\n')
+    (tmp_path / 'notes.checkpoint').touch()
+    before, refused = _contents(tmp_path), []
+    assert checkpoint.latest(tmp_path, refused.append).rounds == 1
+    assert refused == [
+        f'{newest}: is damaged or incomplete', f'{newer}: has format 9, this version reads 1'
+    ]
+    older.write_bytes(b'')
+    before[older.name] = b''
+    with pytest.raises(checkpoint.CheckpointError, match='holds no checkpoint that can be used'):
+        checkpoint.latest(tmp_path, refused.append)
+    assert _contents(tmp_path) == before
+
+
+def test_no_checkpoint_is_none(tmp_path):
+    assert checkpoint.latest(tmp_path / 'none', pytest.fail) is None
+
+
+def test_refused_ones_are_set_aside_and_not_overwritten(tmp_path):
+    *_, last = _save(tmp_path, 1, 2)
+    last.write_bytes(b'damaged')
+    (tmp_path / '00000007.checkpoint.partial').write_bytes(b'killed')
+    with checkpoint.Writer(tmp_path, 3, start=1) as writer:
+        writer.save(_checkpoint(2))
+    assert checkpoint.Checkpoint.read(last).rounds == 2
+    assert (tmp_path / f'{last.name}.refused').read_bytes() == b'damaged'
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_the_last_ones_are_kept_for_their_owner_only(tmp_path):
+    kept = _save(tmp_path / 'checkpoints', 0, 8, 9, 10, keep=2)
+    assert [checkpoint.Checkpoint.read(path).rounds for path in kept] == [9, 10]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o600}
+    assert stat.S_IMODE((tmp_path / 'checkpoints').stat().st_mode) == 0o700
+
+
+def test_saving_does_not_hold_up_the_run(tmp_path, monkeypatch):
+    go_on, write = threading.Event(), files.write_atomically
+
+    def slow(*args, **kwargs):
+        assert go_on.wait(30)
+        write(*args, **kwargs)
+
+    monkeypatch.setattr(files, 'write_atomically', slow)
+    with checkpoint.Writer(tmp_path, 3) as writer:
+        writer.save(_checkpoint(1))
+        writer.check()
+        assert not list(tmp_path.iterdir())
+        go_on.set()
+        writer.wait()
+        assert checkpoint.latest(tmp_path, pytest.fail).rounds == 1
+
+
+@pytest.mark.parametrize('notice', ['save', 'wait', 'check', 'exit'])
+def test_a_save_that_failed_is_an_exception_of_the_next_call(tmp_path, monkeypatch, notice):
+    _save(tmp_path, 1)
+    before = _contents(tmp_path)
+
+    def fail(*args):
+        raise OSError(errno.ENOSPC, 'No space left on device')
+
+    monkeypatch.setattr(os, 'replace', fail)
+    expected = pytest.raises(files.StorageError, match='00000002.checkpoint: No space left')
+    with expected, checkpoint.Writer(tmp_path, 3, start=1) as writer:
+        writer.save(_checkpoint(2))
+        if notice == 'check':
+            while True:
+                writer.check()
+        if notice != 'exit':
+            getattr(writer, notice)(*[_checkpoint(3)] * (notice == 'save'))
+    assert _contents(tmp_path) == before
+
+
+def test_an_error_of_the_run_is_not_hidden_by_a_failed_save(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, 'fsync', lambda *_: os.close(-1))
+    with pytest.raises(KeyError), checkpoint.Writer(tmp_path, 3) as writer:
+        writer.save(_checkpoint(2))
+        raise KeyError
+
+
+@pytest.mark.parametrize('changes, message', [
+    ({'rounds': 5}, 'rounds=5: must be 4, as when the run began'),
+    ({'decay': 0.5}, 'decay=0.5: must be None'),
+    ({'x': (0.25,)}, r'x=\[0.25\]: must be \[0.5\]'),
+    ({'new': 1}, 'new=1: must be None'),
+])
+def test_a_changed_value_is_named(changes, message):
+    saved = _checkpoint()
+    saved.require_run({**saved.configuration, 'x': (0.5,)}, _PLAN)
+    with pytest.raises(ValueError, match=message):
+        saved.require_run({**saved.configuration, **changes}, _PLAN)
+
+
+@pytest.mark.parametrize('changes', [
+    {'clip_norm': 1.5}, {'noise_multiplier': 2.5}, {'participation': Participation(4, 2)},
+    {'mechanism': mechanisms.Blt(4, [0.9], [0.25])}, {'adjacency': 'replace_one'},
+])
+def test_another_plan_is_noticed(changes):
+    saved = _checkpoint()
+    with pytest.raises(ValueError, match='plan_digest=.*: must be .*, as when the run began'):
+        saved.require_run(saved.configuration, dataclasses.replace(_PLAN, **changes))
+
+
+@pytest.mark.parametrize('keep', [0, -1, 1.5])
+def test_keeping_none_is_refused(tmp_path, keep):
+    with pytest.raises(ValueError, match=f'keep_checkpoints={keep}: must be an integer >= 1'):
+        checkpoint.Writer(tmp_path, keep)

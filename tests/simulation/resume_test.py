@@ -1,0 +1,322 @@
+"""A run that was interrupted, in whatever way, ends as if it had not been."""
+
+import csv
+import dataclasses
+import errno
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+from tensorboard.backend.event_processing import event_accumulator
+
+from dpfl import Participation, ParticipationLog, accounting
+from dpfl.simulation import checkpoint, files, ledger, outputs, program, runtime, sampling
+from dpfl.simulation import state as state_lib
+from tests.simulation import toy_experiment
+
+pytestmark = pytest.mark.tff
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_ROUNDS = 7
+_SAME = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
+
+
+class _CrashError(Exception):
+    pass
+
+
+@pytest.fixture(scope='module', name='experiment')
+def _experiment():
+    """Without a noise seed: nothing but the first checkpoint has the noise key."""
+    return toy_experiment.experiment(
+        rounds=_ROUNDS, noise_seed=None, checkpoint_every=2, configuration={'model': 'toy'}
+    )
+
+
+@pytest.fixture(scope='module', name='origin')
+def _origin(experiment, tmp_path_factory):
+    """A run that crashed in its first round."""
+    path = tmp_path_factory.mktemp('origin')
+    _crash(experiment, path, 0)
+    return path
+
+
+@pytest.fixture(scope='module', name='reference')
+def _reference(experiment, origin, tmp_path_factory):
+    """That run, not interrupted since."""
+    path = tmp_path_factory.mktemp('reference') / 'run'
+    shutil.copytree(origin, path)
+    _resume(experiment, path)
+    return path
+
+
+@pytest.fixture(scope='module', name='crashed')
+def _crashed(experiment, origin, tmp_path_factory):
+    """That run, crashed once more: it has four rounds in its ledger, and two in its checkpoint."""
+    path = tmp_path_factory.mktemp('crashed') / 'run'
+    shutil.copytree(origin, path)
+    _crash(experiment, path, 3)
+    return path
+
+
+@pytest.fixture(name='path')
+def _path(crashed, tmp_path):
+    """A copy of the crashed run."""
+    return shutil.copytree(crashed, tmp_path / 'run')
+
+
+def _latest(path, refused=pytest.fail):
+    return checkpoint.latest(path / 'checkpoints', refused)
+
+
+def _resume(experiment, path, refused=pytest.fail):
+    start = _latest(path, refused)
+    return program.run_training(experiment, outputs.RunDirectory(path, resume=True), start)
+
+
+def _crash(experiment, path, t):
+    """Runs until the data of round `t`, which counts from 0, is asked for."""
+    first = int(experiment.sampler.cohort(t)[0])
+    asked = []  # In the toy experiment a client takes part every four rounds.
+
+    def client_data(client):
+        asked.append(int(client))
+        done = start.rounds if start else 0
+        if client == first and len(asked) > 3 * (t - done):
+            raise _CrashError
+        return toy_experiment.data(client)
+
+    start = _latest(path)
+    crashing = dataclasses.replace(experiment, client_data=client_data)
+    with pytest.raises(_CrashError):
+        program.run_training(crashing, outputs.RunDirectory(path, resume=True), start)
+
+
+def _metrics(path):
+    with open(path / 'metrics.csv') as file:
+        return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
+
+
+def _assert_same(path, reference):
+    for name in _SAME:
+        assert (path / name).read_bytes() == (reference / name).read_bytes(), name
+    assert _metrics(path) == _metrics(reference)
+
+
+def _contents(path):
+    return {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
+
+
+def test_a_run_that_crashes_again_ends_as_if_it_had_not(experiment, path, reference):
+    assert _latest(path).rounds == 2
+    assert ParticipationLog.load(path / 'participation.npz').rounds == 4
+    _crash(experiment, path, 2)
+    # Four rounds were begun, and the report has to cover them, however far the next try came.
+    assert ParticipationLog.load(path / 'participation.npz').rounds == 4
+    report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
+    assert report.observed.guarantee.rounds == 4
+    _resume(experiment, path)
+    _assert_same(path, reference)
+
+
+def test_the_metrics_of_all_rounds_are_there_once(experiment, path, reference):
+    with open(path / 'metrics.csv', 'a') as file:
+        file.write('4,0.')  # Killed in the middle of a row.
+    _resume(experiment, path)
+    assert [int(row['round']) for row in _metrics(path)] == list(range(1, _ROUNDS + 1))
+    assert _metrics(path) == _metrics(reference)
+    events = event_accumulator.EventAccumulator(str(path / 'tensorboard'))
+    events.Reload()
+    steps = [event.step for event in events.Tensors('epsilon')]
+    assert steps == list(range(1, _ROUNDS + 1))
+
+
+def test_a_run_that_ended_stays_as_it_is(experiment, reference, tmp_path):
+    path = shutil.copytree(reference, tmp_path / 'run')
+    assert _latest(path).rounds == _ROUNDS
+    result = _resume(experiment, path)
+    _assert_same(path, reference)
+    assert result.report.observed.guarantee.rounds == _ROUNDS
+    assert {'loss', 'epsilon', 'seconds'} <= set(result.metrics)
+
+
+def test_damaged_checkpoints_cost_rounds_and_no_bits(experiment, path, reference):
+    saved = sorted((path / 'checkpoints').iterdir())
+    saved[-1].write_bytes(saved[-1].read_bytes()[:-9])
+    refused = []
+    _resume(experiment, path, refused.append)
+    assert refused == [f'{saved[-1]}: is damaged or incomplete']
+    _assert_same(path, reference)
+
+
+def test_a_crash_before_the_first_checkpoint_is_a_new_run(experiment, tmp_path):
+    (tmp_path / 'flags.txt').touch()
+    (tmp_path / 'checkpoints').mkdir()
+    (tmp_path / 'checkpoints' / '00000000.checkpoint.partial').write_bytes(b'dpfl')
+    _resume(dataclasses.replace(experiment, checkpoint_every=100), tmp_path)
+    saved = {path.stem for path in (tmp_path / 'checkpoints').glob('*.checkpoint')}
+    assert saved == {'00000000', '00000007'}
+
+
+def test_two_runs_cannot_use_one_directory(experiment, path):
+    directory = outputs.RunDirectory(path, resume=True)
+    with directory.in_use():
+        before = _contents(path)
+        with pytest.raises(files.StorageError, match=f'{path}: is in use by another run'):
+            _resume(experiment, path)
+        with pytest.raises(files.StorageError, match='is in use by another run'):
+            outputs.RunDirectory(path, overwrite=True)
+        assert _contents(path) == before
+
+
+def _without_ledger(path):
+    (path / 'ledger.jsonl').unlink()
+
+
+def _with_damaged_ledger(path):
+    data = (path / 'ledger.jsonl').read_bytes()
+    (path / 'ledger.jsonl').write_bytes(data[:100] + b'x' + data[101:])
+
+
+def _with_the_ledger_of_another_run(path):
+    # Another noise key: as long, and whole.
+    other = ledger.Ledger(path / 'other')
+    for t in range(4):
+        other.record(t, ledger.Entry('0' * 64, '1' * 64, f'{t:064}'))
+    os.replace(path / 'other', path / 'ledger.jsonl')
+
+
+def _without_checkpoints(path):
+    shutil.rmtree(path / 'checkpoints')
+
+
+@pytest.mark.parametrize('change, message', [
+    (_without_ledger, r'ledger.jsonl: is not the ledger of the checkpoint \(round 2\)'),
+    (_with_damaged_ledger, 'ledger.jsonl: line 1 is damaged'),
+    (_with_the_ledger_of_another_run, 'ledger.jsonl: is not the ledger of the checkpoint'),
+    (_without_checkpoints, 'ledger.jsonl: has 4 rounds, and there is no checkpoint'),
+])
+def test_what_does_not_belong_together_is_refused(experiment, path, change, message):
+    change(path)
+    before = _contents(path)
+    with pytest.raises(files.RunError, match=message):
+        _resume(experiment, path)
+    assert _contents(path) == before
+
+
+def test_another_cohort_is_refused(experiment, path):
+    before = _contents(path)
+    schema = experiment.plan.participation
+    other = dataclasses.replace(
+        experiment, sampler=sampling.MinSeparationSampler(schema, 12, 3, seed=1)
+    )
+    with pytest.raises(files.RunError, match='ledger.jsonl: round 2 had another cohort'):
+        _resume(other, path)
+    assert _contents(path) == before
+
+
+def test_other_data_that_changes_the_model_is_refused_before_its_release(experiment, path):
+    other = dataclasses.replace(
+        experiment, client_data=lambda client: toy_experiment.data(client + 1)
+    )
+    # Round 2 starts from the model of the checkpoint; round 3 from what the other data made of it.
+    with pytest.raises(ledger.LedgerError, match='round 4: .* was released with another model'):
+        _resume(other, path)
+
+
+@pytest.mark.parametrize('changes, message', [
+    (dict(configuration={'model': 'large'}), 'model=large: must be toy, as when the run began'),
+    (dict(plan=Participation(_ROUNDS, 2, 2)), 'plan_digest=.*: must be'),
+])
+def test_another_configuration_is_refused(experiment, path, changes, message):
+    if 'plan' in changes:
+        changes['plan'] = dataclasses.replace(experiment.plan, participation=changes['plan'])
+    with pytest.raises(ValueError, match=message):
+        _resume(dataclasses.replace(experiment, **changes), path)
+
+
+@pytest.mark.parametrize('name, message', [
+    ('00000004.checkpoint', 'round [45]: .*/00000004.checkpoint: No space left on device'),
+    ('model.npz', '.*/model.npz: No space left on device'),
+])
+def test_a_full_disk_is_named_in_its_round_and_costs_nothing(
+    experiment, path, reference, monkeypatch, name, message
+):
+    replace = os.replace
+
+    def fail(old, new):
+        if pathlib.Path(new).name == name:
+            raise OSError(errno.ENOSPC, 'No space left on device')
+        replace(old, new)
+
+    monkeypatch.setattr(os, 'replace', fail)
+    with pytest.raises(files.StorageError, match=message) as caught:
+        _resume(experiment, path)
+    assert '\n' not in str(caught.value)
+    assert not list(path.rglob('*.partial'))
+    monkeypatch.undo()
+    _resume(experiment, path)
+    _assert_same(path, reference)
+
+
+@pytest.mark.parametrize('name, message', [
+    ('ledger.jsonl', 'round 4: .*/ledger.jsonl: Is a directory'),
+    ('metrics.csv', 'round 3: .*/metrics.csv: '),
+    ('checkpoints', 'round [45]: .*/checkpoints/00000004.checkpoint: Not a directory'),
+])
+def test_what_cannot_be_written_is_named_in_its_round(experiment, path, name, message):
+    new = experiment.sampler.cohort(2)
+
+    def client_data(client):
+        if client == new[0]:
+            (path / name).rename(path / 'elsewhere')
+            (path / name).touch() if name == 'checkpoints' else (path / name).mkdir()
+        return toy_experiment.data(client)
+
+    (path / 'ledger.jsonl').write_bytes(b''.join(
+        (path / 'ledger.jsonl').read_bytes().splitlines(keepends=True)[:2]
+    ))
+    with pytest.raises(files.StorageError, match=message) as caught:
+        _resume(dataclasses.replace(experiment, client_data=client_data), path)
+    assert '\n' not in str(caught.value)
+
+
+def test_a_state_of_another_process_is_refused(experiment):
+    with runtime.local_runtime():
+        state = experiment.process.initialize()
+    leaves = state_lib.leaves(state)
+    restored = state_lib.restore(leaves, state)
+    assert str(restored) == str(state) and type(restored) is type(state)
+    with pytest.raises(checkpoint.CheckpointError, match='has 1 arrays, the state of the process'):
+        state_lib.restore(leaves[:1], state)
+    leaves[0] = leaves[0][:1]
+    with pytest.raises(checkpoint.CheckpointError, match=(
+        r'has float32\(1,\) for global_model_weights/trainable/0, the process float32\(2,\)'
+    )):
+        state_lib.restore(leaves, state)
+
+
+def test_noise_is_found_in_the_state_or_missed(experiment):
+    with runtime.local_runtime():
+        first, second = (experiment.process.initialize() for _ in range(2))
+    one, other = (state_lib.ledger_entry(state, [1, 2]) for state in (first, second))
+    assert one.model == other.model and one.cohort == other.cohort
+    assert one.noise != other.noise  # Another key.
+    with pytest.raises(ValueError, match='process: must hold the noise of a privacy plan'):
+        state_lib.ledger_entry(first.global_model_weights, [1, 2])
+
+
+def test_killed_runs_end_as_if_they_had_not_been():
+    """A sample of what scripts/kill_test.py does at length."""
+    done = subprocess.run(
+        [sys.executable, 'scripts/kill_test.py', '--runs=3', '--rounds=20', '--seed=5'],
+        cwd=_ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith('3 runs, ') and last.endswith(' kills, 0 differ')
+    assert int(last.split()[2]) >= 3
