@@ -3,8 +3,10 @@
 `dp_accounting` does the conversions that it has; the sensitivity comes from the mechanism.
 """
 
+from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.calibration import mu_from_epsilon
 from dpfl.accounting.checklist import round_up
+from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.events import epsilon_of_event
 from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
 from dpfl.accounting.plan import ADJACENCIES, SAMPLINGS, PrivacyPlan
@@ -14,6 +16,8 @@ __all__ = [
     'ACCOUNTANTS',
     'ADJACENCIES',
     'SAMPLINGS',
+    'AdaptiveClip',
+    'Estimator',
     'PrivacyPlan',
     'PrivacyReport',
     'epsilon_from_mu',

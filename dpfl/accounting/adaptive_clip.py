@@ -17,6 +17,7 @@ within the clip norm and 0 otherwise. Shifted by 1/2, a client adds at most 1/2 
 A sum of b_i as they are would have twice the sensitivity where a client is zeroed out.
 """
 
+import dataclasses
 import math
 
 from dpfl import _validate
@@ -57,3 +58,36 @@ def total_noise_multiplier(update_noise_multiplier: float, count_stddev: float) 
     count = 2 * _validate.number('count_stddev', count_stddev, above=0)
     # hypot neither overflows nor loses digits.
     return z_delta * (count / math.hypot(z_delta, count))
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptiveClip:
+    """Adaptive clipping of document 000, algorithm 1: the clip norm follows a private quantile.
+
+    The initial clip norm C^0 is that of the plan; the clip norm in use changes where the mechanism
+    starts afresh, and only there.
+
+    Attributes:
+      target_quantile: gamma, the fraction of updates within the norm that is aimed at; strictly
+        between 0 and 1.
+      learning_rate: eta_gamma, above 0: each round changes the estimate by a factor of about
+        exp(learning_rate) at most.
+      count_stddev: sigma_b as above, above 0; None for a twentieth of the planned cohort size.
+
+    Raises:
+      ValueError: if a field is out of its range.
+    """
+
+    target_quantile: float = 0.5
+    learning_rate: float = 0.2
+    count_stddev: float | None = None
+
+    def __post_init__(self):
+        _validate.number('target_quantile', self.target_quantile, above=0, below=1)
+        _validate.number('learning_rate', self.learning_rate, above=0)
+        if self.count_stddev is not None:
+            _validate.number('count_stddev', self.count_stddev, above=0)
+
+    def stddev(self, clients_per_round: int) -> float:
+        """sigma_b for a planned cohort size."""
+        return clients_per_round / 20 if self.count_stddev is None else float(self.count_stddev)

@@ -57,11 +57,9 @@ def assumptions(report) -> list[str]:
     return [
         *_participation(report),
         _log(report),
-        f'Each client\'s update has an L2 norm of at most {plan.clip_norm:g} in every round '
-        '(the aggregator clips it).',
+        _clip_norm(plan),
         *_discretization(plan),
-        f'The noise of every round was drawn with standard deviation {plan.noise_multiplier:g} '
-        'times the clip norm, and no noise was used with two different cohorts.',
+        _noise(plan),
         *([] if uses_sampling(report) else [plan.mechanism.describe_release()]),
         *_exactness(report),
         'The server is trusted to run the mechanism as described (central DP).',
@@ -108,6 +106,40 @@ def _log(report) -> str:
     if report.observed is None:
         return 'The limits are the plan\'s; no participation log was compared with them.'
     return 'The limits are the plan\'s, and the participation log keeps them.'
+
+
+def _clip_norm(plan) -> str:
+    if plan.adaptive_clip is not None:
+        return (
+            'Each client\'s update has an L2 norm of at most the clip norm in use (the aggregator '
+            f'clips it): {plan.clip_norm:g} at first, and from each restart of the noise on a '
+            'private estimate of a quantile of the norms (document 000, algorithm 1). The clipped '
+            f'counts have noise of standard deviation {plan.count_stddev:g} and are a part of the '
+            'guarantee (theorem 1); a client that is zeroed out is left out of them.'
+        )
+    changes = ''.join(
+        f', {norm:g} from round {first} on' for first, norm in plan.clip_schedule
+    )
+    return (
+        f'Each client\'s update has an L2 norm of at most {plan.clip_norm:g}'
+        f'{changes or " in every round"} (the aggregator clips it).'
+    )
+
+
+def _noise(plan) -> str:
+    unit = 'the clip norm'
+    if plan.adaptive_clip is not None or plan.clip_schedule:
+        unit += ' in use'
+    if plan.estimator.kind == 'clipped':
+        unit += (
+            f' over {plan.denominator:g}, which is how far one client moves the mean (clipped '
+            'denominator; document 001, lemma 1)'
+        )
+    return (
+        'The noise of every round was drawn with standard deviation '
+        f'{plan.update_noise_multiplier:g} times {unit}, and no noise was used with two different '
+        'cohorts.'
+    )
 
 
 def _discretization(plan) -> list[str]:

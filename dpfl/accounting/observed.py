@@ -102,7 +102,7 @@ def observe(
         else mechanisms.Sensitivity(0.0, is_exact=True)
     )
     attained = plain.shift * math.sqrt(patterns.squared)
-    exact = patterns.is_exact and plan.discretization is None
+    exact = patterns.is_exact and plan.shift_is_exact
     if plan.sampling == 'none' or log.max_per_round > 1 or _sampling_violations(plan, log):
         # A client that counts m times in one round counts as m updates of the clip norm.
         guarantee = limits if log.max_per_round == 1 else limits.with_sensitivity(

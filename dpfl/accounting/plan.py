@@ -7,7 +7,10 @@ import math
 import dp_accounting
 
 from dpfl import _validate, mechanisms
+from dpfl.accounting import adaptive_clip as adaptive_clip_lib
 from dpfl.accounting import calibration, events, gaussian
+from dpfl.accounting.adaptive_clip import AdaptiveClip
+from dpfl.accounting.estimator import Estimator
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
@@ -54,6 +57,14 @@ class PrivacyPlan:
       population: number of clients; with sampling only, and then at least `clients_per_round`.
       discretization: how updates become integers, or None; its inflated norm takes the place of
         the clip norm in the sensitivity (document 000, algorithm 2).
+      adaptive_clip: how the clip norm follows a private quantile from `clip_norm` on, or None for
+        a fixed one (document 000, algorithm 1). Noise is in units of the norm in use, so the
+        guarantee is that of `noise_multiplier` and covers the clipped counts (theorem 1 there).
+      clip_schedule: clip norms from later rounds on, as ((first round, clip norm), ...), only
+        where the noise starts afresh. Noise is in units of the norm in use: the guarantee stays,
+        as in document 001, section 3, which lowers norm and noise during training.
+      estimator: of the mean of a round (document 001); whatever it is, noise is in units of how
+        far one client moves it, so the guarantee is that of `noise_multiplier`.
 
     Raises:
       ValueError: if a field is out of its range, or fields contradict each other.
@@ -68,6 +79,9 @@ class PrivacyPlan:
     sampling: str = 'none'
     population: int | None = None
     discretization: Discretization | None = None
+    adaptive_clip: AdaptiveClip | None = None
+    clip_schedule: tuple[tuple[int, float], ...] = ()
+    estimator: Estimator = Estimator()
 
     def __post_init__(self):
         _validate.number('clip_norm', self.clip_norm, above=0)
@@ -87,6 +101,47 @@ class PrivacyPlan:
                 f'clip_norm={self.clip_norm}: must be that of the discretization, '
                 f'{self.discretization.clip_norm}'
             )
+        if self.discretization and self.estimator.kind != 'fixed':
+            # Rounding inflates each update by the same, however small its weight.
+            raise ValueError(
+                f'estimator={self.estimator.kind}: must be fixed with a discretization'
+            )
+        if self.adaptive_clip:
+            self._check_adaptive_clip()
+        if self.clip_schedule:
+            self._check_clip_schedule()
+
+    def _check_adaptive_clip(self):
+        if not isinstance(self.mechanism, mechanisms.Restarted | mechanisms.Identity):
+            raise ValueError(
+                f'mechanism={self.mechanism.name}: must be restarted with adaptive_clip, or '
+                'independent noise, for the clip norm can only change where the noise starts afresh'
+            )
+        adaptive_clip_lib.update_noise_multiplier(self.noise_multiplier, self.count_stddev)
+
+    def _check_clip_schedule(self):
+        if self.adaptive_clip:
+            raise ValueError('clip_schedule: must be empty with adaptive_clip')
+        allowed, before = set(self.fresh_rounds), 0
+        for first, norm in self.clip_schedule:
+            _validate.integer('clip_schedule round', first, minimum=before + 1)
+            _validate.number('clip_schedule norm', norm, above=0)
+            if first < self.participation.rounds and first not in allowed:
+                raise ValueError(
+                    f'clip_schedule round={first}: must be one in which the noise starts afresh, '
+                    'as with a restarted mechanism or independent noise'
+                )
+            before = first
+
+    @property
+    def fresh_rounds(self) -> tuple[int, ...]:
+        """Rounds after the first in which noise starts afresh: there the clip norm may change."""
+        rounds = self.participation.rounds
+        if isinstance(self.mechanism, mechanisms.Identity):
+            return tuple(range(1, rounds))
+        if isinstance(self.mechanism, mechanisms.Restarted):
+            return tuple(start for start in self.mechanism.starts if start < rounds)
+        return ()
 
     def _check_sampling(self):
         _validate.integer('population', self.population, minimum=self.clients_per_round)
@@ -165,13 +220,41 @@ class PrivacyPlan:
     def sensitivity_is_exact(self) -> bool:
         """Whether an admitted pattern attains `sensitivity`; otherwise it is an upper bound."""
         if self.sampling != 'none':
-            return self.sampling == 'poisson' and self.discretization is None
-        return self._sensitivity_bound.is_exact and self.discretization is None
+            return self.sampling == 'poisson' and self.shift_is_exact
+        return self._sensitivity_bound.is_exact and self.shift_is_exact
+
+    @property
+    def shift_is_exact(self) -> bool:
+        """Whether one client can move a round by the whole norm that the sensitivity counts."""
+        return self.discretization is None and self.estimator.kind == 'fixed'
 
     @property
     def stddev(self) -> float:
-        """Standard deviation of each entry of z: `clip_norm * noise_multiplier`."""
-        return self.clip_norm * self.noise_multiplier
+        """Standard deviation of each entry of z: `clip_norm * update_noise_multiplier`.
+
+        At first: it follows the clip norm in use, where that changes.
+        """
+        return self.clip_norm * self.update_noise_multiplier
+
+    @property
+    def update_noise_multiplier(self) -> float:
+        """Standard deviation of the entries of z divided by the clip norm in use.
+
+        That is `noise_multiplier`, or with `adaptive_clip` the z_Delta of theorem 1.
+        """
+        if self.adaptive_clip is None:
+            return self.noise_multiplier
+        return adaptive_clip_lib.update_noise_multiplier(self.noise_multiplier, self.count_stddev)
+
+    @property
+    def count_stddev(self) -> float | None:
+        """sigma_b of `adaptive_clip`, in clients; None without it."""
+        return self.adaptive_clip and self.adaptive_clip.stddev(self.clients_per_round)
+
+    @property
+    def denominator(self) -> float:
+        """What the noised sum of a round is divided by to give the noised mean."""
+        return self.estimator.denominator(self.clients_per_round)
 
     @property
     def mu(self) -> float | None:

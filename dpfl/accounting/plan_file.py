@@ -3,6 +3,8 @@
 import dataclasses
 
 from dpfl import mechanisms
+from dpfl.accounting.adaptive_clip import AdaptiveClip
+from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
@@ -19,6 +21,9 @@ def to_dict(plan: PrivacyPlan) -> dict:
         'participation': dataclasses.asdict(plan.participation),
         **{name: getattr(plan, name) for name in _NUMBERS},
         'discretization': plan.discretization and dataclasses.asdict(plan.discretization),
+        'adaptive_clip': plan.adaptive_clip and dataclasses.asdict(plan.adaptive_clip),
+        'clip_schedule': [list(change) for change in plan.clip_schedule],
+        'estimator': dataclasses.asdict(plan.estimator),
     }
 
 
@@ -32,10 +37,13 @@ def from_dict(values: dict, mechanism_parameters: dict) -> PrivacyPlan:
     mechanism = mechanisms.from_dict(mechanism_parameters)
     if mechanism.digest() != values['mechanism_digest']:
         raise ValueError('mechanism_digest is not that of the parameters')
-    discretization = values['discretization']
+    discretization, adaptive_clip = values['discretization'], values.get('adaptive_clip')
     return PrivacyPlan(
         mechanism=mechanism,
         participation=Participation(**values['participation']),
         discretization=discretization and Discretization(**discretization),
+        adaptive_clip=adaptive_clip and AdaptiveClip(**adaptive_clip),
+        clip_schedule=tuple(tuple(change) for change in values.get('clip_schedule', ())),
+        estimator=Estimator(**values.get('estimator', {})),
         **{name: values[name] for name in _NUMBERS},
     )

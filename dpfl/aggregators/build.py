@@ -4,64 +4,164 @@ import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 from dpfl import _validate, accounting
-from dpfl.aggregators import query
+from dpfl.aggregators import (
+    adaptive_clip,
+    clipping,
+    discretized,
+    estimators,
+    precision,
+    query,
+    secure,
+)
 
 
 def build_query(
-    plan: accounting.PrivacyPlan, seed: int | None = None, *, record_specs=None
+    plan: accounting.PrivacyPlan,
+    seed: int | None = None,
+    *,
+    record_specs=None,
+    clip=clipping.clip_flat,
 ) -> tfp.DPQuery:
     """The mean of a round under a privacy plan, as a `tfp.DPQuery`.
 
-    Composition: clip each record -> sum -> add noise -> divide by the planned cohort size.
+    Composition, of what clients send: clip -> times weight -> (to integers) -> (with the bit for
+    adaptive clipping) -> sum; of what the server does: (from integers) -> add noise -> divide by
+    the planned denominator.
 
     Args:
-      plan: determines clip norm, noise and denominator.
+      plan: determines clip norm, noise, denominator, discretization, adaptive clipping, weights.
       seed: None for noise keys from the operating system; an integer >= 0 makes the noise
         repeatable, and the run a simulation without a guarantee against those who know it.
-      record_specs: structure of `tf.TensorSpec` of one client's update, float32 or float64. With
-        it the state has one type from the first round on, as TFF and `tf.function` loops need;
-        without it the noise buffers appear with the first result.
+      record_specs: structure of `tf.TensorSpec` of one client's record: of its update, in float32
+        or float64, or in 16-bit floats; a `WeightedRecord` if the plan's estimator has an
+        `example_cap`. With it the state has one type from the first round on, as TFF and
+        `tf.function` loops need; without it the noise buffers appear with the first result.
+        Needed for a discretization and for 16-bit floats.
+      clip: `clip_flat` or a `PerLayer`: how an update is brought within the clip norm.
 
     Raises:
-      ValueError: if the seed is not an integer >= 0.
+      ValueError: if the seed is not an integer >= 0, or specs are missing or contradict the plan.
     """
-    total = query.CorrelatedNoiseQuery(plan, record_specs, seed)
-    return tfp.NormalizedQuery(total, denominator=float(plan.clients_per_round))
+    if record_specs is not None and precision.has_halves(record_specs):
+        wide = build_query(
+            plan, seed, record_specs=precision.widened_specs(record_specs), clip=clip
+        )
+        return precision.HalfPrecisionQuery(wide, record_specs)
+    cap, estimator = plan.estimator.example_cap, plan.estimator.kind
+    is_weighted = isinstance(record_specs, estimators.WeightedRecord)
+    if record_specs is not None and is_weighted != (cap is not None):
+        kind = 'updates alone' if cap is None else 'WeightedRecord'
+        raise ValueError(f'record_specs={record_specs}: must be of {kind} with example_cap={cap}')
+    total = query.CorrelatedNoiseQuery(plan, estimators.update_of(record_specs), seed, clip)
+    if cap is not None:
+        total = estimators.WeightedQuery(total, cap)
+    if estimator == 'clipped':
+        total = estimators.ClippedDenominatorQuery(total, 2 * plan.denominator, cap)
+    if plan.discretization is not None:
+        total = discretized.DiscretizedQuery(total, plan, record_specs, seed)
+    if plan.adaptive_clip is not None:
+        total = adaptive_clip.AdaptiveClipQuery(total, plan, seed)
+    return tfp.NormalizedQuery(total, denominator=plan.denominator)
 
 
 def build_aggregator(
-    plan: accounting.PrivacyPlan, seed: int | None = None
+    plan: accounting.PrivacyPlan,
+    seed: int | None = None,
+    *,
+    clip=clipping.clip_flat,
+    secure_sum: bool = False,
 ) -> tff.aggregators.UnweightedAggregationFactory:
     """The mean of a round under a privacy plan, for any TFF pipeline.
 
     The result of round t is
-    `(sum of clipped updates + clip_norm * noise_multiplier * (C^-1 z)_t) / clients_per_round`.
-    All of its state, the noise key included, is in the state of the aggregation process. It goes
-    where TFF takes an unweighted aggregator, such as `model_aggregator` of
-    `tff.learning.algorithms.build_unweighted_fed_avg`.
+    `(sum of clipped updates + clip_norm * noise_multiplier * (C^-1 z)_t) / clients_per_round`,
+    or what the plan's estimator has in place of the mean. All of its state, the noise key
+    included, is in the state of the aggregation process. It goes where TFF takes an unweighted
+    aggregator, such as `model_aggregator` of `tff.learning.algorithms.build_unweighted_fed_avg`.
 
     Args:
-      plan, seed: as in `build_query`.
+      plan, seed, clip: as in `build_query`.
+      secure_sum: whether the integers of a discretization are summed by TFF's secure operators, or
+        by plain sums, which give the same and run anywhere.
 
     Raises:
-      ValueError: if the seed is not an integer >= 0.
+      ValueError: if the seed is not an integer >= 0, if `secure_sum` has no discretization, or if
+        the plan has weights, for which there is `build_weighted_aggregator`.
     """
-    return _PrivateMeanFactory(plan, seed)
+    if plan.estimator.example_cap is not None:
+        raise ValueError(
+            f'example_cap={plan.estimator.example_cap}: must be None without weights; there is '
+            'build_weighted_aggregator'
+        )
+    return _PrivateMeanFactory(plan, seed, clip, secure_sum)
+
+
+def build_weighted_aggregator(
+    plan: accounting.PrivacyPlan,
+    seed: int | None = None,
+    *,
+    clip=clipping.clip_flat,
+    secure_sum: bool = False,
+) -> tff.aggregators.WeightedAggregationFactory:
+    """The weighted mean of a round under a privacy plan whose estimator has an `example_cap`.
+
+    TFF's weight of a client is its number of examples n_k; here it weighs `min(n_k / example_cap,
+    1)` (document 001). Otherwise as `build_aggregator`.
+
+    Raises:
+      ValueError: as `build_aggregator`, or if the plan has no weights.
+    """
+    if plan.estimator.example_cap is None:
+        raise ValueError('example_cap=None: must be a number with weights')
+    return _WeightedMeanFactory(_PrivateMeanFactory(plan, seed, clip, secure_sum))
 
 
 class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
-    def __init__(self, plan, seed):
+    def __init__(self, plan, seed, clip, secure_sum):
         if seed is not None:
             _validate.integer('seed', seed, minimum=0)
-        self._plan = plan
-        self._seed = seed
+        if secure_sum and plan.discretization is None:
+            raise ValueError('secure_sum=True: must be False without a discretization in the plan')
+        self._plan, self._seed, self._clip = plan, seed, clip
+        self._sum = secure.SecureSumFactory(plan) if secure_sum else tff.aggregators.SumFactory()
 
     def create(self, value_type) -> tff.templates.AggregationProcess:
-        """Aggregation process for values of `value_type`, tensors of float32 or float64.
+        """Aggregation process for values of `value_type`, tensors of floating-point numbers.
 
         Raises:
           TypeError: if `value_type` has other tensors.
         """
         specs = tff.types.type_to_tf_tensor_specs(value_type)
-        private_mean = build_query(self._plan, record_specs=specs, seed=self._seed)
-        return tff.aggregators.DifferentiallyPrivateFactory(private_mean).create(value_type)
+        private_mean = build_query(
+            self._plan, self._seed, record_specs=specs, clip=self._clip
+        )
+        return tff.aggregators.DifferentiallyPrivateFactory(private_mean, self._sum).create(
+            value_type
+        )
+
+
+class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):
+    def __init__(self, inner):
+        self._inner = inner
+
+    def create(self, value_type, weight_type) -> tff.templates.AggregationProcess:
+        """Aggregation process for updates of `value_type` and numbers of examples.
+
+        Raises:
+          TypeError: if `value_type` has other tensors than floating-point ones.
+        """
+        records = self._inner.create(
+            tff.to_type(estimators.WeightedRecord(value_type, weight_type))
+        )
+
+        @tff.federated_computation(
+            records.initialize.type_signature.result,
+            tff.FederatedType(value_type, tff.CLIENTS),
+            tff.FederatedType(weight_type, tff.CLIENTS),
+        )
+        def next_mean(state, value, weight):
+            return records.next(
+                state, tff.federated_zip(estimators.WeightedRecord(value, weight))
+            )
+
+        return tff.templates.AggregationProcess(records.initialize, next_mean)

@@ -1,12 +1,13 @@
 """Noise keys: which pseudo-random stream each tensor of each round uses.
 
-A key is an int64 tensor of shape [2], 128 bits. A run has one root key; the key of a round is
-derived from the root key, and that of a tensor from the round's, each by a block of Philox. Keys
-are never consecutive integers: streams of neighbouring seeds do not overlap.
+A key is an int64 tensor of shape [2], 128 bits. A run has one root key for each of its streams; the
+key of a round is derived from the root key, and that of a tensor from the round's, each by a block
+of Philox. Keys are never consecutive integers: streams of neighbouring seeds do not overlap.
 """
 
 import hashlib
 import secrets
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -16,10 +17,29 @@ from dpfl import _validate
 _ALGORITHM = 'philox'
 
 
-def seeded_root_key(seed: int) -> np.ndarray:
-    """Root key of a simulation, int64 [2]: a hash of the seed, an integer >= 0."""
+def root_key_source(seed: int | None, stream: str = 'noise') -> Callable[[], tf.Tensor]:
+    """A function that gives the root key of a stream whenever a run starts, int64 [2].
+
+    Args:
+      seed: None for a key that nobody knows and that differs at every call; an integer >= 0 for
+        that of a simulation.
+      stream: what the key is for. Streams have unrelated keys, so that those of one (the rotation
+        of updates) can be public while those of another (the noise) are not.
+
+    Raises:
+      ValueError: if the seed is not an integer >= 0.
+    """
+    if seed is None:
+        bits = entropy()
+        return lambda: fresh_root_key(bits)
+    key = seeded_root_key(seed, stream)
+    return lambda: tf.constant(key)
+
+
+def seeded_root_key(seed: int, stream: str = 'noise') -> np.ndarray:
+    """Root key of a simulation, int64 [2]: a hash of the stream and the seed, an integer >= 0."""
     _validate.integer('seed', seed, minimum=0)
-    digest = hashlib.sha256(b'dpfl noise seed %d' % seed).digest()
+    digest = hashlib.sha256(f'dpfl {stream} seed {seed}'.encode()).digest()
     return np.frombuffer(digest[:16], dtype='<i8').astype(np.int64)
 
 
@@ -53,3 +73,24 @@ def derive(key, index) -> tf.Tensor:
 def normal(key, spec: tf.TensorSpec) -> tf.Tensor:
     """Independent standard normal variables of the shape and floating-point type of `spec`."""
     return tf.random.stateless_normal(spec.shape, seed=key, dtype=spec.dtype, alg=_ALGORITHM)
+
+
+def uniform_bits(key, size: int) -> tf.Tensor:
+    """Independent uniform bits, int32 [size]."""
+    return tf.random.stateless_uniform(
+        [size], seed=key, minval=None, maxval=None, dtype=tf.int32, alg=_ALGORITHM
+    )
+
+
+def uniform(key, size: int) -> tf.Tensor:
+    """Independent variables uniform on [0, 1), float32 [size]."""
+    return tf.random.stateless_uniform([size], seed=key, dtype=tf.float32, alg=_ALGORITHM)
+
+
+def derive_from_content(key, vector) -> tf.Tensor:
+    """A key below `key` for a vector of any numbers, int64 [2]: the same for the same bits.
+
+    Clients with a common key draw different numbers, and a repeated round draws the same ones.
+    """
+    fingerprint = tf.raw_ops.Fingerprint(data=vector[None], method='farmhash64')
+    return derive(key, tf.bitcast(fingerprint[0], tf.int64))

@@ -1,5 +1,6 @@
 """The query of a privacy plan: what clients and server compute in one round."""
 
+import abc
 import collections
 from typing import Any, NamedTuple
 
@@ -7,8 +8,58 @@ import dp_accounting
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
-from dpfl import accounting
+from dpfl import _validate, accounting
 from dpfl.aggregators import clipping, keys, noise
+
+_FLOATS = (tf.float32, tf.float64)
+
+
+class SumQuery(tfp.SumAggregationDPQuery):
+    """A noised sum of clipped records, whose clip norm is a part of its state.
+
+    Its event in each round is `UnsupportedDpEvent`: only the whole run has a guarantee, that of its
+    plan.
+    """
+
+    @abc.abstractmethod
+    def clip_norm(self, global_state) -> tf.Tensor:
+        """The clip norm in use, float32 scalar."""
+
+    @abc.abstractmethod
+    def with_clip_norm(self, global_state, clip_norm):
+        """The state with another clip norm, float32 scalar. Only where the noise starts afresh."""
+
+    def derive_metrics(self, global_state):
+        """None: nothing that is computed from updates without noise leaves the query."""
+        return collections.OrderedDict()
+
+
+class WrappedQuery(SumQuery):
+    """A query around another one, with its state; subclasses change what clients send."""
+
+    def __init__(self, inner: SumQuery):
+        self._inner = inner
+
+    def clip_norm(self, global_state):
+        return self._inner.clip_norm(global_state)
+
+    def with_clip_norm(self, global_state, clip_norm):
+        return self._inner.with_clip_norm(global_state, clip_norm)
+
+    def initial_global_state(self):
+        return self._inner.initial_global_state()
+
+    def derive_sample_params(self, global_state):
+        return self._inner.derive_sample_params(global_state)
+
+    def initial_sample_state(self, template=None):
+        return self._inner.initial_sample_state(template)
+
+    def preprocess_record(self, params, record):
+        return self._inner.preprocess_record(params, record)
+
+    def get_noised_result(self, sample_state, global_state):
+        return self._inner.get_noised_result(sample_state, global_state)
 
 
 class QueryState(NamedTuple):
@@ -18,30 +69,40 @@ class QueryState(NamedTuple):
     noise: noise.NoiseState
 
 
-class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
+class CorrelatedNoiseQuery(SumQuery):
     """Sum of clipped records plus noise: `sum + clip_norm * noise_multiplier * (C^-1 z)_t`.
 
     A `tfp.DPQuery`: the client side is `preprocess_record`, the server side `get_noised_result`.
-    Its event in each round is `UnsupportedDpEvent`: only the whole run has a guarantee, that of the
-    plan.
     """
 
-    def __init__(self, plan: accounting.PrivacyPlan, record_specs=None, seed: int | None = None):
+    def __init__(
+        self,
+        plan: accounting.PrivacyPlan,
+        record_specs=None,
+        seed: int | None = None,
+        clip=clipping.clip_flat,
+    ):
         """Args: as `build_query`."""
+        _check_norm('clip_norm', plan.clip_norm)
+        for _, norm in plan.clip_schedule:
+            _check_norm('clip_schedule norm', norm)
         self._plan = plan
         self._record_specs = record_specs
+        self._clip = clip
         self._kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
-        self._root_key = None if seed is None else keys.seeded_root_key(seed)
-        self._entropy = keys.entropy()
+        self._root_key = keys.root_key_source(seed)
+
+    def clip_norm(self, global_state):
+        return global_state.clip_norm
+
+    def with_clip_norm(self, global_state, clip_norm):
+        return global_state._replace(clip_norm=clip_norm)
 
     def initial_global_state(self) -> QueryState:
         """State before the first round; without a seed each call starts from another root key."""
-        key = self._root_key
-        if key is None:
-            key = keys.fresh_root_key(self._entropy)
         return QueryState(
             tf.cast(self._plan.clip_norm, tf.float32),
-            noise.initial_state(self._kernel, self._record_specs, key),
+            noise.initial_state(self._kernel, self._record_specs, self._root_key()),
         )
 
     def derive_sample_params(self, global_state):
@@ -56,9 +117,9 @@ class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
         """
         for leaf in tf.nest.flatten(record):
             dtype = tf.as_dtype(leaf.dtype)
-            if dtype not in (tf.float32, tf.float64):
+            if dtype not in _FLOATS:
                 raise TypeError(f'record has a {dtype.name} tensor: must be float32 or float64')
-        return clipping.clip_flat(record, params)
+        return self._clip(record, params)
 
     def get_noised_result(self, sample_state, global_state):
         """The sum with the noise of this round, the state of the next, and the event."""
@@ -66,7 +127,7 @@ class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
         unit_noise, noise_state = noise.next_noise(
             self._kernel, self._plan.participation.rounds, global_state.noise, specs
         )
-        stddev = global_state.clip_norm * self._plan.noise_multiplier
+        stddev = global_state.clip_norm * self._plan.update_noise_multiplier
         noised = [
             total + tf.cast(stddev, total.dtype) * unit
             for total, unit in zip(
@@ -75,10 +136,16 @@ class CorrelatedNoiseQuery(tfp.SumAggregationDPQuery):
         ]
         return (
             tf.nest.pack_sequence_as(sample_state, noised),
-            QueryState(global_state.clip_norm, noise_state),
+            QueryState(self._next_clip_norm(global_state), noise_state),
             dp_accounting.UnsupportedDpEvent(),
         )
 
-    def derive_metrics(self, global_state):
-        """None: nothing that is computed from updates without noise leaves the query."""
-        return collections.OrderedDict()
+    def _next_clip_norm(self, global_state):
+        clip_norm, following = global_state.clip_norm, global_state.noise.round + 1
+        for first, norm in self._plan.clip_schedule:
+            clip_norm = tf.where(following == first, tf.cast(norm, tf.float32), clip_norm)
+        return clip_norm
+
+
+def _check_norm(name, value):
+    _validate.number(name, value, minimum=clipping.SMALLEST_NORM, maximum=clipping.LARGEST_NORM)

@@ -1,5 +1,6 @@
 import dataclasses
 import itertools
+import json
 import math
 
 import dp_accounting
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
+from dpfl.accounting import plan_file
+from dpfl.mechanisms import discretization
 
 
 def _plan(**changes):
@@ -197,3 +200,114 @@ def test_an_accountant_that_does_not_know_the_sampling_is_refused():
 def test_bad_fields_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         _plan(**changes)
+
+
+def _adaptive(**changes):
+    fields = dict(
+        mechanism=mechanisms.Restarted.every(mechanisms.BinaryTree(1024), rounds=2000),
+        adaptive_clip=accounting.AdaptiveClip(),
+    )
+    return _plan(**{**fields, **changes})
+
+
+def test_adaptive_clipping_costs_noise_on_the_updates_and_no_privacy():
+    plan = _adaptive()
+    fixed = dataclasses.replace(plan, adaptive_clip=None)
+    assert plan.mu == fixed.mu
+    assert plan.count_stddev == 6500 / 20
+    assert plan.update_noise_multiplier == pytest.approx((7.0**-2 - 650.0**-2) ** -0.5)
+    assert plan.stddev == 5.0 * plan.update_noise_multiplier
+    assert (fixed.update_noise_multiplier, fixed.count_stddev) == (7.0, None)
+
+
+def test_rounding_inflates_the_updates_and_not_the_counts():
+    # Both ratios of sensitivity to noise, squared and added, are at most that of the plan.
+    settings = discretization.Discretization(10.0, 100, 5.0)
+    plan = _adaptive(discretization=settings, adaptive_clip=accounting.AdaptiveClip(
+        count_stddev=4.0
+    ))
+    of_mechanism = plan.sensitivity / plan.shift
+    updates = of_mechanism * settings.inflated_norm / plan.clip_norm / plan.update_noise_multiplier
+    counts = of_mechanism * 0.5 / plan.count_stddev
+    assert updates**2 + counts**2 <= plan.mu**2
+
+
+def test_calibration_with_adaptive_clipping_meets_its_target():
+    fields = {f.name: getattr(_adaptive(), f.name) for f in dataclasses.fields(_adaptive())}
+    del fields['noise_multiplier']
+    plan = accounting.PrivacyPlan.calibrated(epsilon=8.0, delta=1e-10, **fields)
+    assert plan.epsilon(1e-10) <= 8.0
+    few = {**fields, 'clients_per_round': 10}
+    with pytest.raises(ValueError, match='count_stddev=0.5: must be > '):
+        accounting.PrivacyPlan.calibrated(epsilon=0.5, delta=1e-10, **few)
+
+
+def test_estimators_change_the_denominator_and_not_the_guarantee():
+    plan = _plan()
+    fixed, clipped = (
+        dataclasses.replace(plan, estimator=accounting.Estimator(kind, 4000.0))
+        for kind in ('fixed', 'clipped')
+    )
+    assert plan.mu == fixed.mu == clipped.mu
+    # S / (q W), and 2 S / (q W_min) of lemma 1 in document 001.
+    assert (plan.denominator, fixed.denominator, clipped.denominator) == (6500.0, 4000.0, 2000.0)
+    assert fixed.sensitivity_is_exact and not clipped.sensitivity_is_exact
+
+
+@pytest.mark.parametrize('changes, message', [
+    (dict(mechanism=mechanisms.BinaryTree(2000)), 'mechanism=tree: must be restarted with adaptiv'),
+    (dict(clients_per_round=70), 'count_stddev=3.5: must be > 3.5, half of noise_multiplier=7.0'),
+    (dict(clip_schedule=((129, 3.0),)), 'clip_schedule: must be empty with adaptive_clip'),
+])
+def test_contradictions_of_adaptive_plans_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        _adaptive(**changes)
+
+
+@pytest.mark.parametrize('fields, message', [
+    (dict(target_quantile=1.0), 'target_quantile=1.0: must be a finite number > 0 and < 1'),
+    (dict(learning_rate=0.0), 'learning_rate=0.0: must be a finite number > 0'),
+    (dict(count_stddev=float('nan')), 'count_stddev=nan: must be a finite number > 0'),
+])
+def test_bad_adaptive_clipping_is_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        accounting.AdaptiveClip(**fields)
+
+
+@pytest.mark.parametrize('plan', [
+    _plan(estimator=accounting.Estimator('clipped', 100.0, 1600.0)),
+    _adaptive(adaptive_clip=accounting.AdaptiveClip(0.8, 0.1, 50.0)),
+    _plan(discretization=discretization.Discretization(10.0, 100, 5.0)),
+    _adaptive(adaptive_clip=None, clip_schedule=((129, 3.0), (1153, 2.0))),
+], ids=['estimator', 'adaptive_clip', 'discretization', 'clip_schedule'])
+def test_a_plan_survives_its_file(plan):
+    values = json.loads(json.dumps(plan_file.to_dict(plan)))
+    again = plan_file.from_dict(values, plan.mechanism.to_dict())
+    for field in dataclasses.fields(plan):
+        if field.name != 'mechanism':
+            assert getattr(again, field.name) == getattr(plan, field.name)
+    assert again.mechanism.digest() == plan.mechanism.digest()
+
+
+def test_a_plan_file_from_before_adaptive_clipping_is_one_without_it():
+    values = plan_file.to_dict(_plan())
+    del values['adaptive_clip'], values['clip_schedule'], values['estimator']
+    assert plan_file.from_dict(values, _plan().mechanism.to_dict()).adaptive_clip is None
+
+
+@pytest.mark.parametrize('schedule, message', [
+    (((128, 1.0),), 'clip_schedule round=128: must be one in which the noise starts afresh'),
+    (((129, 1.0), (129, 2.0)), 'clip_schedule round=129: must be an integer >= 130'),
+    (((0, 1.0),), 'clip_schedule round=0: must be an integer >= 1'),
+    (((129, float('nan')),), 'clip_schedule norm=nan: must be a finite number > 0'),
+])
+def test_clip_norms_change_only_where_noise_starts_afresh(schedule, message):
+    with pytest.raises(ValueError, match=message):
+        _adaptive(adaptive_clip=None, clip_schedule=schedule)
+
+
+def test_a_clip_schedule_keeps_the_guarantee():
+    plan = _adaptive(adaptive_clip=None, clip_schedule=((129, 3.0), (1153, 8.0)))
+    assert plan.fresh_rounds == (129, 1153)
+    assert plan.mu == dataclasses.replace(plan, clip_schedule=()).mu
+    assert plan.over(plan.participation.within(100)).fresh_rounds == ()

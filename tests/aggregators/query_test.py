@@ -85,6 +85,22 @@ def test_float64_records_keep_their_type():
     assert record.dtype == result.dtype == tf.float64
 
 
+def test_hundreds_of_tensors():
+    specs = [tf.TensorSpec([i % 3]) for i in range(300)]
+    plan = _plan(mechanism=mechanisms.Identity(6))
+    query = aggregators.build_query(plan, seed=4, record_specs=specs)
+    state = query.initial_global_state()
+    update = [tf.ones(spec.shape) for spec in specs]
+    record = query.preprocess_record(query.derive_sample_params(state), update)
+    assert 0.4999 < _norm(record) <= 0.5
+    result, _, _ = query.get_noised_result(record, state)
+    z = noise.independent_noise(keys.seeded_root_key(4), 0, specs)
+    expected = [(r + plan.stddev * n) / 2 for r, n in zip(record, z, strict=True)]
+    for leaf, other in zip(result, expected, strict=True):
+        np.testing.assert_allclose(leaf, other, atol=1e-6)
+    assert len({float(leaf[0]) for leaf in z if leaf.shape[0]}) == 200
+
+
 def test_keys_differ_by_construction():
     roots = {tuple(keys.seeded_root_key(seed)) for seed in range(1000)}
     assert len(roots) == 1000
@@ -92,6 +108,27 @@ def test_keys_differ_by_construction():
     rounds = [tuple(keys.derive(root, t).numpy()) for t in range(50)]
     leaves = [tuple(keys.derive(key, leaf).numpy()) for key in rounds[:5] for leaf in range(20)]
     assert len(set(rounds + leaves)) == 150
+
+
+def test_the_streams_of_a_run_have_unrelated_keys():
+    streams = ('noise', 'clipped count', 'rotation')
+    roots = {tuple(keys.seeded_root_key(seed, name)) for seed in range(300) for name in streams}
+    assert len(roots) == 900
+    source = keys.root_key_source(None, 'noise')
+    assert len({tuple(source().numpy()) for _ in range(20)}) == 20
+    source = keys.root_key_source(7, 'rotation')
+    assert {tuple(source().numpy()) for _ in range(3)} == {
+        tuple(keys.seeded_root_key(7, 'rotation'))
+    }
+
+
+def test_keys_from_content_are_those_of_its_bits():
+    key = keys.seeded_root_key(1)
+    vectors = [[1.0, 2.0], [1.0, 2.0], [2.0, 1.0], [1.0, np.nextafter(2.0, 3.0)]]
+    drawn = [tuple(keys.derive_from_content(key, tf.constant(v, tf.float64)).numpy())
+             for v in vectors]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn)) == 3
 
 
 def test_streams_of_neighbouring_seeds_do_not_overlap():

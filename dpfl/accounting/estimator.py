@@ -1,0 +1,53 @@
+"""How the mean of a round is estimated from the updates of a cohort (document 001, section 2)."""
+
+import dataclasses
+
+from dpfl import _validate
+
+KINDS = ('fixed', 'clipped')
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimator:
+    """The weighted mean of clipped updates, with a denominator that bounds its sensitivity.
+
+    For clients k of a cohort with updates of norm at most S and weights w_k <= 1:
+
+    - 'fixed': `sum w_k update_k / weight`, unbiased where `weight` is the expected total weight
+      q W. One client moves it by at most `S / weight`.
+    - 'clipped': `sum w_k update_k / max(weight, sum w_k)`, the exact weighted mean of every cohort
+      whose total weight reaches `weight`, there q W_min. One client moves it by at most
+      `2 S / weight` (document 001, lemma 1): its update moves the numerator, and its weight moves
+      the denominator under a mean of norm at most S.
+
+    Noise of standard deviation z times that bound gives both the guarantee of z (theorem 1).
+
+    Attributes:
+      kind: one of `KINDS`.
+      weight: above 0, in clients of full weight; None for the planned cohort size.
+      example_cap: number of examples from which a client has full weight: `w_k = min(n_k /
+        example_cap, 1)` for n_k examples. None for full weight of every client.
+
+    Raises:
+      ValueError: if a field is out of its range.
+    """
+
+    kind: str = 'fixed'
+    weight: float | None = None
+    example_cap: float | None = None
+
+    def __post_init__(self):
+        _validate.choice('kind', self.kind, KINDS)
+        if self.weight is not None:
+            _validate.number('weight', self.weight, above=0)
+        if self.example_cap is not None:
+            _validate.number('example_cap', self.example_cap, above=0)
+
+    def denominator(self, clients_per_round: int) -> float:
+        """Clip norms over `denominator` are how far one client moves the mean.
+
+        A noised sum of sensitivity S, divided by it, is the noised mean: for 'clipped' the sum is
+        `weight / 2` times the mean.
+        """
+        weight = float(clients_per_round) if self.weight is None else float(self.weight)
+        return weight / 2 if self.kind == 'clipped' else weight

@@ -1,0 +1,246 @@
+"""Updates as integers, for sums under a modulus (document 000, algorithm 2).
+
+A client clips, scales, rotates, clips each coordinate, rounds at random, and shifts; the server
+gets the sum of integers, undoes shift, rotation and scale, and adds its noise to the result. How
+much rounding inflates the norm of an update, and which modulus the sums need, is known to
+`dpfl.mechanisms.discretization`, and so to the privacy plan.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from dpfl import accounting
+from dpfl.aggregators import estimators, keys, query, rotation
+from dpfl.mechanisms.discretization import Discretization
+
+# Roundings drawn before the update is rounded towards zero. With the alpha of production each
+# fails with probability exp(-1/2) at most: all of them, with 2e-14.
+_MOST_ATTEMPTS = 64
+# Squared norms are summed in float64.
+_MARGIN = 1e-9
+
+
+class DiscretizedState(NamedTuple):
+    """State between two rounds.
+
+    Attributes:
+      inner: of the query that adds the noise.
+      key: root key of rotation and rounding, int64 [2]. Clients get keys below it; no noise does.
+      round: rounds done, int64 scalar.
+    """
+
+    inner: Any
+    key: Any
+    round: Any
+
+
+class DiscretizedParams(NamedTuple):
+    """What a client needs in a round.
+
+    Attributes:
+      inner: parameters of the inner query.
+      scale: factor from updates to integers, float32 scalar.
+      sign_key, rounding_key: int64 [2], common to all clients.
+    """
+
+    inner: Any
+    scale: Any
+    sign_key: Any
+    rounding_key: Any
+
+
+class DiscretizedSample(NamedTuple):
+    """Sum over clients.
+
+    Attributes:
+      update: integers within 0 .. 2 C_inf for each client, int32 or int64 [padded dimension].
+      clients: number of clients, int32 scalar.
+    """
+
+    update: Any
+    clients: Any
+
+
+class DiscretizedQuery(query.WrappedQuery):
+    """Sends the clipped update of each client as integers; the noise is the inner query's.
+
+    The sum of the planned number of clients does not wrap around, and that of more is refused.
+    Rounding is a function of the update and of the round's key, so a repeated round has the same
+    result.
+    """
+
+    def __init__(
+        self,
+        inner: query.SumQuery,
+        plan: accounting.PrivacyPlan,
+        record_specs,
+        seed: int | None = None,
+    ):
+        """Args: as `build_query`; the plan has a discretization.
+
+        Raises:
+          ValueError: if there are no specs, or of another number of coordinates than the plan's,
+            if sums take more than 62 bits, or if the plan samples cohorts without a largest size.
+        """
+        super().__init__(inner)
+        if plan.sampling == 'poisson':
+            raise ValueError(
+                'sampling=poisson: must be another one with a discretization; such cohorts have no '
+                'largest size, and the modulus is made for one'
+            )
+        self._settings = plan.discretization
+        self._largest_cohort = plan.clients_per_round
+        self._specs = _checked_specs(self._settings, record_specs)
+        self._dtype = integer_type(self._settings, plan.clients_per_round)
+        self._root_key = keys.root_key_source(seed, 'rotation')
+
+    def clip_norm(self, global_state):
+        return self._inner.clip_norm(global_state.inner)
+
+    def with_clip_norm(self, global_state, clip_norm):
+        inner = self._inner.with_clip_norm(global_state.inner, clip_norm)
+        return global_state._replace(inner=inner)
+
+    def initial_global_state(self) -> DiscretizedState:
+        return DiscretizedState(
+            self._inner.initial_global_state(), self._root_key(), tf.zeros([], tf.int64)
+        )
+
+    def derive_sample_params(self, global_state) -> DiscretizedParams:
+        round_key = keys.derive(global_state.key, global_state.round)
+        return DiscretizedParams(
+            inner=self._inner.derive_sample_params(global_state.inner),
+            scale=self._scale(global_state),
+            sign_key=keys.derive(round_key, 0),
+            rounding_key=keys.derive(round_key, 1),
+        )
+
+    def _scale(self, global_state):
+        """Scale s for the clip norm in use: neither bounds nor modulus then depend on that norm."""
+        scaled_norm = self._settings.scale * self._settings.clip_norm
+        return tf.cast(scaled_norm, tf.float32) / self.clip_norm(global_state)
+
+    def initial_sample_state(self, template=None) -> DiscretizedSample:
+        del template  # The record specs say how long it is.
+        return DiscretizedSample(
+            tf.zeros([self._settings.padded_dimension], self._dtype), tf.zeros([], tf.int32)
+        )
+
+    def preprocess_record(self, params, record) -> DiscretizedSample:
+        clipped = self._inner.preprocess_record(params.inner, record)
+        vector = _flatten(clipped) * params.scale
+        sign = rotation.signs(params.sign_key, self._settings.dimension)
+        rotated = rotation.rotate(vector, sign, self._settings.padded_dimension)
+        key = keys.derive_from_content(params.rounding_key, vector)
+        rounded = round_conditionally(clip_linf(rotated, self._settings), key, self._settings)
+        bound = self._settings.linf_bound
+        # The float32 of a large bound may be above it.
+        bounded = tf.clip_by_value(tf.cast(rounded, self._dtype), -bound, bound)
+        return DiscretizedSample(bounded + bound, tf.ones([], tf.int32))
+
+    def get_noised_result(self, sample_state, global_state):
+        too_many = tf.debugging.assert_less_equal(
+            sample_state.clients,
+            self._largest_cohort,
+            message='The cohort is larger than the planned one, and the sum wrapped around.',
+        )
+        with tf.control_dependencies([too_many] if too_many is not None else []):
+            clients = tf.cast(tf.identity(sample_state.clients), self._dtype)
+        total = sample_state.update - clients * self._settings.linf_bound
+        sign_key = self.derive_sample_params(global_state).sign_key
+        sign = rotation.signs(sign_key, self._settings.dimension)
+        # float64 holds the integers; they no longer matter once they are divided by the scale.
+        scaled = tf.cast(total, tf.float64) / tf.cast(self._scale(global_state), tf.float64)
+        vector = rotation.rotate_back(tf.cast(scaled, tf.float32), sign)
+        result, inner, event = self._inner.get_noised_result(
+            _unflatten(vector, self._specs), global_state.inner
+        )
+        return result, DiscretizedState(inner, global_state.key, global_state.round + 1), event
+
+    def derive_metrics(self, global_state):
+        return self._inner.derive_metrics(global_state.inner)
+
+
+def integer_type(settings: Discretization, clients_per_round: int) -> tf.DType:
+    """The type of sums under the modulus.
+
+    Raises:
+      ValueError: if they take more than 62 bits.
+    """
+    bits = settings.bits_per_parameter(clients_per_round)
+    if bits > 62:
+        raise ValueError(
+            f'scale={settings.scale}: must be smaller, for sums take {bits} bits and not 62 at most'
+        )
+    return tf.int32 if bits <= 31 else tf.int64
+
+
+def clip_linf(vector, settings: Discretization):
+    """Scales a vector in units of 1/s so that no coordinate exceeds C_inf."""
+    bound = float(settings.linf_bound)
+    largest = tf.reduce_max(tf.abs(vector))
+    return vector * tf.where(largest <= bound, 1.0, bound / largest)
+
+
+def round_conditionally(vector, key, settings: Discretization):
+    """Rounds at random, again and again until the norm is within what the plan counts.
+
+    Each coordinate becomes one of the two integers next to it, with the probabilities that keep its
+    mean. After `_MOST_ATTEMPTS` attempts it becomes the one nearer to zero: that has no unbiased
+    mean, but a norm below that of the vector.
+
+    Args:
+      vector: float32 [padded dimension], of norm at most s C.
+      key: int64 [2].
+      settings: limits the squared norm of the result to `(s C_inflated)^2`.
+
+    Returns:
+      Integers as float32, of the shape of `vector`.
+    """
+    limit = (settings.scale * settings.inflated_norm) ** 2 * (1 - _MARGIN)
+    floor = tf.floor(vector)
+    fraction = vector - floor
+
+    def attempt(index, rounded, accepted):
+        up = keys.uniform(keys.derive(key, index), vector.shape[0]) < fraction
+        candidate = floor + tf.cast(up, tf.float32)
+        accepted = tf.reduce_sum(tf.square(tf.cast(candidate, tf.float64))) <= limit
+        return index + 1, tf.where(accepted, candidate, rounded), accepted
+
+    def goes_on(index, rounded, accepted):
+        del rounded
+        return ~accepted & (index < _MOST_ATTEMPTS)
+
+    towards_zero = tf.sign(vector) * tf.floor(tf.abs(vector))
+    start = (tf.zeros([], tf.int64), towards_zero, tf.constant(False))
+    return tf.while_loop(goes_on, attempt, start)[1]
+
+
+def _checked_specs(settings: Discretization, record_specs):
+    if record_specs is None:
+        raise ValueError('record_specs=None: must be given with a discretization')
+    specs = estimators.update_of(record_specs)
+    size = sum(int(np.prod(spec.shape)) for spec in tf.nest.flatten(specs))
+    if size != settings.dimension:
+        raise ValueError(
+            f'dimension={settings.dimension}: must be {size}, the number of coordinates of an '
+            'update'
+        )
+    return specs
+
+
+def _flatten(tensors) -> tf.Tensor:
+    leaves = [tf.reshape(tf.cast(leaf, tf.float32), [-1]) for leaf in tf.nest.flatten(tensors)]
+    return tf.concat(leaves, axis=0)
+
+
+def _unflatten(vector, specs):
+    leaves = tf.nest.flatten(specs)
+    parts = tf.split(vector, [int(np.prod(spec.shape)) for spec in leaves])
+    shaped = [
+        tf.cast(tf.reshape(part, spec.shape), spec.dtype)
+        for part, spec in zip(parts, leaves, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(specs, shaped)

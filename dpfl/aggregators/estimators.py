@@ -1,0 +1,98 @@
+"""Weights of clients, and the clipped-denominator estimator (document 001, section 2)."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from dpfl.aggregators import query
+
+
+class WeightedRecord(NamedTuple):
+    """Record of a client whose weight depends on its data.
+
+    Attributes:
+      update: structure of floating-point tensors.
+      num_examples: n_k, scalar of any numeric type.
+    """
+
+    update: Any
+    num_examples: Any
+
+
+def update_of(record):
+    """The update of a record or of a structure of its specs, with or without a weight."""
+    return record.update if isinstance(record, WeightedRecord) else record
+
+
+def with_update(record, update):
+    """The record with another update."""
+    return record._replace(update=update) if isinstance(record, WeightedRecord) else update
+
+
+def weight_of(record, example_cap: float | None) -> tf.Tensor:
+    """The client's weight `min(n_k / example_cap, 1)`, float32 scalar; 0 for n_k below 0 or NaN."""
+    if example_cap is None:
+        return tf.ones([])
+    share = tf.cast(record.num_examples, tf.float32) / example_cap
+    return tf.where(share > 0, tf.minimum(share, 1.0), 0.0)
+
+
+class WeightedQuery(query.WrappedQuery):
+    """Multiplies the clipped update of each client by its weight, at most 1.
+
+    Records are `WeightedRecord`.
+    """
+
+    def __init__(self, inner: query.SumQuery, example_cap: float):
+        super().__init__(inner)
+        self._example_cap = example_cap
+
+    def initial_sample_state(self, template=None):
+        return self._inner.initial_sample_state(update_of(template))
+
+    def preprocess_record(self, params, record):
+        weight = weight_of(record, self._example_cap)
+        clipped = self._inner.preprocess_record(params, record.update)
+        return tf.nest.map_structure(lambda leaf: leaf * tf.cast(weight, leaf.dtype), clipped)
+
+
+class WeightedSample(NamedTuple):
+    """Sum over clients for the clipped denominator.
+
+    Attributes:
+      sum: that of the inner query, of `w_k update_k`.
+      weight: sum of w_k, float32 scalar.
+    """
+
+    sum: Any
+    weight: Any
+
+
+class ClippedDenominatorQuery(query.WrappedQuery):
+    """The mean with a clipped denominator, times `min_weight / 2`, plus the noise of a sum.
+
+    `f = sum w_k update_k / max(min_weight, sum w_k)` moves by at most `2 S / min_weight` with one
+    client (document 001, lemma 1), so `f min_weight / 2` moves by at most the clip norm S, as a sum
+    of clipped updates does. The total weight is used here and not released.
+    """
+
+    def __init__(self, inner: query.SumQuery, min_weight: float, example_cap: float | None):
+        """Args: inner: its sample is a sum of updates; example_cap: None for weights 1."""
+        super().__init__(inner)
+        self._min_weight = min_weight
+        self._example_cap = example_cap
+
+    def initial_sample_state(self, template=None):
+        return WeightedSample(self._inner.initial_sample_state(template), tf.zeros([]))
+
+    def preprocess_record(self, params, record):
+        return WeightedSample(
+            self._inner.preprocess_record(params, record), weight_of(record, self._example_cap)
+        )
+
+    def get_noised_result(self, sample_state, global_state):
+        factor = self._min_weight / 2 / tf.maximum(self._min_weight, sample_state.weight)
+        scaled = tf.nest.map_structure(
+            lambda leaf: leaf * tf.cast(factor, leaf.dtype), sample_state.sum
+        )
+        return self._inner.get_noised_result(scaled, global_state)

@@ -1,0 +1,58 @@
+"""Updates of 16-bit floating-point numbers, which are neither summed nor noised as they are."""
+
+import tensorflow as tf
+
+from dpfl.aggregators import estimators, query
+
+_HALVES = (tf.float16, tf.bfloat16)
+
+
+def has_halves(record_specs) -> bool:
+    """Whether an update has a 16-bit tensor."""
+    leaves = tf.nest.flatten(estimators.update_of(record_specs))
+    return any(leaf.dtype in _HALVES for leaf in leaves)
+
+
+def widened_specs(record_specs):
+    """Specs of the record whose 16-bit tensors are float32."""
+    update = tf.nest.map_structure(
+        lambda spec: tf.TensorSpec(spec.shape, _wide(spec.dtype)),
+        estimators.update_of(record_specs),
+    )
+    return estimators.with_update(record_specs, update)
+
+
+def _wide(dtype):
+    return tf.float32 if dtype in _HALVES else dtype
+
+
+class HalfPrecisionQuery(query.WrappedQuery):
+    """Casts 16-bit tensors of each record to float32, and those of the result back.
+
+    The inner query's state is this one's. Results beyond the range of the type end at its limits.
+    """
+
+    def __init__(self, inner, record_specs):
+        super().__init__(inner)
+        self._specs = record_specs
+
+    def initial_sample_state(self, template=None):
+        return self._inner.initial_sample_state(widened_specs(self._specs))
+
+    def preprocess_record(self, params, record):
+        update = tf.nest.map_structure(
+            lambda leaf: tf.cast(leaf, _wide(tf.as_dtype(leaf.dtype))),
+            estimators.update_of(record),
+        )
+        return self._inner.preprocess_record(params, estimators.with_update(record, update))
+
+    def get_noised_result(self, sample_state, global_state):
+        result, state, event = self._inner.get_noised_result(sample_state, global_state)
+        narrowed = tf.nest.map_structure(
+            lambda leaf, spec: tf.saturate_cast(leaf, spec.dtype),
+            result, estimators.update_of(self._specs),
+        )  # fmt: skip
+        return narrowed, state, event
+
+    def derive_metrics(self, global_state):
+        return self._inner.derive_metrics(global_state)

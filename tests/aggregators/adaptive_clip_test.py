@@ -1,0 +1,271 @@
+"""Adaptive clipping against algorithm 1 of document 000, and mistakes that others made with it."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl.aggregators import clipping, keys, noise
+from tests import oracles
+
+_COUNT = tf.TensorSpec([], tf.float64)
+
+
+def _plan(rounds, base=None, first=128, every=1024, clients=10, adaptive=None, **changes):
+    base = base or mechanisms.BinaryTree(every)
+    fields = dict(
+        mechanism=mechanisms.Restarted.every(base, first, every, rounds),
+        participation=Participation(rounds),
+        clip_norm=0.5,
+        noise_multiplier=0.3,
+        clients_per_round=clients,
+        adaptive_clip=adaptive or accounting.AdaptiveClip(),
+    )
+    return accounting.PrivacyPlan(**{**fields, **changes})
+
+
+class _Run:
+    """Rounds of a query over cohorts of vectors, compiled once."""
+
+    def __init__(self, plan, size, seed=5):
+        specs = tf.TensorSpec([size])
+        self._query = aggregators.build_query(plan, seed, record_specs=specs)
+        self.state = self._query.initial_global_state()
+        self._step = tf.function(self._next, reduce_retracing=True)
+
+    def _next(self, state, updates):
+        params = self._query.derive_sample_params(state)
+        samples = tf.vectorized_map(
+            lambda update: self._query.preprocess_record(params, update), updates
+        )
+        total = tf.nest.map_structure(lambda leaves: tf.reduce_sum(leaves, axis=0), samples)
+        return self._query.get_noised_result(total, state)[:2]
+
+    def next(self, updates):
+        result, self.state = self._step(self.state, tf.constant(updates, tf.float32))
+        return result.numpy()
+
+    @property
+    def norms(self):
+        metrics = self._query.derive_metrics(self.state)
+        return float(metrics['clip_norm']), float(metrics['clip_norm_estimate'])
+
+
+class _PrivateSum:
+    """Noised prefix sums; a restart keeps what was released and goes on with fresh noise."""
+
+    def __init__(self, base, z, stddev):
+        self._base, self._z = base, z
+        self._released, self._round = 0.0, 0
+        self.restart(stddev)
+
+    def restart(self, stddev):
+        self._stddev, self._before, self._true = stddev, self._released, 0.0
+        z = self._z[self._round :][: self._base.rounds]
+        segment = self._base.with_rounds(len(z))
+        self._noise = iter(np.cumsum(oracles.streamed_by_solving(segment, z), axis=0))
+
+    def add(self, value):
+        self._true = self._true + value
+        self._released = self._before + self._true + self._stddev * next(self._noise)
+        self._round += 1
+        return self._released
+
+
+@functools.lru_cache
+def _redrawn(stream, rounds, spec, seed=5):
+    key = keys.seeded_root_key(seed, stream)
+    draw = tf.function(lambda t: noise.independent_noise(key, t, spec))
+    return np.array([draw(tf.constant(t, tf.int64)).numpy() for t in range(rounds)], np.float64)
+
+
+def _algorithm_1(plan, base, restarts, rounds, size, client_updates, z_model, z_count):
+    """Algorithm 1 of document 000 line by line, without momentum; yields what each round has."""
+    m, settings = plan.clients_per_round, plan.adaptive_clip
+    sigma_b = m / 20
+    z_delta = (plan.noise_multiplier**-2 - (2 * sigma_b) ** -2) ** -0.5
+    first_norm = norm = clip_norm = plan.clip_norm
+    theta = np.zeros(size)
+    tree_model = _PrivateSum(base, z_model, z_delta * clip_norm)
+    tree_count = _PrivateSum(base, z_count, sigma_b)
+    for t in range(rounds):
+        deltas = client_updates(t, theta)
+        lengths = np.linalg.norm(deltas, axis=1)
+        bits = lengths <= norm
+        # The code keeps 1e-5 below the norm.
+        clipped = deltas * np.minimum(1, clip_norm * (1 - 1e-5) / lengths)[:, None]
+        delta_bar = tree_model.add(clipped.sum(axis=0)) / m
+        theta = 0.5 * delta_bar
+        b_tilde = tree_count.add(bits.sum()) / m
+        norm = first_norm * np.exp(
+            -settings.learning_rate * (b_tilde - t * settings.target_quantile)
+        )
+        if t in restarts:
+            clip_norm = norm
+            tree_model.restart(z_delta * clip_norm)
+            tree_count.restart(sigma_b)
+        yield delta_bar, clip_norm, norm
+
+
+@pytest.mark.parametrize('base', [
+    mechanisms.BinaryTree(1024), mechanisms.Blt(1024, [0.99, 0.5], [0.1, 0.2]),
+], ids=['tree', 'blt'])  # fmt: skip
+def test_every_round_is_that_of_algorithm_1(base):
+    rounds, size, clients = 2200, 3, 10
+    plan = _plan(rounds, base, clients=clients)
+    rng = np.random.default_rng(0)
+    targets = rng.normal(size=(rounds, clients, size)) * rng.lognormal(size=(rounds, clients, 1))
+
+    def client_updates(t, theta):
+        return (0.7 * (1 + np.sin(t / 300)) + 0.1) * (targets[t] - theta)
+
+    expected = _algorithm_1(
+        plan, base, {128 + 1024 * i for i in range(3)}, rounds, size, client_updates,
+        _redrawn('noise', rounds, tf.TensorSpec([size])), _redrawn('clipped count', rounds, _COUNT),
+    )  # fmt: skip
+    run, theta, total, released = _Run(plan, size), np.zeros(size), np.zeros(size), []
+    for t in range(rounds):
+        total = total + run.next(client_updates(t, theta))
+        theta = 0.5 * total
+        released.append((total, *run.norms))
+    delta_bars, clip_norms, estimates = (np.array(each) for each in zip(*released, strict=True))
+    expected = [np.array(each) for each in zip(*expected, strict=True)]
+    np.testing.assert_allclose(delta_bars, expected[0], rtol=1e-4, atol=2e-4)
+    np.testing.assert_allclose(clip_norms, expected[1], rtol=1e-5)
+    np.testing.assert_allclose(estimates, expected[2], rtol=1e-5)
+    assert len(set(clip_norms)) == 4  # Restarts after 128, 1152 and 2176.
+
+
+@pytest.mark.parametrize('quantile', [0.5, 0.8])
+def test_estimate_converges_to_the_true_quantile(quantile):
+    rounds, clients = 250, 400
+    adaptive = accounting.AdaptiveClip(target_quantile=quantile)
+    plan = _plan(rounds, mechanisms.BinaryTree(rounds), 128, 100, clients, adaptive)
+    rng = np.random.default_rng(1)
+    run = _Run(plan, 1)
+    for _ in range(rounds):
+        run.next(3.0 * rng.lognormal(sigma=0.5, size=(clients, 1)))
+    # Quantiles of the standard normal: 0 and 0.8416.
+    true = 3.0 * np.exp(0.5 * {0.5: 0.0, 0.8: 0.8416212}[quantile])
+    clip_norm, estimate = run.norms
+    assert abs(estimate / true - 1) < 0.1
+    assert abs(clip_norm / true - 1) < 0.1
+
+
+def test_the_norm_shrinks_below_it_and_grows_above():
+    # Others had the sign inverted, and the norm diverged.
+    for length, sign in ((0.01, -1), (100.0, 1)):
+        run, estimates = _Run(_plan(60, first=10, every=20), 2), [0.5]
+        for _ in range(30):
+            run.next(np.full((10, 2), length))
+            estimates.append(run.norms[1])
+        assert (sign * np.diff(np.log(estimates))[1:]).mean() > 0.05
+
+
+def test_the_first_restart_is_after_round_128_counted_from_0():
+    # Others restarted after 127.
+    run, seen = _Run(_plan(1300), 1), []
+    for _ in range(1300):
+        run.next(np.full((10, 1), 2.0))
+        seen.append(run.norms)
+    used_in = np.array([0.5] + [clip_norm for clip_norm, _ in seen])[:-1]
+    changes = np.flatnonzero(np.diff(used_in)) + 1
+    np.testing.assert_array_equal(changes, [129, 129 + 1024])
+    assert used_in[129] == seen[128][1]
+    assert used_in[128] == 0.5
+
+
+def test_noise_has_the_scale_of_the_norm_in_use():
+    # Zero updates: each round is noise alone.
+    plan = _plan(40, mechanisms.BinaryTree(20), 9, 15, noise_multiplier=0.9)
+    run, z = _Run(plan, 4), _redrawn('noise', 40, tf.TensorSpec([4]))
+    unit = oracles.streamed_by_solving(plan.mechanism, z)
+    for t in range(40):
+        clip_norm = run.norms[0]
+        expected = clip_norm * plan.update_noise_multiplier * unit[t] / 10
+        np.testing.assert_allclose(run.next(np.zeros((3, 4))), expected, rtol=1e-4, atol=1e-7)
+    assert run.norms[0] < 0.3
+
+
+def test_counts_have_seeded_noise_of_their_own():
+    # Others never seeded the tree of the counts: every run then has the same noise, or none.
+    plan = _plan(30)
+    estimates = []
+    for seed in (1, 2):
+        run = _Run(plan, 1, seed)
+        run.next(np.zeros((5, 1)))
+        estimates.append(run.norms[1])
+    assert estimates[0] != estimates[1]
+    counts = _redrawn('clipped count', 30, _COUNT)
+    updates = _redrawn('noise', 30, _COUNT)
+    assert not np.isin(counts, updates).any()
+
+
+def test_runs_without_a_seed_share_no_noise():
+    plan = _plan(30)
+    runs = [_Run(plan, 1, seed=None) for _ in range(2)]
+    for run in runs:
+        run.next(np.zeros((5, 1)))
+    assert runs[0].norms[1] != runs[1].norms[1]
+
+
+def test_noisy_fractions_beyond_0_and_1_are_added_up_as_they_are():
+    # Others clamped the fraction of each round.
+    adaptive = accounting.AdaptiveClip(count_stddev=200.0, learning_rate=0.001)
+    plan = _plan(50, mechanisms.Identity(50), 10, 20, adaptive=adaptive)
+    run, fractions = _Run(plan, 1), []
+    for _ in range(50):
+        run.next(np.zeros((10, 1)))
+        fractions.append(float(run.state.numerator_state.fractions))
+    released = np.diff([0.0, *fractions])
+    expected = 1 + 200.0 / 10 * _redrawn('clipped count', 50, _COUNT)
+    np.testing.assert_allclose(released, expected, rtol=1e-9)
+    assert released.min() < -1 and released.max() > 2
+
+
+def test_independent_noise_takes_each_new_norm_at_once():
+    plan = _plan(20, mechanism=mechanisms.Identity(20))
+    run = _Run(plan, 1)
+    for _ in range(19):
+        run.next(np.full((10, 1), 3.0))
+        assert run.norms[0] == run.norms[1]
+
+
+def test_no_noise_makes_a_norm_vanish_or_overflow():
+    adaptive = accounting.AdaptiveClip(count_stddev=1e9, learning_rate=10.0)
+    plan = _plan(20, mechanism=mechanisms.Identity(20), adaptive=adaptive)
+    run = _Run(plan, 1)
+    for _ in range(20):
+        result = run.next(np.full((10, 1), 3.0))
+        assert np.isfinite(result).all()
+        assert clipping.SMALLEST_NORM * 0.999 <= run.norms[0] <= clipping.LARGEST_NORM * 1.001
+
+
+def test_updates_that_are_not_finite_count_as_zero():
+    plan, good = _plan(5), np.full((10, 2), 0.01)
+    broken, zeroed = good.copy(), good.copy()
+    broken[3:6, 1], zeroed[3:6] = [np.nan, np.inf, -np.inf], 0.0
+    runs = [_Run(plan, 2), _Run(plan, 2)]
+    np.testing.assert_array_equal(runs[0].next(broken), runs[1].next(zeroed))
+    assert runs[0].norms == runs[1].norms
+
+
+def test_a_client_moves_both_sums_by_what_theorem_1_counts():
+    plan = _plan(5)
+    query = aggregators.build_query(plan, 0, record_specs=tf.TensorSpec([2]))
+    params = query.derive_sample_params(query.initial_global_state())
+    for length, half in ((0.1, 1), (7.0, -1)):
+        sample = query.preprocess_record(params, tf.constant([length, 0.0]))
+        assert np.linalg.norm(sample.sum) <= plan.clip_norm
+        assert sample.within == half  # Halved at the server.
+
+
+@pytest.mark.parametrize('changes, message', [
+    (dict(mechanism=mechanisms.BinaryTree(30)), 'mechanism=tree: must be restarted with adaptive'),
+    (dict(noise_multiplier=1.0), 'count_stddev=0.5: must be > 0.5, half of noise_multiplier=1.0'),
+])
+def test_plans_that_contradict_adaptive_clipping_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        _plan(30, **changes)

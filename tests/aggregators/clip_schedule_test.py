@@ -1,0 +1,69 @@
+"""Clip norms that change in planned rounds, at a constant noise multiplier (document 001)."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl.aggregators import keys, noise
+from dpfl.mechanisms.discretization import Discretization
+from tests import oracles
+
+_ROUNDS, _SIZE = 12, 6
+_SCHEDULE = ((4, 2.0), (9, 0.25))
+_NORMS = np.repeat([0.5, 2.0, 0.25], [4, 5, 3])
+
+
+def _plan(noise_multiplier, **changes):
+    return accounting.PrivacyPlan(
+        mechanism=mechanisms.Restarted(mechanisms.BinaryTree(5), (4, 9), _ROUNDS),
+        participation=Participation(_ROUNDS),
+        clip_norm=0.5,
+        noise_multiplier=noise_multiplier,
+        clients_per_round=1,
+        clip_schedule=_SCHEDULE,
+        **changes,
+    )
+
+
+def _run(plan, update):
+    query = aggregators.build_query(plan, seed=1, record_specs=tf.TensorSpec([_SIZE]))
+    state, results = query.initial_global_state(), []
+    for _ in range(_ROUNDS):
+        params = query.derive_sample_params(state)
+        sample = query.preprocess_record(params, tf.constant(update, tf.float32))
+        result, state, _ = query.get_noised_result(sample, state)
+        results.append(result.numpy())
+    return np.array(results)
+
+
+def test_updates_are_clipped_to_the_norm_of_their_round():
+    lengths = np.linalg.norm(_run(_plan(0.0), np.full(_SIZE, 9.0)), axis=1)
+    np.testing.assert_allclose(lengths, _NORMS, rtol=3e-5)
+
+
+def test_noise_is_in_units_of_the_norm_of_its_round():
+    spec, key = tf.TensorSpec([_SIZE]), keys.seeded_root_key(1)
+    plan = _plan(3.0)
+    z = np.array([noise.independent_noise(key, t, spec) for t in range(_ROUNDS)])
+    expected = 3.0 * _NORMS[:, None] * oracles.streamed_by_solving(plan.mechanism, z)
+    np.testing.assert_allclose(_run(plan, np.zeros(_SIZE)), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_integers_follow_the_norm():
+    # The scale adapts, so rounding errors shrink with the norm and the modulus stays.
+    settings = Discretization(scale=1000.0, dimension=_SIZE, clip_norm=0.5)
+    update = np.full(_SIZE, 9.0)
+    errors = np.abs(_run(_plan(0.0, discretization=settings), update) - _run(_plan(0.0), update))
+    assert (errors.max(axis=1) <= np.sqrt(8) / 1000 * _NORMS / 0.5).all()
+    assert errors.max() > 0
+
+
+@pytest.mark.parametrize('norm', [1e-11, 1e16])
+def test_norms_that_float32_cannot_measure_are_refused(norm):
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(3), participation=Participation(3), clip_norm=1.0,
+        noise_multiplier=1.0, clients_per_round=1, clip_schedule=((1, norm),),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match='clip_schedule norm=.*: must be a finite number >= 1e-10'):
+        aggregators.build_query(plan)

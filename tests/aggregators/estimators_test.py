@@ -1,0 +1,159 @@
+"""The estimators of document 001: exact values, sensitivities by trial, scale of the noise."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl.aggregators import keys, noise
+from tests import oracles
+
+_SIZE, _NORM = 3, 0.5
+
+
+def _plan(estimator, **changes):
+    fields = dict(
+        mechanism=mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3]),
+        participation=Participation(6),
+        clip_norm=_NORM,
+        noise_multiplier=0.0,
+        clients_per_round=8,
+        estimator=estimator,
+    )
+    return accounting.PrivacyPlan(**{**fields, **changes})
+
+
+class _Release:
+    """What a query releases in its first round for a cohort of (update, number of examples)."""
+
+    def __init__(self, plan, seed=0):
+        self._weighted = plan.estimator.example_cap is not None
+        specs = tf.TensorSpec([_SIZE])
+        if self._weighted:
+            specs = aggregators.WeightedRecord(specs, tf.TensorSpec([]))
+        self._specs = specs
+        self._query = aggregators.build_query(plan, seed, record_specs=specs)
+        self.state = self._query.initial_global_state()
+
+    def __call__(self, cohort) -> np.ndarray:
+        params = self._query.derive_sample_params(self.state)
+        sample = self._query.initial_sample_state(self._specs)
+        for update, num_examples in cohort:
+            record = tf.constant(update, tf.float32)
+            if self._weighted:
+                record = aggregators.WeightedRecord(record, tf.constant(num_examples, tf.float32))
+            sample = self._query.accumulate_record(params, sample, record)
+        return self._query.get_noised_result(sample, self.state)[0].numpy()
+
+
+def _cohort(rng, size):
+    directions = rng.normal(size=(size, _SIZE))
+    lengths = rng.choice([0.1, 0.5, 3.0], size=size)
+    updates = directions * (lengths / np.linalg.norm(directions, axis=1))[:, None]
+    return list(zip(updates, rng.integers(0, 30, size=size), strict=True))
+
+
+def _clipped(update):
+    return update * min(1, _NORM / np.linalg.norm(update))
+
+
+def _formula(kind, weight, cap, cohort):
+    weights = [1.0 if cap is None else min(n / cap, 1) for _, n in cohort]
+    total = sum((w * _clipped(u) for w, (u, _) in zip(weights, cohort, strict=True)), np.zeros(3))
+    return total / (max(weight, sum(weights)) if kind == 'clipped' else weight)
+
+
+@pytest.mark.parametrize('kind', ['fixed', 'clipped'])
+@pytest.mark.parametrize('cap', [None, 10.0])
+def test_without_noise_it_is_the_formula_of_the_document(kind, cap):
+    rng = np.random.default_rng(3)
+    for weight in (None, 2.5, 6.0):
+        release = _Release(_plan(accounting.Estimator(kind, weight, cap)))
+        for size in (0, 1, 5, 12):
+            cohort = _cohort(rng, size)
+            expected = _formula(kind, weight or 8, cap, cohort)
+            np.testing.assert_allclose(release(cohort), expected, rtol=5e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize('cap', [None, 10.0])
+@pytest.mark.parametrize('kind, factor', [('fixed', 1), ('clipped', 2)])
+def test_one_client_moves_the_release_by_at_most_lemma_1(kind, factor, cap):
+    rng = np.random.default_rng(4)
+    min_weight = 3.0
+    plan = _plan(accounting.Estimator(kind, min_weight, cap))
+    release = _Release(plan)
+    bound = factor * _NORM / min_weight
+    assert plan.clip_norm / plan.denominator == pytest.approx(bound)
+    moves = []
+    for size in (1, 3, 3, 3, 6) * 8:
+        cohort, (client,) = _cohort(rng, size), _cohort(rng, 1)
+        if rng.random() < 0.5:  # The worst case: all agree but one.
+            cohort = [(np.array([9.0, 0, 0]), 99)] * size
+            client = (np.array([-9.0, 0, 0]), 99)
+        moves.append(np.linalg.norm(release([*cohort, client]) - release(cohort)))
+    assert max(moves) <= bound
+    # Attained up to the weight that the client itself adds to the denominator.
+    assert max(moves) >= bound * (min_weight / (min_weight + 1) if kind == 'clipped' else 1) * 0.999
+
+
+@pytest.mark.parametrize('kind, factor', [('fixed', 1), ('clipped', 2)])
+def test_noise_is_z_times_the_sensitivity(kind, factor):
+    # Theorem 1 of document 001: sigma = z S / (q W), or 2 z S / (q W_min).
+    plan = _plan(accounting.Estimator(kind, 3.0), noise_multiplier=1.7)
+    unit = oracles.streamed_by_solving(plan.mechanism, np.array(
+        [noise.independent_noise(keys.seeded_root_key(0), 0, tf.TensorSpec([_SIZE]))] * 6
+    ))[0]  # fmt: skip
+    np.testing.assert_allclose(_Release(plan)([]), 1.7 * factor * _NORM / 3.0 * unit, rtol=1e-5)
+
+
+@pytest.mark.parametrize('examples, weight', [
+    (0, 0), (3, 0.3), (10, 1), (1e30, 1), (-5, 0), (np.nan, 0), (np.inf, 1),
+])  # fmt: skip
+def test_weights_are_within_0_and_1(examples, weight):
+    release = _Release(_plan(accounting.Estimator('fixed', 1.0, 10.0)))
+    moved = release([(np.array([0.2, 0, 0]), examples)])
+    np.testing.assert_allclose(moved, [0.2 * weight, 0, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize('kind', ['fixed', 'clipped'])
+def test_adaptive_clipping_sees_the_update_and_not_its_weight(kind):
+    adaptive = accounting.AdaptiveClip(count_stddev=1e-9)
+    plan = _plan(accounting.Estimator(kind, 2.0, 10.0), mechanism=mechanisms.Identity(6),
+                 adaptive_clip=adaptive)
+    specs = aggregators.WeightedRecord(tf.TensorSpec([_SIZE]), tf.TensorSpec([], tf.int32))
+    query = aggregators.build_query(plan, record_specs=specs)
+    state = query.initial_global_state()
+    params = query.derive_sample_params(state)
+    record = aggregators.WeightedRecord(tf.constant([2.0, 0, 0]), tf.constant(1))
+    sample = query.accumulate_record(params, query.initial_sample_state(specs), record)
+    result, state, _ = query.get_noised_result(sample, state)
+    # w = 1/10 of the clipped update, over 2; one client of 8 outside, none within.
+    np.testing.assert_allclose(result, [0.1 * _NORM / 2, 0, 0], rtol=1e-4)
+    expected = _NORM * np.exp(-0.2 * (0.5 - 0.5 / 8))
+    assert float(query.derive_metrics(state)['clip_norm']) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize('fields, message', [
+    (dict(kind='median'), 'kind=median: must be one of fixed, clipped'),
+    (dict(weight=0.0), 'weight=0.0: must be a finite number > 0'),
+    (dict(weight=float('nan')), 'weight=nan: '),
+    (dict(example_cap=-1), 'example_cap=-1: must be a finite number > 0'),
+])
+def test_bad_estimators_are_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        accounting.Estimator(**fields)
+
+
+def test_records_and_plans_go_together():
+    weighted, plain = accounting.Estimator(example_cap=5.0), accounting.Estimator()
+    specs = tf.TensorSpec([_SIZE])
+    with pytest.raises(ValueError, match='must be of WeightedRecord with example_cap=5.0'):
+        aggregators.build_query(_plan(weighted), record_specs=specs)
+    with pytest.raises(ValueError, match='must be of updates alone with example_cap=None'):
+        aggregators.build_query(
+            _plan(plain), record_specs=aggregators.WeightedRecord(specs, tf.TensorSpec([]))
+        )
+    with pytest.raises(ValueError, match='there is build_weighted_aggregator'):
+        aggregators.build_aggregator(_plan(weighted))
+    with pytest.raises(ValueError, match='example_cap=None: must be a number with weights'):
+        aggregators.build_weighted_aggregator(_plan(plain))
