@@ -127,6 +127,13 @@ def plan(
         return accounting.PrivacyPlan(noise_multiplier=noise_multiplier, **fields)
 
 
+def accountant(plan: accounting.PrivacyPlan) -> str:
+    """Value of --accountant; if it is not given, the tightest that knows the plan's sampling."""
+    if flags.FLAGS[_ACCOUNTANT.name].present or _ACCOUNTANT.value in plan.accountants:
+        return _ACCOUNTANT.value
+    return plan.accountants[0]
+
+
 def _numbers(flag) -> list[float]:
     try:
         return [float(part) for part in flag.value]

@@ -82,11 +82,8 @@ def _planned() -> accounting.PrivacyReport:
         ),
     )
     with command_line.refusing_bad_values():
-        accountant = flags.FLAGS.accountant
-        if not flags.FLAGS['accountant'].present and accountant not in plan.accountants:
-            accountant = plan.accountants[0]
         return accounting.PrivacyReport.from_plan(
-            plan, [flags.FLAGS.delta], accountant=accountant
+            plan, [flags.FLAGS.delta], accountant=privacy_flags.accountant(plan)
         )
 
 

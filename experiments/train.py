@@ -15,10 +15,11 @@ from absl import flags
 
 from dpfl import accounting, mechanisms
 from dpfl.simulation import files
-from experiments import command_line, privacy_flags, run_flags, schema_flags
+from experiments import command_line, privacy_flags, run_flags, sampling_flags, schema_flags
 
 flags.adopt_module_key_flags(privacy_flags)
 flags.adopt_module_key_flags(run_flags)
+flags.adopt_module_key_flags(sampling_flags)
 _TASK = flags.DEFINE_enum('task', 'synthetic_text', ['synthetic_text'], 'Data set and metrics.')
 _MODEL = flags.DEFINE_enum(
     'model', 'small', ['cifg_670', 'small', 'tiny', 'micro'],
@@ -41,11 +42,10 @@ _TARGET_EPSILON = flags.DEFINE_float(
     'target_epsilon', None, 'Use the noise that this epsilon at --delta needs.'
 )
 _CLIP_NORM = flags.DEFINE_float('clip_norm', 1.0, 'L2 bound of one client\'s update.')
-_POPULATION = flags.DEFINE_integer('population', 10_000, 'Number of clients.')
-_CLIENTS_PER_ROUND = flags.DEFINE_integer('clients_per_round', 100, 'Clients in every round.')
-_SAMPLING = flags.DEFINE_enum(
-    'sampling', 'min_separation', ['min_separation'],
-    'How cohorts are chosen. min_separation: in turn, so that the schema holds.',
+_CLIENT_UPDATE = flags.DEFINE_enum(
+    'client_update', 'fedavg', ['fedavg', 'fedsgd'],
+    'What a client sends: how local training changed the model, or one gradient over its data '
+    '(DP-FedSGD: no --client_learning_rate).',
 )
 _CLIENT_LEARNING_RATE = flags.DEFINE_float('client_learning_rate', 0.5, 'Of the clients\' SGD.')
 _CLIENT_BATCH_SIZE = flags.DEFINE_integer(
@@ -69,6 +69,10 @@ _TRAIN_METRICS = flags.DEFINE_bool(
     'release_train_metrics', False,
     'Also record loss and accuracy of the training clients. They have no noise: not private.',
 )
+_SHARDS = flags.DEFINE_integer(
+    'shards', 2, 'Parts of a cohort that are trained at a time, best one for each processor core. '
+    'Another number rounds differently.', lower_bound=1,
+)
 _SEED = flags.DEFINE_integer(
     'seed', 0, 'Of data, order of the clients, and initial model.', lower_bound=0
 )
@@ -86,11 +90,13 @@ def main() -> None:
     plan = privacy_flags.plan(
         _MECHANISM.value,
         clip_norm=_CLIP_NORM.value,
-        clients_per_round=_CLIENTS_PER_ROUND.value,
+        clients_per_round=sampling_flags.clients_per_round(),
         chosen=_choose() if _MECHANISM.value == 'auto' else None,
+        **sampling_flags.plan_fields(),
     )
     with command_line.refusing_bad_values():
-        plan.epsilon(flags.FLAGS.delta)  # Refuses a bad delta before anything takes long.
+        # Refuses a bad delta before anything takes long.
+        plan.epsilon(flags.FLAGS.delta, privacy_flags.accountant(plan))
     output_dir = run_flags.output_dir()
     configuration = run_flags.configuration(free=['format'])
     try:
@@ -169,14 +175,12 @@ def _experiment(plan, configuration):
     import tensorflow_federated as tff
 
     from dpfl import learning
-    from dpfl.simulation import program, sampling
+    from dpfl.simulation import program
     from dpfl.tasks import language_models, synthetic_text
 
     optimizers = tff.learning.optimizers
     with command_line.refusing_bad_values():
-        sampler = sampling.MinSeparationSampler(
-            plan.participation, _POPULATION.value, _CLIENTS_PER_ROUND.value, _SEED.value
-        )
+        sampler = sampling_flags.sampler(plan.participation, _SEED.value)
         task = synthetic_text.SyntheticText(
             vocabulary_size=_VOCABULARY_SIZE.value,
             sentence_length=_SENTENCE_LENGTH.value,
@@ -188,11 +192,13 @@ def _experiment(plan, configuration):
         process = learning.build_dp_fedavg(
             model,
             plan,
-            client_optimizer=optimizers.build_sgdm(_positive(_CLIENT_LEARNING_RATE)),
+            client_optimizer=_client_optimizer(),
+            client_update=_CLIENT_UPDATE.value,
             server_optimizer=optimizers.build_sgdm(
                 _positive(_SERVER_LEARNING_RATE), momentum=_momentum()
             ),
             noise_seed=_NOISE_SEED.value,
+            train_metrics=_TRAIN_METRICS.value,
         )
         batch_size = _CLIENT_BATCH_SIZE.value
         heldout = task.heldout_dataset(_EVAL_CLIENTS.value, batch_size=256)
@@ -200,9 +206,9 @@ def _experiment(plan, configuration):
             process=process,
             plan=plan,
             delta=flags.FLAGS.delta,
-            accountant=flags.FLAGS.accountant,
+            accountant=privacy_flags.accountant(plan),
             sampler=sampler,
-            client_data=lambda client: task.client_dataset(
+            client_data=lambda client: task.client_batches(
                 int(client), batch_size, _CLIENT_EPOCHS.value, _CLIENT_MAX_BATCHES.value
             ),
             evaluate=learning.build_evaluation(model, heldout),
@@ -214,10 +220,19 @@ def _experiment(plan, configuration):
                 'best_accuracy': task.best_accuracy,
             },
             noise_is_seeded=_NOISE_SEED.value is not None,
+            num_shards=_SHARDS.value,
             checkpoint_every=run_flags.CHECKPOINT_EVERY.value,
             keep_checkpoints=run_flags.KEEP_CHECKPOINTS.value,
             configuration=configuration,
         )
+
+
+def _client_optimizer():
+    import tensorflow_federated as tff
+
+    if _CLIENT_UPDATE.value == 'fedsgd':
+        return None
+    return tff.learning.optimizers.build_sgdm(_positive(_CLIENT_LEARNING_RATE))
 
 
 def _positive(flag) -> float:

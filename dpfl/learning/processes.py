@@ -1,17 +1,33 @@
-"""Learning processes that train under a privacy plan."""
+"""Learning processes that train under a privacy plan, a shard of the cohort per TFF client value.
+
+TFF spends more on starting a client than a small model's training costs. Here a TFF client value is
+a shard, which simulates many clients (`client_work`); how many shards there are does not depend on
+the size of the cohort. What is released is that of `tff.learning.algorithms` with
+`aggregators.build_aggregator`, up to rounding: the same query clips, sums and adds noise.
+"""
+
+import collections
 
 import tensorflow_federated as tff
+import tensorflow_privacy as tfp
 
-from dpfl import accounting, aggregators
+from dpfl import _validate, accounting, aggregators
+from dpfl.learning import client_work
+
+CLIENT_UPDATES = ('fedavg', 'fedsgd')
+
+_State = tff.learning.templates.LearningAlgorithmState
 
 
 def build_dp_fedavg(
     model: tff.learning.models.FunctionalModel,
     plan: accounting.PrivacyPlan,
     *,
-    client_optimizer: tff.learning.optimizers.Optimizer,
+    client_optimizer: tff.learning.optimizers.Optimizer | None = None,
     server_optimizer: tff.learning.optimizers.Optimizer,
+    client_update: str = 'fedavg',
     noise_seed: int | None = None,
+    train_metrics: bool = True,
 ) -> tff.learning.templates.LearningProcess:
     """Federated averaging with correlated noise (document 002, algorithm 1).
 
@@ -22,18 +38,158 @@ def build_dp_fedavg(
     Args:
       model: what is trained.
       plan: determines clipping, noise and denominator; one run has at most its rounds.
-      client_optimizer: of the local steps, fresh in every round.
-      server_optimizer: takes the noised mean of the deltas as a (negative) gradient.
+      client_optimizer: of the local steps, fresh in every round; for 'fedavg' only.
+      server_optimizer: takes the noised mean of the records as a gradient.
+      client_update: 'fedavg', or 'fedsgd': the record of a client is the gradient of its mean loss
+        at the broadcast model instead of a delta (DP-FedSGD).
       noise_seed: None for noise keys from the operating system; an integer for a simulation.
+      train_metrics: also compute the model's metrics over the data that clients train on. They have
+        no noise: neither private nor covered by the plan.
 
     Returns:
-      A process whose state holds the model, the optimizer and the noise.
+      A process whose state holds the model, the optimizer and the noise. Its `next` takes the
+      shards that `shards.shard` makes of a cohort; data sets of single clients, too, each a shard
+      of one client.
+
+    Raises:
+      ValueError: if `client_update` is neither; if 'fedavg' has no client optimizer, or 'fedsgd'
+        has one.
     """
-    return tff.learning.algorithms.build_unweighted_fed_avg(
-        model,
-        client_optimizer_fn=client_optimizer,
-        server_optimizer_fn=server_optimizer,
-        model_aggregator=aggregators.build_aggregator(plan, seed=noise_seed),
-        # Several times faster than a reduction over the data set.
-        loop_implementation=tff.learning.LoopImplementation.DATASET_ITERATOR,
+    _validate.choice('client_update', client_update, CLIENT_UPDATES)
+    if (client_update == 'fedavg') != (client_optimizer is not None):
+        raise ValueError(
+            f'client_optimizer={client_optimizer}: must be given for fedavg, and not for fedsgd'
+        )
+    if client_update == 'fedavg':
+        update = client_work.fedavg(model, client_optimizer)
+    else:
+        update = client_work.fedsgd(model)
+    specs = tff.types.type_to_tf_tensor_specs(_weights_type(model).trainable)
+    query = aggregators.build_query(plan, noise_seed, record_specs=specs)
+    return _compose(model, update, query, server_optimizer, train_metrics)
+
+
+def _initial_weights(model):
+    @tff.tensorflow.computation
+    def initial_weights():
+        trainable, non_trainable = model.initial_weights
+        return tff.learning.models.ModelWeights(tuple(trainable), tuple(non_trainable))
+
+    return initial_weights
+
+
+def _weights_type(model) -> tff.StructWithPythonType:
+    return _initial_weights(model).type_signature.result
+
+
+def _compose(
+    model: tff.learning.models.FunctionalModel,
+    client_update: client_work.ClientUpdate,
+    query: tfp.DPQuery,
+    server_optimizer: tff.learning.optimizers.Optimizer,
+    train_metrics: bool,
+) -> tff.learning.templates.LearningProcess:
+    """The process, with states and metrics in the places where `tff.learning` has them."""
+    initial_weights = _initial_weights(model)
+    weights_type = initial_weights.type_signature.result
+    initial_query_state = tff.tensorflow.computation(query.initial_global_state)
+    query_type = initial_query_state.type_signature.result
+    finalizer = tff.learning.templates.build_apply_optimizer_finalizer(
+        server_optimizer, weights_type
     )
+
+    @tff.federated_computation
+    def initialize():
+        return tff.federated_zip(_State(
+            global_model_weights=tff.federated_eval(initial_weights, tff.SERVER),
+            distributor=tff.federated_value((), tff.SERVER),
+            client_work=tff.federated_value((), tff.SERVER),
+            aggregator=tff.federated_eval(initial_query_state, tff.SERVER),
+            finalizer=finalizer.initialize(),
+        ))
+
+    @tff.tensorflow.computation(query_type)
+    def sample_params(query_state):
+        return query.derive_sample_params(query_state)
+
+    batch_type = tff.types.tensorflow_to_type(model.input_spec)
+    shard_type = tff.SequenceType(batch_type)
+
+    @tff.tensorflow.computation(weights_type, sample_params.type_signature.result, shard_type)
+    def shard_work(weights, params, batches):
+        work = client_work.build_shard_work(
+            model, client_update, query, train_metrics=train_metrics
+        )
+        return work(weights, params, batches)
+
+    sample_type, metrics_type = shard_work.type_signature.result
+
+    @tff.tensorflow.computation(sample_type, query_type)
+    def noised_mean(sample, query_state):
+        mean, query_state, _ = query.get_noised_result(sample, query_state)
+        return mean, query_state, query.derive_metrics(query_state)
+
+    @tff.tensorflow.computation(metrics_type)
+    def finalize_metrics(sums):
+        if not train_metrics:
+            return collections.OrderedDict()
+        return collections.OrderedDict(train=model.finalize_metrics(sums))
+
+    @tff.federated_computation(
+        initialize.type_signature.result, tff.FederatedType(shard_type, tff.CLIENTS)
+    )
+    def next_round(state, shards):
+        weights = tff.federated_broadcast(state.global_model_weights)
+        params = tff.federated_broadcast(tff.federated_map(sample_params, state.aggregator))
+        # At the shards: every client trains and passes through the client side of the query.
+        samples, metrics = tff.federated_map(shard_work, (weights, params, shards))
+        # At the server.
+        mean, query_state, query_metrics = tff.federated_map(
+            noised_mean, (tff.federated_sum(samples), state.aggregator)
+        )
+        finalized = finalizer.next(state.finalizer, state.global_model_weights, mean)
+        new_state = _State(
+            global_model_weights=finalized.result,
+            distributor=state.distributor,
+            client_work=state.client_work,
+            aggregator=query_state,
+            finalizer=finalized.state,
+        )
+        measurements = collections.OrderedDict(
+            distributor=tff.federated_value((), tff.SERVER),
+            client_work=tff.federated_map(finalize_metrics, tff.federated_sum(metrics)),
+            aggregator=query_metrics,
+            finalizer=finalized.measurements,
+        )
+        return tff.learning.templates.LearningProcessOutput(
+            tff.federated_zip(new_state), tff.federated_zip(measurements)
+        )
+
+    return _learning_process(initialize, next_round, finalizer)
+
+
+def _learning_process(initialize, next_round, finalizer):
+    state_type = initialize.type_signature.result.member
+
+    @tff.tensorflow.computation(state_type)
+    def get_model_weights(state):
+        return state.global_model_weights
+
+    @tff.tensorflow.computation(state_type, state_type.global_model_weights)
+    def set_model_weights(state, weights):
+        return state._replace(global_model_weights=weights)
+
+    @tff.tensorflow.computation(state_type)
+    def get_hparams(state):
+        return collections.OrderedDict(finalizer=finalizer.get_hparams(state.finalizer))
+
+    @tff.tensorflow.computation(state_type, get_hparams.type_signature.result)
+    def set_hparams(state, hparams):
+        return state._replace(
+            finalizer=finalizer.set_hparams(state.finalizer, hparams['finalizer'])
+        )
+
+    return tff.learning.templates.LearningProcess(
+        initialize, next_round, get_model_weights, set_model_weights,
+        get_hparams_fn=get_hparams, set_hparams_fn=set_hparams,
+    )  # fmt: skip

@@ -48,10 +48,18 @@ def from_dict(values: dict) -> base.Mechanism:
         raise ValueError(f'mechanism={name}: does not take the parameters {given}') from None
 
 
-def save(mechanism: base.Mechanism, path) -> None:
-    """Writes a mechanism as `.npz`, one array per parameter."""
-    with open(path, 'wb') as file:
-        np.savez(file, schema_version=_SCHEMA_VERSION, **_flat(mechanism.to_dict()))
+def save(mechanism: base.Mechanism, file) -> None:
+    """Writes a mechanism as `.npz`, one array per parameter.
+
+    Args:
+      mechanism: any of this package.
+      file: path, used as it is, or open binary file.
+    """
+    if not hasattr(file, 'write'):
+        with open(file, 'wb') as opened:
+            save(mechanism, opened)
+        return
+    np.savez(file, schema_version=_SCHEMA_VERSION, **_flat(mechanism.to_dict()))
 
 
 def load(path) -> base.Mechanism:

@@ -15,15 +15,17 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tqdm
 
-from dpfl import accounting, plots
+from dpfl import accounting, mechanisms, plots, report_page
+from dpfl.accounting import archive
 from dpfl.participation import ParticipationLog
 from dpfl.simulation import files
 
+_HTML = 'privacy_report.html'
 # The ledger is the last to go: as long as it is there, no other run begins.
 _FOLDERS = ('checkpoints', 'tensorboard', 'plots')
 _FILES = (
-    'metrics.csv', 'privacy_report.json', 'privacy_report.md', 'participation.npz', 'model.npz',
-    'flags.txt', 'ledger.jsonl',
+    archive.SUMS, 'metrics.csv', archive.REPORT, archive.PAGE, _HTML, archive.LOG, archive.PLAN,
+    archive.STRATEGY, 'model.npz', 'flags.txt', 'ledger.jsonl',
 )
 
 
@@ -68,11 +70,20 @@ class RunDirectory:
         """Writes a file of the directory as a whole: it is never seen half written."""
         self._write(name, text.encode())
 
+    def write_plan(self, record: archive.PlanRecord) -> None:
+        """Writes `plan.json` and `strategy.npz`; digests of an earlier state go."""
+        with files.naming(self.path / archive.SUMS):
+            (self.path / archive.SUMS).unlink(missing_ok=True)
+        file = io.BytesIO()
+        mechanisms.save(record.plan.mechanism, file)
+        self._write(archive.STRATEGY, file.getvalue())
+        self.write_text(archive.PLAN, record.to_json())
+
     def write_log(self, log: ParticipationLog) -> None:
         """Writes `participation.npz`."""
         file = io.BytesIO()
         log.save(file)
-        self._write('participation.npz', file.getvalue())
+        self._write(archive.LOG, file.getvalue())
 
     def write_model(self, weights) -> None:
         """Writes `model.npz`: the trainable weights as arrays `0`, `1`, ..."""
@@ -82,9 +93,14 @@ class RunDirectory:
         self._write('model.npz', file.getvalue())
 
     def write_report(self, report: accounting.PrivacyReport) -> None:
-        """Writes `privacy_report.json` and `privacy_report.md`."""
-        self.write_text('privacy_report.json', report.to_json() + '\n')
-        self.write_text('privacy_report.md', report.render())
+        """Writes `privacy_report.json`, `.md` and `.html`."""
+        self.write_text(archive.REPORT, report.to_json() + '\n')
+        self.write_text(archive.PAGE, report.render())
+        self.write_text(_HTML, report_page.render(report))
+
+    def write_digests(self) -> None:
+        """Writes `SHA256SUMS`: from now on the directory can be verified."""
+        self.write_text(archive.SUMS, archive.digests(self.path))
 
     def _write(self, name: str, data: bytes) -> None:
         # From memory: archives of NumPy that cannot be completed complain when they are collected.

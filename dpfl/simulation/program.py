@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow_federated as tff
 
-from dpfl import _validate, accounting
+from dpfl import _validate, accounting, learning
+from dpfl.accounting import archive
 from dpfl.participation import ParticipationLog
 from dpfl.simulation import checkpoint, files, outputs, runtime, sampling
 from dpfl.simulation import ledger as ledger_lib
@@ -24,8 +25,11 @@ class Experiment:
       plan: the privacy plan.
       delta: at which epsilon is shown and reported, strictly between 0 and 1.
       accountant: by which the report computes epsilon.
-      sampler: the cohorts; keeps the schema of the plan.
-      client_data: data of a client, as the process takes it; the same whenever it is asked for.
+      sampler: the cohorts, drawn as the guarantee of the plan needs it.
+      client_data: batches of a client, as `learning.shard` takes them; the same whenever they are
+        asked for, which happens in a thread of its own, a round ahead.
+      num_shards: parts of a cohort that are trained at a time. Another number adds the updates in
+        another order, so a run keeps its own.
       evaluate: metrics of a model on held-out clients, `loss` and `accuracy` among them.
       eval_every: rounds between two evaluations; the last round is always evaluated.
       release_train_metrics: also record the metrics of the training clients, which have no noise
@@ -49,6 +53,7 @@ class Experiment:
     release_train_metrics: bool = False
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     noise_is_seeded: bool = False
+    num_shards: int = 2
     checkpoint_every: int = 10
     keep_checkpoints: int = 3
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -58,7 +63,19 @@ class Experiment:
         _validate.choice('accountant', self.accountant, accounting.ACCOUNTANTS)
         _validate.integer('eval_every', self.eval_every, minimum=1)
         _validate.integer('checkpoint_every', self.checkpoint_every, minimum=1)
+        _validate.integer('num_shards', self.num_shards, minimum=1)
         _validate.integer('keep_checkpoints', self.keep_checkpoints, minimum=1)
+        if self.accountant not in self.plan.accountants:
+            self.plan.epsilon(self.delta, self.accountant)  # Says why, in one line.
+        sampling.check(self.sampler, self.plan)
+
+    @property
+    def record(self) -> archive.PlanRecord:
+        """What the report will need but the log. The cohorts of all samplers follow from a seed."""
+        return archive.PlanRecord(
+            self.plan, (self.delta,), self.accountant, self.noise_is_seeded,
+            sampling_is_seeded=self.plan.sampling != 'none',
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,11 +157,12 @@ class _Run:
             directory.path / 'checkpoints', experiment.keep_checkpoints,
             None if self._start is None else self._start.rounds,
         )
+        directory.write_plan(experiment.record)
         try:
             with runtime.local_runtime(), writer:
                 state, metrics = self._train(writer)
-                report = self._report()
                 directory.write_model(experiment.process.get_model_weights(state))
+                report = self._report()
                 # Last of all: the run with this checkpoint is complete.
                 writer.save(self._checkpoint(self._rounds, state, metrics.rows))
                 writer.wait()
@@ -166,19 +184,22 @@ class _Run:
             # Before the first release, so that it can be repeated: its noise key is nowhere else.
             writer.save(self._checkpoint(0, state, ()))
             writer.wait()
+        experiment = self._experiment
+        cohorts = map(experiment.sampler.cohort, range(done, self._rounds))
+        shards = learning.sharded_cohorts(cohorts, experiment.client_data, experiment.num_shards)
         with outputs.Metrics(
-            self._directory, self._rounds, self._experiment.reference_accuracies, rows
-        ) as metrics:
+            self._directory, self._rounds, experiment.reference_accuracies, rows
+        ) as metrics, contextlib.closing(shards):
             for t in range(done, self._rounds):
                 with _naming_round(t + 1):
-                    state = self._round(t, state, metrics)
+                    state = self._round(t, state, shards, metrics)
                     writer.check()
                     done = t + 1
-                    if done % self._experiment.checkpoint_every == 0 and done < self._rounds:
+                    if done % experiment.checkpoint_every == 0 and done < self._rounds:
                         writer.save(self._checkpoint(done, state, metrics.rows))
         return state, metrics
 
-    def _round(self, t: int, state, metrics: outputs.Metrics):
+    def _round(self, t: int, state, shards: Iterator, metrics: outputs.Metrics):
         """The state after round `t`, which counts from 0."""
         experiment = self._experiment
         started = time.monotonic()
@@ -187,7 +208,7 @@ class _Run:
         self._ledger.record(t, state_lib.ledger_entry(state, cohort))
         if t == self._log.rounds:  # Otherwise the round is run again: the same release.
             self._log.append(cohort)
-        output = experiment.process.next(state, [experiment.client_data(c) for c in cohort])
+        output = experiment.process.next(state, next(shards))
         metrics.release(t + 1, _round_metrics(experiment, output, t + 1, started))
         return output.state
 
@@ -203,14 +224,11 @@ class _Run:
         )
 
     def _report(self) -> accounting.PrivacyReport:
-        """Writes the log and the report of the rounds that were begun."""
-        experiment = self._experiment
-        report = accounting.PrivacyReport.from_plan(
-            experiment.plan, [experiment.delta], log=self._log, accountant=experiment.accountant,
-            noise_is_seeded=experiment.noise_is_seeded,
-        )
+        """Writes log and report of the rounds that were begun, and the digests of all files."""
+        report = self._experiment.record.report(self._log)
         self._directory.write_log(self._log)
         self._directory.write_report(report)
+        self._directory.write_digests()
         return report
 
 
@@ -231,8 +249,12 @@ def _round_metrics(experiment: Experiment, output, done: int, started: float) ->
     if experiment.release_train_metrics:
         for name, value in output.metrics['client_work']['train'].items():
             values[f'train_{name}'] = float(value)
-    # The exact curve: the report's accountant may be looser, and slower for every round.
-    so_far = plan.over(plan.participation.within(done))
-    values['epsilon'] = so_far.epsilon(experiment.delta, 'analytic_gaussian')
+    # The exact curve, where there is one: the report's accountant may be looser, and takes longer.
+    exact = 'analytic_gaussian' in plan.accountants
+    if exact or values:
+        so_far = plan.over(plan.participation.within(done))
+        values['epsilon'] = so_far.epsilon(
+            experiment.delta, 'analytic_gaussian' if exact else 'rdp'
+        )
     values['seconds'] = time.monotonic() - started
     return values

@@ -23,7 +23,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _validate
-from dpfl.tasks import metrics, streams
+from dpfl.tasks import cifg, metrics, streams
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,18 +169,12 @@ def logits(weights, tokens: tf.Tensor) -> tf.Tensor:
     ) = weights  # fmt: skip
     # Position is the first axis, and all input products are one product; only the recurrent ones
     # have to wait for their turn.
-    embedded = tf.gather(input_embedding, tf.transpose(tokens))
-    inputs = tf.unstack(tf.tensordot(embedded, input_kernel, axes=1) + gate_bias)
-    batch_size = tf.shape(tokens)[0]
-    recurrent = tf.zeros([batch_size, projection.shape[1]], gate_bias.dtype)
-    cell = tf.zeros([batch_size, projection.shape[0]], gate_bias.dtype)
-    outputs = []
-    for gates in inputs:
-        gates += tf.matmul(recurrent, recurrent_kernel)
-        forget, output, candidate = tf.split(gates, 3, axis=1)
-        forget = tf.sigmoid(forget)
-        cell = forget * cell + (1 - forget) * tf.tanh(candidate)
-        recurrent = tf.matmul(tf.sigmoid(output) * tf.tanh(cell), projection)
-        outputs.append(recurrent)
-    hidden = tf.stack(outputs, axis=1)
-    return tf.tensordot(hidden, output_embedding, axes=[[2], [1]]) + output_bias
+    batch_size, length = tf.shape(tokens)[0], tokens.shape[1]
+    embedded = tf.gather(input_embedding, tf.reshape(tf.transpose(tokens), [-1]))
+    inputs = tf.matmul(embedded, input_kernel) + gate_bias
+    inputs = tf.reshape(inputs, [length, batch_size, input_kernel.shape[1]])
+    hidden = cifg.recurrence(inputs, recurrent_kernel, projection)
+    # Matrix products, not tensor ones: those would copy the embedding to transpose it.
+    hidden = tf.reshape(tf.transpose(hidden, [1, 0, 2]), [-1, projection.shape[1]])
+    result = tf.matmul(hidden, output_embedding, transpose_b=True) + output_bias
+    return tf.reshape(result, [batch_size, length, output_bias.shape[0]])

@@ -30,9 +30,45 @@ def mean_loss(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     Returns:
       A scalar, in nats per target.
     """
-    mask = tf.cast(tf.not_equal(targets, text_process.PAD_ID), logits.dtype)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=targets, logits=logits)
-    return tf.math.divide_no_nan(tf.reduce_sum(losses * mask), tf.reduce_sum(mask))
+    num_tokens = logits.shape[-1]
+    targets = tf.reshape(targets, [-1])
+    present = tf.cast(tf.not_equal(targets, text_process.PAD_ID), logits.dtype)
+    return _weighted_cross_entropy(
+        tf.reshape(logits, [-1, num_tokens]),
+        targets,
+        tf.math.divide_no_nan(present, tf.reduce_sum(present)),
+    )
+
+
+def _weighted_cross_entropy(logits, targets, weights):
+    """Sum over the rows of `weights[i] * -log softmax(logits[i])[targets[i]]`.
+
+    Args:
+      logits: [N, V].
+      targets: integers [N].
+      weights: [N], no gradient flows to them.
+
+    Several times faster than TensorFlow's operation on a CPU, for a large V most of a step: a few
+    vectorised passes, most of them in place.
+    """
+
+    @tf.custom_gradient
+    def differentiable(logits):
+        largest = tf.reduce_max(logits, axis=1, keepdims=True)
+        exponentials = tf.exp(logits - largest)
+        totals = tf.reduce_sum(exponentials, axis=1)
+        of_targets = tf.gather(logits, targets, batch_dims=1)
+        losses = tf.math.log(totals) + largest[:, 0] - of_targets
+
+        def gradient(upstream):
+            scale = upstream * weights
+            softmax = exponentials * (scale / totals)[:, None]
+            rows = tf.range(tf.shape(targets)[0], dtype=targets.dtype)
+            return tf.tensor_scatter_nd_sub(softmax, tf.stack([rows, targets], axis=1), scale)
+
+        return tf.reduce_sum(losses * weights), gradient
+
+    return differentiable(logits)
 
 
 @tf.function

@@ -238,6 +238,24 @@ class SyntheticText:
             dataset = dataset if max_batches is None else dataset.take(max_batches)
         return dataset
 
+    def client_batches(
+        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
+    ) -> list[collections.OrderedDict]:
+        """The batches of `client_dataset` as NumPy arrays, which `learning.shard` reads far faster.
+
+        Args, Raises: as `client_dataset`.
+        """
+        _validate.integer('batch_size', batch_size, minimum=1)
+        _validate.integer('epochs', epochs, minimum=1)
+        if max_batches is not None:
+            _validate.integer('max_batches', max_batches, minimum=1)
+        tokens = self.tokens(client)
+        parts = [
+            tokens[first : first + batch_size] for first in range(0, len(tokens), batch_size)
+        ]
+        batches = [collections.OrderedDict(x=part[:, :-1], y=part[:, 1:]) for part in parts]
+        return (batches * epochs)[:max_batches]
+
     def heldout_dataset(self, num_clients: int, batch_size: int):
         """Returns the pooled `heldout_tokens` as a `tf.data.Dataset` like `client_dataset`."""
         _validate.integer('batch_size', batch_size, minimum=1)

@@ -163,6 +163,16 @@ def test_epochs_and_bound_on_batches(epochs, max_batches):
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.parametrize('epochs, max_batches', [(1, None), (2, None), (3, 4), (1, 1)])
+def test_batches_of_arrays_are_those_of_the_data_set(epochs, max_batches):
+    dataset = _TASK.client_dataset(2, 16, epochs, max_batches)
+    batches = _TASK.client_batches(2, 16, epochs, max_batches)
+    for left, right in zip(dataset.as_numpy_iterator(), batches, strict=True):
+        for name in ('x', 'y'):
+            np.testing.assert_array_equal(left[name], right[name])
+            assert left[name].dtype == right[name].dtype
+
+
 def test_heldout_data_set_pools_other_clients():
     dataset = _TASK.heldout_dataset(num_clients=3, batch_size=16)
     assert dataset.element_spec == _TASK.element_spec
@@ -211,6 +221,8 @@ def test_bad_parameters_are_named(name, value):
         (lambda: _TASK.tokens(2**64), 'client='),
         (lambda: _TASK.client_dataset(0, 0), 'batch_size=0'),
         (lambda: _TASK.client_dataset(0, 1, epochs=0), 'epochs=0'),
+        (lambda: _TASK.client_batches(0, 0), 'batch_size=0'),
+        (lambda: _TASK.client_batches(0, 1, max_batches=0), 'max_batches=0'),
         (lambda: _TASK.client_dataset(0, 1, max_batches=0), 'max_batches=0'),
         (lambda: _TASK.heldout_dataset(0, 1), 'num_clients=0'),
         (lambda: _TASK.heldout_dataset(1, 0), 'batch_size=0'),

@@ -1,0 +1,76 @@
+"""Plain LSTM language models without the recurrent projection of dpfl's.
+
+Of the sizes of a `LanguageModelSizes`: embedding, LSTM, projection, logits.
+"""
+
+import collections
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from dpfl.tasks import language_models, metrics
+
+
+def build_fused(
+    sizes: language_models.LanguageModelSizes, num_tokens: int, sequence_length: int
+) -> tff.learning.models.FunctionalModel:
+    """With TensorFlow's fused operation for the whole recurrence; the loss and metrics of dpfl."""
+    hidden, rng = sizes.hidden_size, np.random.default_rng(0)
+    shapes = (
+        (num_tokens, sizes.embedding_size),
+        (sizes.embedding_size + hidden, 4 * hidden),
+        (4 * hidden,),
+        (hidden, sizes.projection_size),
+        (num_tokens, sizes.projection_size),
+        (num_tokens,),
+    )
+
+    @tf.function
+    def predict(weights, tokens, training):
+        del training
+        embedding, kernel, bias, projection, output_embedding, output_bias = weights[0]
+        state, peephole = tf.zeros([tf.shape(tokens)[0], hidden]), tf.zeros([hidden])
+        outputs = tf.raw_ops.BlockLSTMV2(
+            seq_len_max=sequence_length, x=tf.gather(embedding, tf.transpose(tokens)),
+            cs_prev=state, h_prev=state, w=kernel, wci=peephole, wcf=peephole, wco=peephole,
+            b=bias, cell_clip=0.0, use_peephole=False,
+        ).h  # fmt: skip
+        outputs = tf.reshape(tf.transpose(outputs, [1, 0, 2]), [-1, hidden])
+        projected = tf.matmul(outputs, projection)
+        logits = tf.matmul(projected, output_embedding, transpose_b=True) + output_bias
+        return tf.reshape(logits, [-1, sequence_length, num_tokens])
+
+    spec = tf.TensorSpec([None, sequence_length], tf.int32)
+    return tff.learning.models.FunctionalModel(
+        initial_weights=(tuple(rng.normal(0, 0.1, shape).astype('f') for shape in shapes), ()),
+        predict_on_batch_fn=predict,
+        loss_fn=lambda output, label, sample_weight=None: metrics.mean_loss(output, label),
+        metrics_fns=(metrics.initialize, metrics.update, metrics.finalize),
+        input_spec=collections.OrderedDict(x=spec, y=spec),
+    )
+
+
+def build_keras(
+    sizes: language_models.LanguageModelSizes, num_tokens: int, sequence_length: int
+) -> Callable[[], tff.learning.models.VariableModel]:
+    """As the tutorials of TFF write it, with Keras: a function that makes the model."""
+    layers = tf.keras.layers
+    spec = tf.TensorSpec([None, sequence_length], tf.int32)
+
+    def make():
+        keras_model = tf.keras.Sequential([
+            layers.Embedding(num_tokens, sizes.embedding_size, input_length=sequence_length),
+            layers.LSTM(sizes.hidden_size, return_sequences=True),
+            layers.Dense(sizes.projection_size),
+            layers.Dense(num_tokens),
+        ])
+        return tff.learning.models.from_keras_model(
+            keras_model,
+            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            input_spec=collections.OrderedDict(x=spec, y=spec),
+            metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
+        )
+
+    return make

@@ -1,0 +1,242 @@
+"""A process that runs rounds of one job in one way, each when it is told to.
+
+  simulate.py <contender> <job as JSON>
+
+Lines on standard input are requests: `round`, or `idle` for a round whose clients have no data.
+Each answer is a line of JSON on standard output; the first line says that the process is ready.
+"""
+
+import collections
+import concurrent.futures
+import itertools
+import json
+import os
+import pathlib
+import re
+import sys
+import time
+
+_STARTED = time.perf_counter()
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+import tensorflow_federated as tff  # noqa: E402
+
+from benchmarks.peers import lstm  # noqa: E402
+from dpfl import Participation, accounting, aggregators, learning, mechanisms  # noqa: E402
+from dpfl.simulation import runtime  # noqa: E402
+from dpfl.tasks import language_models  # noqa: E402
+
+_RATE, _CLIP_NORM, _MAX_ROUNDS = 0.1, 0.5, 100_000
+_optimizers = tff.learning.optimizers
+
+
+class Job:
+    """A model and the data of a cohort; fields as in `simulation.Job`."""
+
+    def __init__(self, cell, vocabulary, sizes, clients, batches, batch_size, length):
+        self.sizes = language_models.LanguageModelSizes(*sizes)
+        self.vocabulary, self.length = vocabulary, length
+        self.clients, self.batches, self.batch_size = clients, batches, batch_size
+        self.model = {
+            'cifg': lambda: language_models.build(self.sizes, vocabulary, length, seed=0),
+            'fused_lstm': lambda: lstm.build_fused(self.sizes, vocabulary, length),
+            'keras_lstm': lambda: lstm.build_keras(self.sizes, vocabulary, length),
+        }[cell]()
+        tokens = np.random.default_rng(0).integers(
+            4, vocabulary, (clients, batches, batch_size, length + 1), np.int32
+        )
+        self.data = [
+            [collections.OrderedDict(x=rows[:, :-1], y=rows[:, 1:]) for rows in client]
+            for client in tokens
+        ]
+
+    def datasets(self):
+        """The data as stock TFF takes it."""
+        for client in self.data:
+            rows = collections.OrderedDict(
+                (name, np.concatenate([batch[name] for batch in client])) for name in ('x', 'y')
+            )
+            yield tf.data.Dataset.from_tensor_slices(rows).batch(self.batch_size)
+
+    def plan(self):
+        """Independent noise, so that the work of the clients is what is compared."""
+        return accounting.PrivacyPlan(
+            mechanism=mechanisms.Identity(_MAX_ROUNDS), participation=Participation(_MAX_ROUNDS, 1),
+            clip_norm=_CLIP_NORM, noise_multiplier=0.1, clients_per_round=self.clients,
+        )  # fmt: skip
+
+
+def _server():
+    return _optimizers.build_sgdm(1.0, momentum=0.9)
+
+
+def dpfl(job):
+    """The sharded engine in dpfl's runtime; the shards of each round are made anew."""
+    process = learning.build_dp_fedavg(
+        job.model, job.plan(), client_optimizer=_optimizers.build_sgdm(_RATE),
+        server_optimizer=_server(), train_metrics=False,
+    )  # fmt: skip
+    idle = [shard.take(0) for shard in learning.shard(job.data)]
+    cohorts = learning.sharded_cohorts(
+        itertools.repeat(range(job.clients)), lambda client: job.data[client]
+    )
+    with runtime.local_runtime():
+        state = process.initialize()
+        for request in _requests():
+            shards = idle if request == 'idle' else next(cohorts)
+            with _measured():
+                state = process.next(state, shards).state
+        cohorts.close()
+
+
+def stock(job, loop='DATASET_REDUCE'):
+    """`tff.learning` in TFF's own execution context, with dpfl's aggregator."""
+    tff.backends.native.set_sync_local_cpp_execution_context()
+    process = tff.learning.algorithms.build_unweighted_fed_avg(
+        job.model, _optimizers.build_sgdm(_RATE), _server(),
+        model_aggregator=aggregators.build_aggregator(job.plan()),
+        loop_implementation=tff.learning.LoopImplementation[loop],
+    )  # fmt: skip
+    datasets = list(job.datasets())
+    state = process.initialize()
+    for request in _requests():
+        data = [one.take(0) for one in datasets] if request == 'idle' else datasets
+        with _measured():
+            state = process.next(state, data).state
+
+
+def stock_iterator(job):
+    """The same with TFF's faster loop over the batches."""
+    stock(job, 'DATASET_ITERATOR')
+
+
+def bare(job):
+    """A loop in TensorFlow without TFF: clients side by side in threads, clipped and summed."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+
+    @tf.function
+    def client_update(weights, batches):
+        trained = weights
+        for x, y in batches:
+            with tf.GradientTape() as tape:
+                tape.watch(trained)
+                output = job.model.predict_on_batch((trained, ()), x, training=True)
+                loss = job.model.loss(output, y)
+            gradients = map(tf.convert_to_tensor, tape.gradient(loss, trained))
+            trained = tuple(w - _RATE * g for w, g in zip(trained, gradients, strict=True))
+        update = [old - new for old, new in zip(weights, trained, strict=True)]
+        return tf.clip_by_global_norm(update, _CLIP_NORM)[0]
+
+    def shard_sum(weights, clients):
+        total = None
+        for client in clients:
+            update = client_update(weights, client)
+            total = update if total is None else list(map(tf.add, total, update))
+        return total
+
+    weights = tuple(map(tf.constant, job.model.initial_weights[0]))
+    velocity = [tf.zeros_like(w) for w in weights]
+    cores = learning.shards.default_num_shards()
+    clients = [[(tf.constant(b['x']), tf.constant(b['y'])) for b in one] for one in job.data]
+    with concurrent.futures.ThreadPoolExecutor(cores) as executor:
+        for _ in _requests():
+            with _measured():
+                parts = [clients[core::cores] for core in range(cores)]
+                totals = executor.map(shard_sum, itertools.repeat(weights), filter(None, parts))
+                mean = [sum(leaves) / job.clients for leaves in zip(*totals, strict=True)]
+                velocity = [0.9 * v + m for v, m in zip(velocity, mean, strict=True)]
+                weights = tuple(w - v for w, v in zip(weights, velocity, strict=True))
+                weights[0].numpy()
+
+
+def products(job):
+    """The matrix products of a CIFG's round alone, forwards and backwards, on all cores."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    embedding, hidden, projection = job.sizes.embedding_size, job.sizes.hidden_size, \
+        job.sizes.projection_size
+    rows = job.batch_size * job.length
+    once = [(rows, embedding, 3 * hidden), (rows, projection, job.vocabulary)]
+    recurrent = [(projection, 3 * hidden), (hidden, projection)]
+
+    def operands(m, k, n):
+        return [tf.random.normal(shape) for shape in ((m, k), (k, n), (m, n))]
+
+    matrices = [operands(*shape) for shape in once]
+    loops = [
+        (operands(job.batch_size, k, n), tf.random.normal([rows, k]), tf.random.normal([rows, n]))
+        for k, n in recurrent
+    ]
+
+    @tf.function
+    def step():
+        results = []
+        for a, b, c in matrices:
+            results += [a @ b, tf.matmul(c, b, transpose_b=True), tf.matmul(a, c, transpose_a=True)]
+        for (a, b, c), all_a, all_c in loops:
+            for position in range(job.length):
+                results += [(a + position) @ b, tf.matmul(c + position, b, transpose_b=True)]
+            results.append(tf.matmul(all_a, all_c, transpose_a=True))
+        return tf.add_n([result[0, 0] for result in results])
+
+    cores = learning.shards.default_num_shards()
+    steps = job.clients * job.batches
+    with concurrent.futures.ThreadPoolExecutor(cores) as executor:
+        for _ in _requests():
+            with _measured():
+                list(executor.map(lambda _: step().numpy(), range(steps)))
+
+
+def _requests():
+    """The requests, after a first round in which everything is compiled; then says ready."""
+    for number, request in enumerate(itertools.chain(['round'], map(str.strip, sys.stdin))):
+        yield request
+        if number == 0:
+            _answer(ready=time.perf_counter() - _STARTED)
+
+
+class _measured:  # noqa: N801
+    """Context manager that answers a request with what its block took."""
+
+    first = True
+
+    def __enter__(self):
+        self._start = time.perf_counter(), _cpu_seconds()
+
+    def __exit__(self, *error):
+        if not _measured.first and error == (None, None, None):
+            _answer(
+                seconds=time.perf_counter() - self._start[0],
+                cpu_seconds=_cpu_seconds() - self._start[1],
+                peak_bytes=_peak_bytes(),
+            )
+        _measured.first = False
+
+
+def _answer(**values):
+    print(json.dumps(values), flush=True)
+
+
+def _family() -> list[pathlib.Path]:
+    """This process and its children, the workers among them."""
+    tasks = pathlib.Path('/proc/self/task').glob('*/children')
+    return [pathlib.Path('/proc/self')] + [
+        pathlib.Path('/proc', pid) for task in tasks for pid in task.read_text().split()
+    ]
+
+
+def _cpu_seconds() -> float:
+    ticks = (path.joinpath('stat').read_text().rsplit(')', 1)[1].split() for path in _family())
+    return sum(int(fields[11]) + int(fields[12]) for fields in ticks) / os.sysconf('SC_CLK_TCK')
+
+
+def _peak_bytes() -> int:
+    status = (path.joinpath('status').read_text() for path in _family())
+    return sum(int(re.search(r'VmHWM:\s*(\d+) kB', text).group(1)) for text in status) * 1024
+
+
+_CONTENDERS = {f.__name__: f for f in (dpfl, stock, stock_iterator, bare, products)}
+
+
+if __name__ == '__main__':
+    _CONTENDERS[sys.argv[1]](Job(**json.loads(sys.argv[2])))

@@ -1,0 +1,248 @@
+"""How fast rounds of federated training are simulated, side by side with other ways to do it.
+
+  python benchmarks/simulation.py                       # both jobs; about 10 minutes
+  python benchmarks/simulation.py --only=S --rounds=15
+
+The jobs:
+
+  S  vocabulary 1000, embedding 32, 64 units, projection 32; 50 clients with 2 batches of 16 x 20
+  M  the 2.4M-parameter model of document 000; 8 clients with 4 batches of 16 x 20
+
+The contenders, each in a process of its own with its own worker, one round of each in turn:
+
+  dpfl             the cohort-sharded engine with the projected CIFG
+  dpfl_lstm        the same engine with a plain LSTM, by TensorFlow's fused operation
+  stock            tff.learning by default, a plain LSTM from Keras
+  stock_iterator   the same with TFF's loop over a data set iterator
+  stock_fused      the same with the fused operation: tuned by hand
+  stock_cifg       the same with the CIFG of dpfl
+  bare             a loop in TensorFlow without TFF, the CIFG of dpfl
+  bare_lstm        the same with the fused operation
+  floor            the matrix products of the CIFG's round alone, on all cores
+
+All clip the update of every client; those in TFF use dpfl's aggregator with independent noise.
+Figures are medians over --rounds. `CPU s` is the processor time of the process and its worker: what
+other processes on the machine change least. `ready` is the time until the first round is done,
+imports and compilation included. `idle` is a round whose clients have no data: moving weights in
+and out of the executor.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import select
+import signal
+import statistics
+import subprocess
+import sys
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_SCRIPT = 'benchmarks.peers.simulate'
+
+
+class NotRunError(Exception):
+    """A contender could not be measured; the message is one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A round: sizes are embedding, units and projection; every client has as many batches."""
+
+    vocabulary: int
+    sizes: tuple[int, int, int]
+    clients: int
+    batches: int
+    batch_size: int = 16
+    length: int = 20
+
+
+_JOBS = {'S': Job(1000, (32, 64, 32), 50, 2), 'M': Job(10_000, (96, 670, 96), 8, 4)}
+_TINY = Job(50, (4, 8, 4), 3, 1, batch_size=2, length=3)
+
+# Contender: how it runs, and its model.
+_CONTENDERS = {
+    'dpfl': ('dpfl', 'cifg'),
+    'dpfl_lstm': ('dpfl', 'fused_lstm'),
+    'stock': ('stock', 'keras_lstm'),
+    'stock_iterator': ('stock_iterator', 'keras_lstm'),
+    'stock_fused': ('stock_iterator', 'fused_lstm'),
+    'stock_cifg': ('stock_iterator', 'cifg'),
+    'bare': ('bare', 'cifg'),
+    'bare_lstm': ('bare', 'fused_lstm'),
+    'floor': ('products', 'cifg'),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """Medians of one contender; `idle` is None where it was not measured."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: float
+    ready: float
+    idle: float | None
+
+
+class Contender:
+    """A process that runs rounds when asked; a context manager that ends it and its worker."""
+
+    def __init__(self, name: str, job: Job):
+        kind, cell = _CONTENDERS[name]
+        options = json.dumps({'cell': cell, **dataclasses.asdict(job)})
+        environment = {**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3', 'CUDA_VISIBLE_DEVICES': ''}
+        self._process = subprocess.Popen(
+            [sys.executable, '-m', _SCRIPT, kind, options], cwd=_ROOT, env=environment, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        self.name, self.rounds, self.idle = name, [], []
+        self._ready = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=30)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # The worker of stock TFF outlives it.
+        self._process.wait()
+        self._process.stdout.close()
+
+    def await_ready(self) -> None:
+        self._ready = self._answer()['ready']
+
+    def run(self, request: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            print(request, file=self._process.stdin, flush=True)
+        (self.idle if request == 'idle' else self.rounds).append(self._answer())
+
+    def _answer(self) -> dict:
+        # No end of file when it fails: the worker of stock TFF holds the other end of the pipe.
+        while not select.select([self._process.stdout], [], [], 1.0)[0]:
+            if self._process.poll() is not None:
+                break
+        else:
+            if line := self._process.stdout.readline():
+                return json.loads(line)
+        raise NotRunError(f'{self.name}: its process ended with status {self._process.wait()}')
+
+    def figures(self) -> Figures:
+        def median(field, answers):
+            return statistics.median(answer[field] for answer in answers)
+
+        return Figures(
+            median('seconds', self.rounds), median('cpu_seconds', self.rounds),
+            median('peak_bytes', self.rounds), self._ready,
+            median('seconds', self.idle) if self.idle else None,
+        )  # fmt: skip
+
+
+def main() -> None:
+    args = _arguments()
+    print(
+        f'machine: {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}, {platform.machine()}, '
+        f'Python {platform.python_version()}\n'
+    )
+    for name in args.only:
+        job = _TINY if args.tiny else _JOBS[name]
+        print(f'job {name}: {job} (load {os.getloadavg()[0]:.2f})', flush=True)
+        figures = _measure(job, args)
+        _print_table(figures, job)
+        if not args.tiny:
+            _print_targets(name, figures)
+        print(flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--only', default='S,M', help='jobs, separated by commas')
+    parser.add_argument(
+        '--contenders', default=','.join(_CONTENDERS), help='which, separated by commas'
+    )
+    parser.add_argument('--rounds', type=int, default=9, help='measured rounds of each')
+    parser.add_argument('--tiny', action='store_true', help='at a size of no interest')
+    args = parser.parse_args()
+    for flag, allowed in (('only', _JOBS), ('contenders', _CONTENDERS)):
+        names = getattr(args, flag).split(',')
+        if not set(names) <= set(allowed):
+            parser.error(f'--{flag}={",".join(names)}: must be among {", ".join(allowed)}')
+        setattr(args, flag, names)
+    if args.rounds < 1:
+        parser.error(f'--rounds={args.rounds}: must be at least 1')
+    return args
+
+
+def _measure(job: Job, args) -> dict[str, Figures]:
+    """Figures of the contenders that run; the others are reported."""
+    with contextlib.ExitStack() as stack:
+        running = []
+        for name in args.contenders:  # One after the other: starting takes all cores.
+            contender = stack.enter_context(Contender(name, job))
+            _try(contender.await_ready, running, contender)
+        for request in ['round'] * args.rounds + ['idle'] * min(args.rounds, 5):
+            for contender in list(running):
+                if request == 'round' or contender.name.startswith(('dpfl', 'stock')):
+                    running.remove(contender)
+                    _try(lambda c=contender, r=request: c.run(r), running, contender)
+        return {c.name: c.figures() for c in sorted(running, key=_order)}
+
+
+def _order(contender: Contender) -> int:
+    return list(_CONTENDERS).index(contender.name)
+
+
+def _try(action, running: list, contender: Contender) -> None:
+    try:
+        action()
+        running.append(contender)
+    except NotRunError as error:
+        print(f'not run: {error}', flush=True)
+
+
+def _print_table(figures: dict[str, Figures], job: Job) -> None:
+    header = ('', 's/round', 'clients/s', 'CPU s', 'idle s', 'ready s', 'peak GB', 'times dpfl')
+    rows = [header]
+    for name, one in figures.items():
+        ratio = one.seconds / figures['dpfl'].seconds if 'dpfl' in figures else float('nan')
+        rows.append((
+            name, f'{one.seconds:.3f}', f'{job.clients / one.seconds:.1f}',
+            f'{one.cpu_seconds:.2f}', '' if one.idle is None else f'{one.idle:.3f}',
+            f'{one.ready:.1f}', f'{one.peak_bytes / 1e9:.2f}', f'{ratio:.2f}',
+        ))  # fmt: skip
+    for first, *others in rows:
+        print(f'  {first:<15}' + ''.join(f'{cell:>11}' for cell in others))
+
+
+def _print_targets(name: str, figures: dict[str, Figures]) -> None:
+    """Ratios of seconds per round that dpfl is built for, where both were measured."""
+    targets = {
+        'S': [('stock', 25.0), ('stock_iterator', 6.0)],
+        'M': [('bare', 1 / 1.2)],
+    }[name]
+    for other, least in targets:
+        if {'dpfl', other} <= figures.keys():
+            ratio = figures[other].seconds / figures['dpfl'].seconds
+            _target(f'{other} / dpfl: {ratio:.2f}', f'at least {least:.2f}', ratio >= least)
+    ours = figures.get('dpfl')
+    if name == 'M' and ours:
+        share = ours.idle / ours.seconds
+        _target(f'moving weights: {share:.0%} of a round', 'at most 15 %', share <= 0.15)
+    if {'dpfl', 'floor'} <= figures.keys():
+        print(f'  {ours.seconds / figures["floor"].seconds:.2f} times the matrix products alone')
+
+
+def _target(figure: str, target: str, met: bool) -> None:
+    print(f'  {figure}; target {target}: {"met" if met else "missed"}')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,223 @@
+"""What the simulated clients of one shard compute, one after the other, in one TensorFlow graph.
+
+Each client starts from the broadcast model, sees its own batches only, and its record passes
+through `preprocess_record` of the query on its own (so clipping is per client); only the sum over
+the clients leaves the shard. There is no padding: a client costs the batches it has.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+import tensorflow_privacy as tfp
+
+ModelWeights = tff.learning.models.ModelWeights
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientUpdate:
+    """How a client makes its record from the model and its batches: three pure functions.
+
+    Attributes:
+      start: trainable weights -> state before the first batch.
+      step: (weights as the model takes them, state, batch) -> (state, `BatchOutput` of the model).
+      finish: (trainable weights, state) -> record, of the structure of the trainable weights.
+    """
+
+    start: Callable[[Any], Any]
+    step: Callable[[Any, Any, Any], tuple[Any, tff.learning.models.BatchOutput]]
+    finish: Callable[[Any, Any], Any]
+
+
+def fedavg(
+    model: tff.learning.models.FunctionalModel, optimizer: tff.learning.optimizers.Optimizer
+) -> ClientUpdate:
+    """One step of a fresh optimizer per batch; the record is the old model minus the new one."""
+
+    def start(trainable):
+        return trainable, optimizer.initialize(_specs(trainable))
+
+    def step(weights, state, batch):
+        trainable, optimizer_state = state
+        gradients, output = _gradients(model, (trainable, weights[1]), batch)
+        optimizer_state, trainable = optimizer.next(optimizer_state, trainable, gradients)
+        return (trainable, optimizer_state), output
+
+    def finish(trainable, state):
+        return tf.nest.map_structure(tf.subtract, trainable, state[0])
+
+    return ClientUpdate(start, step, finish)
+
+
+def fedsgd(model: tff.learning.models.FunctionalModel) -> ClientUpdate:
+    """The record is the gradient at the broadcast model: the mean over the client's examples."""
+
+    def start(trainable):
+        return tf.nest.map_structure(tf.zeros_like, trainable), tf.zeros([])
+
+    def step(weights, state, batch):
+        total, num_examples = state
+        gradients, output = _gradients(model, weights, batch)
+        count = tf.cast(output.num_examples, tf.float32)
+        total = tf.nest.map_structure(
+            lambda sum_, gradient: sum_ + tf.cast(count, gradient.dtype) * gradient,
+            total, gradients,
+        )  # fmt: skip
+        return (total, num_examples + count), output
+
+    def finish(trainable, state):
+        del trainable
+        total, num_examples = state
+        return tf.nest.map_structure(
+            lambda sum_: tf.math.divide_no_nan(sum_, tf.cast(num_examples, sum_.dtype)), total
+        )
+
+    return ClientUpdate(start, step, finish)
+
+
+def _specs(tensors):
+    return tf.nest.map_structure(tf.TensorSpec.from_tensor, tensors)
+
+
+def _gradients(model, weights, batch):
+    """Gradients of the batch's loss, dense, and the model's `BatchOutput`."""
+    x, y = (batch['x'], batch['y']) if isinstance(batch, Mapping) else batch
+    with tf.GradientTape() as tape:
+        tape.watch(weights[0])
+        predictions = model.predict_on_batch(weights, x, training=True)
+        loss = model.loss(output=predictions, label=y)
+    gradients = tape.gradient(loss, weights[0], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    gradients = tf.nest.map_structure(tf.convert_to_tensor, gradients)
+    num_examples = tf.shape(tf.nest.flatten(predictions)[0])[0]
+    return gradients, tff.learning.models.BatchOutput(loss, predictions, num_examples)
+
+
+class _Shard(NamedTuple):
+    """State of the loop over the batches of a shard.
+
+    Attributes:
+      batches: batches read, markers included; int64 scalar.
+      is_marked: whether the first of them was a marker.
+      client: state of the current client's update.
+      metrics: state of the current client's metrics.
+      sample: state of the query's sum over the clients before.
+      sample_metrics: sum of the metrics over the clients before.
+    """
+
+    batches: Any
+    is_marked: Any
+    client: Any
+    metrics: Any
+    sample: Any
+    sample_metrics: Any
+
+
+def build_shard_work(
+    model: tff.learning.models.FunctionalModel,
+    client_update: ClientUpdate,
+    query: tfp.DPQuery,
+    *,
+    train_metrics: bool,
+) -> Callable[[ModelWeights, Any, tf.data.Dataset], tuple[Any, Any]]:
+    """The work of a shard.
+
+    Args:
+      model: what is trained; batches are as its `input_spec` says.
+      client_update: what each client computes.
+      query: its client side is applied to every record.
+      train_metrics: whether the model's metrics over the training batches are computed.
+
+    Returns:
+      A function (weights, parameters of the query's sample, shard as `shards.shard` makes it) ->
+      (sample state of the query: the sum of the preprocessed records, sum of the metrics' states;
+      () without them). A client whose record is not finite contributes the record zero, and nothing
+      to the metrics.
+
+    Raises (when executed):
+      tf.errors.InvalidArgumentError: if a batch within a client's data has no rows.
+    """
+    functions = _metrics_functions(model) if train_metrics else _NO_METRICS
+
+    @tf.function
+    def shard_work(weights, sample_params, batches):
+        weights = (tuple(weights.trainable), tuple(weights.non_trainable))
+
+        def begin_client(shard):
+            return shard._replace(
+                client=client_update.start(weights[0]), metrics=functions.initialize()
+            )
+
+        def end_client(shard):
+            record, is_finite = _zero_unless_finite(
+                client_update.finish(weights[0], shard.client)
+            )
+            record = query.preprocess_record(sample_params, record)
+            sample = query.accumulate_preprocessed_record(shard.sample, record)
+            kept = tf.cond(is_finite, lambda: shard.metrics, functions.initialize)
+            total = tf.nest.map_structure(tf.add, shard.sample_metrics, kept)
+            return shard._replace(sample=sample, sample_metrics=total)
+
+        def mark(shard):
+            is_first = tf.equal(shard.batches, 0)
+            allowed = tf.debugging.Assert(
+                is_first | shard.is_marked, ['The data of a client has a batch without rows.']
+            )
+            with tf.control_dependencies([allowed] if allowed is not None else []):
+                shard = shard._replace(is_marked=tf.constant(True))
+            return tf.cond(is_first, lambda: shard, lambda: begin_client(end_client(shard)))
+
+        def train(shard, batch):
+            client, output = client_update.step(weights, shard.client, batch)
+            metrics = functions.update(shard.metrics, batch, output)
+            return shard._replace(client=client, metrics=metrics)
+
+        shard = begin_client(_Shard(
+            batches=tf.constant(0, tf.int64),
+            is_marked=tf.constant(False),
+            client=None,
+            metrics=None,
+            sample=query.initial_sample_state(weights[0]),
+            sample_metrics=functions.initialize(),
+        ))
+        # Without `iter` this becomes an operation that optimises the graph anew in every round.
+        for batch in iter(batches):
+            shard = tf.cond(
+                _has_rows(batch), lambda s=shard, b=batch: train(s, b), lambda s=shard: mark(s)
+            )
+            shard = shard._replace(batches=shard.batches + 1)
+        shard = end_client(shard)
+        return shard.sample, shard.sample_metrics
+
+    return shard_work
+
+
+def _has_rows(batch):
+    return tf.shape(tf.nest.flatten(batch)[0])[0] > 0
+
+
+def _zero_unless_finite(record):
+    """The record, or zeros if any of its entries is not finite; and whether it was finite."""
+    leaves = tf.nest.flatten(record)
+    is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(leaf)) for leaf in leaves])
+    zeroed = tf.cond(is_finite, lambda: leaves, lambda: [tf.zeros_like(leaf) for leaf in leaves])
+    return tf.nest.pack_sequence_as(record, zeroed), is_finite
+
+
+@dataclasses.dataclass(frozen=True)
+class _Metrics:
+    initialize: Callable[[], Any]
+    update: Callable[[Any, Any, tff.learning.models.BatchOutput], Any]
+
+
+_NO_METRICS = _Metrics(collections.OrderedDict, lambda state, batch, output: state)
+
+
+def _metrics_functions(model) -> _Metrics:
+    def update(state, batch, output):
+        labels = batch['y'] if isinstance(batch, Mapping) else batch[1]
+        return model.update_metrics_state(state, labels=labels, batch_output=output)
+
+    return _Metrics(model.initialize_metrics_state, update)

@@ -1,0 +1,141 @@
+"""What leaves a shard, against a loop over the clients in NumPy. No TFF worker."""
+
+import collections
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+import tensorflow_privacy as tfp
+
+from dpfl import Participation, accounting, aggregators, learning, mechanisms
+from dpfl.learning import client_work
+from tests.learning import models
+
+_RATE = 0.1
+_CLIP = 0.4
+_START = [models.INITIAL, np.zeros(1, np.float32)]
+# Two batches of different sizes, one batch, none, many, one row.
+_COHORT = [models.client(seed, sizes) for seed, sizes in enumerate([[3, 2], [4], [], [4] * 5, [1]])]
+
+
+def _query():
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(1), participation=Participation(1), clip_norm=_CLIP,
+        noise_multiplier=1.0, clients_per_round=3,
+    )  # fmt: skip
+    return aggregators.build_query(plan)
+
+
+def _weights():
+    model = models.least_squares()
+    return tff.learning.models.ModelWeights(*model.initial_weights)
+
+
+@functools.cache
+def _build(kind='fedavg', train_metrics=True):
+    model = models.least_squares()
+    update = {
+        'fedavg': client_work.fedavg(model, tff.learning.optimizers.build_sgdm(_RATE)),
+        'fedsgd': client_work.fedsgd(model),
+    }[kind]
+    return client_work.build_shard_work(model, update, _query(), train_metrics=train_metrics)
+
+
+def _work(shards, *args, **kwargs):
+    """Sums over the shards of what leaves them."""
+    work = _build(*args, **kwargs)
+    outputs = [work(_weights(), tf.constant(_CLIP), shard) for shard in shards]
+    return tf.nest.map_structure(lambda *parts: sum(part.numpy() for part in parts), *outputs)
+
+
+def _fedavg_record(client):
+    weights = list(_START)
+    for batch in client:
+        weights = [
+            w - _RATE * g for w, g in zip(weights, models.gradient(weights, batch), strict=True)
+        ]
+    return [old - new for old, new in zip(_START, weights, strict=True)]
+
+
+def _fedsgd_record(client):
+    if not client:
+        return [np.zeros_like(w) for w in _START]
+    rows = {name: np.concatenate([batch[name] for batch in client]) for name in ('x', 'y')}
+    return models.gradient(_START, rows)
+
+
+def _clipped_sum(records):
+    norms = [np.sqrt(sum((leaf**2).sum() for leaf in record)) for record in records]
+    assert min(norms) < _CLIP < max(norms)  # Both sides of the clipping are tested.
+    scales = [min(1, _CLIP / norm) if norm else 1 for norm in norms]
+    return [
+        sum(scale * leaf for scale, leaf in zip(scales, leaves, strict=True))
+        for leaves in zip(*records, strict=True)
+    ]
+
+
+_RECORDS = {'fedavg': _fedavg_record, 'fedsgd': _fedsgd_record}
+
+
+@pytest.mark.parametrize('kind', _RECORDS)
+@pytest.mark.parametrize('num_shards', [1, 2, 3, 5])
+def test_each_client_is_clipped_on_its_own(kind, num_shards):
+    total, metrics = _work(learning.shard(_COHORT, num_shards), kind)
+    expected = _clipped_sum([_RECORDS[kind](client) for client in _COHORT])
+    for actual, leaf in zip(total, expected, strict=True):
+        np.testing.assert_allclose(actual, leaf, rtol=1e-4, atol=1e-6)
+    assert metrics['num_batches'] == 9
+
+
+def test_a_record_that_is_not_finite_counts_as_zero():
+    broken = models.client(7, [3, 2])
+    broken[1]['x'][0, 0] = np.nan
+    whole, metrics = _work(learning.shard([*_COHORT[:2], broken, *_COHORT[2:]], 1))
+    without, metrics_without = _work(learning.shard(_COHORT, 1))
+    for actual, expected in zip(whole, without, strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    assert metrics == metrics_without
+
+
+def test_a_data_set_without_marker_is_one_client():
+    for client in _COHORT:
+        one, _ = _work([models.dataset(client, _COHORT[0][0])])
+        other, _ = _work(learning.shard([client, _COHORT[0]], 1))
+        first, _ = _work(learning.shard([_COHORT[0]], 1))
+        for actual, both, alone in zip(one, other, first, strict=True):
+            np.testing.assert_allclose(actual, both - alone, atol=1e-6)
+
+
+def test_a_batch_without_rows_within_a_client_is_an_error():
+    # Otherwise it would end a client, and the rest be clipped as another one.
+    rows = collections.OrderedDict(x=np.ones((5, 2), np.float32), y=np.ones((5, 1), np.float32))
+    dataset = tf.data.Dataset.from_tensors(rows).rebatch(np.array([3, 0, 2], np.int64))
+    with pytest.raises(tf.errors.InvalidArgumentError, match='batch without rows'):
+        _work([dataset])
+
+
+def test_another_query_sees_every_client():
+    # Its state has a count of the records within the clip norm beside the sum.
+    query = tfp.QuantileAdaptiveClipSumQuery(
+        initial_l2_norm_clip=_CLIP, noise_multiplier=1.0, target_unclipped_quantile=0.5,
+        learning_rate=0.1, clipped_count_stddev=0.0, expected_num_records=10,
+    )  # fmt: skip
+    params = query.derive_sample_params(query.initial_global_state())
+    model = models.least_squares()
+    update = client_work.fedavg(model, tff.learning.optimizers.build_sgdm(_RATE))
+    work = client_work.build_shard_work(model, update, query, train_metrics=False)
+    (shard,) = learning.shard(_COHORT, 1)
+    sample, _ = work(_weights(), params, shard)
+    expected = query.initial_sample_state(tuple(map(tf.constant, _START)))
+    for client in _COHORT:
+        record = tuple(tf.constant(leaf, tf.float32) for leaf in _fedavg_record(client))
+        expected = query.accumulate_record(params, expected, record)
+    for actual, leaf in zip(tf.nest.flatten(sample), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(actual, leaf, rtol=1e-4, atol=1e-6)
+
+
+def test_metrics_only_if_asked_for():
+    _, metrics = _work(learning.shard(_COHORT, 2), train_metrics=False)
+    assert metrics == {}
