@@ -55,15 +55,23 @@ _ADJACENCY = flags.DEFINE_enum(
 
 def mechanism(name: str) -> mechanisms.Mechanism:
     """The mechanism `name` over --rounds rounds, with the parameters of the flags."""
-    rounds = schema_flags.required('rounds')
-    every, first = _RESTART_EVERY.value, _RESTART_FIRST.value
-    if (every is None) != (first is None):
+    return _restarted(_base_mechanism(name, schema_flags.required('rounds')))
+
+
+def _restarted(
+    base: mechanisms.Mechanism, by_default: tuple[int, int] | None = None
+) -> mechanisms.Mechanism:
+    """The mechanism with the restarts of the flags, or those by default."""
+    given = (_RESTART_FIRST.value, _RESTART_EVERY.value)
+    if (given[0] is None) != (given[1] is None):
         raise command_line.UsageError('--restart_first, --restart_every: go together')
-    base = _base_mechanism(name, rounds)
-    if every is None:
+    schedule = by_default if given[0] is None else given
+    if schedule is None or isinstance(base, mechanisms.Restarted):
         return base
+    if schedule is by_default and isinstance(base, mechanisms.Identity):
+        return base  # Every round starts afresh.
     with command_line.refusing_bad_values():
-        return mechanisms.Restarted.every(base, first, every)
+        return mechanisms.Restarted.every(base, *schedule)
 
 
 def _base_mechanism(name: str, rounds: int) -> mechanisms.Mechanism:
@@ -89,17 +97,19 @@ def plan(
     clip_norm: float,
     clients_per_round: int,
     chosen: mechanisms.Mechanism | None = None,
+    restarts: tuple[int, int] | None = None,
     **others,
 ) -> accounting.PrivacyPlan:
     """The plan of the mechanism `name`, or the one that was chosen, and the other flags.
 
     `name` may be 'none': updates are clipped, but there is no noise and no guarantee. The noise is
     that of --noise_multiplier or, where the binary has that flag, what --target_epsilon needs.
-    `others` are fields of the plan: sampling, population, discretization.
+    `restarts` are those, first and every, where the flags give none. `others` are fields of the
+    plan: sampling, population, discretization, adaptive_clip, estimator.
     """
     silent = name == 'none'
     fields = dict(
-        mechanism=chosen or mechanism('gaussian' if silent else name),
+        mechanism=_restarted(chosen or mechanism('gaussian' if silent else name), restarts),
         participation=schema_flags.participation(),
         clip_norm=clip_norm,
         clients_per_round=clients_per_round,

@@ -15,9 +15,17 @@ from absl import flags
 
 from dpfl import accounting, mechanisms
 from dpfl.simulation import files
-from experiments import command_line, privacy_flags, run_flags, sampling_flags, schema_flags
+from experiments import (
+    aggregation_flags,
+    command_line,
+    privacy_flags,
+    run_flags,
+    sampling_flags,
+    schema_flags,
+)
 
 flags.adopt_module_key_flags(privacy_flags)
+flags.adopt_module_key_flags(aggregation_flags)
 flags.adopt_module_key_flags(run_flags)
 flags.adopt_module_key_flags(sampling_flags)
 _TASK = flags.DEFINE_enum('task', 'synthetic_text', ['synthetic_text'], 'Data set and metrics.')
@@ -92,7 +100,11 @@ def main() -> None:
         clip_norm=_CLIP_NORM.value,
         clients_per_round=sampling_flags.clients_per_round(),
         chosen=_choose() if _MECHANISM.value == 'auto' else None,
+        restarts=aggregation_flags.restarts(),
         **sampling_flags.plan_fields(),
+        **aggregation_flags.plan_fields(
+            _CLIP_NORM.value, sampling_flags.clients_per_round(), _dimension
+        ),
     )
     with command_line.refusing_bad_values():
         # Refuses a bad delta before anything takes long.
@@ -149,13 +161,9 @@ def _print_result(output_dir, report: accounting.PrivacyReport, metrics) -> None
 
 def _choose() -> mechanisms.Mechanism:
     """The mechanism for the schema, the model and the memory limit; prints why."""
-    from dpfl.tasks import language_models, synthetic_text
-
-    num_tokens = _VOCABULARY_SIZE.value + synthetic_text.NUM_SPECIAL_TOKENS
     with command_line.refusing_bad_values():
-        sizes = language_models.PRESETS[_MODEL.value]
         mechanism, candidates = mechanisms.choose(
-            schema_flags.participation(), sizes.num_parameters(num_tokens), _MEMORY_LIMIT.value
+            schema_flags.participation(), _dimension(), _MEMORY_LIMIT.value
         )
     rows = [
         {
@@ -171,10 +179,19 @@ def _choose() -> mechanisms.Mechanism:
     return mechanism
 
 
+def _dimension() -> int:
+    """Number of parameters of the model."""
+    from dpfl.tasks import language_models, synthetic_text
+
+    num_tokens = _VOCABULARY_SIZE.value + synthetic_text.NUM_SPECIAL_TOKENS
+    with command_line.refusing_bad_values():
+        return language_models.PRESETS[_MODEL.value].num_parameters(num_tokens)
+
+
 def _experiment(plan, configuration):
     import tensorflow_federated as tff
 
-    from dpfl import learning
+    from dpfl import aggregators, learning
     from dpfl.simulation import program
     from dpfl.tasks import language_models, synthetic_text
 
@@ -199,6 +216,8 @@ def _experiment(plan, configuration):
             ),
             noise_seed=_NOISE_SEED.value,
             train_metrics=_TRAIN_METRICS.value,
+            clip=aggregators.PerLayer() if aggregation_flags.is_per_layer()
+            else aggregators.clip_flat,
         )
         batch_size = _CLIENT_BATCH_SIZE.value
         heldout = task.heldout_dataset(_EVAL_CLIENTS.value, batch_size=256)

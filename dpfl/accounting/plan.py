@@ -277,7 +277,10 @@ class PrivacyPlan:
             return dp_accounting.NonPrivateDpEvent()
         if self.sampling == 'none':
             return dp_accounting.GaussianDpEvent(1 / self.mu)
-        release = dp_accounting.GaussianDpEvent(self.noise_multiplier / self.sensitivity)
+        return self._sampled_event(self.noise_multiplier / self.sensitivity)
+
+    def _sampled_event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
+        release = dp_accounting.GaussianDpEvent(noise_multiplier)
         if self.sampling == 'poisson':
             one_round = dp_accounting.PoissonSampledDpEvent(
                 self.clients_per_round / self.population, release
@@ -306,7 +309,9 @@ class PrivacyPlan:
     @property
     def accountants(self) -> tuple[str, ...]:
         """The accountants that know such a plan, the tightest first."""
-        return events.methods_for(dataclasses.replace(self, noise_multiplier=1.0).dp_event())
+        if self.sampling == 'none':
+            return gaussian.ACCOUNTANTS
+        return events.methods_for(self._sampled_event(1.0))
 
     def over(self, participation: Participation) -> 'PrivacyPlan':
         """The same noise over other rounds or another schema: what a run really did, or so far."""

@@ -28,6 +28,7 @@ def build_dp_fedavg(
     client_update: str = 'fedavg',
     noise_seed: int | None = None,
     train_metrics: bool = True,
+    clip=aggregators.clip_flat,
 ) -> tff.learning.templates.LearningProcess:
     """Federated averaging with correlated noise (document 002, algorithm 1).
 
@@ -45,6 +46,7 @@ def build_dp_fedavg(
       noise_seed: None for noise keys from the operating system; an integer for a simulation.
       train_metrics: also compute the model's metrics over the data that clients train on. They have
         no noise: neither private nor covered by the plan.
+      clip: `aggregators.clip_flat` or an `aggregators.PerLayer`.
 
     Returns:
       A process whose state holds the model, the optimizer and the noise. Its `next` takes the
@@ -65,7 +67,7 @@ def build_dp_fedavg(
     else:
         update = client_work.fedsgd(model)
     specs = tff.types.type_to_tf_tensor_specs(_weights_type(model).trainable)
-    query = aggregators.build_query(plan, noise_seed, record_specs=specs)
+    query = aggregators.build_query(plan, noise_seed, record_specs=specs, clip=clip)
     return _compose(model, update, query, server_optimizer, train_metrics)
 
 

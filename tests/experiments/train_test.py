@@ -87,6 +87,7 @@ def test_a_run_from_start_to_end(finished, tmp_path):
     assert {p.name for p in path.iterdir()} == {
         'metrics.csv', 'privacy_report.json', 'privacy_report.md', 'participation.npz',
         'tensorboard', 'plots', 'flags.txt', 'model.npz', 'ledger.jsonl', 'checkpoints',
+        'plan.json', 'strategy.npz', 'privacy_report.html', 'SHA256SUMS',
     }
     assert len(list((path / 'checkpoints').iterdir())) == 3
     report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
@@ -101,6 +102,46 @@ def test_a_run_from_start_to_end(finished, tmp_path):
     assert repeated.returncode == 0, repeated.stderr
     # The flags of a seeded run are all that it takes to repeat it.
     _assert_same_run(path, tmp_path)
+
+
+def _verify(path):
+    return subprocess.run(
+        [sys.executable, '-m', 'experiments.report_privacy', f'--run_dir={path}', '--format=json'],
+        cwd=_ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.tff
+def test_a_finished_run_is_verified_and_a_changed_byte_is_named(copied):
+    done = _verify(copied)
+    assert done.returncode == 0 and 'verified' in done.stderr
+    assert json.loads(done.stdout) == json.loads((copied / 'privacy_report.json').read_text())
+    for name in ('participation.npz', 'plan.json', 'strategy.npz', 'metrics.csv'):
+        content = (copied / name).read_bytes()
+        changed = bytearray(content)
+        changed[len(changed) // 2] ^= 1
+        (copied / name).write_bytes(changed)
+        done = _verify(copied)
+        assert done.returncode == 1 and done.stdout == ''
+        assert f'error: {copied}: {name}: its SHA-256' in done.stderr
+        assert 'Traceback' not in done.stderr
+        (copied / name).write_bytes(content)
+
+
+@pytest.mark.tff
+@pytest.mark.parametrize('flags, said', [
+    (['--mechanism=gaussian', '--strategy=', '--sampling=poisson', '--min_separation=1',
+      '--max_participations=3', '--client_update=fedsgd'], 'Simulation: with secret noise and coh'),
+    (['--adaptive_clip', '--restart_first=0', '--restart_every=1', '--count_stddev=9', '--secagg',
+      '--secagg_bits=20'], 'sensitivity counts the inflated norm'),
+    (['--clipping=per_layer', '--estimator=clipped', '--sampling=uniform', '--min_separation=1',
+      '--max_participations=3'], 'clipped denominator'),
+])
+def test_other_ways_to_sample_and_to_sum(flags, said, tmp_path):
+    done = _run(*_SMALL, '--rounds=3', '--min_separation=3', *flags, f'--output_dir={tmp_path}')
+    assert done.returncode == 0, done.stderr
+    assert said in (tmp_path / 'privacy_report.md').read_text()
+    assert _verify(tmp_path).returncode == 0
 
 
 @pytest.mark.tff
