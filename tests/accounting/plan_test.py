@@ -96,6 +96,31 @@ def test_a_target_that_no_noise_meets_is_refused(accountant, least):
         _sampled(epsilon=0.01, delta=1e-10, accountant=accountant)
 
 
+def test_random_plans_have_their_accountants_in_order():
+    rng = np.random.default_rng(0)
+    for _ in range(8):
+        rounds = int(rng.integers(1, 400))
+        schema = Participation(rounds, int(rng.integers(1, rounds + 1)))
+        kinds = (
+            mechanisms.BinaryTree(rounds), mechanisms.Identity(rounds),
+            mechanisms.Blt(rounds, [0.99, 0.6], [0.1, 0.2]),
+            mechanisms.Restarted.every(mechanisms.BinaryTree(rounds), 12, 100),
+        )
+        plan = _plan(
+            mechanism=kinds[rng.integers(4)], participation=schema,
+            noise_multiplier=float(np.exp(rng.uniform(1, 4))),
+            adjacency=('zero_out', 'replace_one')[rng.integers(2)],
+        )
+        delta = float(10.0 ** rng.uniform(-10, -3))
+        exact, by_pld, by_rdp, by_moments = (
+            plan.epsilon(delta, name) for name in ('analytic_gaussian', 'pld', 'rdp', 'moments')
+        )
+        assert exact <= by_pld <= by_rdp * (1 + 1e-6) + 1e-6
+        assert by_rdp <= by_moments * (1 + 1e-9)
+        target = accounting.mu_from_epsilon(by_pld, delta) if by_pld else plan.mu
+        assert target == pytest.approx(plan.mu, rel=1e-6)
+
+
 def test_calibration_inverts_the_epsilon():
     plan = _plan()
     mu = accounting.mu_from_epsilon(plan.epsilon(1e-10, 'analytic_gaussian'), 1e-10,

@@ -229,7 +229,7 @@ def test_other_data_that_changes_the_model_is_refused_before_its_release(experim
 
 @pytest.mark.parametrize('changes, message', [
     (dict(configuration={'model': 'large'}), 'model=large: must be toy, as when the run began'),
-    (dict(plan=Participation(_ROUNDS, 2, 2)), 'plan_digest=.*: must be'),
+    (dict(plan=Participation(_ROUNDS, 1)), 'plan_digest=.*: must be'),
 ])
 def test_another_configuration_is_refused(experiment, path, changes, message):
     if 'plan' in changes:
