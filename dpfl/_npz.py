@@ -21,7 +21,13 @@ def load(path) -> dict[str, np.ndarray]:
       ValueError: if the file cannot be read as one; the message does not name it.
     """
     try:
+        with open(path, 'rb') as file:
+            if file.read(2) != b'PK':
+                raise ValueError('is not an .npz file')
         with np.load(path, allow_pickle=False) as data:
-            return {name: data[name] for name in data.files}
+            arrays = {name: data[name] for name in data.files}
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise ValueError('its arrays are damaged')
+        return arrays
     except _DAMAGE as error:
         raise ValueError(' '.join(str(error).split()) or type(error).__name__) from None
