@@ -129,9 +129,10 @@ def plan(
         if len(noise) == 2:
             raise command_line.UsageError('--target_epsilon: goes without --noise_multiplier')
         if 'target_epsilon' in noise:
+            silent_plan = accounting.PrivacyPlan(noise_multiplier=0.0, **fields)
             return accounting.PrivacyPlan.calibrated(
-                epsilon=noise['target_epsilon'], delta=_DELTA.value, accountant=_ACCOUNTANT.value,
-                **fields,
+                epsilon=noise['target_epsilon'], delta=_DELTA.value,
+                accountant=accountant(silent_plan), **fields,
             )
         noise_multiplier = schema_flags.required(_NOISE_MULTIPLIER.name)
         return accounting.PrivacyPlan(noise_multiplier=noise_multiplier, **fields)

@@ -51,7 +51,8 @@ def build_dp_fedavg(
     Returns:
       A process whose state holds the model, the optimizer and the noise. Its `next` takes the
       shards that `shards.shard` makes of a cohort; data sets of single clients, too, each a shard
-      of one client.
+      of one client. Those must have no batch without rows, which is how a shard marks its clients:
+      one that begins with such a batch and has another would be clipped as several clients.
 
     Raises:
       ValueError: if `client_update` is neither; if 'fedavg' has no client optimizer, or 'fedsgd'

@@ -134,6 +134,8 @@ def test_a_finished_run_is_verified_and_a_changed_byte_is_named(copied):
       '--max_participations=3', '--client_update=fedsgd'], 'Simulation: with secret noise and coh'),
     (['--adaptive_clip', '--restart_first=0', '--restart_every=1', '--count_stddev=9', '--secagg',
       '--secagg_bits=20'], 'sensitivity counts the inflated norm'),
+    (['--mechanism=gaussian', '--strategy=', '--sampling=without_replacement', '--delta=1e-3',
+      '--target_epsilon=5', '--min_separation=1', '--max_participations=3'], 'epsilon by Renyi DP'),
     (['--clipping=per_layer', '--estimator=clipped', '--sampling=uniform', '--min_separation=1',
       '--max_participations=3'], 'clipped denominator'),
 ])
