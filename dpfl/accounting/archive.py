@@ -43,12 +43,13 @@ class PlanRecord:
     accountant: str
     noise_is_seeded: bool
     sampling_is_seeded: bool = False
+    also_not_covered: tuple[str, ...] = ()
 
     def report(self, log: ParticipationLog | None) -> PrivacyReport:
         """The report of the plan and of a log."""
         return PrivacyReport.from_plan(
             self.plan, self.deltas, log, self.accountant, self.noise_is_seeded,
-            self.sampling_is_seeded,
+            self.sampling_is_seeded, self.also_not_covered,
         )
 
     def to_json(self) -> str:
@@ -61,6 +62,7 @@ class PlanRecord:
             'accountant': self.accountant,
             'noise_is_seeded': self.noise_is_seeded,
             'sampling_is_seeded': self.sampling_is_seeded,
+            'also_not_covered': list(self.also_not_covered),
         }
         return json.dumps(values, indent=2, allow_nan=False) + '\n'
 
@@ -83,6 +85,7 @@ def read_plan(directory) -> PlanRecord:
             accountant=values['accountant'],
             noise_is_seeded=bool(values['noise_is_seeded']),
             sampling_is_seeded=bool(values['sampling_is_seeded']),
+            also_not_covered=tuple(values.get('also_not_covered', ())),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f'{path}: not the plan of a run ({_one_line(error)})') from None

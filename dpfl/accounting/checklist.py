@@ -184,6 +184,7 @@ def not_covered(report) -> list[str]:
         'Attacks on floating-point arithmetic and on the pseudo-random generator (Philox, not a '
         'cryptographic one).',
         'Other runs on the same clients: guarantees of several runs add up (composition).',
+        *report.also_not_covered,
     ]
     if not uses_sampling(report):
         items.append('Amplification by sampling: none is claimed.')

@@ -36,6 +36,7 @@ class PrivacyReport:
       noise_is_seeded: the noise came from a known seed, so the run is a simulation.
       sampling_is_seeded: the cohorts came from a known seed, so a run whose guarantee rests on
         sampling is a simulation.
+      also_not_covered: what else of the run the guarantee says nothing about, a sentence each.
     """
 
     plan: PrivacyPlan
@@ -45,6 +46,7 @@ class PrivacyReport:
     observed: Observed | None
     noise_is_seeded: bool
     sampling_is_seeded: bool = False
+    also_not_covered: tuple[str, ...] = ()
 
     @classmethod
     def from_plan(
@@ -55,6 +57,7 @@ class PrivacyReport:
         accountant: str = 'pld',
         noise_is_seeded: bool = False,
         sampling_is_seeded: bool = False,
+        also_not_covered: tuple[str, ...] = (),
     ) -> 'PrivacyReport':
         """Report of a plan and, if given, of the participation log of the run that followed it.
 
@@ -76,6 +79,7 @@ class PrivacyReport:
             ),
             noise_is_seeded=noise_is_seeded,
             sampling_is_seeded=sampling_is_seeded,
+            also_not_covered=tuple(also_not_covered),
         )
 
     @property
@@ -132,6 +136,7 @@ class PrivacyReport:
             'mechanism_digest': self.plan.mechanism.digest(),
             'assumptions': checklist.assumptions(self),
             'not_covered': checklist.not_covered(self),
+            **({'also_not_covered': list(self.also_not_covered)} if self.also_not_covered else {}),
         }
 
     def to_json(self) -> str:
@@ -157,6 +162,7 @@ class PrivacyReport:
                 accountant=values['accountant'],
                 noise_is_seeded=values['noise_is_seeded'],
                 sampling_is_seeded=values['sampling_is_seeded'],
+                also_not_covered=tuple(values.get('also_not_covered', ())),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'not a privacy report ({error})') from None

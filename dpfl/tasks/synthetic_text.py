@@ -17,7 +17,7 @@ import functools
 import numpy as np
 
 from dpfl import _validate
-from dpfl.tasks import spelling, streams, text_ceilings, text_process
+from dpfl.tasks import sentence_batches, spelling, streams, text_ceilings, text_process
 from dpfl.tasks.text_process import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
 
 __all__ = [
@@ -232,7 +232,7 @@ class SyntheticText:
         if max_batches is not None:
             _validate.integer('max_batches', max_batches, minimum=1)
             tokens = tokens[: max_batches * batch_size]  # Unused sentences are not shipped.
-        dataset = _batched(tokens, batch_size)
+        dataset = sentence_batches.dataset(tokens, batch_size)
         if epochs > 1:
             dataset = dataset.repeat(epochs)
             dataset = dataset if max_batches is None else dataset.take(max_batches)
@@ -245,25 +245,8 @@ class SyntheticText:
 
         Args, Raises: as `client_dataset`.
         """
-        _validate.integer('batch_size', batch_size, minimum=1)
-        _validate.integer('epochs', epochs, minimum=1)
-        if max_batches is not None:
-            _validate.integer('max_batches', max_batches, minimum=1)
-        tokens = self.tokens(client)
-        parts = [
-            tokens[first : first + batch_size] for first in range(0, len(tokens), batch_size)
-        ]
-        batches = [collections.OrderedDict(x=part[:, :-1], y=part[:, 1:]) for part in parts]
-        return (batches * epochs)[:max_batches]
+        return sentence_batches.batches(self.tokens(client), batch_size, epochs, max_batches)
 
     def heldout_dataset(self, num_clients: int, batch_size: int):
         """Returns the pooled `heldout_tokens` as a `tf.data.Dataset` like `client_dataset`."""
-        _validate.integer('batch_size', batch_size, minimum=1)
-        return _batched(self.heldout_tokens(num_clients), batch_size)
-
-
-def _batched(tokens: np.ndarray, batch_size: int):
-    import tensorflow as tf
-
-    slices = collections.OrderedDict(x=tokens[:, :-1], y=tokens[:, 1:])
-    return tf.data.Dataset.from_tensor_slices(slices).batch(batch_size)
+        return sentence_batches.dataset(self.heldout_tokens(num_clients), batch_size)

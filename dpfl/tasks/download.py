@@ -1,0 +1,202 @@
+"""Downloads of compressed data sets: checked, resumable, and never taken for complete when not.
+
+A file has its name only when all of it is there: as long as something is missing it is called
+`<name>.partial`. A download that is cut off goes on where it stopped, if the server still has the
+same file (its ETag). What has arrived is compared with a digest before it is unpacked: with a
+SHA-256 that the caller knows, or the MD5 that the server states (`x-goog-hash` of Google's storage,
+or `Content-MD5`). Without either nothing is accepted.
+"""
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import http.client
+import json
+import lzma
+import os
+import pathlib
+import time
+import urllib.error
+import urllib.request
+
+import tqdm
+
+from dpfl.tasks.federated_task import DataError
+
+_BLOCK = 1 << 20
+_ATTEMPTS = 5
+_TIMEOUT = 60  # Seconds without a byte.
+_FAILURES = (OSError, http.client.HTTPException)
+
+
+def fetch_lzma(url: str, path, sha256: str | None = None, pause: float = 2.0) -> pathlib.Path:
+    """Downloads a file that LZMA or XZ has compressed, and unpacks it; nothing if it is there.
+
+    Progress goes to standard error.
+
+    Args:
+      url: of the compressed file.
+      path: of the unpacked one.
+      sha256: of the compressed file, in hexadecimal.
+      pause: seconds before another attempt, for the first time; then twice as long each time.
+
+    Returns:
+      The path.
+
+    Raises:
+      DataError: if the file cannot be downloaded, is not what it should be, or cannot be written.
+        What has arrived of it is kept for another call, unless its digest is wrong.
+    """
+    path = pathlib.Path(path)
+    if path.exists():
+        return path
+    packed = path.with_name(path.name + '.lzma')
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not packed.exists():
+            _download(url, packed, sha256, pause)
+        _unpack(packed, path)
+    except OSError as error:
+        raise DataError(f'{error.filename or path}: {error.strerror or error}') from None
+    packed.unlink()
+    return path
+
+
+def _download(url: str, packed: pathlib.Path, sha256: str | None, pause: float) -> None:
+    partial = packed.with_name(packed.name + '.partial')
+    headers = {}
+    for attempt in range(_ATTEMPTS):
+        try:
+            headers = _append(url, partial)
+            break
+        except _FAILURES as error:
+            answered = isinstance(error, urllib.error.HTTPError)
+            if answered and error.code < 500:
+                raise DataError(f'{url}: the server says {_reason(error)}') from None
+            if isinstance(error, OSError) and not answered and error.filename is not None:
+                raise  # It is the disk that fails.
+            unreachable = isinstance(error, urllib.error.URLError) and not answered
+            if attempt + 1 == _ATTEMPTS or (attempt == 0 and unreachable):
+                there = partial.stat().st_size if partial.exists() else 0
+                raise DataError(
+                    f'{url}: cannot be downloaded ({_reason(error)}); {there} bytes are there, '
+                    'the next attempt goes on after them'
+                ) from None
+            time.sleep(pause * 2**attempt)
+    _verify(url, partial, headers, sha256)
+    os.replace(partial, packed)
+    with contextlib.suppress(FileNotFoundError):
+        _tag_path(partial).unlink()
+
+
+def _append(url: str, partial: pathlib.Path) -> dict[str, str]:
+    """Completes the partial file; returns the headers of the response, names in lower case.
+
+    Raises:
+      OSError, HTTPException: if the connection is lost, or fewer bytes come than were announced.
+    """
+    have = partial.stat().st_size if partial.exists() else 0
+    try:
+        request = urllib.request.Request(url)
+    except ValueError as error:
+        raise DataError(f'{url}: must be a URL ({error})') from None
+    tag = _read_tag(partial)
+    if have and tag:
+        request.add_header('Range', f'bytes={have}-')
+        request.add_header('If-Range', tag)
+    try:
+        response = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code != 416:  # The range begins after the end: all of it is there, or too much.
+            raise
+        partial.unlink()
+        return _append(url, partial)
+    with response:
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        if response.status != 206:
+            have = 0  # Another file than before, or a server that starts again.
+        length = headers.get('content-length')
+        total = None if length is None else have + int(length)
+        _tag_path(partial).write_text(json.dumps(headers.get('etag')))
+        with open(partial, 'ab' if have else 'wb') as file, tqdm.tqdm(
+            total=total, initial=have, desc='download', unit='B', unit_scale=True, delay=2
+        ) as bar:
+            while block := response.read(_BLOCK):
+                file.write(block)
+                bar.update(len(block))
+            file.flush()
+            os.fsync(file.fileno())
+            if total is not None and file.tell() != total:
+                raise ConnectionError(f'{file.tell()} of {total} bytes came')
+    return headers
+
+
+def _tag_path(partial: pathlib.Path) -> pathlib.Path:
+    return partial.with_name(partial.name + '.etag')
+
+
+def _read_tag(partial: pathlib.Path) -> str | None:
+    """The strong ETag that the server gave for the partial file; a weak one cannot be resumed."""
+    try:
+        tag = json.loads(_tag_path(partial).read_text())
+    except (OSError, ValueError):
+        return None
+    return tag if isinstance(tag, str) and tag.startswith('"') else None
+
+
+def _verify(url: str, partial: pathlib.Path, headers: dict[str, str], sha256: str | None) -> None:
+    """Compares the digest of a complete file; deletes the file if that is another one."""
+    name, expected = ('sha256', sha256.lower()) if sha256 else ('md5', _stated_md5(headers))
+    if expected is None:
+        raise DataError(
+            f'{url}: the server states no MD5, so a SHA-256 must be given to check the file with'
+        )
+    digest = hashlib.new(name, usedforsecurity=False)
+    with open(partial, 'rb') as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    if digest.hexdigest() != expected:
+        partial.unlink()
+        raise DataError(
+            f'{url}: has the {name.upper()} {digest.hexdigest()}, must have {expected}; deleted'
+        )
+
+
+def _stated_md5(headers: dict[str, str]) -> str | None:
+    """The MD5 in the headers of a response, in hexadecimal."""
+    parts = [part.strip() for part in headers.get('x-goog-hash', '').split(',')]
+    encoded = [part[len('md5='):] for part in parts if part.startswith('md5=')]
+    encoded += [headers['content-md5']] if 'content-md5' in headers else []
+    with contextlib.suppress(IndexError, binascii.Error):
+        digest = base64.b64decode(encoded[0], validate=True).hex()
+        return digest if len(digest) == 32 else None
+    return None
+
+
+def _unpack(packed: pathlib.Path, path: pathlib.Path) -> None:
+    """Unpacks a file; the unpacked one has its name when it is complete."""
+    partial = path.with_name(path.name + '.partial')
+    decompressor = lzma.LZMADecompressor()
+    try:
+        with open(packed, 'rb') as source, open(partial, 'wb') as file, tqdm.tqdm(
+            total=packed.stat().st_size, desc='unpack', unit='B', unit_scale=True, delay=2
+        ) as bar:
+            while not decompressor.eof and (block := source.read(_BLOCK)):
+                file.write(decompressor.decompress(block))
+                bar.update(len(block))
+            if not decompressor.eof or decompressor.unused_data or source.read(1):
+                raise lzma.LZMAError('its end is missing, or it goes on after it')
+            file.flush()
+            os.fsync(file.fileno())
+    except lzma.LZMAError as error:
+        partial.unlink()
+        raise DataError(f'{packed}: cannot be unpacked ({error})') from None
+    os.replace(partial, path)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f'{error.code} {error.reason}'
+    reason = getattr(error, 'reason', None) or getattr(error, 'strerror', None) or error
+    return ' '.join(str(reason).split()) or type(error).__name__

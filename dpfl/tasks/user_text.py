@@ -1,0 +1,125 @@
+"""Anyone's texts: a JSON Lines or CSV file with a column for the client and one for the text.
+
+Only positions of records are in memory, never the texts: those of a client are read when it is its
+turn. Clients are numbered in the order of the digests of their keys (`record_index`); the first of
+them, a random share, are held out.
+"""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+from dpfl.tasks import record_index, text_records, tokenization
+from dpfl.tasks.federated_task import DataError
+from dpfl.tasks.word_clients import WordClients, share_of_heldout
+
+
+def open_clients(
+    path, client_column: str, text_column: str, heldout_fraction: float, strict: bool = False
+) -> tuple[WordClients, WordClients, dict]:
+    """Training clients, held-out clients, and what the file has.
+
+    Args:
+      path: of the file; its name says the format: `.jsonl`, `.ndjson`, `.json` (all of them one
+        JSON object in a line) or `.csv`.
+      client_column: name of the client's key.
+      text_column: name of the text.
+      heldout_fraction: share of the clients that are held out.
+      strict: whether one malformed record is an error; otherwise they are left out, and counted.
+
+    Raises:
+      ValueError: if the file cannot be used; the message begins with `data_path` or the name of
+        another argument.
+    """
+    path = pathlib.Path(path)
+    form = _format(path)(client_column, text_column)
+    try:
+        index = record_index.index_file(path, form)
+        texts = _Texts.open(path, form, index)
+    except OSError as error:
+        raise ValueError(f'data_path={path}: cannot be read ({error.strerror})') from None
+    except ValueError as error:
+        if str(error).startswith('data_path: '):
+            raise ValueError(f'data_path={path}: {str(error)[11:]}') from None
+        raise
+    summary = index.summary
+    if strict and summary.first_malformed is not None:
+        line, reason = summary.first_malformed
+        raise ValueError(f'data_path={path}: line {line} is malformed: {reason}')
+    count = index.num_clients
+    if count < 2:
+        raise ValueError(
+            f'data_path={path}: must have texts of at least 2 clients, has those of {count}'
+            f'{_left_out(summary)}'
+        )
+    num_heldout = share_of_heldout(count, heldout_fraction)
+    clients = WordClients(count, texts.sentences)
+    description = {
+        'format': form.name,
+        'bytes': summary.size,
+        'sha256': summary.sha256,
+        'clients': {'training': count - num_heldout, 'heldout': num_heldout},
+        'records': summary.records,
+        'left_out': {'empty': summary.empty, **summary.malformed},
+    }
+    if summary.first_malformed is not None:
+        line, reason = summary.first_malformed
+        description['first_malformed'] = f'line {line}: {reason}'
+    return clients.slice(num_heldout, count), clients.slice(0, num_heldout), description
+
+
+def _format(path: pathlib.Path):
+    suffix = path.suffix.lower()
+    if suffix in ('.parquet', '.pq'):
+        raise ValueError(
+            f'data_path={path}: must be JSON Lines or CSV; Parquet is not read, as that would need '
+            'the package pyarrow, which can convert it'
+        )
+    if suffix not in text_records.FORMATS:
+        allowed = ', '.join(text_records.FORMATS)
+        raise ValueError(f'data_path={path}: must be a file whose name ends in one of {allowed}')
+    return text_records.FORMATS[suffix]
+
+
+def _left_out(summary: record_index.Summary) -> str:
+    """What was left out, in words that follow a sentence."""
+    if summary.first_malformed is None:
+        return ''
+    line, reason = summary.first_malformed
+    return f' ({summary.num_malformed} malformed records; the first is in line {line}: {reason})'
+
+
+@dataclasses.dataclass(frozen=True)
+class _Texts:
+    """The texts of an indexed file that is open."""
+
+    path: pathlib.Path
+    index: record_index.RecordIndex
+    file: BinaryIO
+    parse: Callable[[bytes], tuple[str, str]]
+
+    @classmethod
+    def open(cls, path: pathlib.Path, form, index: record_index.RecordIndex) -> '_Texts':
+        file = open(path, 'rb')
+        return cls(path, index, file, form.parser(file))
+
+    def sentences(self, client: int) -> Iterator[list[str]]:
+        descriptor, summary = self.file.fileno(), self.index.summary
+        status = os.fstat(descriptor)
+        if (status.st_size, status.st_mtime_ns) != (summary.size, summary.mtime_ns):
+            raise DataError(f'{self.path}: has changed since it was indexed')
+        first, last = self.index.starts[client], self.index.starts[client + 1]
+        for record in range(first, last):
+            try:
+                data = os.pread(
+                    descriptor, int(self.index.lengths[record]), int(self.index.offsets[record])
+                )
+                _, text = self.parse(data)
+            except OSError as error:
+                raise DataError(f'{self.path}: {error.strerror}') from None
+            except text_records.MalformedError as error:
+                raise DataError(f'{self.path}: has changed since it was indexed ({error})') \
+                    from None
+            yield from tokenization.sentences(text)
