@@ -32,10 +32,12 @@ def build_fused(
         del training
         embedding, kernel, bias, projection, output_embedding, output_bias = weights[0]
         state, peephole = tf.zeros([tf.shape(tokens)[0], hidden]), tf.zeros([hidden])
-        outputs = tf.raw_ops.BlockLSTMV2(
+        # Version 2 of this operation has a wrong gradient in TensorFlow 2.14, which takes the gates
+        # in the order of version 1.
+        outputs = tf.raw_ops.BlockLSTM(
             seq_len_max=sequence_length, x=tf.gather(embedding, tf.transpose(tokens)),
             cs_prev=state, h_prev=state, w=kernel, wci=peephole, wcf=peephole, wco=peephole,
-            b=bias, cell_clip=0.0, use_peephole=False,
+            b=bias, forget_bias=0.0, cell_clip=0.0, use_peephole=False,
         ).h  # fmt: skip
         outputs = tf.reshape(tf.transpose(outputs, [1, 0, 2]), [-1, hidden])
         projected = tf.matmul(outputs, projection)

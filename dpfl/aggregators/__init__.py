@@ -2,12 +2,19 @@
 
 from dpfl.aggregators.build import build_aggregator, build_query, build_weighted_aggregator
 from dpfl.aggregators.clipping import PerLayer, clip_flat
+from dpfl.aggregators.distributed import build_distributed_aggregator, build_distributed_query
+from dpfl.aggregators.distributed_noise import DistributedNoise
 from dpfl.aggregators.estimators import WeightedRecord
+from dpfl.aggregators.noise_ring import NoiseRing
 
 __all__ = [
+    'DistributedNoise',
+    'NoiseRing',
     'PerLayer',
     'WeightedRecord',
     'build_aggregator',
+    'build_distributed_aggregator',
+    'build_distributed_query',
     'build_query',
     'build_weighted_aggregator',
     'clip_flat',

@@ -10,6 +10,7 @@ from dpfl.aggregators import (
     discretized,
     estimators,
     precision,
+    process,
     query,
     secure,
 )
@@ -21,6 +22,7 @@ def build_query(
     *,
     record_specs=None,
     clip=clipping.clip_flat,
+    supplied_noise: bool = False,
 ) -> tfp.DPQuery:
     """The mean of a round under a privacy plan, as a `tfp.DPQuery`.
 
@@ -38,13 +40,17 @@ def build_query(
         `tf.function` loops need; without it the noise buffers appear with the first result.
         Needed for a discretization and for 16-bit floats.
       clip: `clip_flat` or a `PerLayer`: how an update is brought within the clip norm.
+      supplied_noise: whether the noise of past rounds is kept outside of the state, by a
+        `NoiseRing` through which every state has to pass before its round; needs `record_specs`.
 
     Raises:
-      ValueError: if the seed is not an integer >= 0, or specs are missing or contradict the plan.
+      ValueError: if the seed is not an integer >= 0; if specs are missing or contradict the plan;
+        if the state would be too large for TFF, which a `NoiseRing` helps.
     """
     if record_specs is not None and precision.has_halves(record_specs):
         wide = build_query(
-            plan, seed, record_specs=precision.widened_specs(record_specs), clip=clip
+            plan, seed, record_specs=precision.widened_specs(record_specs), clip=clip,
+            supplied_noise=supplied_noise,
         )
         return precision.HalfPrecisionQuery(wide, record_specs)
     cap, estimator = plan.estimator.example_cap, plan.estimator.kind
@@ -52,7 +58,11 @@ def build_query(
     if record_specs is not None and is_weighted != (cap is not None):
         kind = 'updates alone' if cap is None else 'WeightedRecord'
         raise ValueError(f'record_specs={record_specs}: must be of {kind} with example_cap={cap}')
-    total = query.CorrelatedNoiseQuery(plan, estimators.update_of(record_specs), seed, clip)
+    if supplied_noise and record_specs is None:
+        raise ValueError('record_specs=None: must be given with supplied_noise')
+    total = query.CorrelatedNoiseQuery(
+        plan, estimators.update_of(record_specs), seed, clip, supplied_noise
+    )
     if cap is not None:
         total = estimators.WeightedQuery(total, cap)
     if estimator == 'clipped':
@@ -70,6 +80,7 @@ def build_aggregator(
     *,
     clip=clipping.clip_flat,
     secure_sum: bool = False,
+    supplied_noise: bool = False,
 ) -> tff.aggregators.UnweightedAggregationFactory:
     """The mean of a round under a privacy plan, for any TFF pipeline.
 
@@ -80,7 +91,7 @@ def build_aggregator(
     aggregator, such as `model_aggregator` of `tff.learning.algorithms.build_unweighted_fed_avg`.
 
     Args:
-      plan, seed, clip: as in `build_query`.
+      plan, seed, clip, supplied_noise: as in `build_query`.
       secure_sum: whether the integers of a discretization are summed by TFF's secure operators, or
         by plain sums, which give the same and run anywhere.
 
@@ -93,7 +104,7 @@ def build_aggregator(
             f'example_cap={plan.estimator.example_cap}: must be None without weights; there is '
             'build_weighted_aggregator'
         )
-    return _PrivateMeanFactory(plan, seed, clip, secure_sum)
+    return _PrivateMeanFactory(plan, seed, clip, secure_sum, supplied_noise)
 
 
 def build_weighted_aggregator(
@@ -102,6 +113,7 @@ def build_weighted_aggregator(
     *,
     clip=clipping.clip_flat,
     secure_sum: bool = False,
+    supplied_noise: bool = False,
 ) -> tff.aggregators.WeightedAggregationFactory:
     """The weighted mean of a round under a privacy plan whose estimator has an `example_cap`.
 
@@ -113,16 +125,17 @@ def build_weighted_aggregator(
     """
     if plan.estimator.example_cap is None:
         raise ValueError('example_cap=None: must be a number with weights')
-    return _WeightedMeanFactory(_PrivateMeanFactory(plan, seed, clip, secure_sum))
+    return _WeightedMeanFactory(_PrivateMeanFactory(plan, seed, clip, secure_sum, supplied_noise))
 
 
 class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
-    def __init__(self, plan, seed, clip, secure_sum):
+    def __init__(self, plan, seed, clip, secure_sum, supplied_noise):
         if seed is not None:
             _validate.integer('seed', seed, minimum=0)
         if secure_sum and plan.discretization is None:
             raise ValueError('secure_sum=True: must be False without a discretization in the plan')
         self._plan, self._seed, self._clip = plan, seed, clip
+        self._supplied_noise = supplied_noise
         self._sum = secure.SecureSumFactory(plan) if secure_sum else tff.aggregators.SumFactory()
 
     def create(self, value_type) -> tff.templates.AggregationProcess:
@@ -133,11 +146,10 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         """
         specs = tff.types.type_to_tf_tensor_specs(value_type)
         private_mean = build_query(
-            self._plan, self._seed, record_specs=specs, clip=self._clip
+            self._plan, self._seed, record_specs=specs, clip=self._clip,
+            supplied_noise=self._supplied_noise,
         )
-        return tff.aggregators.DifferentiallyPrivateFactory(private_mean, self._sum).create(
-            value_type
-        )
+        return process.aggregation_process(private_mean, self._sum, value_type)
 
 
 class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):

@@ -1,8 +1,9 @@
-"""Noise keys: which pseudo-random stream each tensor of each round uses.
+"""Noise keys: which pseudo-random stream the coordinates of each round use.
 
 A key is an int64 tensor of shape [2], 128 bits. A run has one root key for each of its streams; the
-key of a round is derived from the root key, and that of a tensor from the round's, each by a block
-of Philox. Keys are never consecutive integers: streams of neighbouring seeds do not overlap.
+key of a round is derived from the root key, and that of its float32 coordinates (or float64) from
+the round's, each by a block of Philox. Keys are never consecutive integers: streams of neighbouring
+seeds do not overlap.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ import tensorflow as tf
 from dpfl import _validate
 
 _ALGORITHM = 'philox'
+_PHILOX = 1  # Of TensorFlow's raw operations.
 
 
 def root_key_source(seed: int | None, stream: str = 'noise') -> Callable[[], tf.Tensor]:
@@ -70,9 +72,38 @@ def derive(key, index) -> tf.Tensor:
     )
 
 
-def normal(key, spec: tf.TensorSpec) -> tf.Tensor:
-    """Independent standard normal variables of the shape and floating-point type of `spec`."""
-    return tf.random.stateless_normal(spec.shape, seed=key, dtype=spec.dtype, alg=_ALGORITHM)
+def of_round(key, round_index, part: int) -> tf.Tensor:
+    """Key of the noise of a round, int64 [2]; its parts are the types of `flat.DTYPES`."""
+    return derive(derive(key, round_index), part)
+
+
+def normal(key, size: int, dtype=tf.float32) -> tf.Tensor:
+    """Independent standard normal variables, [size], in float32 or float64."""
+    return normal_from(position(key), size, dtype)
+
+
+def position(key) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where Philox starts for a key: its own key, uint64 [1], and its counter, uint64 [2]."""
+    return tuple(tf.raw_ops.StatelessRandomGetKeyCounter(seed=key))
+
+
+def normal_from(start, size: int, dtype, first=0) -> tf.Tensor:
+    """Number `first` and those after it of the variables that `normal` draws, [size].
+
+    Args:
+      start: what `position` gave for the key.
+      size: how many.
+      dtype: float32 or float64.
+      first: integer, a multiple of 4. (Each step of the counter gives four variables, or two in
+        float64.)
+    """
+    philox_key, counter = start
+    steps = tf.cast(first // (4 if dtype == tf.float32 else 2), tf.uint64)
+    # The counter of a key starts at 0 in its lower half: no carry.
+    counter += tf.stack([steps, tf.zeros([], tf.uint64)])
+    return tf.raw_ops.StatelessRandomNormalV2(
+        shape=[size], key=philox_key, counter=counter, alg=_PHILOX, dtype=dtype
+    )
 
 
 def uniform_bits(key, size: int) -> tf.Tensor:

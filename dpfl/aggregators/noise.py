@@ -1,7 +1,11 @@
 """Correlated noise in TensorFlow: the interpreter of `dpfl.mechanisms.kernels`.
 
 Everything that changes from round to round is in `NoiseState`, in tensors: a saved state continues
-with the same bits.
+with the same bits. What a round needs of the rounds before it is there in one of three ways:
+
+- in buffers in the state;
+- nowhere, for a product with banded `C^-1`: that noise is independent and is drawn anew;
+- outside of TFF, in a `noise_ring.NoiseRing`, which supplies each state with its finished row.
 """
 
 from typing import Any, NamedTuple
@@ -9,7 +13,23 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from dpfl import mechanisms
-from dpfl.aggregators import keys
+from dpfl.aggregators import flat, keys
+
+
+class SuppliedRow(NamedTuple):
+    """Row of `C^-1 z` that a `NoiseRing` supplies for one round; empty after that round.
+
+    Attributes:
+      round: which round it is for, int64 scalar; -1 for none.
+      sizes: numbers of coordinates, int64 [2]: float32, float64.
+      float32: the coordinates of that type, float32 [any].
+      float64: the others, float64 [any].
+    """
+
+    round: Any
+    sizes: Any
+    float32: Any
+    float64: Any
 
 
 class NoiseState(NamedTuple):
@@ -18,15 +38,36 @@ class NoiseState(NamedTuple):
     Attributes:
       key: root key, int64 [2].
       round: rounds done, int64 scalar.
-      buffers: of the structure of a record; each tensor is [kernel buffers, *shape].
+      past: what is kept of earlier rounds: a dictionary with a tensor [kernel buffers, size] for
+        each type of `flat.DTYPES` in a record, by its name; a `SuppliedRow`; or nothing, ().
     """
 
     key: Any
     round: Any
-    buffers: Any
+    past: Any
 
 
-def initial_state(kernel: mechanisms.Kernel, record_specs, key) -> NoiseState:
+def require_moderate_size(kernel: mechanisms.Kernel, record_specs) -> None:
+    """Checks that buffers of the noise can be in the state of a TFF process.
+
+    Raises:
+      ValueError: if they are larger than TFF's messages allow.
+    """
+    if isinstance(kernel, mechanisms.BandedProduct):
+        return
+    size = kernel.buffers * sum(
+        count * dtype.size for dtype, count in flat.sizes(record_specs).items()
+    )
+    if size > mechanisms.MOST_STATE_BYTES:
+        raise ValueError(
+            f'supplied_noise=False: must be True for {size / 1e9:.3g} GB of past noise, with a '
+            f'NoiseRing; in the state there can be {mechanisms.MOST_STATE_BYTES / 1e9:g} GB'
+        )
+
+
+def initial_state(
+    kernel: mechanisms.Kernel, record_specs, key, *, is_supplied: bool = False
+) -> NoiseState:
     """State before the first round.
 
     Args:
@@ -34,25 +75,45 @@ def initial_state(kernel: mechanisms.Kernel, record_specs, key) -> NoiseState:
       record_specs: structure of `tf.TensorSpec` of one update; None leaves the buffers out until
         the first round shows it (not in TFF, where the type of a state is fixed).
       key: root key, int64 [2].
+      is_supplied: whether a `NoiseRing` supplies the rows; needs `record_specs`.
     """
-    buffers = () if record_specs is None else _zero_buffers(kernel, record_specs)
-    return NoiseState(tf.convert_to_tensor(key, tf.int64), tf.zeros([], tf.int64), buffers)
+    if is_supplied:
+        sizes = flat.sizes(record_specs)
+        past = _no_row(tf.constant([sizes.get(dtype, 0) for dtype in flat.DTYPES], tf.int64))
+    elif record_specs is None or isinstance(kernel, mechanisms.BandedProduct):
+        past = ()
+    else:
+        past = _zero_buffers(kernel, record_specs)
+    return NoiseState(tf.convert_to_tensor(key, tf.int64), tf.zeros([], tf.int64), past)
 
 
-def _zero_buffers(kernel, record_specs):
-    return tf.nest.map_structure(
-        lambda spec: tf.zeros([kernel.buffers, *spec.shape], spec.dtype), record_specs
-    )
+def _no_row(sizes) -> SuppliedRow:
+    # A placeholder has no static size: empty and full rows have one type.
+    empty = [
+        tf.raw_ops.PlaceholderWithDefault(input=tf.zeros([0], dtype), shape=[None])
+        for dtype in flat.DTYPES
+    ]
+    return SuppliedRow(tf.constant(-1, tf.int64), sizes, *empty)
+
+
+def _zero_buffers(kernel, record_specs) -> dict[str, tf.Tensor]:
+    return {
+        dtype.name: tf.zeros([kernel.buffers, size], dtype)
+        for dtype, size in flat.sizes(record_specs).items()
+    }
 
 
 def independent_noise(key, round_index, record_specs):
     """Noise z of one round: standard normal tensors of the structure of `record_specs`."""
-    round_key = keys.derive(key, round_index)
-    leaves = [
-        keys.normal(keys.derive(round_key, leaf), spec)
-        for leaf, spec in enumerate(tf.nest.flatten(record_specs))
-    ]
-    return tf.nest.pack_sequence_as(record_specs, leaves)
+    vectors = {
+        dtype: _drawn(key, round_index, dtype, size)
+        for dtype, size in flat.sizes(record_specs).items()
+    }
+    return flat.unflatten(vectors, record_specs)
+
+
+def _drawn(key, round_index, dtype, size):
+    return keys.normal(keys.of_round(key, round_index, flat.DTYPES.index(dtype)), size, dtype)
 
 
 def next_noise(
@@ -67,7 +128,8 @@ def next_noise(
       record_specs: structure of `tf.TensorSpec` of one update.
 
     Raises (when executed):
-      tf.errors.InvalidArgumentError: if all `rounds` rounds are done.
+      tf.errors.InvalidArgumentError: if all `rounds` rounds are done, or the row that was supplied
+        is not that of this round.
     """
     within_plan = tf.debugging.assert_less(
         state.round,
@@ -76,40 +138,67 @@ def next_noise(
     )
     with tf.control_dependencies([within_plan] if within_plan is not None else []):
         round_index = tf.identity(state.round)
-    row = tf.gather(kernel.table, kernel.row(round_index))
+    if isinstance(state.past, SuppliedRow):
+        vectors, past = _supplied(state.past, round_index, flat.sizes(record_specs))
+    else:
+        row = tf.gather(kernel.table, kernel.row(round_index))
+        if isinstance(kernel, mechanisms.BandedProduct):
+            vectors = {
+                dtype: _product(tf.cast(row, dtype), state.key, round_index, size)
+                for dtype, size in flat.sizes(record_specs).items()
+            }
+            past = ()
+        else:
+            past = state.past or _zero_buffers(kernel, record_specs)
+            vectors, past = _advanced(kernel, row, state.key, round_index, past)
+    noise = flat.unflatten(vectors, record_specs)
+    return noise, NoiseState(state.key, round_index + 1, past)
 
-    def advance(z, buffers):
-        return _STEPS[type(kernel)](tf.cast(row, z.dtype), z, buffers)
 
-    noise = tf.nest.flatten(independent_noise(state.key, round_index, record_specs))
-    buffers = tf.nest.flatten(state.buffers) or tf.nest.flatten(_zero_buffers(kernel, record_specs))
-    pairs = [advance(z, below) for z, below in zip(noise, buffers, strict=True)]
-    outputs, buffers = zip(*pairs, strict=True) if pairs else ((), ())
-    return (
-        tf.nest.pack_sequence_as(record_specs, outputs),
-        NoiseState(
-            state.key, round_index + 1, tf.nest.pack_sequence_as(record_specs, buffers)
-        ),
+def _advanced(kernel, row, key, round_index, buffers):
+    vectors, following = {}, {}
+    for name, below in buffers.items():
+        dtype = tf.as_dtype(name)
+        z = _drawn(key, round_index, dtype, below.shape[1])
+        vectors[dtype], following[name] = _STEPS[type(kernel)](tf.cast(row, dtype), z, below)
+    return vectors, following
+
+
+def _supplied(row: SuppliedRow, round_index, sizes):
+    is_right = tf.debugging.assert_equal(
+        row.round,
+        round_index,
+        message='The noise of this round is missing, or is that of another round: pass each state '
+        'through NoiseRing.supply before its round.',
     )
+    with tf.control_dependencies([is_right] if is_right is not None else []):
+        vectors = {
+            dtype: tf.reshape(getattr(row, dtype.name), [size]) for dtype, size in sizes.items()
+        }
+    return vectors, _no_row(row.sizes)
+
+
+def _product(taps, key, round_index, size):
+    def add(lag, total):
+        z = _drawn(key, round_index - tf.cast(lag, tf.int64), taps.dtype, size)
+        return lag + 1, total + taps[lag] * z
+
+    lags = tf.minimum(taps.shape[0], tf.cast(round_index, tf.int32) + 1)
+    start = (tf.zeros([], tf.int32), tf.zeros([size], taps.dtype))
+    return tf.while_loop(lambda lag, _: lag < lags, add, start, parallel_iterations=1)[1]
 
 
 def _state_space_step(linear_map, z, buffers):
-    both = tf.tensordot(linear_map, tf.concat([z[None], buffers], axis=0), axes=1)
+    both = tf.matmul(linear_map, tf.concat([z[None], buffers], axis=0))
     return both[0], both[1:]
 
 
 def _banded_solve_step(bands, z, buffers):
-    y = (z - tf.tensordot(bands[1:], buffers, axes=1)) / bands[0]
+    y = (z - tf.matmul(bands[None, 1:], buffers)[0]) / bands[0]
     return y, tf.concat([y[None], buffers], axis=0)[:-1]
-
-
-def _banded_product_step(taps, z, buffers):
-    y = taps[0] * z + tf.tensordot(taps[1:], buffers, axes=1)
-    return y, tf.concat([z[None], buffers], axis=0)[:-1]
 
 
 _STEPS = {
     mechanisms.StateSpace: _state_space_step,
     mechanisms.BandedSolve: _banded_solve_step,
-    mechanisms.BandedProduct: _banded_product_step,
 }

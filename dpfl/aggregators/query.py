@@ -81,6 +81,7 @@ class CorrelatedNoiseQuery(SumQuery):
         record_specs=None,
         seed: int | None = None,
         clip=clipping.clip_flat,
+        supplied_noise: bool = False,
     ):
         """Args: as `build_query`."""
         _check_norm('clip_norm', plan.clip_norm)
@@ -91,6 +92,9 @@ class CorrelatedNoiseQuery(SumQuery):
         self._clip = clip
         self._kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
         self._root_key = keys.root_key_source(seed)
+        self._is_supplied = supplied_noise
+        if record_specs is not None and not supplied_noise:
+            noise.require_moderate_size(self._kernel, record_specs)
 
     def clip_norm(self, global_state):
         return global_state.clip_norm
@@ -102,7 +106,9 @@ class CorrelatedNoiseQuery(SumQuery):
         """State before the first round; without a seed each call starts from another root key."""
         return QueryState(
             tf.cast(self._plan.clip_norm, tf.float32),
-            noise.initial_state(self._kernel, self._record_specs, self._root_key()),
+            noise.initial_state(
+                self._kernel, self._record_specs, self._root_key(), is_supplied=self._is_supplied
+            ),
         )
 
     def derive_sample_params(self, global_state):

@@ -16,11 +16,14 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
     without cryptography there; other platforms bring theirs.
     """
 
-    def __init__(self, plan: accounting.PrivacyPlan):
-        """Args: plan: has a discretization."""
+    def __init__(self, plan: accounting.PrivacyPlan, noised_modulus: int | None = None):
+        """Args: plan: has a discretization; noised_modulus: of sums with noise from clients."""
         settings, clients = plan.discretization, plan.clients_per_round
-        self._update_modulus = settings.modulus(clients)
-        self._update_type = discretized.integer_type(settings, clients).as_numpy_dtype
+        if noised_modulus is None:
+            modulus, dtype = settings.modulus(clients), discretized.integer_type(settings, clients)
+        else:
+            modulus, dtype = noised_modulus, tf.int64
+        self._update_modulus, self._update_type = modulus, dtype.as_numpy_dtype
         # Counts within -clients .. clients.
         self._within_modulus = 2 * clients + 1
 

@@ -29,6 +29,7 @@ def build_dp_fedavg(
     noise_seed: int | None = None,
     train_metrics: bool = True,
     clip=aggregators.clip_flat,
+    supplied_noise: bool = False,
 ) -> tff.learning.templates.LearningProcess:
     """Federated averaging with correlated noise (document 002, algorithm 1).
 
@@ -47,6 +48,8 @@ def build_dp_fedavg(
       train_metrics: also compute the model's metrics over the data that clients train on. They have
         no noise: neither private nor covered by the plan.
       clip: `aggregators.clip_flat` or an `aggregators.PerLayer`.
+      supplied_noise: whether an `aggregators.NoiseRing` keeps past noise outside of the state;
+        every state has to pass through it before its round.
 
     Returns:
       A process whose state holds the model, the optimizer and the noise. Its `next` takes the
@@ -68,7 +71,9 @@ def build_dp_fedavg(
     else:
         update = client_work.fedsgd(model)
     specs = tff.types.type_to_tf_tensor_specs(_weights_type(model).trainable)
-    query = aggregators.build_query(plan, noise_seed, record_specs=specs, clip=clip)
+    query = aggregators.build_query(
+        plan, noise_seed, record_specs=specs, clip=clip, supplied_noise=supplied_noise
+    )
     return _compose(model, update, query, server_optimizer, train_metrics)
 
 

@@ -13,6 +13,7 @@ from dpfl.mechanisms.choose import choose
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.identity import Identity
 from dpfl.mechanisms.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
+from dpfl.mechanisms.noise_place import MOST_STATE_BYTES, NoisePlace, place_noise
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
@@ -34,7 +35,9 @@ __all__ = [
     'HonakerTree',
     'Identity',
     'Kernel',
+    'MOST_STATE_BYTES',
     'Mechanism',
+    'NoisePlace',
     'Restarted',
     'Sensitivity',
     'StateSpace',
@@ -45,6 +48,7 @@ __all__ = [
     'optimize_banded_inverse',
     'optimize_banded_toeplitz',
     'optimize_blt',
+    'place_noise',
     'save',
     'stream',
     'workload',

@@ -1,0 +1,201 @@
+"""A process that measures rounds of one aggregator, in turn with rounds of a plain mean.
+
+  aggregate.py <contender> <options as JSON: coordinates, clients, pairs> <file for the result>
+
+All run in dpfl's runtime, so that the aggregators alone differ. The result is JSON: lists of
+seconds and of processor seconds of the rounds, bytes of the state and of the memory at its peak,
+and the seconds of the floor.
+"""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import sys
+import time
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from benchmarks.peers import family
+from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl.mechanisms.discretization import Discretization
+from dpfl.simulation import runtime
+
+_ROUNDS, _SEPARATION, _BANDS = 2052, 342, 342
+_NORM, _NOISE = 1.0, 1.0
+_BITS = 20
+
+_private = tff.aggregators.DifferentiallyPrivateFactory
+
+
+def _plan(mechanism, clients, **changes):
+    return accounting.PrivacyPlan(
+        mechanism=mechanism, participation=Participation(_ROUNDS, _SEPARATION), clip_norm=_NORM,
+        noise_multiplier=_NOISE, clients_per_round=clients, **changes,
+    )  # fmt: skip
+
+
+def _blt():
+    return mechanisms.Blt(_ROUNDS, [0.999, 0.97, 0.8, 0.3], [0.02, 0.05, 0.1, 0.2])
+
+
+def _discretization(shapes, clients):
+    size = sum(int(np.prod(shape)) for shape in shapes)
+    return Discretization.for_bits(_BITS, clients, size, _NORM)
+
+
+def _distributed(shapes, clients):
+    plan = _plan(
+        mechanisms.Identity(_ROUNDS), clients, discretization=_discretization(shapes, clients)
+    )
+    return aggregators.build_distributed_aggregator(
+        aggregators.DistributedNoise(plan), secure_sum=True
+    )
+
+
+# Of the contenders whose past noise a ring keeps. As wide as BandMF: what the parameters are does
+# not matter for the time.
+_IN_RING = {
+    'blt': _blt,
+    'honaker': lambda: mechanisms.HonakerTree(_ROUNDS),
+    'banded': lambda: mechanisms.BandedToeplitz.fichtenberger(_ROUNDS, _BANDS),
+}
+
+
+def _of(make_mechanism, **options):
+    return lambda shapes, clients: aggregators.build_aggregator(
+        _plan(make_mechanism(), clients), **options
+    )
+
+
+CONTENDERS = {
+    **{name: _of(make, supplied_noise=True) for name, make in _IN_RING.items()},
+    'gaussian': _of(lambda: mechanisms.Identity(_ROUNDS)),
+    'blt_in_state': _of(_blt),
+    'honaker_in_state': _of(_IN_RING['honaker']),
+    'tree_in_state': _of(lambda: mechanisms.BinaryTree(_ROUNDS)),
+    'banded_inverse_in_state': _of(lambda: mechanisms.BandedInverse.square_root(_ROUNDS, 8)),
+    'secure': lambda shapes, clients: aggregators.build_aggregator(
+        _plan(
+            mechanisms.Identity(_ROUNDS), clients, discretization=_discretization(shapes, clients)
+        ),
+        secure_sum=True,
+    ),
+    'distributed': _distributed,
+    'stock_gaussian': lambda shapes, clients: _private.gaussian_fixed(_NOISE, clients, _NORM),
+    'stock_tree': lambda shapes, clients: _private.tree_aggregation(
+        _NOISE, clients, _NORM, [tf.TensorSpec(shape) for shape in shapes]
+    ),
+    # Its clip norm is always adaptive, which takes less noise for so few clients.
+    'stock_ddp': lambda shapes, clients: tff.learning.ddp_secure_aggregator(
+        0.02 * clients, clients, bits=_BITS, zeroing=False
+    ),
+}
+_SECURE = ('secure', 'distributed', 'stock_ddp')
+
+
+def shapes_of(coordinates: int) -> list[tuple[int, ...]]:
+    """Tensors of a model: an embedding, a matrix, and two vectors."""
+    rows = coordinates // 200
+    half, quarter = (rows, 100), (rows, 50)
+    rest = coordinates - 150 * rows
+    return [half, quarter, (rest // 2,), (rest - rest // 2,)]
+
+
+class _Rounds:
+    """Rounds of an aggregation process, with what each took."""
+
+    def __init__(self, factory, shapes, secure, ring=None):
+        process = factory.create(tff.to_type([(np.float32, shape) for shape in shapes]))
+        self._next = process.next
+        if secure:
+            self._next = tff.backends.test.replace_secure_intrinsics_with_bodies(process.next)
+        self._ring = ring
+        self.state, self.seconds, self.cpu_seconds = process.initialize(), [], []
+
+    def run(self, values) -> None:
+        started, cpu_started = time.perf_counter(), family.cpu_seconds()
+        state = self._ring.supply(self.state) if self._ring else self.state
+        output = self._next(state, values)
+        # A computation whose intrinsics were replaced gives a dictionary.
+        self.state = output['state'] if isinstance(output, dict) else output.state
+        if self._ring:  # The next row is computed beside a round, but it counts.
+            concurrent.futures.wait(self._ring._rows.values())
+        self.seconds.append(time.perf_counter() - started)
+        self.cpu_seconds.append(family.cpu_seconds() - cpu_started)
+
+    def state_bytes(self) -> int:
+        return sum(np.asarray(leaf).nbytes for leaf in tf.nest.flatten(self.state))
+
+
+def measure(contender: str, coordinates: int, clients: int, pairs: int) -> dict:
+    shapes = shapes_of(coordinates)
+    rng = np.random.default_rng(0)
+    values = [
+        [rng.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(clients)
+    ]
+    past_bytes = 0
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(runtime.local_runtime())
+        ring = None
+        if contender in _IN_RING:
+            plan = _plan(_IN_RING[contender](), clients)
+            past_bytes = plan.mechanism.kernel().buffers * coordinates * 4
+            _require_memory(past_bytes)
+            ring = stack.enter_context(aggregators.NoiseRing(plan))
+        plain = _Rounds(tff.aggregators.UnweightedMeanFactory(), shapes, secure=False)
+        private = _Rounds(
+            CONTENDERS[contender](shapes, clients), shapes, contender in _SECURE, ring
+        )
+        for number in range(pairs + 1):
+            plain.run(values)
+            private.run(values)
+            if ring and number == 0:
+                _fill(ring)
+        state_bytes = private.state_bytes() + past_bytes
+        peak_bytes = family.peak_bytes()
+    floor = _floor(coordinates, private.state_bytes())
+    return {
+        # The first round compiles.
+        'plain_seconds': plain.seconds[1:], 'seconds': private.seconds[1:],
+        'plain_cpu_seconds': plain.cpu_seconds[1:], 'cpu_seconds': private.cpu_seconds[1:],
+        'state_bytes': state_bytes, 'peak_bytes': peak_bytes, 'floor': floor,
+    }  # fmt: skip
+
+
+def _require_memory(size: int) -> None:
+    free = os.sysconf('SC_AVPHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+    if size > 0.8 * free:
+        sys.exit(f'its noise takes {size / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free')
+
+
+def _fill(ring) -> None:
+    """As after many rounds: memory that was never written to costs neither space nor time."""
+    for stream in ring._streams:
+        stream._past[...] = 1e-3
+
+
+def _floor(coordinates: int, state_bytes: int) -> float:
+    """Seconds of one normal draw per coordinate and of copying the state."""
+    draw = tf.function(
+        lambda key: tf.random.stateless_normal([coordinates], key, alg='philox')
+    )
+    state = np.ones(state_bytes, np.uint8)
+
+    def once(number):
+        started = time.perf_counter()
+        draw(tf.constant([number, 0], tf.int64)).numpy()
+        state.copy()
+        return time.perf_counter() - started
+
+    once(0)
+    return statistics.median(once(number) for number in range(1, 6))
+
+
+if __name__ == '__main__':
+    name, options, path = sys.argv[1:]
+    pathlib.Path(path).write_text(json.dumps(measure(name, **json.loads(options))))

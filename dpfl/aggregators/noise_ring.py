@@ -1,0 +1,238 @@
+"""Noise that is kept outside of TFF, and reaches it one finished row per round.
+
+All that is in the state of a TFF process passes through its executor in every round, at some 10 ms
+for a megabyte, in messages of at most 2 GB. The outputs that a banded mechanism needs again can be
+hundreds of copies of the model. A ring keeps them where the training loop runs:
+
+```python
+process = aggregators.build_aggregator(plan, supplied_noise=True).create(value_type)
+with aggregators.NoiseRing(plan) as ring:
+    state = process.initialize()
+    for cohort in cohorts:
+        output = process.next(ring.supply(state), cohort)
+        state = output.state
+```
+
+A row is a function of the root key in the state and the round alone, so a state that was saved is
+supplied with the same bits by any other ring, which computes the rounds before it once more.
+"""
+
+import concurrent.futures
+import os
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+import tree
+
+from dpfl import accounting
+from dpfl.aggregators import flat, keys, noise
+from dpfl.mechanisms import in_place, kernels
+
+# Coordinates that are done at a time: the ring of 342 bands then takes 2.8 MB, and stays in cache
+# while its rounds are done again.
+_BLOCK = 2048
+# Blocks and rounds whose noise is drawn at a time when rounds are done again.
+_DRAWN = (16, 64)
+
+
+class NoiseRing:
+    """Computes the noise of each round ahead, in threads of its own, while the last one trains.
+
+    A context manager; leaving it ends the threads and frees the memory. Who reads that memory, or
+    the file, can take the noise off what is released, as with the key in the state.
+
+    Args:
+      plan: that of the aggregator or query, which was built with `supplied_noise`.
+      directory: where to keep past noise in a file; None for memory. The file has no name and is
+        gone when the process ends, in whatever way.
+      show_progress: shows a bar on standard error when many rounds are computed once more.
+    """
+
+    def __init__(
+        self, plan: accounting.PrivacyPlan, directory=None, *, show_progress: bool = True
+    ):
+        self._rounds = plan.participation.rounds
+        self._kernel = plan.mechanism.with_rounds(self._rounds).kernel()
+        self._directory = directory
+        self._show_progress = show_progress
+        self._streams: list[_Stream] = []
+        self._source = None  # Key and sizes of the streams.
+        self._ahead = concurrent.futures.ThreadPoolExecutor(1, 'noise')
+        self._rows: dict[int, concurrent.futures.Future] = {}  # The last round's and the next one.
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def close(self) -> None:
+        """Waits for the row that is being computed, and frees everything."""
+        self._ahead.shutdown(wait=True, cancel_futures=True)
+        self._rows.clear()
+        self._close_streams()
+
+    def supply(self, state):
+        """The state with the noise of its round.
+
+        Rounds that are not the next one after the last, such as the first round of a resumed run,
+        are computed from the first round on.
+
+        Args:
+          state: of a TFF process or query whose noise is supplied, or any structure around it.
+
+        Raises:
+          ValueError: if it does not hold exactly one such noise.
+          OSError: if there is no space for the file.
+        """
+        found = []
+
+        def find(part):
+            if _is_supplied(part):
+                found.append(part)
+
+        tree.traverse(find, state)
+        if len(found) != 1:
+            raise ValueError(f'state: holds {len(found)} noises to be supplied, must hold one')
+        with_row = self._with_row(*found)
+        return tree.traverse(lambda part: with_row if _is_supplied(part) else None, state)
+
+    def _with_row(self, state: noise.NoiseState) -> noise.NoiseState:
+        t = int(state.round)
+        if t >= self._rounds:
+            return state  # The computation says what is wrong.
+        source = (tuple(np.asarray(state.key)), tuple(np.asarray(state.past.sizes)))
+        if source != self._source:
+            self._rows.clear()
+            self._source = source
+        # In this order: the one thread computes round t, if it has to, before the next one.
+        rows = {
+            wanted: self._rows.get(wanted) or self._ahead.submit(self._row, source, wanted)
+            for wanted in range(t, min(t + 2, self._rounds))
+        }
+        self._rows = rows
+        return state._replace(
+            past=state.past._replace(round=np.int64(t), **rows[t].result())
+        )
+
+    def _row(self, source, t: int) -> dict[str, np.ndarray]:
+        """Row `t` by the name of its type. Runs in the one thread, the owner of the streams."""
+        if not self._streams or self._streams[0].key != source[0]:
+            self._close_streams()
+            self._streams = [
+                _Stream(self._kernel, dtype, int(size), source[0], self._directory)
+                for dtype, size in zip(flat.DTYPES, source[1], strict=True)
+            ]
+        return {
+            stream.dtype.name: stream.row(t, self._show_progress) for stream in self._streams
+        }
+
+    def _close_streams(self) -> None:
+        for stream in self._streams:
+            stream.close()
+        self._streams = []
+
+
+def _is_supplied(part) -> bool:
+    return isinstance(part, noise.NoiseState) and isinstance(part.past, noise.SuppliedRow)
+
+
+class _Stream:
+    """Rows of the coordinates of one type, in blocks [blocks, buffers, _BLOCK]."""
+
+    def __init__(self, kernel: kernels.Kernel, dtype: tf.DType, size: int, key, directory):
+        self.dtype, self.key = dtype, key
+        self._kernel, self._size = kernel, size
+        self._blocks = -(-size // _BLOCK)
+        self._part = flat.DTYPES.index(dtype)
+        self._done = 0
+        shape = (self._blocks, kernel.buffers, _BLOCK)
+        self._past = _zeros(shape, dtype.as_numpy_dtype, directory)
+        self._workers = concurrent.futures.ThreadPoolExecutor(os.cpu_count(), 'noise blocks')
+
+    def close(self) -> None:
+        self._workers.shutdown(wait=True)
+        del self._past
+
+    def row(self, t: int, show_progress: bool) -> np.ndarray:
+        """Row `t`, [size]."""
+        out = np.empty((self._blocks, _BLOCK), self.dtype.as_numpy_dtype)
+        if t == self._done:
+            self._next(t, out)
+        elif self._blocks:
+            self._once_more(t, out, show_progress)
+        self._done = t + 1
+        return out.ravel()[:self._size]
+
+    def _next(self, t: int, out) -> None:
+        step = self._step(t)
+        with tf.device('CPU'):
+            key = keys.of_round(self.key, t, self._part)
+            z = keys.normal(key, out.size, self.dtype).numpy().reshape(out.shape)
+
+        def work(blocks):
+            for block in blocks:
+                step.apply(z[block], self._past[block], out[block])
+
+        list(self._workers.map(work, np.array_split(np.arange(self._blocks), os.cpu_count())))
+
+    def _once_more(self, t: int, out, show_progress: bool) -> None:
+        """All rounds up to `t` from their keys, one block after the other."""
+        steps = [self._step(r) for r in range(t + 1)]
+
+        with tf.device('CPU'):
+            starts = _positions(tf.constant(self.key, tf.int64), tf.constant(t + 1), self._part)
+
+        def work(begin):
+            blocks = range(begin, min(begin + _DRAWN[0], self._blocks))
+            past = np.zeros((len(blocks), *self._past.shape[1:]), self._past.dtype)
+            for since in range(0, t + 1, _DRAWN[1]):
+                chunk = slice(since, min(since + _DRAWN[1], t + 1))
+                with tf.device('CPU'):
+                    first = tf.constant(begin * _BLOCK, tf.int64)
+                    z = _draw(tuple(part[chunk] for part in starts), first, self.dtype).numpy()
+                z = z.reshape(len(z), _DRAWN[0], _BLOCK)
+                for i, block in enumerate(blocks):
+                    for step, drawn in zip(steps[chunk], z, strict=True):
+                        step.apply(drawn[i], past[i], out[block])
+            self._past[blocks.start:blocks.stop] = past
+
+        parts = range(0, self._blocks, _DRAWN[0])
+        for _ in tqdm.tqdm(
+            self._workers.map(work, parts), f'noise of {t + 1} rounds', len(parts), leave=False,
+            disable=not show_progress, delay=1.0,
+        ):
+            pass
+
+    def _step(self, t: int) -> in_place.Step:
+        return in_place.step(self._kernel, t, self.dtype.as_numpy_dtype)
+
+
+@tf.function(reduce_retracing=True)
+def _positions(root_key, rounds, part: int):
+    """What `keys.position` gives for each of the first rounds: uint64 [rounds, 1], [rounds, 2]."""
+    return tf.map_fn(
+        lambda t: keys.position(keys.of_round(root_key, t, part)), tf.range(rounds),
+        fn_output_signature=(tf.uint64, tf.uint64),
+    )  # fmt: skip
+
+
+@tf.function(reduce_retracing=True)
+def _draw(starts, first, dtype: tf.DType):
+    """Variables `first` and those after it of some rounds, [rounds, _DRAWN[0] * _BLOCK]."""
+    return tf.map_fn(
+        lambda start: keys.normal_from(start, _DRAWN[0] * _BLOCK, dtype, first), starts,
+        fn_output_signature=dtype, parallel_iterations=1,
+    )  # fmt: skip
+
+
+def _zeros(shape, dtype, directory) -> np.ndarray:
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    if directory is None or not size:
+        return np.zeros(shape, dtype)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        # All of its space now: a full disk would end the process in some later round.
+        os.posix_fallocate(file.fileno(), 0, size)
+        return np.memmap(file, dtype, 'r+', shape=shape)

@@ -1,0 +1,74 @@
+"""A private query as an aggregation process of TFF."""
+
+import collections
+from typing import Any, NamedTuple
+
+import tensorflow_federated as tff
+import tensorflow_privacy as tfp
+
+
+class AggregatorState(NamedTuple):
+    """State between two rounds: of the query, and of the sum."""
+
+    query_state: Any
+    sum_state: Any
+
+
+def aggregation_process(
+    query: tfp.SumAggregationDPQuery,
+    sum_factory: tff.aggregators.UnweightedAggregationFactory,
+    value_type: tff.Type,
+) -> tff.templates.AggregationProcess:
+    """The process whose rounds are those of the query.
+
+    TFF's own `DifferentiallyPrivateFactory` does the noise of a round to initialize as well, for
+    the event of that round; here events belong to runs.
+
+    Args:
+      query: what clients and server compute.
+      sum_factory: sums what the clients send.
+      value_type: of a client's value.
+
+    Raises:
+      TypeError: if the query does not take values of this type.
+    """
+    initial_state = tff.tensorflow.computation(query.initial_global_state)
+    state_type = initial_state.type_signature.result
+    sample_params = tff.tensorflow.computation(query.derive_sample_params, state_type)
+    client_work = tff.tensorflow.computation(
+        query.preprocess_record, sample_params.type_signature.result, value_type
+    )
+    sums = sum_factory.create(client_work.type_signature.result)
+
+    @tff.tensorflow.computation(sums.next.type_signature.result.result.member, state_type)
+    def server_work(total, state):
+        result, state, _ = query.get_noised_result(total, state)
+        return result, state, query.derive_metrics(state)
+
+    @tff.federated_computation
+    def initialize():
+        return tff.federated_zip(
+            AggregatorState(tff.federated_eval(initial_state, tff.SERVER), sums.initialize())
+        )
+
+    @tff.federated_computation(
+        initialize.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS)
+    )
+    def next_round(state, value):
+        params = tff.federated_broadcast(tff.federated_map(sample_params, state.query_state))
+        # At the clients.
+        samples = tff.federated_map(client_work, (params, value))
+        total = sums.next(state.sum_state, samples)
+        # At the server.
+        result, query_state, metrics = tff.federated_map(
+            server_work, (total.result, state.query_state)
+        )
+        return tff.templates.MeasuredProcessOutput(
+            tff.federated_zip(AggregatorState(query_state, total.state)),
+            result,
+            tff.federated_zip(
+                collections.OrderedDict(dp_query_metrics=metrics, dp=total.measurements)
+            ),
+        )
+
+    return tff.templates.AggregationProcess(initialize, next_round)
