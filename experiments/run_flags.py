@@ -1,13 +1,17 @@
-"""Flags of a run's directory: where it is, what becomes of an earlier run there. No TensorFlow."""
+"""Flags that change no bit of a run: its directory, an earlier run there, where it is executed.
 
+No TensorFlow.
+"""
+
+import json
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 
 from dpfl import accounting
-from dpfl.simulation import checkpoint
+from dpfl.simulation import addresses, checkpoint
 from experiments import command_line, schema_flags
 
 OUTPUT_DIR = flags.DEFINE_string('output_dir', None, 'Directory of the run.')
@@ -23,6 +27,15 @@ CHECKPOINT_EVERY = flags.DEFINE_integer(
 KEEP_CHECKPOINTS = flags.DEFINE_integer(
     'keep_checkpoints', 3, 'How many of the last checkpoints are kept.', lower_bound=1
 )
+_WORKERS = flags.DEFINE_list(
+    'workers', [],
+    'Where shards are trained, as host:port,...: workers of scripts/start_worker.sh. They get the '
+    'model and client data, unencrypted; the noise stays here. By default all is done here.',
+)
+PROFILE = flags.DEFINE_bool(
+    'profile', False, 'Also say where the time of a round goes, at the end and in profile.json.'
+)
+_DATA = 'data.json'
 
 
 def output_dir() -> pathlib.Path:
@@ -34,6 +47,16 @@ def output_dir() -> pathlib.Path:
     if RESUME.value and OVERWRITE.value:
         raise command_line.UsageError('--resume: goes without --overwrite')
     return pathlib.Path(schema_flags.required('output_dir'))
+
+
+def workers() -> tuple[str, ...]:
+    """The addresses of --workers.
+
+    Raises:
+      UsageError: if one of them is none.
+    """
+    with command_line.refusing_bad_values():
+        return tuple(map(str, addresses.parse(_WORKERS.value)))
 
 
 def configuration(free: Sequence[str] = ()) -> dict:
@@ -79,6 +102,29 @@ def start(flag_values: dict, plan: accounting.PrivacyPlan) -> checkpoint.Checkpo
         if refused:
             print(f'{folder}: going back to that of round {found.rounds}', file=sys.stderr)
     return found
+
+
+def record_data(directory, description: Mapping, is_new: bool) -> None:
+    """Writes what the data of a run are to its `data.json`, if there is anything to say.
+
+    Args:
+      directory: `outputs.RunDirectory` of the run.
+      description: of a `federated_task.FederatedTask`.
+      is_new: whether the run begins; one that goes on has to have the same data.
+
+    Raises:
+      UsageError: if a run that goes on has other data.
+    """
+    text = json.dumps(dict(description), indent=2) + '\n'
+    path = directory.path / _DATA
+    if is_new:
+        if description:
+            directory.write_text(_DATA, text)
+    elif path.exists() and path.read_text() != text:
+        raise command_line.UsageError(
+            f'--data_path: must have the data with which the run began, and the vocabulary; {path} '
+            'says what they were'
+        )
 
 
 def flags_text() -> str:

@@ -22,10 +22,10 @@ from dpfl.simulation import files
 
 _HTML = 'privacy_report.html'
 # The ledger is the last to go: as long as it is there, no other run begins.
-_FOLDERS = ('checkpoints', 'tensorboard', 'plots')
+_FOLDERS = ('checkpoints', 'tensorboard', 'plots', 'saved_model')
 _FILES = (
     archive.SUMS, 'metrics.csv', archive.REPORT, archive.PAGE, _HTML, archive.LOG, archive.PLAN,
-    archive.STRATEGY, 'model.npz', 'flags.txt', 'ledger.jsonl',
+    archive.STRATEGY, 'model.npz', 'data.json', 'flags.txt', 'ledger.jsonl',
 )
 
 

@@ -2,18 +2,22 @@
 
 import contextlib
 import dataclasses
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow_federated as tff
 
-from dpfl import _validate, accounting, learning
+from dpfl import _validate, accounting, aggregators, learning, mechanisms
 from dpfl.accounting import archive
 from dpfl.participation import ParticipationLog
 from dpfl.simulation import checkpoint, files, outputs, runtime, sampling
 from dpfl.simulation import ledger as ledger_lib
+from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import state as state_lib
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,8 +40,14 @@ class Experiment:
         and are not covered by the guarantee.
       reference_accuracies: lines in the plot, by name.
       noise_is_seeded: the noise comes from a known seed: the run is a simulation.
+      noise_place: where past noise is kept; the process has `supplied_noise` if that is outside of
+        TFF. None for its state.
       checkpoint_every: rounds between two checkpoints.
       keep_checkpoints: how many of the last checkpoints are kept.
+      not_covered: what of the data the guarantee says nothing about, a sentence each.
+      workers: where shards are trained, as in `runtime.distributed_runtime`; none for this host. No
+        bit of the run depends on them.
+      profile: also measure where the time goes.
       configuration: what the run was made from, in values that JSON has: a run is continued with
         the same only.
     """
@@ -53,9 +63,13 @@ class Experiment:
     release_train_metrics: bool = False
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     noise_is_seeded: bool = False
+    noise_place: mechanisms.NoisePlace | None = None
     num_shards: int = 2
     checkpoint_every: int = 10
     keep_checkpoints: int = 3
+    not_covered: tuple[str, ...] = ()
+    workers: Sequence[str] = ()
+    profile: bool = False
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
@@ -74,16 +88,23 @@ class Experiment:
         """What the report will need but the log. The cohorts of all samplers follow from a seed."""
         return archive.PlanRecord(
             self.plan, (self.delta,), self.accountant, self.noise_is_seeded,
-            sampling_is_seeded=self.plan.sampling != 'none',
+            sampling_is_seeded=self.plan.sampling != 'none', also_not_covered=self.not_covered,
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a run ended with: its report, and the last value of each metric."""
+    """What a run ended with.
+
+    Attributes:
+      report: of all its rounds.
+      metrics: the last value of each.
+      profile: where the time went; None if nobody asked.
+    """
 
     report: accounting.PrivacyReport
     metrics: Mapping[str, float]
+    profile: profile_lib.Profile | None = None
 
 
 def run_training(
@@ -121,6 +142,7 @@ class _Run:
         self._directory = directory
         self._start = start
         self._rounds = experiment.plan.participation.rounds
+        self._profile = profile_lib.Profile() if experiment.profile else profile_lib.Nothing()
         if start is not None:
             start.require_run(experiment.configuration, experiment.plan)
         self._ledger = ledger_lib.Ledger(directory.path / 'ledger.jsonl')
@@ -159,20 +181,36 @@ class _Run:
         )
         directory.write_plan(experiment.record)
         try:
-            with runtime.local_runtime(), writer:
+            with runtime.distributed_runtime(
+                experiment.workers, observe=self._profile.observe
+            ), writer:
                 state, metrics = self._train(writer)
                 directory.write_model(experiment.process.get_model_weights(state))
                 report = self._report()
                 # Last of all: the run with this checkpoint is complete.
                 writer.save(self._checkpoint(self._rounds, state, metrics.rows))
                 writer.wait()
-        except BaseException:
+        except BaseException as error:
             if self._log.rounds:
+                if isinstance(error, runtime.WorkerError):
+                    # At once: the report can take longer than noticing that a worker is gone.
+                    _log.warning('%s; writing the report of the rounds so far', error)
                 # Where this fails too, the first error is the one to show.
                 with contextlib.suppress(files.StorageError):
                     self._report()
             raise
-        return Result(report, metrics.last)
+        finally:
+            # Of a run that failed, too: a run may be slow before it fails.
+            profile = self._write_profile()
+        return Result(report, metrics.last, profile)
+
+    def _write_profile(self) -> profile_lib.Profile | None:
+        if not self._experiment.profile:
+            return None
+        self._profile.begin('')
+        with contextlib.suppress(files.StorageError):
+            self._directory.write_text('profile.json', self._profile.to_json())
+        return self._profile
 
     def _train(self, writer: checkpoint.Writer):
         state = self._experiment.process.initialize()
@@ -189,27 +227,52 @@ class _Run:
         shards = learning.sharded_cohorts(cohorts, experiment.client_data, experiment.num_shards)
         with outputs.Metrics(
             self._directory, self._rounds, experiment.reference_accuracies, rows
-        ) as metrics, contextlib.closing(shards):
+        ) as metrics, contextlib.closing(shards), self._noise() as with_noise:
             for t in range(done, self._rounds):
+                self._profile.begin(str(t + 1))
                 with _naming_round(t + 1):
-                    state = self._round(t, state, shards, metrics)
+                    state = self._round(t, with_noise(state), shards, metrics)
                     writer.check()
                     done = t + 1
                     if done % experiment.checkpoint_every == 0 and done < self._rounds:
-                        writer.save(self._checkpoint(done, state, metrics.rows))
+                        with self._profile.span('checkpoint'):
+                            writer.save(self._checkpoint(done, state, metrics.rows))
+            self._profile.begin('end')
         return state, metrics
+
+    @contextlib.contextmanager
+    def _noise(self):
+        """A function that gives a state what its round needs of the noise kept outside of TFF."""
+        place, path = self._experiment.noise_place, self._directory.path
+        if place is None or not place.is_supplied:
+            yield lambda state: state
+            return
+        folder = path if place.name == 'file' else None
+        with aggregators.NoiseRing(self._experiment.plan, folder) as ring:
+
+            def supplied(state):
+                with self._profile.span('noise'), files.naming(path):
+                    return ring.supply(state)
+
+            yield supplied
 
     def _round(self, t: int, state, shards: Iterator, metrics: outputs.Metrics):
         """The state after round `t`, which counts from 0."""
-        experiment = self._experiment
+        experiment, span = self._experiment, self._profile.span
         started = time.monotonic()
         cohort = experiment.sampler.cohort(t)
-        # Before the release: log and ledger never have less than what was released.
-        self._ledger.record(t, state_lib.ledger_entry(state, cohort))
+        with span('ledger'):
+            # Before the release: log and ledger never have less than what was released.
+            self._ledger.record(t, state_lib.ledger_entry(state, cohort))
         if t == self._log.rounds:  # Otherwise the round is run again: the same release.
             self._log.append(cohort)
-        output = experiment.process.next(state, next(shards))
-        metrics.release(t + 1, _round_metrics(experiment, output, t + 1, started))
+        with span('data'):
+            data = next(shards)
+        with span('TFF'):
+            output = experiment.process.next(state, data)
+        values = _round_metrics(experiment, output, t + 1, started, span)
+        with span('metrics'):
+            metrics.release(t + 1, values)
         return output.state
 
     def _checkpoint(self, done: int, state, rows) -> checkpoint.Checkpoint:
@@ -240,21 +303,23 @@ def _naming_round(number: int):
         raise type(error)(f'round {number}: {error}') from error
 
 
-def _round_metrics(experiment: Experiment, output, done: int, started: float) -> dict[str, float]:
+def _round_metrics(experiment: Experiment, output, done, started, span) -> dict[str, float]:
     plan = experiment.plan
     values = {}
     if done % experiment.eval_every == 0 or done == plan.participation.rounds:
-        weights = experiment.process.get_model_weights(output.state)
-        values.update(experiment.evaluate(weights))
+        with span('evaluation'):
+            weights = experiment.process.get_model_weights(output.state)
+            values.update(experiment.evaluate(weights))
     if experiment.release_train_metrics:
         for name, value in output.metrics['client_work']['train'].items():
             values[f'train_{name}'] = float(value)
     # The exact curve, where there is one: the report's accountant may be looser, and takes longer.
     exact = 'analytic_gaussian' in plan.accountants
     if exact or values:
-        so_far = plan.over(plan.participation.within(done))
-        values['epsilon'] = so_far.epsilon(
-            experiment.delta, 'analytic_gaussian' if exact else 'rdp'
-        )
+        with span('accounting'):
+            so_far = plan.over(plan.participation.within(done))
+            values['epsilon'] = so_far.epsilon(
+                experiment.delta, 'analytic_gaussian' if exact else 'rdp'
+            )
     values['seconds'] = time.monotonic() - started
     return values

@@ -92,6 +92,29 @@ def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):
     assert len((tmp_path / 'metrics.csv').read_text().splitlines()) == 3
 
 
+def test_a_profile_accounts_for_every_second(tmp_path):
+    experiment = toy_experiment.experiment(profile=True, checkpoint_every=2)
+    result = program.run_training(experiment, outputs.RunDirectory(tmp_path))
+    values = json.loads((tmp_path / 'profile.json').read_text())
+    periods = values['periods']
+    assert [period['name'] for period in periods] == ['start', '1', '2', '3', '4', 'end']
+    for period in periods:
+        assert sum(period['stages'].values()) == pytest.approx(period['seconds'])
+        assert min(period['stages'].values()) > -1e-6
+    always = {'data', 'ledger', 'moving in', 'computing', 'TFF', 'accounting', 'metrics', 'other'}
+    assert [set(period['stages']) - always for period in periods[1:-1]] == [
+        set(), {'evaluation', 'checkpoint'}, set(), {'evaluation'}
+    ]
+    assert all(always <= set(period['stages']) for period in periods[1:-1])
+    assert [period.name for period in result.profile.periods] == [p['name'] for p in periods]
+
+
+def test_no_profile_unless_asked_for(run):
+    _, directory, result = run
+    assert result.profile is None
+    assert not (directory.path / 'profile.json').exists()
+
+
 def test_train_metrics_stay_out_unless_asked_for(tmp_path):
     directory = outputs.RunDirectory(tmp_path)
     program.run_training(toy_experiment.experiment(rounds=1), directory)

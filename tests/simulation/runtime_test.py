@@ -2,6 +2,8 @@
 
 import collections
 import gc
+import importlib.machinery
+import importlib.util
 import os
 import pathlib
 import signal
@@ -17,6 +19,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl.simulation import runtime
+from dpfl.simulation import worker as worker_lib
 
 pytestmark = pytest.mark.tff
 
@@ -204,7 +207,7 @@ def test_worker_that_does_not_start_is_an_error_in_one_line(
     binary.parent.mkdir()
     binary.write_text(f'#!/bin/sh\necho $$ > {tmp_path}/pid\n{command}\n')
     binary.chmod(0o755)
-    monkeypatch.setattr(tff, '__file__', str(tmp_path / '__init__.py'))
+    _install(tmp_path, monkeypatch)
     with pytest.raises(runtime.WorkerError, match=message) as caught:
         with runtime.local_runtime(start_timeout=START if 'exit' in command else 0.5):
             pass
@@ -213,8 +216,15 @@ def test_worker_that_does_not_start_is_an_error_in_one_line(
         assert not is_alive(int(pid))
 
 
+def _install(path, monkeypatch):
+    """Makes a directory the installation of TFF in which the worker is looked for."""
+    origin = f'{path}/__init__.py'
+    spec = importlib.machinery.ModuleSpec('tensorflow_federated', None, origin=origin)
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: spec)
+
+
 def test_missing_worker_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(tff, '__file__', str(tmp_path / '__init__.py'))
+    _install(tmp_path, monkeypatch)
     with pytest.raises(runtime.WorkerError, match=f'{tmp_path}/data/worker_binary: not found'):
         with runtime.local_runtime():
             pass
@@ -234,9 +244,83 @@ def test_bad_arguments_are_named(arguments, message):
             pass
 
 
+# --- Who can reach the worker.
+
+_ISOLATION = """
+from dpfl.simulation import runtime, worker
+with runtime.local_runtime() as running:
+    print(running.is_isolated)
+try:
+    with worker.Worker(require_isolation=True) as required:
+        required.await_ready(60)
+except runtime.WorkerError as error:
+    print(error)
+"""
+
+
+def listening_ports(pid):
+    """TCP ports on which a process listens, among those that this process can reach."""
+    links = [path.readlink() for path in pathlib.Path(f'/proc/{pid}/fd').iterdir()]
+    inodes = {str(link).removeprefix('socket:[').rstrip(']') for link in links}
+    ports = []
+    for name in ('tcp', 'tcp6'):
+        for line in pathlib.Path(f'/proc/self/net/{name}').read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == '0A' and fields[9] in inodes:
+                ports.append(int(fields[1].rpartition(':')[2], 16))
+    return ports
+
+
+def can(*command):
+    return subprocess.run(
+        ['unshare', *command, 'true'], capture_output=True, check=False
+    ).returncode == 0
+
+
+needs_namespaces = pytest.mark.skipif(not can('-rn'), reason='no network namespaces here')
+
+
+@needs_namespaces
+def test_other_hosts_cannot_reach_the_worker():
+    with runtime.local_runtime() as running:
+        assert running.is_isolated
+        assert listening_ports(running.pid) == []
+        assert one() == 1
+
+
+@needs_namespaces
+def test_other_processes_cannot_reach_the_worker():
+    connect = (
+        'import socket, sys; client = socket.socket(socket.AF_UNIX); '
+        'client.connect("\\0" + sys.argv[1]); print(client.recv(100))'
+    )
+    with runtime.local_runtime() as running:
+        name = running.address.removeprefix('unix-abstract:')
+        done = subprocess.run(
+            [sys.executable, '-c', connect, name], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "b''\n"  # A server of gRPC would have sent its settings.
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect('\0' + name)
+            assert client.recv(100)
+
+
+@pytest.mark.skipif(not can('-r'), reason='no user namespaces here')
+def test_without_network_namespaces_it_works_and_says_so():
+    forbid = 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$@"'
+    done = subprocess.run(
+        ['unshare', '-r', 'sh', '-c', forbid, 'sh', sys.executable, '-c', _ISOLATION],
+        capture_output=True, text=True, check=False, env={**os.environ, 'PYTHONPATH': str(ROOT)},
+        timeout=START,
+    )
+    isolated, refusal = done.stdout.splitlines()
+    assert isolated == 'False', done.stderr
+    assert refusal.endswith('its log ends with: this system gives a process no network of its own')
+    assert 'the TFF worker listens on every network interface' in done.stderr
+
+
 def test_port_stays_reserved():
-    with runtime.local_runtime() as worker:
-        port = int(worker.address.rpartition(':')[2])
+    with worker_lib._reserve_port() as port:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as other:
             with pytest.raises(OSError):
                 other.bind(('', port))

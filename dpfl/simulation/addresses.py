@@ -1,0 +1,50 @@
+"""Addresses of workers on other machines. No TensorFlow."""
+
+import dataclasses
+from collections.abc import Iterable
+
+_LAST_PORT = 65535
+
+
+@dataclasses.dataclass(frozen=True)
+class Address:
+    """Where a worker listens.
+
+    Attributes:
+      host: a name, or a number without brackets.
+      port: of TCP.
+    """
+
+    host: str
+    port: int
+
+    def __str__(self):
+        host = f'[{self.host}]' if ':' in self.host else self.host
+        return f'{host}:{self.port}'
+
+
+def parse(workers: Iterable[str]) -> tuple[Address, ...]:
+    """The addresses of workers.
+
+    Args:
+      workers: as `host:port`; a number of IPv6 in brackets.
+
+    Raises:
+      ValueError: if one is not an address, or is there twice.
+    """
+    found = tuple(map(_parse, workers))
+    for i, address in enumerate(found):
+        if address in found[:i]:
+            raise ValueError(f'workers={address}: must be given once')
+    return found
+
+
+def _parse(text: str) -> Address:
+    host, _, port = text.strip().rpartition(':')
+    in_brackets = host.startswith('[') and host.endswith(']')
+    host = host[1:-1] if in_brackets else host
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) <= _LAST_PORT
+    is_host = host and not any(c.isspace() or c in '/@[]' for c in host)
+    if not is_host or not is_port or (':' in host) != in_brackets:
+        raise ValueError(f'workers={text}: must be host:port, such as 10.0.0.7:8000')
+    return Address(host, int(port))

@@ -1,0 +1,25 @@
+"""What can go wrong with a computation in a worker, each in one line."""
+
+import grpc
+
+from dpfl.simulation import files
+
+_WORKER_IS_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
+
+
+class WorkerError(files.RunError):
+    """A worker could not be started, died, or is no longer reachable."""
+
+
+class ComputationError(RuntimeError):
+    """A computation failed in the worker, for instance by an error of TensorFlow in one client."""
+
+
+def details(error: grpc.RpcError) -> str:
+    """What a failed call says of itself, in one line."""
+    return ' '.join(str(error.details()).split())
+
+
+def is_of_worker(error: grpc.RpcError) -> bool:
+    """Whether a call failed for the worker's absence; otherwise for what was computed."""
+    return error.code() in _WORKER_IS_GONE

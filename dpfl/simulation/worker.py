@@ -1,0 +1,241 @@
+"""A worker process of this host, owned from its start to its end. Imports no TensorFlow.
+
+TFF executes computations in another process, the `worker_binary` of its wheel. Started by TFF
+itself, that process keeps the standard output of its parent open and can outlive it. Here it is
+dead when the `with` block of its `Worker` is left, and on Linux the kernel also kills it when its
+parent dies without leaving the block (SIGKILL): to be exact, when the thread ends that started it.
+It has a session of its own, so that Ctrl-C in a terminal reaches the parent alone, and none of the
+parent's standard streams, so that a pipe ends with the parent.
+
+Who can reach it is decided by `launcher.py`.
+"""
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import grpc
+
+from dpfl.simulation import failures
+
+_LAUNCHER = pathlib.Path(__file__).with_name('launcher.py')
+
+
+class Worker:
+    """The worker process, its port and its log; a context manager that ends all three.
+
+    Args:
+      listener: a socket that is bound and does not listen yet; whoever connects to it reaches the
+        worker. It is closed here. None for one of its own; on Linux it serves this process alone.
+      require_isolation: end at once if it would listen on every network interface of the host, too.
+      max_concurrent_clients: how many clients of a round it trains at a time; None for no limit.
+      log_file: where its output is appended; None discards it with the worker.
+
+    Raises:
+      OSError: if the log file cannot be written or the process not be started.
+      WorkerError: if the installed TFF has no worker.
+
+    Attributes:
+      pid: process id of the worker.
+      target: where it listens, as gRPC takes it.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket | None = None,
+        *,
+        require_isolation: bool = False,
+        max_concurrent_clients: int | None = None,
+        log_file: str | os.PathLike | None = None,
+    ):
+        with contextlib.ExitStack() as stack:
+            self._log = stack.enter_context(
+                tempfile.TemporaryFile() if log_file is None else open(log_file, 'ab+')
+            )
+            port = stack.enter_context(_reserve_port())
+            # Ours is closed: one that nobody serves would keep those waiting who connect to it.
+            with listener or _private_listener() as listener:
+                self._address = (listener.family, listener.getsockname())
+                self._process = _start(
+                    [listener.fileno(), port, 'required' if require_isolation else 'tried'],
+                    -1 if max_concurrent_clients is None else max_concurrent_clients, self._log,
+                )  # fmt: skip
+            self._resources = stack.pop_all()
+        self.pid = self._process.pid
+        self.target = _target(*self._address)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        try:
+            self.kill()
+            self._process.wait()
+        finally:
+            self._resources.close()
+
+    def kill(self):
+        """Ends the process at once: it holds nothing that is worth saving."""
+        self._process.kill()
+
+    def wait(self):
+        """Waits for the end of the process."""
+        self._process.wait()
+
+    def await_ready(self, timeout: float):
+        """Waits until the worker answers.
+
+        Raises:
+          WorkerError: if it ends, or does not answer for `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while not self._accepts_connections():
+            if self._process.poll() is not None:
+                raise failures.WorkerError(self.describe_end())
+            if time.monotonic() > deadline:
+                raise failures.WorkerError(
+                    f'the TFF worker did not answer within {timeout:g} seconds'
+                )
+            time.sleep(0.02)
+
+    def is_isolated(self) -> bool:
+        """Whether a worker that is ready can be reached through its listener alone.
+
+        Otherwise it listens on every network interface of the host, too.
+        """
+        try:
+            theirs = os.readlink(f'/proc/{self.pid}/ns/net')
+            return theirs != os.readlink('/proc/self/ns/net')
+        except OSError:
+            return False
+
+    def explain(self, error: Exception) -> Exception:
+        """What the failure of a call means, as an exception in one line."""
+        if not isinstance(error, grpc.RpcError):
+            return error
+        if failures.is_of_worker(error):
+            # The connection breaks a moment before the process can be waited for.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+        if self._process.poll() is not None:
+            return failures.WorkerError(self.describe_end())
+        if failures.is_of_worker(error):
+            return failures.WorkerError(
+                f'the TFF worker refused a call: {failures.details(error)}'
+            )
+        return failures.ComputationError(failures.details(error))
+
+    def describe_end(self) -> str:
+        """How the process ended, in one line, with the last line of its log."""
+        status = self._process.wait()
+        how = f'was killed by signal {-status}' if status < 0 else f'exited with status {status}'
+        return f'the TFF worker (process {self.pid}) {how}; {self._describe_log()}'
+
+    def _describe_log(self) -> str:
+        size = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, size - 4096))
+        lines = self._log.read().decode(errors='replace').strip().splitlines()
+        return f'its log ends with: {lines[-1].strip()}' if lines else 'its log is empty'
+
+    def _accepts_connections(self) -> bool:
+        family, address = self._address
+        with socket.socket(family) as client:
+            client.settimeout(1.0)
+            try:
+                client.connect(address)
+            except OSError:
+                return False
+        return True
+
+
+def _private_listener() -> socket.socket:
+    """A bound socket that other hosts cannot reach; `launcher.py` knows it by its family."""
+    if sys.platform == 'linux':
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind('')  # The kernel chooses a name that is free, and leaves no file behind.
+    else:
+        listener = socket.socket(socket.AF_INET)
+        listener.bind(('127.0.0.1', 0))
+    return listener
+
+
+def _target(family, address) -> str:
+    if family == socket.AF_INET6:
+        return f'[{address[0]}]:{address[1]}'
+    if family == socket.AF_INET:
+        return f'{address[0]}:{address[1]}'
+    return f'unix-abstract:{address[1:].decode()}'
+
+
+@contextlib.contextmanager
+def _reserve_port():
+    """Yields a free TCP port that stays out of the pool of free ports until the end of the block.
+
+    For a worker that is not isolated: it shares the port (gRPC sets SO_REUSEPORT). A socket that is
+    bound but does not listen gets no connections, and keeps two runs on one host from being given
+    the same port: they would share it, and each other's clients, without an error.
+    """
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as reservation:
+        if family == socket.AF_INET6:
+            reservation.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reservation.bind(('', 0))
+        yield reservation.getsockname()[1]
+
+
+def binary() -> pathlib.Path:
+    """The worker of the installed TFF.
+
+    Raises:
+      WorkerError: if it has none.
+    """
+    spec = importlib.util.find_spec('tensorflow_federated')
+    if spec is None:
+        raise failures.WorkerError('tensorflow_federated: is not installed')
+    path = pathlib.Path(spec.origin).parent / 'data' / 'worker_binary'
+    if not path.is_file():
+        raise failures.WorkerError(
+            f'{path}: not found; the installed TFF has no worker for this platform'
+        )
+    return path
+
+
+# What the user has set in the environment goes before it.
+_ENVIRONMENT = {
+    # The worker warns in every round of events that are part of its normal work.
+    'TF_CPP_MIN_LOG_LEVEL': '2',
+    # Shards already run side by side. With more threads per operation two shards take as long as
+    # one: each waits for threads that the other has.
+    'TF_NUM_INTRAOP_THREADS': '1',
+    # With a heap for every thread the worker grows by tens of megabytes in hundreds of rounds.
+    'MALLOC_ARENA_MAX': '2',
+    # The memory of tensors is kept when they are freed: given back to the kernel, it would cost a
+    # page fault for every 4 KB of every result. The threshold is the largest that glibc takes.
+    'MALLOC_MMAP_THRESHOLD_': str(32 << 20),
+    'MALLOC_TRIM_THRESHOLD_': str(1 << 30),
+    'MALLOC_TOP_PAD_': str(64 << 20),
+}
+
+
+def _start(launch, concurrency, log) -> subprocess.Popen:
+    """Starts `launcher.py` with what it takes between the process id and the binary."""
+    path = binary()
+    arguments = [os.getpid(), *launch, path, f'--max_concurrent_computation_calls={concurrency}']
+    return subprocess.Popen(
+        [sys.executable, '-IS', _LAUNCHER, *map(str, arguments)],
+        pass_fds=launch[:1],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        # `remote.py` looks from here for the version of TFF.
+        cwd=path.parents[2],
+        env={**_ENVIRONMENT, **os.environ},
+        start_new_session=True,
+    )

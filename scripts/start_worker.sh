@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Starts a TFF worker on this host, setting up .venv first if need be: `scripts/start_worker.sh [port]`.
+# It is not authenticated, so only this host reaches it unless told otherwise; for more, --help.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if [[ "${1:-}" =~ ^[0-9]+$ ]]; then set -- "--port=$1" "${@:2}"; fi
+./scripts/bootstrap.sh
+exec .venv/bin/python -m experiments.start_worker "$@"

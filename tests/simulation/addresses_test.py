@@ -1,0 +1,32 @@
+"""Addresses of workers: what is one, and what is not."""
+
+import pytest
+
+from dpfl.simulation import addresses
+
+
+@pytest.mark.parametrize('text, host, port', [
+    ('localhost:8000', 'localhost', 8000),
+    ('10.0.0.7:1', '10.0.0.7', 1),
+    ('[::1]:65535', '::1', 65535),
+    (' worker-1.example.org:80 ', 'worker-1.example.org', 80),
+])
+def test_addresses(text, host, port):
+    found, = addresses.parse([text])
+    assert (found.host, found.port) == (host, port)
+    assert str(found) == text.strip()
+
+
+@pytest.mark.parametrize('text', [
+    '', 'localhost', 'localhost:', ':8000', 'localhost:0', 'localhost:65536', 'localhost:-1',
+    'localhost:8e3', 'localhost:\u0663', '::1:8000', '[::1]', '[host]:80', 'a b:80',
+    'http://host:80',
+])
+def test_others_are_refused(text):
+    with pytest.raises(ValueError, match='workers=.*: must be host:port'):
+        addresses.parse(['localhost:1', text])
+
+
+def test_a_worker_is_named_once():
+    with pytest.raises(ValueError, match='workers=a:1: must be given once'):
+        addresses.parse(['a:1', 'b:1', 'a:1'])

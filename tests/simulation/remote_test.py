@@ -1,0 +1,224 @@
+"""Workers elsewhere: the bits of a local run, and one clear line when they are gone."""
+
+import dataclasses
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+import tree
+
+from dpfl import learning
+from dpfl.simulation import checkpoint, outputs, program, remote, runtime, worker
+from tests.simulation import toy_experiment
+
+pytestmark = pytest.mark.tff
+
+_SAME = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
+_START = 240
+
+
+def _listener():
+    listener = socket.socket(socket.AF_INET)
+    listener.bind(('127.0.0.1', 0))
+    return listener
+
+
+@pytest.fixture(name='start')
+def _start():
+    """Starts a worker that listens as one elsewhere does."""
+    workers = []
+
+    def start():
+        started = worker.Worker(_listener())
+        workers.append(started)
+        started.await_ready(_START)
+        return started
+
+    yield start
+    for started in workers:
+        started.__exit__()
+
+
+@tff.tensorflow.computation(np.int64, np.int64)
+def _count(start, limit):
+    return tf.while_loop(lambda i: i < limit, lambda i: [i + 1], [start])[0]
+
+
+@tff.federated_computation(
+    tff.FederatedType(np.int64, tff.SERVER), tff.FederatedType(np.int64, tff.CLIENTS)
+)
+def _counting_round(state, limits):
+    counts = tff.federated_map(_count, (tff.federated_broadcast(state), limits))
+    return tff.federated_sum(counts), state
+
+
+def _endless(seconds, then):
+    """A round that takes for ever; `then` is called when it has begun."""
+    timer = threading.Timer(seconds, then)
+    timer.start()
+    try:
+        _counting_round(0, [3, 10**15])
+    finally:
+        timer.cancel()
+
+
+def _bits(values):
+    return [np.asarray(value).tobytes() for value in tree.flatten(values)]
+
+
+@pytest.mark.parametrize('num_shards', [1, 2, 5])
+def test_results_are_those_of_a_local_run_bit_for_bit(start, num_shards):
+    process = toy_experiment.experiment().process
+    shards = learning.shard(map(toy_experiment.data, range(9)), num_shards)
+
+    def two_rounds():
+        first = process.next(process.initialize(), shards)
+        return first, process.next(first.state, shards), process.next(first.state, [])
+
+    with runtime.local_runtime():
+        expected = two_rounds()
+    with runtime.distributed_runtime([start().target, start().target]) as local:
+        found = two_rounds()
+        assert local.pid != os.getpid()
+    assert type(found[0].state) is type(expected[0].state)
+    assert _bits(found) == _bits(expected)
+
+
+def test_no_workers_is_a_local_run():
+    with runtime.distributed_runtime([]):
+        assert _counting_round(0, [3, 4]) == (7, 0)
+
+
+def test_an_error_of_a_client_names_the_worker_and_it_goes_on(start):
+    elsewhere = start()
+
+    @tff.tensorflow.computation(np.int64, np.int64)
+    def positive(state, value):
+        with tf.control_dependencies([tf.debugging.assert_positive(value, message='not positive')]):
+            return state + value
+
+    @tff.federated_computation(
+        tff.FederatedType(np.int64, tff.SERVER), tff.FederatedType(np.int64, tff.CLIENTS)
+    )
+    def adding_round(state, values):
+        sums = tff.federated_map(positive, (tff.federated_broadcast(state), values))
+        return tff.federated_sum(sums), state
+
+    with runtime.distributed_runtime([elsewhere.target]):
+        with pytest.raises(runtime.ComputationError, match=f'{elsewhere.target}: .*not positive') \
+                as caught:
+            adding_round(0, [1, -1])
+        assert '\n' not in str(caught.value)
+        assert adding_round(1, [1, 2]) == (5, 1)
+
+
+def test_a_worker_that_is_killed_in_a_round_is_named_at_once(start):
+    workers = [start(), start()]
+    with runtime.distributed_runtime([one.target for one in workers]):
+        assert _counting_round(0, [3, 4]) == (7, 0)
+        started = time.monotonic()
+        with pytest.raises(runtime.WorkerError) as caught:
+            _endless(0.5, workers[1].kill)
+        assert time.monotonic() - started < 10
+        assert str(caught.value).startswith(f'worker {workers[1].target} does not answer: ')
+        assert '\n' not in str(caught.value)
+        with pytest.raises(runtime.WorkerError, match=workers[1].target):
+            _counting_round(0, [3, 4])
+
+
+def test_a_worker_that_is_stopped_in_a_round_is_named(start, monkeypatch):
+    assert (remote._PINGS + 1) * remote._PING_SECONDS <= 25  # Half a minute is promised.
+    monkeypatch.setattr(remote, '_PING_SECONDS', 0.5)
+    workers = [start(), start()]
+    with runtime.distributed_runtime([one.target for one in workers]):
+        assert _counting_round(0, [3, 4]) == (7, 0)
+        with pytest.raises(runtime.WorkerError) as caught:
+            _endless(0.5, lambda: os.kill(workers[1].pid, signal.SIGSTOP))
+        assert str(caught.value) == f'worker {workers[1].target} has not answered for 2 seconds'
+        left = time.monotonic()
+    assert time.monotonic() - left < 20
+
+
+def test_a_worker_that_computes_for_long_is_not_taken_for_lost(start, monkeypatch):
+    monkeypatch.setattr(remote, '_PING_SECONDS', 0.25)
+    elsewhere = start()
+    with runtime.distributed_runtime([elsewhere.target]):
+        # Longer than the four pings; ended by the test.
+        with pytest.raises(runtime.WorkerError, match='does not answer: '):
+            _endless(4.0, elsewhere.kill)
+
+
+def test_no_worker_at_the_address():
+    with _listener() as bound:
+        address = f'127.0.0.1:{bound.getsockname()[1]}'
+        with pytest.raises(
+            runtime.WorkerError, match=f'worker {address} cannot be reached: Connection refused'
+        ):
+            with runtime.distributed_runtime([address]):
+                pass
+
+
+def test_something_else_at_the_address(monkeypatch):
+    monkeypatch.setattr(remote, '_PING_SECONDS', 0.25)
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        address = f'127.0.0.1:{server.getsockname()[1]}'
+        with pytest.raises(runtime.WorkerError, match=f'worker {address} has not answered'):
+            with runtime.distributed_runtime([address]):
+                pass
+
+
+def test_another_version_is_refused(start, monkeypatch):
+    elsewhere = start()
+    version = remote._installed_version()
+    monkeypatch.setattr(remote, '_installed_version', lambda: '0.1')
+    message = f'worker {elsewhere.target} has TFF {version}; this process has 0.1'
+    with pytest.raises(runtime.WorkerError, match=message):
+        with runtime.distributed_runtime([elsewhere.target]):
+            pass
+
+
+def test_a_run_that_lost_a_worker_goes_on_here_to_the_same_end(start, tmp_path, caplog):
+    experiment = toy_experiment.experiment(rounds=6, checkpoint_every=2, num_shards=3)
+    program.run_training(experiment, outputs.RunDirectory(tmp_path / 'reference'))
+
+    workers = [start(), start()]
+    last = int(experiment.sampler.cohort(4)[0])
+    asked = []
+
+    def client_data(client):
+        asked.append(int(client))
+        # Asked for a round ahead: while round 4 is in progress, or about to be.
+        if client == last and len(asked) > 3 * 4:
+            workers[1].kill()
+        return toy_experiment.data(client)
+
+    distributed = dataclasses.replace(
+        experiment, client_data=client_data, workers=[one.target for one in workers]
+    )
+    directory = outputs.RunDirectory(tmp_path / 'run')
+    with pytest.raises(
+        runtime.WorkerError, match=f'round [45]: worker {workers[1].target} does not answer: '
+    ):
+        program.run_training(distributed, directory)
+    # Said before the report, which can take long.
+    said, = (line for line in caplog.messages if 'writing the report' in line)
+    assert f'worker {workers[1].target} does not answer: ' in said
+
+    shutil.copytree(directory.path, tmp_path / 'other')
+    for path, resumed in [
+        (directory.path, experiment),
+        (tmp_path / 'other', dataclasses.replace(experiment, workers=[workers[0].target])),
+    ]:
+        saved = checkpoint.latest(path / 'checkpoints', pytest.fail)
+        assert saved.rounds >= 2
+        program.run_training(resumed, outputs.RunDirectory(path, resume=True), saved)
+        for name in _SAME:
+            expected = (tmp_path / 'reference' / name).read_bytes()
+            assert (path / name).read_bytes() == expected, name

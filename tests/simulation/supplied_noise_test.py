@@ -1,0 +1,74 @@
+"""Runs whose past noise is outside of TFF: interrupted or not, in memory or in a file."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from dpfl import mechanisms
+from dpfl.simulation import checkpoint, outputs, program
+from tests.simulation import toy_experiment
+
+pytestmark = pytest.mark.tff
+
+_ROUNDS = 5
+_SAME = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
+
+
+def _experiment(name, **changes):
+    place = mechanisms.NoisePlace(name, 1e-9, 'for a test')
+    return toy_experiment.experiment(
+        rounds=_ROUNDS, checkpoint_every=2, noise_place=place, **changes
+    )
+
+
+def _run(experiment, path):
+    start = checkpoint.latest(path / 'checkpoints', pytest.fail)
+    return program.run_training(experiment, outputs.RunDirectory(path, resume=True), start)
+
+
+@pytest.fixture(scope='module', name='finished')
+def _finished(tmp_path_factory):
+    """Directories of a run with the noise in memory, and of one with the noise in the state."""
+    paths = {}
+    for name in ('memory', 'state'):
+        paths[name] = tmp_path_factory.mktemp(name)
+        _run(_experiment(name), paths[name])
+    return paths
+
+
+@pytest.mark.parametrize('name', ['memory', 'file'])
+def test_a_run_that_crashed_ends_with_the_same_bits(finished, tmp_path, name):
+    experiment = _experiment(name)
+    asked = []
+
+    def client_data(client):
+        asked.append(client)
+        if len(asked) > 9:
+            raise KeyError('crash in round 4')
+        return toy_experiment.data(client)
+
+    with pytest.raises(KeyError, match='crash in round 4'):
+        _run(dataclasses.replace(experiment, client_data=client_data), tmp_path)
+    assert checkpoint.latest(tmp_path / 'checkpoints', pytest.fail).rounds == 2
+    _run(experiment, tmp_path)
+    for file in _SAME:
+        assert (tmp_path / file).read_bytes() == (finished['memory'] / file).read_bytes(), file
+    unknown = {path.name for path in tmp_path.iterdir()} - {
+        path.name for path in finished['memory'].iterdir()
+    }
+    assert not unknown
+
+
+def test_the_noise_is_that_of_the_state_and_checkpoints_have_none_of_it(finished):
+    first, second = (np.load(path / 'model.npz') for path in finished.values())
+    for name in first:
+        np.testing.assert_allclose(first[name], second[name], rtol=1e-5)
+    sizes = {
+        name: sum(
+            np.size(leaf) for leaf in checkpoint.latest(path / 'checkpoints', pytest.fail).state
+        )
+        for name, path in finished.items()
+    }
+    # The toy problem has two weights: a buffer of two numbers, against sizes and an empty row.
+    assert sizes == {'memory': sizes['state'] - 2 + 3, 'state': sizes['state']}
