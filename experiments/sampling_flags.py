@@ -1,5 +1,7 @@
 """Flags of how cohorts are chosen, and the sampler that they make. No TensorFlow."""
 
+from collections.abc import Callable
+
 from absl import flags
 
 from dpfl import Participation
@@ -14,7 +16,11 @@ _SAMPLING = flags.DEFINE_enum(
     'simulated population of devices with timers; uniform: at random, with nothing claimed for it; '
     'poisson and without_replacement: at random, and the guarantee rests on that.',
 )
-_POPULATION = flags.DEFINE_integer('population', 10_000, 'Number of clients.')
+_POPULATION = flags.DEFINE_integer(
+    'population', None,
+    'Number of clients to train on; by default all that the data have, and 10000 of those of a '
+    'synthetic task.',
+)
 _CLIENTS_PER_ROUND = flags.DEFINE_integer(
     'clients_per_round', 100, 'Clients in every round; with --sampling=poisson on average.'
 )
@@ -26,20 +32,29 @@ def clients_per_round() -> int:
     return _CLIENTS_PER_ROUND.value
 
 
-def plan_fields() -> dict:
-    """What the sampling means for the privacy plan: its fields `sampling` and `population`."""
+def given_population() -> int | None:
+    """Value of --population, or None if it is not given."""
+    return _POPULATION.value
+
+
+def plan_fields(population: Callable[[], int]) -> dict:
+    """What the sampling means for the privacy plan: its fields `sampling` and `population`.
+
+    Args:
+      population: number of clients; called if it is needed.
+    """
     if _SAMPLING.value not in _AMPLIFIED:
         return {}
-    return {'sampling': _SAMPLING.value, 'population': _POPULATION.value}
+    return {'sampling': _SAMPLING.value, 'population': population()}
 
 
-def sampler(participation: Participation, seed: int) -> sampling.Sampler:
+def sampler(participation: Participation, population: int, seed: int) -> sampling.Sampler:
     """The sampler of the flags, for the schema of the plan.
 
     Raises:
       UsageError: if it cannot keep the schema.
     """
-    population, cohort = _POPULATION.value, _CLIENTS_PER_ROUND.value
+    cohort = _CLIENTS_PER_ROUND.value
     with command_line.refusing_bad_values():
         if _SAMPLING.value == 'min_separation':
             return sampling.MinSeparationSampler(participation, population, cohort, seed)

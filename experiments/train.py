@@ -9,41 +9,41 @@ clients. With --resume, a run that was interrupted goes on from its last checkpo
 """
 
 import json
+import math
 import sys
 
 from absl import flags
 
 from dpfl import accounting, mechanisms
 from dpfl.simulation import files
+from dpfl.tasks import federated_task
 from experiments import (
     aggregation_flags,
     command_line,
     privacy_flags,
     run_flags,
+    run_model,
     sampling_flags,
     schema_flags,
+    task_flags,
+    warm_start_flags,
 )
 
+flags.adopt_module_key_flags(task_flags)
+flags.adopt_module_key_flags(warm_start_flags)
 flags.adopt_module_key_flags(privacy_flags)
 flags.adopt_module_key_flags(aggregation_flags)
 flags.adopt_module_key_flags(run_flags)
 flags.adopt_module_key_flags(sampling_flags)
-_TASK = flags.DEFINE_enum('task', 'synthetic_text', ['synthetic_text'], 'Data set and metrics.')
-_MODEL = flags.DEFINE_enum(
-    'model', 'small', ['cifg_670', 'small', 'tiny', 'micro'],
-    'Size of the one-layer projected CIFG-LSTM; cifg_670 is that of document 000.',
-)
-_VOCABULARY_SIZE = flags.DEFINE_integer(
-    'vocabulary_size', 9_996, 'Words in the vocabulary; four special tokens are added.'
-)
-_SENTENCE_LENGTH = flags.DEFINE_integer('sentence_length', 20, 'Longer sentences are cut.')
 _MECHANISM = flags.DEFINE_enum(
     'mechanism', 'blt', [*privacy_flags.MECHANISMS, 'auto', 'none'],
     'How the noise of the rounds is correlated. auto: what has the least noise for the schema and '
     'fits --memory_limit, optimised on the spot; none: clipping only, no noise and no guarantee.',
 )
 _MEMORY_LIMIT = flags.DEFINE_float(
-    'memory_limit', 1.0, 'Gigabytes that the state of the noise may take, for --mechanism=auto.',
+    'memory_limit', 1.0,
+    'Gigabytes of memory that past noise may take. --mechanism=auto chooses within it; of another '
+    'mechanism, more is kept in a file in --output_dir, without a name and gone with the process.',
     lower_bound=0,
 )
 _TARGET_EPSILON = flags.DEFINE_float(
@@ -57,7 +57,7 @@ _CLIENT_UPDATE = flags.DEFINE_enum(
 )
 _CLIENT_LEARNING_RATE = flags.DEFINE_float('client_learning_rate', 0.5, 'Of the clients\' SGD.')
 _CLIENT_BATCH_SIZE = flags.DEFINE_integer(
-    'client_batch_size', 16, 'Sentences in a batch.', lower_bound=1
+    'client_batch_size', 16, 'Examples in a batch, such as sentences.', lower_bound=1
 )
 _CLIENT_EPOCHS = flags.DEFINE_integer(
     'client_epochs', 1, 'Passes over a client\'s data.', lower_bound=1
@@ -91,50 +91,72 @@ _NOISE_SEED = flags.DEFINE_integer(
     lower_bound=0,
 )
 _FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the result printed last.')
+_EVAL_BATCH_SIZE = 256
 
 
 def main() -> None:
     """Checks the flags, trains, and prints the result."""
+    try:
+        _main()
+    except (files.RunError, federated_task.DataError) as error:
+        sys.exit(f'error: {error}')
+
+
+def _main() -> None:
     plan = privacy_flags.plan(
         _MECHANISM.value,
         clip_norm=_CLIP_NORM.value,
         clients_per_round=sampling_flags.clients_per_round(),
         chosen=_choose() if _MECHANISM.value == 'auto' else None,
         restarts=aggregation_flags.restarts(),
-        **sampling_flags.plan_fields(),
+        **sampling_flags.plan_fields(_population),
         **aggregation_flags.plan_fields(
-            _CLIP_NORM.value, sampling_flags.clients_per_round(), _dimension
+            _CLIP_NORM.value, sampling_flags.clients_per_round(), task_flags.num_parameters
         ),
     )
     with command_line.refusing_bad_values():
         # Refuses a bad delta before anything takes long.
         plan.epsilon(flags.FLAGS.delta, privacy_flags.accountant(plan))
     output_dir = run_flags.output_dir()
+    run_flags.workers()  # Refused before anything takes long.
     configuration = run_flags.configuration(free=['format'])
-    try:
-        start = run_flags.start(configuration, plan)
-        if start is not None and start.rounds == plan.participation.rounds:
-            _print_finished(output_dir, start)
-        else:
-            _train(plan, output_dir, configuration, start)
-    except files.RunError as error:
-        sys.exit(f'error: {error}')
+    start = run_flags.start(configuration, plan)
+    if start is not None and start.rounds == plan.participation.rounds:
+        _print_finished(output_dir, start)
+    else:
+        _train(plan, output_dir, configuration, start)
+
+
+def _population() -> int:
+    return task_flags.population(sampling_flags.given_population())
 
 
 def _train(plan, output_dir, configuration, start) -> None:
     """Trains from a checkpoint, or from the beginning, and prints the result."""
-    # TensorFlow takes seconds to import: only after the flags that can be checked without it.
+    population = _population()  # Opens the data.
+    # TensorFlow takes seconds to import: only after what can be checked without it.
     from dpfl.simulation import outputs, program
 
-    experiment = _experiment(plan, configuration)
+    language = task_flags.language_model(_SEED.value)
+    task = warm_start_flags.apply(task_flags.load(_SEED.value), language)
+    experiment = _experiment(task, population, plan, configuration)
     with command_line.refusing_bad_values():
         directory = outputs.RunDirectory(
             output_dir, overwrite=run_flags.OVERWRITE.value, resume=run_flags.RESUME.value
         )
+    run_flags.record_data(directory, task.description, is_new=start is None)
     if start is None:
         directory.write_text('flags.txt', run_flags.flags_text())
+    print(experiment.noise_place, file=sys.stderr)
     result = program.run_training(experiment, directory, start)
-    _print_result(output_dir, result.report, {**result.metrics, **experiment.reference_accuracies})
+    if language is not None:
+        run_model.save(output_dir, *language)
+    if result.profile is not None:
+        print(result.profile.render(), file=sys.stderr, end='')
+    _print_result(output_dir, result.report, {
+        **result.metrics, **experiment.reference_accuracies,
+        'noise_place': experiment.noise_place.name,
+    })
 
 
 def _print_finished(output_dir, end) -> None:
@@ -163,7 +185,7 @@ def _choose() -> mechanisms.Mechanism:
     """The mechanism for the schema, the model and the memory limit; prints why."""
     with command_line.refusing_bad_values():
         mechanism, candidates = mechanisms.choose(
-            schema_flags.participation(), _dimension(), _MEMORY_LIMIT.value
+            schema_flags.participation(), task_flags.num_parameters(), _MEMORY_LIMIT.value
         )
     rows = [
         {
@@ -179,35 +201,18 @@ def _choose() -> mechanisms.Mechanism:
     return mechanism
 
 
-def _dimension() -> int:
-    """Number of parameters of the model."""
-    from dpfl.tasks import language_models, synthetic_text
-
-    num_tokens = _VOCABULARY_SIZE.value + synthetic_text.NUM_SPECIAL_TOKENS
-    with command_line.refusing_bad_values():
-        return language_models.PRESETS[_MODEL.value].num_parameters(num_tokens)
-
-
-def _experiment(plan, configuration):
+def _experiment(task: federated_task.FederatedTask, population: int, plan, configuration):
     import tensorflow_federated as tff
 
     from dpfl import aggregators, learning
     from dpfl.simulation import program
-    from dpfl.tasks import language_models, synthetic_text
 
     optimizers = tff.learning.optimizers
+    place = _noise_place(plan, task)
     with command_line.refusing_bad_values():
-        sampler = sampling_flags.sampler(plan.participation, _SEED.value)
-        task = synthetic_text.SyntheticText(
-            vocabulary_size=_VOCABULARY_SIZE.value,
-            sentence_length=_SENTENCE_LENGTH.value,
-            seed=_SEED.value,
-        )
-        model = language_models.build_language_model(
-            _MODEL.value, task.num_tokens, task.sentence_length, _SEED.value
-        )
+        sampler = sampling_flags.sampler(plan.participation, population, _SEED.value)
         process = learning.build_dp_fedavg(
-            model,
+            task.model,
             plan,
             client_optimizer=_client_optimizer(),
             client_update=_CLIENT_UPDATE.value,
@@ -218,9 +223,10 @@ def _experiment(plan, configuration):
             train_metrics=_TRAIN_METRICS.value,
             clip=aggregators.PerLayer() if aggregation_flags.is_per_layer()
             else aggregators.clip_flat,
+            supplied_noise=place.is_supplied,
         )
         batch_size = _CLIENT_BATCH_SIZE.value
-        heldout = task.heldout_dataset(_EVAL_CLIENTS.value, batch_size=256)
+        heldout = task.heldout(_EVAL_CLIENTS.value, _EVAL_BATCH_SIZE)
         return program.Experiment(
             process=process,
             plan=plan,
@@ -230,20 +236,27 @@ def _experiment(plan, configuration):
             client_data=lambda client: task.client_batches(
                 int(client), batch_size, _CLIENT_EPOCHS.value, _CLIENT_MAX_BATCHES.value
             ),
-            evaluate=learning.build_evaluation(model, heldout),
+            evaluate=learning.build_evaluation(task.model, heldout),
             eval_every=_EVAL_EVERY.value,
             release_train_metrics=_TRAIN_METRICS.value,
-            reference_accuracies={
-                'unigram_accuracy': task.unigram_accuracy,
-                'bigram_accuracy': task.bigram_accuracy,
-                'best_accuracy': task.best_accuracy,
-            },
+            reference_accuracies=task.reference_accuracies,
+            not_covered=task.not_covered,
             noise_is_seeded=_NOISE_SEED.value is not None,
+            noise_place=place,
             num_shards=_SHARDS.value,
             checkpoint_every=run_flags.CHECKPOINT_EVERY.value,
             keep_checkpoints=run_flags.KEEP_CHECKPOINTS.value,
+            workers=run_flags.workers(),
+            profile=run_flags.PROFILE.value,
             configuration=configuration,
         )
+
+
+def _noise_place(plan, task: federated_task.FederatedTask) -> mechanisms.NoisePlace:
+    """Where past noise is kept."""
+    size = sum(math.prod(weight.shape) for weight in task.model.initial_weights[0])
+    kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
+    return mechanisms.place_noise(kernel, size, _MEMORY_LIMIT.value)
 
 
 def _client_optimizer():

@@ -87,7 +87,7 @@ def test_a_run_from_start_to_end(finished, tmp_path):
     assert {p.name for p in path.iterdir()} == {
         'metrics.csv', 'privacy_report.json', 'privacy_report.md', 'participation.npz',
         'tensorboard', 'plots', 'flags.txt', 'model.npz', 'ledger.jsonl', 'checkpoints',
-        'plan.json', 'strategy.npz', 'privacy_report.html', 'SHA256SUMS',
+        'plan.json', 'strategy.npz', 'privacy_report.html', 'SHA256SUMS', 'saved_model',
     }
     assert len(list((path / 'checkpoints').iterdir())) == 3
     report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
