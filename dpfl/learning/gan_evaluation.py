@@ -1,0 +1,87 @@
+"""Images of a generator, and how well a discriminator tells them from those of held-out clients."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from dpfl import _validate
+from dpfl.aggregators import keys
+from dpfl.learning import gan, gan_work
+from dpfl.tasks import gan_models
+
+
+def sample(
+    model: gan_models.GanModel, generator: Sequence[Any], number: int, seed: int
+) -> np.ndarray:
+    """Images of a generator: pixels within [0, 1], float32 [number, *image_shape].
+
+    A pure function; the first images do not depend on the number, up to rounding.
+
+    Args:
+      model: the functions.
+      generator: its weights.
+      number: how many images, at least 1.
+      seed: of the inputs, an integer >= 0.
+
+    Raises:
+      ValueError: if the number or the seed is no such integer.
+    """
+    _validate.integer('number', number, minimum=1)
+    key = keys.seeded_root_key(seed, 'generator samples')
+    inputs = gan_work.random_inputs(key, number, model.input_size)
+    images = model.generate(tuple(map(tf.convert_to_tensor, generator)), inputs)
+    return gan_models.pixels_of(images).numpy()
+
+
+def build_gan_evaluation(
+    model: gan_models.GanModel, pixels: np.ndarray, *, gradient_penalty: float, seed: int
+) -> Callable[[tff.learning.models.ModelWeights], dict[str, float]]:
+    """A function from the weights of a GAN to its metrics.
+
+    Args:
+      model: the functions.
+      pixels: real images of held-out clients, float32 [n, *image_shape] within [0, 1], n > 0; as
+        many are generated. Metrics of other clients' images would have no guarantee.
+      gradient_penalty: coefficient of the penalty in the loss.
+      seed: of the generator's inputs, the same in all evaluations.
+
+    Returns:
+      A function of what `get_model_weights` of `build_dp_fedavg_gan` gives. Its metrics are `loss`
+      (of the discriminator), `generator_loss`, `critic_gap` (by how much real images score more),
+      `accuracy` (how often a real image scores more than a generated one, over all pairs: 0.5 if
+      the discriminator cannot tell them apart), and `intensity` and `diversity` of the generated
+      images: mean pixel, and standard deviation of a pixel over the images, averaged over pixels.
+
+    Raises:
+      ValueError: if there are no images, or they have another shape.
+    """
+    images = tf.constant(gan_models.images_of(pixels), tf.float32)
+    if images.shape[1:] != model.image_shape or not len(images):
+        raise ValueError(
+            f'pixels of shape {images.shape}: must be images of shape {model.image_shape}'
+        )
+    key = keys.seeded_root_key(seed, 'generator evaluation')
+
+    @tf.function
+    def evaluate(generator, discriminator):
+        values = gan_work.scores(model, discriminator, generator, images, key)
+        generated = gan_models.pixels_of(gan_work.generated(model, generator, key, len(images)))
+        above = tf.sign(values.real[:, None] - values.generated[None, :])
+        return dict(
+            loss=gan_work.discriminator_loss(values, gradient_penalty),
+            accuracy=(1 + tf.reduce_mean(above)) / 2,
+            critic_gap=tf.reduce_mean(values.real) - tf.reduce_mean(values.generated),
+            generator_loss=-tf.reduce_mean(values.generated),
+            intensity=tf.reduce_mean(generated),
+            diversity=tf.reduce_mean(tf.math.reduce_std(generated, axis=0)),
+        )
+
+    def metrics(weights):
+        named = tf.nest.map_structure(tf.convert_to_tensor, gan.gan_weights(weights))
+        values = evaluate(named.generator, named.discriminator)
+        return {name: float(value) for name, value in values.items()}
+
+    return metrics

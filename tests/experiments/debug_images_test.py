@@ -1,0 +1,104 @@
+"""The image study from its flags to its page, and what it refuses."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_SMALL = [
+    '--population=60', '--primary_model=tiny', '--primary_clients=40', '--primary_steps=60',
+    '--model=tiny', '--rounds=2', '--clients_per_round=4', '--noise_seed=1', '--samples=40',
+    '--client_max_batches=1', '--eval_clients=1', '--realistic_population=40000', '--format=json',
+]
+
+
+def _run(*arguments):
+    return subprocess.run(
+        [sys.executable, '-m', 'experiments.debug_images', *arguments],
+        cwd=_ROOT, capture_output=True, text=True,
+    )
+
+
+def _arrays(path) -> dict:
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+@pytest.mark.tff
+def test_study_and_its_resumption(tmp_path):
+    output = tmp_path / 'study'
+    done = _run(*_SMALL, f'--output_dir={output}')
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    results = summary['results']
+    assert [(each['state'], each['subpopulation']) for each in results] == [
+        (state, name) for state in ('bug', 'fixed') for name in ('high_accuracy', 'low_accuracy')
+    ]
+    # A quarter of the clients each without the bug; with it fewer are good, and more are bad.
+    clients = [each['clients'] for each in results]
+    assert 15 <= clients[2] <= 20 and 15 <= clients[3] <= 20
+    assert clients[0] < clients[2] and clients[1] > clients[3]
+    for each in results:
+        here, realistic = each['guarantees']
+        assert here['population'] == each['clients'] and here['clients_per_round'] == 4
+        assert realistic['clients_per_round'] == 400
+        run = output / each['state'] / each['subpopulation']
+        report = json.loads((run / 'privacy_report.json').read_text())
+        assert report['epsilon'] == pytest.approx(here['epsilon'])
+        assert report['delta'] == pytest.approx(1 / each['clients'])
+        assert any('Who was selected' in item for item in report['not_covered'])
+    assert '<h1>' in (output / 'study.html').read_text()
+    assert len(list((output / 'sheets').glob('*.png'))) == 8
+    # Everything is there: only measured again. A run that is missing is trained again, to the same.
+    models = {path: _arrays(path) for path in output.rglob('model.npz')}
+    assert len(models) == 5
+    shutil.rmtree(output / 'fixed' / 'low_accuracy')
+    again = _run(*_SMALL, f'--output_dir={output}', '--resume')
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.count('is finished') == 6
+    repeated = json.loads(again.stdout)
+    for each in (*results, *repeated['results']):
+        del each['seconds']
+    assert repeated == summary
+    for path, before in models.items():
+        after = _arrays(path)
+        assert before.keys() == after.keys()
+        for name, value in before.items():
+            np.testing.assert_array_equal(after[name], value)
+    # Without --resume nothing is replaced, and with another classifier nothing is continued.
+    refused = _run(*_SMALL, f'--output_dir={output}')
+    assert refused.returncode == 2 and 'must not hold an earlier' in refused.stderr
+    changed = _run(*_SMALL, f'--output_dir={output}', '--resume', '--primary_steps=61')
+    assert changed.returncode == 2
+    assert changed.stderr.splitlines()[-1].startswith('error: --primary_steps=61: must be 60')
+
+
+@pytest.mark.parametrize('arguments, message', [
+    (['--scaled_population=5'], '--scaled_population: here it is --realistic_population'),
+    (['--min_separation=3'], '--min_separation: cohorts are drawn at random'),
+    (['--inverted_share=2'], '--inverted_share=2.0: must be'),
+    (['--selection=fonts'], '--selection=fonts: must be one of client, example'),
+    (['--task=emnist'], '--data_path: must be given'),
+    (['--task=emnist', '--data_path=/nowhere'], '--data_path=/nowhere: cannot be read'),
+    ([], '--output_dir: must be given'),
+])
+def test_refused(tmp_path, arguments, message):
+    output = [f'--output_dir={tmp_path / "study"}'] if arguments else []
+    done = _run(*arguments, *output)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f'error: {message}'), done.stderr
+
+
+def test_nothing_to_train_on_is_one_line(tmp_path):
+    """All devices have the bug, and no client is left on whom the classifier does well."""
+    done = _run(*_SMALL, '--inverted_share=1', '--primary_steps=150',
+                f'--output_dir={tmp_path / "study"}')
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith('error: --clients_per_round=4: must be at most')
+    assert 'bug/high_accuracy' in last and 'nothing can be trained' in last

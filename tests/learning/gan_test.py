@@ -1,0 +1,196 @@
+"""DP-FedAvg-GAN round by round, against NumPy, against its noise redrawn, and against DP-FedAvg."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from dpfl import Participation, accounting, learning, mechanisms
+from dpfl.aggregators import keys, noise
+from dpfl.learning import gan, gan_work
+from dpfl.simulation import runtime
+from tests.learning import gan_models
+
+pytestmark = pytest.mark.tff
+
+_ROUNDS, _SEED, _COHORT = 4, 3, 5
+_RATE, _PENALTY, _GENERATOR_RATE = 0.1, 10.0, 0.2
+_sgd = tff.learning.optimizers.build_sgdm
+# A client with fewer images than a batch, one without any.
+_SIZES = [[4, 4], [3], [], [4, 1]]
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _runtime():
+    with runtime.local_runtime():
+        yield
+
+
+def _plan(**changes):
+    fields = dict(
+        mechanism=mechanisms.Blt(_ROUNDS, [0.9, 0.4], [0.2, 0.1]),
+        participation=Participation(_ROUNDS), clip_norm=0.4, noise_multiplier=0.5,
+        clients_per_round=_COHORT,
+    )
+    return accounting.PrivacyPlan(**{**fields, **changes})
+
+
+def _process(plan, **changes):
+    return learning.build_dp_fedavg_gan(gan_models.linear_gan(), plan, **{**dict(
+        client_optimizer=_sgd(_RATE), server_optimizer=_sgd(1.0),
+        generator_optimizer=_sgd(_GENERATOR_RATE), generator_steps=2, generator_batch_size=5,
+        gradient_penalty=_PENALTY, seed=_SEED, noise_seed=1,
+    ), **changes})
+
+
+def _cohort(t):
+    return [gan_models.client(10 * t + i, sizes) for i, sizes in enumerate(_SIZES)]
+
+
+def _weights(process, state):
+    return learning.gan_weights(process.get_model_weights(state))
+
+
+def _assert_close(actual, expected, **tolerance):
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, **{**dict(rtol=2e-5, atol=2e-6), **tolerance})
+
+
+class _Reference:
+    """The plain algorithm in NumPy: no noise, no clipping; inputs are drawn anew from the seed."""
+
+    def __init__(self):
+        self._root = keys.seeded_root_key(_SEED, 'generator inputs')
+        self.generator, self.discriminator = gan_models.GENERATOR, gan_models.DISCRIMINATOR
+
+    def round(self, t, cohort, generator_steps):
+        new = [self._trained(t, client) for client in cohort]
+        old = self.discriminator
+        self.discriminator = tuple(
+            leaf + sum(client[i] - leaf for client in new) / _COHORT for i, leaf in enumerate(old)
+        )
+        for step in range(generator_steps):
+            inputs = self._inputs([t, 1, step], 5)
+            self.generator = gan_models.generator_step(
+                self.generator, self.discriminator, inputs, _GENERATOR_RATE
+            )
+
+    def _trained(self, t, client):
+        weights = self.discriminator
+        for batch in client:
+            images = tf.reshape(2 * batch['x'] - 1, [-1])
+            key = keys.derive_from_content(self._key([t, 0]), images)
+            inputs = self._normal(keys.derive(key, 0), len(batch['x']))
+            generated = inputs @ self.generator[0] + self.generator[1]
+            weights = gan_models.discriminator_step(
+                weights, generated, batch['x'], _RATE, _PENALTY
+            )
+        return weights
+
+    def _inputs(self, path, number):
+        return self._normal(self._key(path), number)
+
+    def _key(self, path):
+        key = self._root
+        for index in path:
+            key = keys.derive(key, index)
+        return key
+
+    def _normal(self, key, number):
+        return tf.random.stateless_normal([number, 2], seed=key, alg='philox').numpy()
+
+
+@pytest.mark.parametrize('every', [1, 2, 3])
+def test_zero_noise_and_a_large_clip_are_plain_federated_steps(every):
+    process = _process(
+        _plan(noise_multiplier=0.0, clip_norm=1e4), generator_every=every, train_metrics=True
+    )
+    state, reference = process.initialize(), _Reference()
+    for t in range(_ROUNDS):
+        due = (t + 1) % every == 0
+        output = process.next(state, learning.shard(_cohort(t), 1 + t % 3))
+        state = output.state
+        reference.round(t, _cohort(t), 2 if due else 0)
+        weights = _weights(process, state)
+        _assert_close(weights.discriminator, reference.discriminator)
+        _assert_close(weights.generator, reference.generator)
+        assert weights.round == t + 1
+        assert bool(output.metrics['generator']['loss']) == due
+        assert {'discriminator_loss', 'critic_gap'} == set(output.metrics['client_work']['train'])
+
+
+def test_noise_on_the_discriminator_replays_exactly():
+    """Clients without data send zeros: what the discriminator does is (C^-1 Z)_t, redrawn."""
+    plan = _plan()
+    process = _process(plan)
+    state = process.initialize()
+    root = state.aggregator.numerator_state.noise.key
+    specs = [tf.TensorSpec(np.shape(w)) for w in gan_models.DISCRIMINATOR]
+    z = [noise.independent_noise(root, t, specs) for t in range(_ROUNDS)]
+    expected = list(gan_models.DISCRIMINATOR)
+    for t in range(_ROUNDS):
+        # Without any data there is no shard at all; the round is released all the same.
+        state = process.next(state, learning.shard([[]] * 3, 2)).state
+        row = np.linalg.inv(plan.mechanism.strategy_matrix())[t]
+        for leaf in range(2):
+            unit = sum(row[s] * z[s][leaf].numpy() for s in range(t + 1))
+            expected[leaf] = expected[leaf] - plan.stddev * unit / _COHORT
+        _assert_close(_weights(process, state).discriminator, expected)
+    assert np.abs(expected[0] - gan_models.DISCRIMINATOR[0]).max() > 0.01
+
+
+def test_the_discriminator_is_trained_by_dp_fedavg():
+    """With the generator at rest nothing is left but the process whose guarantee it has."""
+    plan = _plan(clip_norm=0.05)
+    ours = _process(plan, generator_steps=0)
+    model = gan_work.discriminator_model(gan_models.linear_gan(), _PENALTY, _SEED)
+    plain = learning.build_dp_fedavg(
+        model, plan, client_optimizer=_sgd(_RATE), server_optimizer=_sgd(1.0), noise_seed=1,
+        train_metrics=False,
+    )  # fmt: skip
+    state, other = ours.initialize(), plain.initialize()
+    for _ in range(2):
+        # The same round again, for the plain process does not count rounds for the inputs.
+        state = ours.set_model_weights(state, _at_round_zero(ours, state))
+        shards = learning.shard(_cohort(0), 2)
+        state, other = ours.next(state, shards).state, plain.next(other, shards).state
+        for one, two in zip(_weights(ours, state).discriminator,
+                            other.global_model_weights.trainable, strict=True):
+            np.testing.assert_array_equal(one, two)
+    _assert_close(_weights(ours, state).generator, gan_models.GENERATOR, rtol=0, atol=0)
+
+
+def _at_round_zero(process, state):
+    weights = process.get_model_weights(state)
+    return tff.learning.models.ModelWeights(
+        weights.trainable, (*weights.non_trainable[:-1], np.int64(0))
+    )
+
+
+def test_weights_can_be_set_and_the_generator_keeps_its_optimizer():
+    process = _process(_plan(), generator_optimizer=tff.learning.optimizers.build_adam(0.1))
+    state = process.initialize()
+    assert isinstance(process, tff.learning.templates.LearningProcess)
+    assert isinstance(state.finalizer, gan.FinalizerState)
+    for t in range(2):
+        state = process.next(state, learning.shard(_cohort(t), 2)).state
+    assert state.finalizer.generator['step'] == 4  # Two steps in each round, of one optimizer.
+    weights = process.get_model_weights(state)
+    _assert_close(weights.trainable, _weights(process, state).generator)
+    doubled = tf.nest.map_structure(lambda leaf: leaf + leaf, weights)
+    changed = process.get_model_weights(process.set_model_weights(state, doubled))
+    for one, two in zip(tf.nest.flatten(changed), tf.nest.flatten(doubled), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize('changes, message', [
+    (dict(generator_steps=-1), 'generator_steps=-1: must be an integer >= 0'),
+    (dict(generator_every=0), 'generator_every=0: must be an integer >= 1'),
+    (dict(generator_batch_size=0), 'generator_batch_size=0: must be'),
+    (dict(gradient_penalty=float('nan')), 'gradient_penalty=nan: must be a finite number >= 0'),
+    (dict(seed=-1), 'seed=-1: must be an integer >= 0'),
+    (dict(noise_seed=-1), 'seed=-1: must be an integer >= 0'),
+])
+def test_bad_arguments_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        _process(_plan(), **changes)
