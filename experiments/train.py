@@ -137,8 +137,9 @@ def _train(plan, output_dir, configuration, start) -> None:
     # TensorFlow takes seconds to import: only after what can be checked without it.
     from dpfl.simulation import outputs, program
 
+    task = task_flags.load(_SEED.value)
     language = task_flags.language_model(_SEED.value)
-    task = warm_start_flags.apply(task_flags.load(_SEED.value), language)
+    task = warm_start_flags.apply(task, language)
     experiment = _experiment(task, population, plan, configuration)
     with command_line.refusing_bad_values():
         directory = outputs.RunDirectory(

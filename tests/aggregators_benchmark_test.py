@@ -22,7 +22,7 @@ def test_help_names_every_contender():
     done = _run('--help')
     assert (done.returncode, done.stderr) == (0, '')
     for word in (
-        'banded_inverse_in_state', 'distributed', 'stock_ddp', 'jax_blt', '--pairs', '--peers',
+        'banded_inverse', 'distributed', 'stock_ddp', 'jax_blt', '--pairs', '--peers',
     ):
         assert word in done.stdout
 

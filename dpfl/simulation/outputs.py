@@ -25,7 +25,7 @@ _HTML = 'privacy_report.html'
 _FOLDERS = ('checkpoints', 'tensorboard', 'plots', 'saved_model')
 _FILES = (
     archive.SUMS, 'metrics.csv', archive.REPORT, archive.PAGE, _HTML, archive.LOG, archive.PLAN,
-    archive.STRATEGY, 'model.npz', 'data.json', 'flags.txt', 'ledger.jsonl',
+    archive.STRATEGY, 'model.npz', 'data.json', 'profile.json', 'flags.txt', 'ledger.jsonl',
 )
 
 
