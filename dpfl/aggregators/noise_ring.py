@@ -58,7 +58,8 @@ class NoiseRing:
         self._directory = directory
         self._show_progress = show_progress
         self._streams: list[_Stream] = []
-        self._source = None  # Key and sizes of the streams.
+        self._source = None  # Key and sizes of the rows.
+        self._made_for = None  # And of the streams, which the thread owns.
         self._ahead = concurrent.futures.ThreadPoolExecutor(1, 'noise')
         self._rows: dict[int, concurrent.futures.Future] = {}  # The last round's and the next one.
 
@@ -113,18 +114,23 @@ class NoiseRing:
             for wanted in range(t, min(t + 2, self._rounds))
         }
         self._rows = rows
-        return state._replace(
-            past=state.past._replace(round=np.int64(t), **rows[t].result())
-        )
+        try:
+            row = rows[t].result()
+        except BaseException:
+            self._rows = {}  # Another call tries again.
+            raise
+        return state._replace(past=state.past._replace(round=np.int64(t), **row))
 
     def _row(self, source, t: int) -> dict[str, np.ndarray]:
         """Row `t` by the name of its type. Runs in the one thread, the owner of the streams."""
-        if not self._streams or self._streams[0].key != source[0]:
+        if self._made_for != source:
             self._close_streams()
+            self._made_for = None  # In case that there is no space.
             self._streams = [
                 _Stream(self._kernel, dtype, int(size), source[0], self._directory)
                 for dtype, size in zip(flat.DTYPES, source[1], strict=True)
             ]
+            self._made_for = source
         return {
             stream.dtype.name: stream.row(t, self._show_progress) for stream in self._streams
         }
@@ -143,11 +149,11 @@ class _Stream:
     """Rows of the coordinates of one type, in blocks [blocks, buffers, _BLOCK]."""
 
     def __init__(self, kernel: kernels.Kernel, dtype: tf.DType, size: int, key, directory):
-        self.dtype, self.key = dtype, key
-        self._kernel, self._size = kernel, size
+        self.dtype = dtype
+        self._kernel, self._size, self._key = kernel, size, key
         self._blocks = -(-size // _BLOCK)
         self._part = flat.DTYPES.index(dtype)
-        self._done = 0
+        self._done: int | None = 0  # Rounds that the past is of; None while it changes.
         shape = (self._blocks, kernel.buffers, _BLOCK)
         self._past = _zeros(shape, dtype.as_numpy_dtype, directory)
         self._workers = concurrent.futures.ThreadPoolExecutor(os.cpu_count(), 'noise blocks')
@@ -159,7 +165,9 @@ class _Stream:
     def row(self, t: int, show_progress: bool) -> np.ndarray:
         """Row `t`, [size]."""
         out = np.empty((self._blocks, _BLOCK), self.dtype.as_numpy_dtype)
-        if t == self._done:
+        # A round that fails half-way leaves a past that no later round may use.
+        done, self._done = self._done, None
+        if t == done:
             self._next(t, out)
         elif self._blocks:
             self._once_more(t, out, show_progress)
@@ -169,7 +177,7 @@ class _Stream:
     def _next(self, t: int, out) -> None:
         step = self._step(t)
         with tf.device('CPU'):
-            key = keys.of_round(self.key, t, self._part)
+            key = keys.of_round(self._key, t, self._part)
             z = keys.normal(key, out.size, self.dtype).numpy().reshape(out.shape)
 
         def work(blocks):
@@ -181,9 +189,8 @@ class _Stream:
     def _once_more(self, t: int, out, show_progress: bool) -> None:
         """All rounds up to `t` from their keys, one block after the other."""
         steps = [self._step(r) for r in range(t + 1)]
-
         with tf.device('CPU'):
-            starts = _positions(tf.constant(self.key, tf.int64), tf.constant(t + 1), self._part)
+            starts = _positions(tf.constant(self._key, tf.int64), tf.constant(t + 1), self._part)
 
         def work(begin):
             blocks = range(begin, min(begin + _DRAWN[0], self._blocks))

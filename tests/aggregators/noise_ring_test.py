@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators import flat, keys, noise
+from dpfl.mechanisms import in_place
 from tests import mechanism_cases, oracles
 
 _ROUNDS = 11
@@ -131,6 +132,44 @@ def test_states_of_other_keys_have_their_own_noise():
     np.testing.assert_array_equal(first, again)
     assert not np.isin(first[:, :3], second[:, :3]).any()
     assert np.isin(first, second).mean() < 0.01  # float32 has equal ones by chance.
+
+
+def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(supplied, monkeypatch):
+    mechanism, query, whole = supplied
+    step, calls = in_place.step, []
+
+    class Failing:
+        def __init__(self, inner):
+            self._inner = inner
+
+        def apply(self, *arrays):
+            calls.append(1)
+            self._inner.apply(*arrays)
+            if len(calls) == 2:  # Some blocks are done, others are not.
+                raise MemoryError('in a block')
+
+    with aggregators.NoiseRing(_plan(mechanism)) as ring:
+        _, state = _released(query, query.initial_global_state(), 3, ring)
+        ring._rows[3].result()  # Computed ahead; round 4 will fail.
+        with monkeypatch.context() as patched:
+            patched.setattr(in_place, 'step', lambda *args: Failing(step(*args)))
+            _, state = _released(query, state, 1, ring)
+            with pytest.raises(MemoryError, match='in a block'):
+                ring.supply(state)
+            assert len(calls) >= 2
+        rest, _ = _released(query, state, _ROUNDS - 4, ring)
+    np.testing.assert_array_equal(rest, whole[4:])
+
+
+def test_a_ring_serves_processes_of_other_sizes_with_one_key():
+    plan = _plan(_MECHANISMS['blt'])
+    with aggregators.NoiseRing(plan) as ring:
+        for size in (5, 3000, 5):
+            query = aggregators.build_query(
+                plan, 3, record_specs=tf.TensorSpec([size]), supplied_noise=True
+            )
+            state = ring.supply(query.initial_global_state())
+            assert state.numerator_state.noise.past.float32.shape == (size,)
 
 
 def test_rounds_beyond_the_plan_are_refused():
