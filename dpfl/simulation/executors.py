@@ -1,11 +1,10 @@
-"""Executes TFF computations in a worker, on an event loop in a thread."""
+"""Executes TFF computations in a worker elsewhere, on an event loop in a thread."""
 
 import asyncio
 import collections
 import concurrent.futures
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 
 import grpc
@@ -40,11 +39,6 @@ class Runner:
       explain: the exception to raise for one of gRPC, or for a ValueError (a channel that was
         closed).
       max_cohort_sizes: for how many cohort sizes it keeps executors.
-      observe: takes 'moving in' (arguments and graphs are serialised and sent) or 'computing', and
-        the seconds that it took, in the thread of the runner; None for no one to tell.
-
-    Attributes:
-      async_context: the same worker for callers that bring their own event loop.
     """
 
     def __init__(
@@ -52,10 +46,9 @@ class Runner:
         connection: grpc.Channel,
         explain: Callable[[Exception], Exception],
         max_cohort_sizes: int,
-        observe: Callable[[str, float], None] | None = None,
     ):
-        self._executors = _Executors(_Stub(connection, explain, observe), max_cohort_sizes)
-        self.async_context = tff.framework.AsyncExecutionContext(
+        self._executors = _Executors(_Stub(connection, explain), max_cohort_sizes)
+        self._context = tff.framework.AsyncExecutionContext(
             executor_fn=self._executors,
             compiler_fn=tff.backends.native.desugar_and_transform_to_native,
             transform_args=tff.tensorflow.transform_args,
@@ -81,7 +74,7 @@ class Runner:
     def submit(self, comp, arg) -> concurrent.futures.Future:
         """Begins a computation."""
         return asyncio.run_coroutine_threadsafe(
-            self.async_context.invoke(comp, arg), self._loop
+            self._context.invoke(comp, arg), self._loop
         )
 
     def release(self):
@@ -124,13 +117,9 @@ class _Stub(tff.framework.RemoteExecutorStub):
 
     The absence of the worker is an error at once. TFF takes an unreachable executor for one that is
     being restarted, and repeats the computation until it answers: here, a hang.
-
-    Attributes:
-      observe: as in `Runner`.
     """
 
-    def __init__(self, connection, explain, observe):
-        self.observe = observe
+    def __init__(self, connection, explain):
         self._explain = explain
         self._stub = tff.framework.RemoteExecutorGrpcStub(_QuietChannel(connection))
 
@@ -156,15 +145,13 @@ class _Stub(tff.framework.RemoteExecutorStub):
         return self._call(self._stub.create_struct, request)
 
     def create_call(self, request):
-        with _observing(self.observe, 'computing'):
-            return self._call(self._stub.create_call, request)
+        return self._call(self._stub.create_call, request)
 
     def create_selection(self, request):
         return self._call(self._stub.create_selection, request)
 
     def compute(self, request):
-        with _observing(self.observe, 'computing'):
-            return self._call(self._stub.compute, request)
+        return self._call(self._stub.compute, request)
 
     def dispose(self, request):
         return self._release(self._stub.dispose, request)
@@ -178,32 +165,22 @@ class _Executor(tff.framework.RemoteExecutor):
 
     def __init__(self, stub):
         super().__init__(stub, dispose_batch_size=1)
-        self._observe = stub.observe
         self._computations = {}
 
     async def create_value(self, value, type_spec=None):
-        with _observing(self._observe, 'moving in'):
-            if not isinstance(value, tff.framework.ConcreteComputation):
-                return await super().create_value(value, type_spec)
-            # By identity, which the entry keeps: equality compares all of the graphs.
-            if id(value) not in self._computations:
-                if len(self._computations) == _MAX_COMPUTATIONS:
-                    self._computations.clear()
-                there = await super().create_value(value, type_spec)
-                self._computations[id(value)] = (value, there)
-            return self._computations[id(value)][1]
+        if not isinstance(value, tff.framework.ConcreteComputation):
+            return await super().create_value(value, type_spec)
+        # By identity, which the entry keeps: equality compares all of the graphs.
+        if id(value) not in self._computations:
+            if len(self._computations) == _MAX_COMPUTATIONS:
+                self._computations.clear()
+            there = await super().create_value(value, type_spec)
+            self._computations[id(value)] = (value, there)
+        return self._computations[id(value)][1]
 
     def close(self):
         self._computations.clear()
         super().close()
-
-
-@contextlib.contextmanager
-def _observing(observe, what):
-    started = time.perf_counter()
-    yield
-    if observe is not None:
-        observe(what, time.perf_counter() - started)
 
 
 class _Executors(tff.framework.ExecutorFactory):

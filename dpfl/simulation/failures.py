@@ -1,4 +1,4 @@
-"""What can go wrong with a computation in a worker, each in one line."""
+"""What can go wrong with a computation, each in one line."""
 
 import grpc
 
@@ -12,7 +12,13 @@ class WorkerError(files.RunError):
 
 
 class ComputationError(RuntimeError):
-    """A computation failed in the worker, for instance by an error of TensorFlow in one client."""
+    """A computation failed, for instance by an error of TensorFlow in one client."""
+
+
+def one_line(message: str) -> str:
+    """The message of an error of TensorFlow, without the places in the graph that it names."""
+    what = message.removeprefix('Graph execution error:').partition('\n\t [[')[0]
+    return ' '.join(what.split())
 
 
 def details(error: grpc.RpcError) -> str:

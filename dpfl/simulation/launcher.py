@@ -7,7 +7,7 @@ TFF's `worker_binary` listens on every network interface of the host (its addres
 gets a network namespace of its own, which has nothing but a loopback interface: the superuser may
 make one, others as the owner of a user namespace. A relay, forked here, accepts connections on a
 socket that was made outside (a socket stays in the namespace that it was made in) and passes their
-bytes on. Through a UNIX socket it serves nobody but its parent.
+bytes on.
 
 Where the kernel or a container allows no namespace, and on other systems than Linux, the worker
 runs as it is, or not at all if ISOLATION is `required`. On those systems nothing kills it with its
@@ -58,7 +58,7 @@ def main(
         if sys.platform == 'linux':
             _die_with_parent()
         with contextlib.suppress(_WorkerIsGoneError):
-            _relay(listener, parent, worker, port)
+            _relay(listener, worker, port)
     else:
         listener.close()
         os.execv(command[0], [*command, f'--port={port}'])
@@ -88,7 +88,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _relay(listener: socket.socket, parent: int, worker: int, port: int) -> None:
+def _relay(listener: socket.socket, worker: int, port: int) -> None:
     """Waits for the worker, and then connects with it who connects to the listener."""
     while not _is_listening(port):
         _require_parent(worker)
@@ -102,8 +102,6 @@ def _relay(listener: socket.socket, parent: int, worker: int, port: int) -> None
             _require_parent(worker)
             continue
         try:
-            if not _may_connect(client, parent):
-                raise PermissionError
             _serve(client, port)
         except OSError:
             client.close()
@@ -128,18 +126,8 @@ def _connect(port: int) -> socket.socket:
     return worker
 
 
-def _may_connect(client: socket.socket, parent: int) -> bool:
-    """Whether the other end is the parent; whoever reaches a socket of TCP may."""
-    if client.family != socket.AF_UNIX:
-        return True
-    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    process, _, _ = struct.unpack('3i', credentials)
-    return process == parent
-
-
 def _serve(client: socket.socket, port: int) -> None:
-    if client.family != socket.AF_UNIX:
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     worker = _connect(port)
     for source, sink in ((client, worker), (worker, client)):
         threading.Thread(target=_pump, args=(source, sink), daemon=True).start()

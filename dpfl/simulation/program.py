@@ -20,6 +20,12 @@ from dpfl.simulation import state as state_lib
 _log = logging.getLogger(__name__)
 
 
+# Ends of a run, in the middle of a round too, that leave the rounds before it as they were: these
+# are saved at once. A run that goes on then repeats none that was complete: not even on another
+# host, where TensorFlow may round differently, which the ledger would refuse.
+_KEEPING_STATE = (runtime.WorkerError, KeyboardInterrupt, SystemExit)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
     """Everything that a run needs.
@@ -228,15 +234,25 @@ class _Run:
         with outputs.Metrics(
             self._directory, self._rounds, experiment.reference_accuracies, rows
         ) as metrics, contextlib.closing(shards), self._noise() as with_noise:
-            for t in range(done, self._rounds):
-                self._profile.begin(str(t + 1))
-                with _naming_round(t + 1):
-                    state = self._round(t, with_noise(state), shards, metrics)
-                    writer.check()
-                    done = t + 1
-                    if done % experiment.checkpoint_every == 0 and done < self._rounds:
-                        with self._profile.span('checkpoint'):
-                            writer.save(self._checkpoint(done, state, metrics.rows))
+            saved = done
+            try:
+                for t in range(done, self._rounds):
+                    self._profile.begin(str(t + 1))
+                    with _naming_round(t + 1):
+                        state = self._round(t, with_noise(state), shards, metrics)
+                        writer.check()
+                        done = t + 1
+                        if done % experiment.checkpoint_every == 0 and done < self._rounds:
+                            with self._profile.span('checkpoint'):
+                                writer.save(self._checkpoint(done, state, metrics.rows))
+                            saved = done
+            except _KEEPING_STATE:
+                if done > saved:
+                    # Where this fails too, the first error is the one to show.
+                    with contextlib.suppress(files.StorageError):
+                        writer.save(self._checkpoint(done, state, metrics.rows[:done]))
+                        writer.wait()
+                raise
             self._profile.begin('end')
         return state, metrics
 

@@ -1,4 +1,4 @@
-"""Where TFF computations execute: in a worker of this host, or also in workers of others.
+"""Where TFF computations execute: in threads of this process, or shards also on other hosts.
 
 ```python
 with runtime.local_runtime():
@@ -6,131 +6,112 @@ with runtime.local_runtime():
     state, metrics = process.next(state, cohort)
 ```
 
-The worker of this host is a process of its own (`worker.py`), dead when the block is left, whether
-by its end, an exception, Ctrl-C, SIGTERM or SIGHUP. It executes any graph that it is sent, and asks
-nobody who they are. Where the kernel allows it, it has no network, and nobody but this process can
-reach it; `LocalRuntime.is_isolated` says whether that is so. Otherwise it listens on every network
-interface of the host: close its ports with a firewall.
+TFF's own runtime executes in a worker process, to which model, state and data are sent in every
+round, in messages of at most 2 GB. Here they stay where they are, nothing is started, and nothing
+listens. Workers of other hosts (`--workers`) are TFF's.
 """
 
 import concurrent.futures
 import contextlib
-import dataclasses
-import logging
-import os
+import ctypes
+import sys
 import time
 from collections.abc import Callable, Sequence
 
+import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import _validate
-from dpfl.simulation import addresses, executors, remote, signals, split_round
-from dpfl.simulation import worker as worker_lib
+from dpfl import _validate, learning
+from dpfl.simulation import addresses, interpreter, remote, signals, split_round
 from dpfl.simulation.failures import ComputationError, WorkerError
 
-__all__ = [
-    'ComputationError', 'LocalRuntime', 'WorkerError', 'distributed_runtime', 'local_runtime',
-]
-
-_log = logging.getLogger(__name__)
+__all__ = ['ComputationError', 'WorkerError', 'distributed_runtime', 'local_runtime']
 
 # A run has few: a round's, and none for computations without shards.
 _MAX_COHORT_SIZES = 10
-
-
-@dataclasses.dataclass(frozen=True)
-class LocalRuntime:
-    """A running local worker.
-
-    Attributes:
-      pid: process id of the worker.
-      address: where it listens, as gRPC takes it.
-      is_isolated: whether it can be reached from this process alone.
-      async_context: the same worker for callers that bring their own event loop, such as
-        `tff.program.NativeFederatedContext`.
-    """
-
-    pid: int
-    address: str
-    is_isolated: bool
-    async_context: tff.framework.AsyncExecutionContext
 
 
 @contextlib.contextmanager
 def local_runtime(
     *,
     max_concurrent_clients: int | None = None,
-    max_cohort_sizes: int = _MAX_COHORT_SIZES,
-    log_file: str | os.PathLike | None = None,
-    start_timeout: float = 60.0,
     observe: Callable[[str, float], None] | None = None,
 ):
-    """Context manager within which TFF computations of this thread execute in an own worker.
+    """Context manager within which TFF computations of this thread execute in this process.
 
     In the main thread SIGINT raises `KeyboardInterrupt` within the block, SIGTERM and SIGHUP raise
     `SystemExit(128 + number)`, unless the process handles or ignores them itself. Each means the
-    end of the block: if the exception gets lost on its way, or is caught, the next computation
-    raises it once more. Long native calls in the main thread, other than computations, delay it.
+    end of the block, and of a computation in progress: if the exception gets lost on its way, or is
+    caught, the next computation raises it once more. Long native calls in the main thread, other
+    than computations, delay it.
 
     Args:
-      max_concurrent_clients: how many clients of a round the worker trains at a time; None for no
-        limit other than its threads.
-      max_cohort_sizes: for how many cohort sizes (0 is one: computations without clients), those
-        used last, the worker keeps what it built. A size that it does not know makes a round
-        slower; each that it keeps takes several times the memory of the model.
-      log_file: where the output of the worker is appended (that of `tf.print` included); None
-        discards it with the worker, except that an error message about its death quotes the end.
-      start_timeout: seconds that the worker has for answering.
-      observe: as in `executors.Runner`.
-
-    Yields:
-      A `LocalRuntime`.
+      max_concurrent_clients: how many clients (shards) of a round are worked on at a time; the
+        number of processor cores that this process may use by default.
+      observe: as in `interpreter.Interpreter`.
 
     Raises:
-      OSError: if the log file cannot be written or the process not be started.
       ValueError: if an argument is out of bounds.
-      WorkerError: if the worker ends or does not answer in time; out of a computation in the block,
-        if the worker dies under it. It is not restarted.
-      ComputationError: out of a computation in the block, if it fails.
+      ComputationError: out of a computation in the block, if it fails, or if it needs what is not
+        executed here: secure sums (TFF has a test context for those), `federated_select`, code of
+        other frameworks than TensorFlow.
     """
-    if max_concurrent_clients is not None:
-        _validate.integer('max_concurrent_clients', max_concurrent_clients, minimum=1)
-    _validate.integer('max_cohort_sizes', max_cohort_sizes, minimum=1)
-    start_timeout = _validate.number('start_timeout', start_timeout, above=0)
+    if max_concurrent_clients is None:
+        max_concurrent_clients = learning.shards.default_num_shards()
+    _validate.integer('max_concurrent_clients', max_concurrent_clients, minimum=1)
+    _prepare_process()
     with contextlib.ExitStack() as stack:
         watch = stack.enter_context(signals.Signals())
-        worker = stack.enter_context(worker_lib.Worker(
-            max_concurrent_clients=max_concurrent_clients, log_file=log_file
-        ))
-        worker.await_ready(start_timeout)
-        if not worker.is_isolated():
-            _log.warning(
-                'the TFF worker listens on every network interface: this system allows no user '
-                'namespaces'
-            )
-        channel = stack.enter_context(executors.channel(worker.target))
-        runner = stack.enter_context(
-            executors.Runner(channel, worker.explain, max_cohort_sizes, observe)
+        context = stack.enter_context(
+            contextlib.closing(_LocalContext(max_concurrent_clients, watch, observe))
         )
-        stack.enter_context(tff.framework.get_context_stack().install(_Context(runner, watch)))
-        # First of all at exit: whatever interrupts the steps after it, the worker is gone.
-        stack.callback(worker.kill)
-        yield LocalRuntime(
-            worker.pid, worker.target, worker.is_isolated(), runner.async_context
-        )
+        stack.enter_context(tff.framework.get_context_stack().install(context))
+        yield
 
 
-class _Context(tff.framework.SyncContext):
-    """Executes computations with a runner."""
+# Options of glibc's `mallopt` (malloc.h), and values.
+_MALLOC_OPTIONS = {
+    # With a heap for every thread the process grows by tens of megabytes in hundreds of rounds.
+    -8: 2,  # M_ARENA_MAX
+    # The memory of tensors is kept when they are freed: given back to the kernel, it would cost a
+    # page fault for every 4 KB of every result. The threshold is the largest that glibc takes.
+    -3: 32 << 20,  # M_MMAP_THRESHOLD
+    -1: 1 << 30,  # M_TRIM_THRESHOLD
+    -2: 64 << 20,  # M_TOP_PAD
+}
 
-    def __init__(self, runner, watch):
-        self._runner = runner
+
+def _prepare_process() -> None:
+    """Settings of this process that make rounds faster."""
+    # Shards already run side by side. With more threads per operation two shards take as long as
+    # one: each waits for threads that the other has. Where TensorFlow has begun to compute, its
+    # threads stay as they are.
+    with contextlib.suppress(RuntimeError):
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+    if sys.platform == 'linux':
+        with contextlib.suppress(AttributeError):  # Another C library has no such function.
+            mallopt = ctypes.CDLL(None).mallopt
+            for option, value in _MALLOC_OPTIONS.items():
+                mallopt(option, value)
+
+
+class _LocalContext(tff.framework.SyncContext):
+    """Executes computations in a thread, so that the main thread is free for signals."""
+
+    def __init__(self, max_concurrent_clients, watch, observe):
         self._watch = watch
+        self._interpreter = interpreter.Interpreter(max_concurrent_clients, observe)
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, 'dpfl-runtime')
 
     def invoke(self, comp, arg):
         """Executes a computation; an exception raised here by a signal leaves it running."""
         self._watch.check()
-        return self._runner.submit(comp, arg).result()
+        return self._thread.submit(self._interpreter.execute, comp, arg).result()
+
+    def close(self):
+        """Ends a computation in progress."""
+        self._interpreter.close()
+        self._thread.shutdown()
 
 
 @contextlib.contextmanager
@@ -139,34 +120,30 @@ def distributed_runtime(
     *,
     observe: Callable[[str, float], None] | None = None,
 ):
-    """Context manager within which shards are worked on elsewhere, and all else in an own worker.
+    """Context manager within which shards are worked on elsewhere, and all else as locally.
 
     A computation that takes a state and shards is divided (`split_round.py`): each worker gets
     what the server sends to clients, and consecutive shards, as many as the others or one more; and
     returns an update per shard. Whatever else the state holds stays on this host, the key of the
-    noise above all. Results are those of `local_runtime`, bit for bit.
+    noise above all. Results do not depend on how many workers there are. They differ from those of
+    `local_runtime` by the rounding of float32: TFF's worker is another build of TensorFlow.
 
     Nothing is encrypted, and nobody is asked who they are: the network has to be one where neither
     matters, or connections go through a tunnel.
 
     Args:
       workers: where workers listen, as `host:port`; none for `local_runtime`.
-      observe: as in `executors.Runner`, of the own worker; and 'workers' with the seconds that a
-        round waited for the others.
-
-    Yields:
-      The `LocalRuntime` of the own worker.
+      observe: as in `local_runtime`; and 'workers' with the seconds that a round waited for them.
 
     Raises:
       ValueError: if one of `workers` is not an address.
-      WorkerError: as in `local_runtime`; if a worker cannot be reached, does not compute or has
-        another version of TFF; out of a computation in the block, within half a minute, if a worker
-        no longer answers.
+      WorkerError: if a worker cannot be reached, does not compute or has another version of TFF;
+        out of a computation in the block, within half a minute, if a worker no longer answers.
       ComputationError: as in `local_runtime`.
     """
     parsed = addresses.parse(workers)
     with contextlib.ExitStack() as stack:
-        local = stack.enter_context(local_runtime(observe=observe))
+        stack.enter_context(local_runtime(observe=observe))
         if parsed:
             remotes = [
                 stack.enter_context(remote.RemoteWorker(address, _MAX_COHORT_SIZES))
@@ -175,7 +152,7 @@ def distributed_runtime(
             contexts = tff.framework.get_context_stack()
             context = _DistributedContext(contexts.current, remotes, observe)
             stack.enter_context(contexts.install(context))
-        yield local
+        yield
 
 
 class _DistributedContext(tff.framework.SyncContext):

@@ -15,8 +15,9 @@ class SplitRound:
     """A computation `(state@SERVER, shards@CLIENTS) -> result@SERVER` in three.
 
     With `message = begin(state)` and `updates = work(message, shards)` the result is
-    `finish(state, updates)`: the same operations on the same numbers in the same order, so the same
-    bits, wherever `work` is done and however the shards are divided for it.
+    `finish(state, updates)`: the same operations on the same numbers in the same order. So where
+    `work` is done by the same build of TensorFlow, and however the shards are divided for it, the
+    result has the same bits.
 
     Attributes:
       begin: what every shard gets: the model and the clip norm, for instance.

@@ -1,9 +1,9 @@
-"""A worker process of this host, owned from its start to its end. Imports no TensorFlow.
+"""A worker that serves runs on other hosts, owned from its start to its end. Imports no TensorFlow.
 
-TFF executes computations in another process, the `worker_binary` of its wheel. Started by TFF
-itself, that process keeps the standard output of its parent open and can outlive it. Here it is
-dead when the `with` block of its `Worker` is left, and on Linux the kernel also kills it when its
-parent dies without leaving the block (SIGKILL): to be exact, when the thread ends that started it.
+It is the `worker_binary` of TFF's wheel. Started by TFF itself, that process keeps the standard
+output of its parent open and can outlive it. Here it is dead when the `with` block of its `Worker`
+is left, and on Linux the kernel also kills it when its parent dies without leaving the block
+(SIGKILL): to be exact, when the thread ends that started it.
 It has a session of its own, so that Ctrl-C in a terminal reaches the parent alone, and none of the
 parent's standard streams, so that a pipe ends with the parent.
 
@@ -20,8 +20,6 @@ import sys
 import tempfile
 import time
 
-import grpc
-
 from dpfl.simulation import failures
 
 _LAUNCHER = pathlib.Path(__file__).with_name('launcher.py')
@@ -32,35 +30,31 @@ class Worker:
 
     Args:
       listener: a socket that is bound and does not listen yet; whoever connects to it reaches the
-        worker. It is closed here. None for one of its own; on Linux it serves this process alone.
+        worker. It is closed here.
       require_isolation: end at once if it would listen on every network interface of the host, too.
       max_concurrent_clients: how many clients of a round it trains at a time; None for no limit.
-      log_file: where its output is appended; None discards it with the worker.
 
     Raises:
-      OSError: if the log file cannot be written or the process not be started.
+      OSError: if the process cannot be started.
       WorkerError: if the installed TFF has no worker.
 
     Attributes:
       pid: process id of the worker.
-      target: where it listens, as gRPC takes it.
+      target: where it listens, `host:port`.
     """
 
     def __init__(
         self,
-        listener: socket.socket | None = None,
+        listener: socket.socket,
         *,
         require_isolation: bool = False,
         max_concurrent_clients: int | None = None,
-        log_file: str | os.PathLike | None = None,
     ):
         with contextlib.ExitStack() as stack:
-            self._log = stack.enter_context(
-                tempfile.TemporaryFile() if log_file is None else open(log_file, 'ab+')
-            )
+            self._log = stack.enter_context(tempfile.TemporaryFile())
             port = stack.enter_context(_reserve_port())
             # Ours is closed: one that nobody serves would keep those waiting who connect to it.
-            with listener or _private_listener() as listener:
+            with listener:
                 self._address = (listener.family, listener.getsockname())
                 self._process = _start(
                     [listener.fileno(), port, 'required' if require_isolation else 'tried'],
@@ -115,22 +109,6 @@ class Worker:
         except OSError:
             return False
 
-    def explain(self, error: Exception) -> Exception:
-        """What the failure of a call means, as an exception in one line."""
-        if not isinstance(error, grpc.RpcError):
-            return error
-        if failures.is_of_worker(error):
-            # The connection breaks a moment before the process can be waited for.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(1.0)
-        if self._process.poll() is not None:
-            return failures.WorkerError(self.describe_end())
-        if failures.is_of_worker(error):
-            return failures.WorkerError(
-                f'the TFF worker refused a call: {failures.details(error)}'
-            )
-        return failures.ComputationError(failures.details(error))
-
     def describe_end(self) -> str:
         """How the process ended, in one line, with the last line of its log."""
         status = self._process.wait()
@@ -154,23 +132,9 @@ class Worker:
         return True
 
 
-def _private_listener() -> socket.socket:
-    """A bound socket that other hosts cannot reach; `launcher.py` knows it by its family."""
-    if sys.platform == 'linux':
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind('')  # The kernel chooses a name that is free, and leaves no file behind.
-    else:
-        listener = socket.socket(socket.AF_INET)
-        listener.bind(('127.0.0.1', 0))
-    return listener
-
-
 def _target(family, address) -> str:
-    if family == socket.AF_INET6:
-        return f'[{address[0]}]:{address[1]}'
-    if family == socket.AF_INET:
-        return f'{address[0]}:{address[1]}'
-    return f'unix-abstract:{address[1:].decode()}'
+    host = f'[{address[0]}]' if family == socket.AF_INET6 else address[0]
+    return f'{host}:{address[1]}'
 
 
 @contextlib.contextmanager

@@ -28,22 +28,6 @@ def _run(*flags, **kwargs):
     )
 
 
-def _worker_is_alive(pid: int) -> bool:
-    try:
-        return 'worker_binary' in pathlib.Path(f'/proc/{pid}/cmdline').read_text()
-    except FileNotFoundError:
-        return False
-
-
-def _worker_of(parent: int) -> int:
-    """Process id of the worker among the children of a process."""
-    for children in pathlib.Path(f'/proc/{parent}/task').glob('*/children'):
-        for child in children.read_text().split():
-            if _worker_is_alive(int(child)):
-                return int(child)
-    raise AssertionError('no worker')
-
-
 def _wait_for(condition, seconds: float):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -229,11 +213,9 @@ def test_a_killed_run_with_a_damaged_checkpoint_ends_as_if_it_had_not_been(finis
     )
     try:
         _wait_for((tmp_path / 'checkpoints' / '00000002.checkpoint').exists, 120)
-        worker = _worker_of(process.pid)
     finally:
         process.kill()
         process.wait()
-    _wait_for(lambda: not _worker_is_alive(worker), 2)
     *_, older, last = sorted((tmp_path / 'checkpoints').glob('*.checkpoint'))
     last.write_bytes(last.read_bytes()[:-1] + b'?')
     done = subprocess.run(
@@ -281,7 +263,7 @@ def test_a_run_on_a_full_disk_can_be_resumed_when_there_is_space(finished, tmp_p
 
 @pytest.mark.tff
 @pytest.mark.parametrize('number, status', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_in_round_3_ends_the_run_and_its_worker(number, status, tmp_path):
+def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp_path):
     process = subprocess.Popen(
         [*_COMMAND, *_SMALL, f'--output_dir={tmp_path}'], cwd=_ROOT, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -289,68 +271,19 @@ def test_a_signal_in_round_3_ends_the_run_and_its_worker(number, status, tmp_pat
     try:
         metrics = tmp_path / 'metrics.csv'
         _wait_for(lambda: metrics.exists() and metrics.read_text().count('\n') >= 3, 120)
-        worker = _worker_of(process.pid)
         process.send_signal(number)
         _, errors = process.communicate(timeout=30)
     finally:
         process.kill()
-    ended = time.monotonic()
     assert process.returncode == status
     # Python prints one where a finalizer swallows the exception; the run raises it once more then.
     assert 'Traceback' not in errors or 'Exception ignored in' in errors
-    _wait_for(lambda: not _worker_is_alive(worker), 2 - (time.monotonic() - ended))
     report = accounting.PrivacyReport.from_json((tmp_path / 'privacy_report.json').read_text())
     assert report.basis == 'plan'
     assert 2 <= report.observed.guarantee.rounds < 30
-
-
-@pytest.mark.tff
-def test_a_worker_that_dies_ends_the_run_in_one_line_and_the_run_can_be_resumed(tmp_path):
-    process = subprocess.Popen(
-        [*_COMMAND, *_SMALL, '--checkpoint_every=1', f'--output_dir={tmp_path}'], cwd=_ROOT,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )
-    try:
-        _wait_for((tmp_path / 'checkpoints' / '00000002.checkpoint').exists, 120)
-        os.kill(_worker_of(process.pid), signal.SIGKILL)
-        _, errors = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 1
-    assert re.fullmatch(
-        r'error: round \d+: the TFF worker \(process \d+\) was killed by signal 9; .*',
-        errors.splitlines()[-1],
-    ), errors
-    refused = []
-    assert checkpoint.latest(tmp_path / 'checkpoints', refused.append).rounds >= 2
-    assert not refused
-
-
-@pytest.mark.tff
-def test_an_exception_leaves_no_worker(tmp_path):
-    # The plot cannot be drawn where a file has the name of its folder: an error after round 1.
-    code = (
-        'import sys\n'
-        'from dpfl.simulation import outputs\n'
-        'from experiments import command_line, train\n'
-        'import pathlib\n'
-        'def fail(self, number, values):\n'
-        '    import os\n'
-        '    for task in pathlib.Path(f"/proc/{os.getpid()}/task").glob("*/children"):\n'
-        '        print("children", task.read_text(), flush=True)\n'
-        '    raise RuntimeError("the disk is gone")\n'
-        'outputs.Metrics.release = fail\n'
-        'command_line.run(train.main)\n'
-    )
-    done = subprocess.run(
-        [sys.executable, '-c', code, *_COMMAND[3:], *_SMALL, f'--output_dir={tmp_path}'],
-        cwd=_ROOT, capture_output=True, text=True, check=False, timeout=120,
-    )
-    assert done.returncode == 1
-    assert 'RuntimeError: the disk is gone' in done.stderr
-    children = [int(pid) for line in done.stdout.splitlines() for pid in line.split()[1:]]
-    assert children
-    _wait_for(lambda: not any(map(_worker_is_alive, children)), 2)
+    # Saved at the end, though no checkpoint was due; the round in progress is repeated.
+    saved = checkpoint.latest(tmp_path / 'checkpoints', pytest.fail)
+    assert saved.rounds in (report.observed.guarantee.rounds - 1, report.observed.guarantee.rounds)
 
 
 @pytest.mark.parametrize('flags, message', [

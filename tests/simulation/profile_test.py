@@ -53,7 +53,7 @@ def test_seconds_count_for_the_innermost_span(clock):
 def test_what_another_thread_does_for_a_span_is_taken_from_it(clock):
     measured = profile.Profile(clock)
     with measured.span('TFF'):
-        thread = threading.Thread(target=measured.observe, args=('computing', 3.0))
+        thread = threading.Thread(target=measured.observe, args=('clients', 3.0))
         thread.start()
         thread.join()
         clock.wait(5)
@@ -61,7 +61,7 @@ def test_what_another_thread_does_for_a_span_is_taken_from_it(clock):
     clock.wait(2)
     measured.begin('end')
     assert _stages(measured, 'start') == {
-        'computing': 3, 'TFF': 2, 'moving in': 0.5, 'other': 1.5
+        'clients': 3, 'TFF': 2, 'moving in': 0.5, 'other': 1.5
     }
 
 

