@@ -4,9 +4,9 @@
 
 Each run trains a toy model, is killed with SIGKILL at a random moment, perhaps once more after it
 was resumed, and is then resumed to its end. Model, participation log, ledger and report must equal
-those of a run that was not interrupted, byte for byte, and the metrics but for `seconds`; and the
-worker of a killed process must be gone. Every other run has noise from the operating system, which
-only its first checkpoint can repeat. Exits 1 if a run differs, or a worker survives.
+those of a run that was not interrupted, byte for byte, and the metrics but for `seconds`. Every
+other run has noise from the operating system, which only its first checkpoint can repeat. Exits 1
+if a run differs.
 """
 
 import collections
@@ -35,7 +35,6 @@ _CHECKPOINT_EVERY = flags.DEFINE_integer('checkpoint_every', 3, 'Of a run.', low
 _SEED = flags.DEFINE_integer('seed', 0, 'Of the moments.', lower_bound=0)
 
 _SAME = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
-_SECONDS_TO_DIE = 2.0
 _SECONDS_TO_END = 120.0
 
 
@@ -138,12 +137,9 @@ class _Child:
                 raise self._failed()
 
     def kill(self) -> bool:
-        """Kills the process and waits for the end of its worker; False if it had ended itself."""
-        workers = _workers_of(self._pid)
+        """Kills the process and waits for its end; False if it had ended itself."""
         os.kill(self._pid, signal.SIGKILL)
         _, status = os.waitpid(self._pid, 0)
-        for worker in workers:
-            _wait_for(lambda worker=worker: not _is_worker(worker), _SECONDS_TO_DIE)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status):
             raise self._failed()
         return os.WIFSIGNALED(status)
@@ -173,22 +169,6 @@ def _train(path: pathlib.Path, noise_seed: int | None, say_ready) -> None:
 def _metrics(path: pathlib.Path) -> list[dict]:
     with open(path / 'metrics.csv') as file:
         return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
-
-
-def _workers_of(parent: int) -> list[int]:
-    children = [
-        int(child)
-        for path in pathlib.Path(f'/proc/{parent}/task').glob('*/children')
-        for child in path.read_text().split()
-    ]
-    return [child for child in children if _is_worker(child)]
-
-
-def _is_worker(pid: int) -> bool:
-    try:
-        return 'worker_binary' in pathlib.Path(f'/proc/{pid}/cmdline').read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def _wait_for(condition, seconds: float = 60.0) -> None:
