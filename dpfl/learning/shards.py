@@ -126,8 +126,18 @@ def _dataset(clients, template) -> tf.data.Dataset:
         raise ValueError(f'clients: must have batches of one structure; {error}') from None
     if isinstance(rows, dict):
         rows = collections.OrderedDict(rows)  # TFF takes no other mapping.
-    whole = tf.data.Dataset.from_tensors(rows)
     if not any(sizes):
-        return whole.repeat(len(sizes))  # It has no rows: it is a marker itself.
+        # It has no rows: it is a marker itself.
+        return tf.data.Dataset.from_tensors(rows).repeat(len(sizes))
+    return _cut(rows, np.array(sizes, np.int64))
+
+
+@tf.function(reduce_retracing=True)
+def _cut(rows, sizes):
+    """Batches of the given sizes.
+
+    A function, which is traced once: outside of one, every call of `rebatch` traces a function of
+    its own, in 10 ms, and its memory is never given back.
+    """
     # At its end `rebatch` starts again with the first sizes, and gives another batch without rows.
-    return whole.rebatch(np.array(sizes, np.int64)).take(len(sizes))
+    return tf.data.Dataset.from_tensors(rows).rebatch(sizes).take(tf.size(sizes, tf.int64))
