@@ -37,8 +37,16 @@ def refusing_bad_values(**flags_of_arguments: str):
         raise UsageError(f'--{message}' if name in flags.FLAGS else message) from error
 
 
-def run(main: Callable[[], None]) -> None:
-    """Parses the flags and calls `main`; does not return."""
+def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -> None:
+    """Parses the flags and calls `main`; does not return.
+
+    Args:
+      main: what the binary does.
+      threads_per_operation: of TensorFlow, unless the environment says otherwise. 1 where shards
+        work side by side, which `runtime.local_runtime` can no longer set once a model is traced.
+    """
+    if threads_per_operation is not None:
+        os.environ.setdefault('TF_NUM_INTRAOP_THREADS', str(threads_per_operation))
     # What libraries log about themselves is there on request (TF_CPP_MIN_LOG_LEVEL, --verbosity).
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 

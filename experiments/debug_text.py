@@ -273,4 +273,4 @@ def _epsilon(value: float | None) -> float:
 
 
 if __name__ == '__main__':
-    command_line.run(main)
+    command_line.run(main, threads_per_operation=1)

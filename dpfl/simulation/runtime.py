@@ -84,8 +84,9 @@ _MALLOC_OPTIONS = {
 def _prepare_process() -> None:
     """Settings of this process that make rounds faster."""
     # Shards already run side by side. With more threads per operation two shards take as long as
-    # one: each waits for threads that the other has. Where TensorFlow has begun to compute, its
-    # threads stay as they are.
+    # one: each waits for threads that the other has. Where TensorFlow has begun to compute, or to
+    # trace functions, its threads stay as they are (TF_NUM_INTRAOP_THREADS=1 in the environment
+    # holds from the start).
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(1)
     if sys.platform == 'linux':
