@@ -44,7 +44,8 @@ def train(
     rng = streams.generator('pretraining', streams.check_seed('seed', seed))
     architectures.check_weights(architecture, weights)
     variables = [tf.Variable(weight) for weight in weights]
-    optimizer = tf.keras.optimizers.legacy.Adam(learning_rate)
+    optimizer = tf.keras.optimizers.Adam(learning_rate)
+    optimizer.build(variables)
 
     @tf.function(input_signature=[tf.TensorSpec([batch_size, tokens.shape[1]], tf.int32)])
     def step(batch):
