@@ -26,11 +26,8 @@ from experiments import command_line, gan_flags, image_flags, run_flags
 flags.adopt_module_key_flags(gan_flags)
 flags.adopt_module_key_flags(image_flags)
 flags.adopt_module_key_flags(run_flags)
-# What makes recognisable strokes within a few hundred rounds.
 for _name, _value in dict(
-    inverted_share=0.5, client_learning_rate=0.1, client_max_batches=3, server_learning_rate=2.0,
-    generator_learning_rate=0.0003, generator_steps=2, scale=100.0, checkpoint_every=25,
-    rounds=250,
+    inverted_share=0.5, scale=100.0, checkpoint_every=25, rounds=150
 ).items():
     flags.FLAGS.set_default(_name, _value)
 _TASK = flags.DEFINE_enum('task', 'synthetic_glyphs', ['synthetic_glyphs', 'emnist'], 'Data set.')
@@ -287,4 +284,4 @@ def _row(each) -> dict:
 
 
 if __name__ == '__main__':
-    command_line.run(main)
+    command_line.run(main, threads_per_operation=1)

@@ -8,18 +8,21 @@ from dpfl import accounting
 from experiments import command_line
 
 MODELS = ('small', 'dcgan', 'tiny')
+# Defaults: what makes recognisable glyphs within 150 rounds of 10 clients, with a clip norm of 1
+# and the noise multiplier of document 004. More steps of the generator, or larger ones, and the
+# discriminator cannot keep up.
 _CLIENT_LEARNING_RATE = flags.DEFINE_float(
-    'client_learning_rate', 0.02, 'Of the discriminator\'s SGD at a client.'
+    'client_learning_rate', 0.1, 'Of the discriminator\'s SGD at a client.'
 )
 _CLIENT_BATCH_SIZE = flags.DEFINE_integer(
     'client_batch_size', 32, 'Real images in such a step, and as many generated ones.',
     lower_bound=1,
 )
 _CLIENT_MAX_BATCHES = flags.DEFINE_integer(
-    'client_max_batches', 6, 'Most steps of a client in a round.', lower_bound=1
+    'client_max_batches', 3, 'Most steps of a client in a round.', lower_bound=1
 )
 _SERVER_LEARNING_RATE = flags.DEFINE_float(
-    'server_learning_rate', 1.0, 'Of the server\'s SGD on the discriminator.'
+    'server_learning_rate', 2.0, 'Of the server\'s SGD on the discriminator.'
 )
 _SERVER_MOMENTUM = flags.DEFINE_float('server_momentum', 0.0, 'Of it.')
 _GENERATOR_OPTIMIZER = flags.DEFINE_enum(
@@ -29,7 +32,7 @@ _GENERATOR_LEARNING_RATE = flags.DEFINE_float(
     'generator_learning_rate', 0.0005, 'Of the generator\'s optimizer.'
 )
 _GENERATOR_STEPS = flags.DEFINE_integer(
-    'generator_steps', 1, 'Steps of the generator whenever it is trained.', lower_bound=0
+    'generator_steps', 3, 'Steps of the generator whenever it is trained.', lower_bound=0
 )
 _GENERATOR_EVERY = flags.DEFINE_integer(
     'generator_every', 1, 'Rounds between two such times.', lower_bound=1

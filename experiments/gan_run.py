@@ -13,7 +13,7 @@ import tensorflow_federated as tff
 from dpfl import _validate, accounting, aggregators, learning
 from dpfl.simulation import files, program
 from dpfl.tasks import gan_models
-from experiments import contact_sheet
+from experiments import contact_sheet, run_model
 
 SAVED_MODEL = 'generator'
 NOT_COVERED = (
@@ -193,12 +193,6 @@ def write_sheet(path: pathlib.Path, pixels: np.ndarray) -> None:
     files.write_atomically(path, lambda file: file.write(picture))
 
 
-def load_generator(directory: pathlib.Path) -> tuple[np.ndarray, ...]:
-    """The weights of the generator that a finished run left in its `model.npz`."""
-    with np.load(directory / 'model.npz') as arrays:
-        return tuple(arrays[str(i)] for i in range(len(arrays.files)))
-
-
 def save_generator(training: Training, directory: pathlib.Path) -> None:
     """Writes the generator of a finished run as a SavedModel, in `generator/` of its directory.
 
@@ -210,7 +204,7 @@ def save_generator(training: Training, directory: pathlib.Path) -> None:
     """
     model, path = training.build_model(), directory / SAVED_MODEL
     module = tf.Module()
-    module.weights = [tf.Variable(weight) for weight in load_generator(directory)]
+    module.weights = [tf.Variable(weight) for weight in run_model.weights(directory)]
 
     @tf.function(input_signature=[tf.TensorSpec([None, model.input_size], name='inputs')])
     def generate(inputs):

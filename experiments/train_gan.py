@@ -10,7 +10,6 @@ says why the generator has the guarantee of the run. Losses are those of held-ou
 """
 
 import json
-import shutil
 import sys
 
 from absl import flags
@@ -147,7 +146,6 @@ def _train(plan, output_dir, configuration, start):
     """Trains from a checkpoint, or from the beginning; the report and the rows of metrics."""
     # TensorFlow takes seconds to import: only after the flags that can be checked without it.
     from dpfl.simulation import outputs, program
-    from experiments import gan_run
 
     experiment = _experiment(plan, output_dir, configuration)
     with command_line.refusing_bad_values():
@@ -155,9 +153,6 @@ def _train(plan, output_dir, configuration, start):
             output_dir, overwrite=run_flags.OVERWRITE.value, resume=run_flags.RESUME.value
         )
     if start is None:
-        with files.naming(output_dir / gan_run.SAVED_MODEL):
-            shutil.rmtree(output_dir / gan_run.SAVED_MODEL, ignore_errors=True)
-            (output_dir / gan_report.NAME).unlink(missing_ok=True)
         directory.write_text('flags.txt', run_flags.flags_text())
     result = program.run_training(experiment, directory, start)
     if result.profile is not None:
@@ -212,8 +207,7 @@ def _finish(output_dir, report, scaled) -> None:
 
     directory = outputs.RunDirectory(output_dir, resume=True)
     with directory.in_use():
-        if not (output_dir / gan_run.SAVED_MODEL).exists():
-            gan_run.save_generator(_training(), output_dir)
+        gan_run.save_generator(_training(), output_dir)
         directory.write_text(
             gan_report.NAME, gan_report.render(report, scaled, gan_run.SAVED_MODEL)
         )
@@ -242,4 +236,4 @@ def _print_result(output_dir, report, scaled, rows) -> None:
 
 
 if __name__ == '__main__':
-    command_line.run(main)
+    command_line.run(main, threads_per_operation=1)

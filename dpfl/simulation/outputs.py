@@ -22,10 +22,11 @@ from dpfl.simulation import files
 
 _HTML = 'privacy_report.html'
 # The ledger is the last to go: as long as it is there, no other run begins.
-_FOLDERS = ('checkpoints', 'tensorboard', 'plots', 'saved_model')
+_FOLDERS = ('checkpoints', 'tensorboard', 'plots', 'saved_model', 'generator')
 _FILES = (
     archive.SUMS, 'metrics.csv', archive.REPORT, archive.PAGE, _HTML, archive.LOG, archive.PLAN,
-    archive.STRATEGY, 'model.npz', 'data.json', 'profile.json', 'flags.txt', 'ledger.jsonl',
+    archive.STRATEGY, 'model.npz', 'gan_report.md', 'data.json', 'profile.json', 'flags.txt',
+    'ledger.jsonl',
 )
 
 

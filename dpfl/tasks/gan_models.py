@@ -13,10 +13,14 @@ several sizes. For images 28 x 28:
       normalise, ReLU: [28, 28, g3]
     convolution 4 x 4, tanh: [28, 28, 1]
 
-The document normalises over the batch. Here each example is normalised by itself: a gradient
-penalty needs scores that do not depend on the rest of the batch (Gulrajani et al. 2017, section 4);
-a discriminator has no statistics of clients' images beside its weights, which a clipped update
-would not cover; and an image is a function of its own input.
+The document normalises over the batch. So does the generator here, with the mean and variance that
+each unit or channel has over a fixed batch of inputs (after "virtual batch normalisation", Salimans
+et al. 2016, section 3.5, where the example itself is counted, too). Units that cannot become
+constant keep the images different, and still an image is a function of its own input, however many
+are made at a time. In the discriminator each example is normalised by itself: a gradient penalty
+needs scores that do not depend on the rest of the batch (Gulrajani et al. 2017, section 4), and
+there are no statistics of clients' images beside its weights, which a clipped update would not
+cover.
 
 Clients hold pixels within [0, 1]; the networks see and make images within [-1, 1].
 """
@@ -36,6 +40,8 @@ from dpfl.tasks import streams
 _KERNEL = 4
 _LEAK = 0.01
 _VARIANCE_FLOOR = 1e-3
+# Inputs over which the generator normalises.
+_REFERENCE_INPUTS = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,18 +166,22 @@ def build_gan_model(name: str, seed: int) -> GanModel:
 def build(sizes: GanSizes, seed: int) -> GanModel:
     """Builds a generator and a discriminator of any sizes.
 
-    Kernels start uniform within the Glorot bound, biases at 0: a pure function of the arguments.
+    Kernels start uniform within the Glorot bound, biases at 0. These weights, and the inputs over
+    which the generator normalises, are pure functions of the arguments.
 
     Raises:
       ValueError: if the seed is not an integer in [0, 2**64).
     """
     rng = streams.generator('gan.weights', streams.check_seed('seed', seed))
+    reference = streams.generator('gan.reference', seed).normal(
+        size=(_REFERENCE_INPUTS, sizes.input_size)
+    ).astype(np.float32)
     return GanModel(
         initial_generator=tuple(_initial(rng, shape) for shape in sizes.generator_shapes()),
         initial_discriminator=tuple(
             _initial(rng, shape) for shape in sizes.discriminator_shapes()
         ),
-        generate=lambda weights, inputs: _generate(weights, inputs, sizes.image_size),
+        generate=lambda weights, inputs: _generate(weights, inputs, reference, sizes.image_size),
         score=_score,
         input_size=sizes.input_size,
         image_shape=sizes.image_shape,
@@ -186,18 +196,20 @@ def _initial(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return rng.uniform(-bound, bound, shape).astype(np.float32)
 
 
-def _generate(weights, inputs, image_size):
+def _generate(weights, inputs, reference, image_size):
     w1, b1, w2, b2, w3, b3, w4, b4, w5, b5 = weights
-    side, batch = image_size // 4, tf.shape(inputs)[0]
-    x = tf.nn.relu(_normalized(tf.matmul(inputs, w1)) + b1)
-    x = tf.nn.relu(_normalized(tf.matmul(x, w2)) + b2)
+    side, fixed = image_size // 4, len(reference)
+    x = tf.concat([reference, inputs], axis=0)
+    batch = tf.shape(x)[0]
+    for kernel, bias in ((w1, b1), (w2, b2)):
+        x = tf.nn.relu(_normalized_over(tf.matmul(x, kernel), fixed) + bias)
     x = tf.reshape(x, [batch, side, side, w3.shape[3]])
     for kernel, bias in ((w3, b3), (w4, b4)):
         side *= 2
         shape = [batch, side, side, kernel.shape[2]]
         x = tf.nn.conv2d_transpose(x, kernel, shape, strides=2, padding='SAME')
-        x = tf.nn.relu(_normalized(x) + bias)
-    return tf.tanh(tf.nn.conv2d(x, w5, strides=1, padding='SAME') + b5)
+        x = tf.nn.relu(_normalized_over(x, fixed) + bias)
+    return tf.tanh(tf.nn.conv2d(x[fixed:], w5, strides=1, padding='SAME') + b5)
 
 
 def _score(weights, images):
@@ -208,6 +220,12 @@ def _score(weights, images):
     x = tf.reshape(x, [tf.shape(images)[0], w3.shape[0]])
     x = tf.nn.leaky_relu(_normalized(tf.matmul(x, w3)) + b3, _LEAK)
     return tf.squeeze(tf.matmul(x, w4), axis=1) + b4[0]
+
+
+def _normalized_over(x, count):
+    """Each unit or channel with mean 0 and variance 1 over the first examples, `count` of them."""
+    mean, variance = tf.nn.moments(x[:count], list(range(len(x.shape) - 1)))
+    return (x - mean) * tf.math.rsqrt(variance + _VARIANCE_FLOOR)
 
 
 def _normalized(x):

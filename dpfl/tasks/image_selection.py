@@ -4,6 +4,8 @@ Document 004 gives two criteria: all examples of some clients, chosen by the acc
 (task T4, appendix C.3), and some examples of all clients, chosen by whether they are classified
 correctly (task T2, appendix C.4). Each device can decide by itself once the thresholds are known;
 nothing here is noised, and sizes of subpopulations and thresholds are not covered by any guarantee.
+The criteria are `selection.clients_by_accuracy` and `selection.by_outcome`, applied to a whole
+population at a time: a simulation draws its cohorts from those who are selected, and counts them.
 """
 
 import dataclasses

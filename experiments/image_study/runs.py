@@ -65,7 +65,7 @@ def train(
       files.RunError: if something cannot be read, written or continued.
     """
     from dpfl.simulation import outputs, program, sampling
-    from experiments import gan_run
+    from experiments import gan_run, run_model
 
     path = directory / training.name
     rounds = plan.participation.rounds
@@ -92,7 +92,7 @@ def train(
         print(f'{path}: {rounds} rounds, {plan.population} clients', file=sys.stderr)
         run = outputs.RunDirectory(path, overwrite=overwrite, resume=resume)
         report, rows = program.run_training(experiment, run, start).report, _rows(path)
-    pixels = gan_run.sample(gan, gan_run.load_generator(path), samples)
+    pixels = gan_run.sample(gan, run_model.weights(path), samples)
     return Trained(pixels, report, float(sum(row['seconds'] for row in rows)))
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from dpfl import Participation, accounting, learning, mechanisms
 from dpfl.simulation import checkpoint, outputs, program, runtime, sampling
-from experiments import gan_run
+from experiments import gan_run, run_model
 
 _ROUNDS = 4
 # Clients 3 and 7 have nothing to train on; the others have fewer images than a batch, or more.
@@ -101,7 +101,7 @@ def test_what_a_run_leaves(runs):
 @pytest.mark.tff
 def test_the_generator_can_be_loaded(runs):
     _, (path, _), _ = runs
-    generator = gan_run.load_generator(path)
+    generator = run_model.weights(path)
     before = _TRAINING.build_model().initial_generator
     assert all((new != old).any() for new, old in zip(generator, before, strict=True))
     for _ in range(2):  # A second time it takes the place of the first.

@@ -14,7 +14,7 @@ from dpfl import accounting
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _SMALL = [
-    '--model=tiny', '--rounds=6', '--population=40', '--clients_per_round=2',
+    '--model=tiny', '--rounds=3', '--population=40', '--clients_per_round=2',
     '--client_max_batches=1', '--client_batch_size=4', '--eval_clients=1', '--eval_every=3',
     '--sampling=without_replacement', '--adjacency=replace_one_half_shift', '--delta=1e-3',
     '--noise_multiplier=0.5', '--noise_seed=1', '--checkpoint_every=1',
@@ -46,7 +46,7 @@ def _finished(tmp_path_factory):
 def test_a_run_from_start_to_end(finished):
     path, done = finished
     result = json.loads(done.stdout)
-    assert '6/6' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
+    assert '3/3' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
     report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
     assert report.guarantee.epsilons == (result['epsilon'],) and report.noise_is_seeded
     assert result['scaled_epsilon'] < result['epsilon'] and result['scaled_delta'] == 0.01 / 4000
@@ -66,7 +66,7 @@ def test_a_killed_run_ends_with_the_same_generator(finished, tmp_path):
         stderr=subprocess.DEVNULL,
     ) as child:
         deadline = time.monotonic() + 300
-        while not (path / 'checkpoints' / '00000002.checkpoint').exists():
+        while not (path / 'checkpoints' / '00000001.checkpoint').exists():
             assert child.poll() is None and time.monotonic() < deadline
             time.sleep(0.02)
         child.send_signal(signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_a_finished_run_gets_back_what_is_made_of_it(finished, tmp_path):
     (path / 'gan_report.md').unlink()
     done = _run(*_SMALL, f'--output_dir={path}', '--resume')
     assert done.returncode == 0, done.stderr
-    assert 'is finished, all 6 rounds are done' in done.stderr
+    assert 'is finished, all 3 rounds are done' in done.stderr
     assert (path / 'generator' / 'saved_model.pb').exists()
     # The larger run is asked for anew each time.
     assert 'scaled up' not in (path / 'gan_report.md').read_text()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dpfl.tasks import image_selection
+from dpfl.tasks import image_selection, selection
 from dpfl.tasks.image_selection import Thresholds, Verdicts
 
 # Five clients: 3 of 4 correct, no example, 1 of 2, none of 1, all of 6.
@@ -115,3 +115,29 @@ def test_thresholds_are_checked():
     for poor, strong in ((math.nan, 0.5), (0.5, 1.5), (-0.1, 1)):
         with pytest.raises(ValueError):
             Thresholds(poor, strong)
+
+
+def test_devices_that_decide_by_themselves_choose_the_same():
+    """Verdicts of a population against the criteria that a device applies to its own examples."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(0, 12, size=40)
+    verdicts = Verdicts(np.arange(40), sizes, rng.random(sizes.sum()) < 0.6)
+    limits = image_selection.thresholds(verdicts)
+    strong, poor = image_selection.by_client(verdicts, limits)
+    right, wrong = image_selection.by_example(verdicts, min_examples=3)
+    # The examples of a client are what the classifier makes of them.
+    criteria = {
+        selection.clients_by_accuracy(np.asarray, at_least=limits.strong): strong,
+        selection.clients_by_accuracy(np.asarray, at_most=limits.poor): poor,
+        selection.by_outcome(np.asarray, correct=True, min_examples=3): right,
+        selection.by_outcome(np.asarray, correct=False, min_examples=3): wrong,
+    }
+    for criterion, chosen in criteria.items():
+        examples = {
+            client: criterion.apply(client, own) for client, own in enumerate(verdicts.split())
+        }
+        takes_part = [client for client, own in examples.items() if len(own)]
+        assert 0 < len(takes_part) < 40 and takes_part == chosen.clients.tolist()
+        for position, client in enumerate(takes_part):
+            own = verdicts.split()[client]
+            np.testing.assert_array_equal(chosen.chosen(position, own), examples[client])
