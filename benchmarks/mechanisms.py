@@ -28,21 +28,20 @@ A peer that is missing, or a run that fails, is reported as `not run`; the rest 
 
 import argparse
 import dataclasses
-import functools
 import json
 import os
 import pathlib
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import venv
 from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.peers import environments
+from benchmarks.peers.environments import NotRunError
 from dpfl import mechanisms
 from dpfl.participation import Participation
 
@@ -53,10 +52,6 @@ _PEER_VERSION = '2.0.0'
 _PUBLISHED_TREE = (2000, 314, 6)
 _STACKOVERFLOW = (2052, 342, 6)
 _TINY = (64, 16, 4)
-
-
-class NotRunError(Exception):
-    """Something that was asked for could not be measured; the message is one line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -350,32 +345,15 @@ def _peer(task: str, args) -> _Package | None:
     except NotRunError as error:
         print(f'not run: {task}: jax_privacy: {error}')
         return None
-    print(f'  jax_privacy {versions}')
+    print(f'  {versions}')
     script = str(_SCRIPTS / 'with_jax_privacy.py')
     return _Package('jax_privacy', (python, script), {'PYTHONPATH': '', 'JAX_PLATFORMS': 'cpu'})
 
 
-@functools.cache
 def _installed_peer(timeout: float) -> tuple[str, str]:
     """The interpreter of jax_privacy's environment, and the versions of what is in it."""
-    cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser()
-    directory = cache / 'dpfl' / 'peers' / 'jax_privacy'
-    python = str(directory / 'bin' / 'python')
-    ask = (
-        'from importlib.metadata import version\n'
-        f'assert version("jax-privacy") == "{_PEER_VERSION}"\n'
-        'print(version("jax-privacy"), "with jax", version("jax"))'
-    )
-    try:
-        return python, _call([python, '-c', ask], timeout).strip()
-    except NotRunError:
-        print(f'installing jax_privacy {_PEER_VERSION} in {directory}', file=sys.stderr)
-    try:
-        venv.create(directory, clear=True, symlinks=True, with_pip=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise NotRunError(f'no environment for it: {error}') from None
-    _call([python, '-m', 'pip', 'install', '--quiet', f'jax-privacy=={_PEER_VERSION}'], timeout)
-    return python, _call([python, '-c', ask], timeout).strip()
+    requirements = (f'jax-privacy=={_PEER_VERSION}',)
+    return environments.python('jax_privacy', requirements, timeout, also=('jax',))
 
 
 def _measure(problem: Problem, package: _Package, args) -> Run:
@@ -390,7 +368,7 @@ def _measure(problem: Problem, package: _Package, args) -> Run:
         }
         command = [*package.command, problem.task, json.dumps(options), str(output)]
         started = time.perf_counter()
-        _call(command, args.timeout, package.environment)
+        environments.call(command, args.timeout, package.environment)
         seconds = time.perf_counter() - started
         with np.load(output) as file:
             result = dict(file)
@@ -401,27 +379,6 @@ def _measure(problem: Problem, package: _Package, args) -> Run:
         raise NotRunError(f'not a mechanism: {error}') from None
     print(f'{problem.task}: {package.name} took {seconds:.2f} s', file=sys.stderr, flush=True)
     return Run(seconds, inside, peak_bytes, loss)
-
-
-def _call(command: list[str], timeout: float, environment: dict[str, str] | None = None) -> str:
-    """Standard output of a process.
-
-    Raises:
-      NotRunError: if it cannot be started, fails or takes too long.
-    """
-    try:
-        done = subprocess.run(
-            command, env={**os.environ, **(environment or {})}, timeout=timeout,
-            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-        )
-    except OSError as error:
-        raise NotRunError(f'{command[0]}: {error.strerror}') from None
-    except subprocess.TimeoutExpired:
-        raise NotRunError(f'given up after {timeout:g} s') from None
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f'exit status {done.returncode}']
-        raise NotRunError(lines[-1])
-    return done.stdout
 
 
 def _row(name: str, run: Run) -> dict[str, str]:

@@ -20,11 +20,24 @@ The contenders, each in a process of its own with its own worker, one round of e
   bare_lstm        the same with the fused operation
   floor            the matrix products of the CIFG's round alone, on all cores
 
-All clip the update of every client; those in TFF use dpfl's aggregator with independent noise.
-Figures are medians over --rounds. `CPU s` is the processor time of the process and its worker: what
-other processes on the machine change least. `ready` is the time until the first round is done,
-imports and compilation included. `idle` is a round whose clients have no data: moving weights in
-and out of the executor.
+With --peers, or named in --contenders, also other packages, in environments of their own that are
+made on the first use, in ~/.cache/dpfl/peers (or within XDG_CACHE_HOME):
+
+  pfl              pfl-research with a PyTorch process on each core, a plain LSTM
+  pfl_projected    the same with PyTorch's LSTM with a recurrent projection, which is nearer to the
+                   CIFG of dpfl: about half the products of the plain LSTM
+  flower           Flower's simulation of PyTorch clients on Ray, a plain LSTM
+  fedjax           FedJAX with its backend 'jit', a plain LSTM; fedjax_projected as above
+  fedjax_pmap      FedJAX with its backend 'pmap', a device for each core
+
+pip installs the build of PyTorch that it finds: the one with CUDA, some gigabytes, unless
+PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL names a place with that for CPUs.
+
+All clip the update of every client; those in TFF use dpfl's aggregator with independent noise, the
+others their own means for it. Figures are medians over --rounds. `CPU s` is the processor time of
+the process and those that it started: what other processes on the machine change least. `ready` is
+the time until the first round is done, imports and compilation included. `idle` is a round whose
+clients have no data: moving weights in and out of the executor.
 """
 
 import argparse
@@ -39,27 +52,14 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
+
+from benchmarks.peers import environments
+from benchmarks.peers.environments import NotRunError
+from benchmarks.peers.rounds import Job
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
-_SCRIPT = 'benchmarks.peers.simulate'
-
-
-class NotRunError(Exception):
-    """A contender could not be measured; the message is one line."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A round: sizes are embedding, units and projection; every client has as many batches."""
-
-    vocabulary: int
-    sizes: tuple[int, int, int]
-    clients: int
-    batches: int
-    batch_size: int = 16
-    length: int = 20
-
-
+_SCRIPTS = 'benchmarks.peers.'
 _JOBS = {'S': Job(1000, (32, 64, 32), 50, 2), 'M': Job(10_000, (96, 670, 96), 8, 4)}
 _TINY = Job(50, (4, 8, 4), 3, 1, batch_size=2, length=3)
 
@@ -75,6 +75,22 @@ _CONTENDERS = {
     'bare_lstm': ('bare', 'fused_lstm'),
     'floor': ('products', 'cifg'),
 }
+# Contender: its package, its model, and what else its script is told.
+_PEERS = {
+    'pfl': ('pfl', 'lstm'),
+    'pfl_projected': ('pfl', 'projected_lstm'),
+    'flower': ('flower', 'lstm'),
+    'fedjax': ('fedjax', 'lstm', 'jit'),
+    'fedjax_projected': ('fedjax', 'projected_lstm', 'jit'),
+    'fedjax_pmap': ('fedjax', 'lstm', 'pmap'),
+}
+_REQUIREMENTS = {
+    'pfl': ('pfl==0.6.0', 'torch==2.13.0'),
+    'flower': ('flwr[simulation]==1.41.0', 'torch==2.13.0'),
+    # The last versions of JAX and Haiku that FedJAX runs with.
+    'fedjax': ('fedjax==0.0.17', 'jax==0.4.30', 'jaxlib==0.4.30', 'dm-haiku==0.0.12'),
+}
+_EVERYONE = [*_CONTENDERS, *_PEERS]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,15 +105,19 @@ class Figures:
 
 
 class Contender:
-    """A process that runs rounds when asked; a context manager that ends it and its worker."""
+    """A process that runs rounds when asked; a context manager that ends it and its worker.
 
-    def __init__(self, name: str, job: Job):
-        kind, cell = _CONTENDERS[name]
+    Raises:
+      NotRunError: if it is a peer that cannot be installed.
+    """
+
+    def __init__(self, name: str, job: Job, timeout: float):
+        command, cell, environment = _command(name, timeout)
         options = json.dumps({'cell': cell, **dataclasses.asdict(job)})
-        environment = {**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3', 'CUDA_VISIBLE_DEVICES': ''}
+        self._errors = tempfile.TemporaryFile('w+')
         self._process = subprocess.Popen(
-            [sys.executable, '-m', _SCRIPT, kind, options], cwd=_ROOT, env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            [*command, options], cwd=_ROOT, env={**os.environ, **environment}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
             start_new_session=True,
         )  # fmt: skip
         self.name, self.rounds, self.idle = name, [], []
@@ -114,6 +134,7 @@ class Contender:
             os.killpg(self._process.pid, signal.SIGKILL)  # The worker of stock TFF outlives it.
         self._process.wait()
         self._process.stdout.close()
+        self._errors.close()
 
     def await_ready(self) -> None:
         self._ready = self._answer()['ready']
@@ -131,7 +152,10 @@ class Contender:
         else:
             if line := self._process.stdout.readline():
                 return json.loads(line)
-        raise NotRunError(f'{self.name}: its process ended with status {self._process.wait()}')
+        status = self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().strip().splitlines() or [f'exit status {status}']
+        raise NotRunError(lines[-1])
 
     def figures(self) -> Figures:
         def median(field, answers):
@@ -144,8 +168,22 @@ class Contender:
         )  # fmt: skip
 
 
+def _command(name: str, timeout: float) -> tuple[list[str], str, dict[str, str]]:
+    """Of a contender: the command but for its options, the model, and what its environment has."""
+    if name in _CONTENDERS:
+        kind, cell = _CONTENDERS[name]
+        command = [sys.executable, '-m', f'{_SCRIPTS}simulate', kind]
+        return command, cell, {'TF_CPP_MIN_LOG_LEVEL': '3', 'CUDA_VISIBLE_DEVICES': ''}
+    package, cell, *others = _PEERS[name]
+    python, versions = environments.python(package, _REQUIREMENTS[package], timeout)
+    print(f'  {name}: {versions}', flush=True)
+    command = [python, '-m', f'{_SCRIPTS}simulate_with_{package}', *others]
+    return command, cell, {'PYTHONPATH': '', 'CUDA_VISIBLE_DEVICES': ''}
+
+
 def main() -> None:
     args = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # Ends the contenders.
     print(
         f'machine: {os.cpu_count()} cores, load {os.getloadavg()[0]:.2f}, {platform.machine()}, '
         f'Python {platform.python_version()}\n'
@@ -165,13 +203,16 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--only', default='S,M', help='jobs, separated by commas')
-    parser.add_argument(
-        '--contenders', default=','.join(_CONTENDERS), help='which, separated by commas'
-    )
+    parser.add_argument('--contenders', default='', help='which, separated by commas')
+    parser.add_argument('--peers', action='store_true', help='other packages, too')
     parser.add_argument('--rounds', type=int, default=9, help='measured rounds of each')
     parser.add_argument('--tiny', action='store_true', help='at a size of no interest')
+    parser.add_argument(
+        '--timeout', type=float, default=1800.0, help='seconds for installing a package'
+    )
     args = parser.parse_args()
-    for flag, allowed in (('only', _JOBS), ('contenders', _CONTENDERS)):
+    args.contenders = args.contenders or ','.join(_EVERYONE if args.peers else _CONTENDERS)
+    for flag, allowed in (('only', _JOBS), ('contenders', _EVERYONE)):
         names = getattr(args, flag).split(',')
         if not set(names) <= set(allowed):
             parser.error(f'--{flag}={",".join(names)}: must be among {", ".join(allowed)}')
@@ -186,26 +227,31 @@ def _measure(job: Job, args) -> dict[str, Figures]:
     with contextlib.ExitStack() as stack:
         running = []
         for name in args.contenders:  # One after the other: starting takes all cores.
-            contender = stack.enter_context(Contender(name, job))
-            _try(contender.await_ready, running, contender)
+            with _reporting(name):
+                contender = stack.enter_context(Contender(name, job, args.timeout))
+                contender.await_ready()
+                running.append(contender)
         for request in ['round'] * args.rounds + ['idle'] * min(args.rounds, 5):
             for contender in list(running):
                 if request == 'round' or contender.name.startswith(('dpfl', 'stock')):
                     running.remove(contender)
-                    _try(lambda c=contender, r=request: c.run(r), running, contender)
+                    with _reporting(contender.name):
+                        contender.run(request)
+                        running.append(contender)
         return {c.name: c.figures() for c in sorted(running, key=_order)}
 
 
 def _order(contender: Contender) -> int:
-    return list(_CONTENDERS).index(contender.name)
+    return _EVERYONE.index(contender.name)
 
 
-def _try(action, running: list, contender: Contender) -> None:
+@contextlib.contextmanager
+def _reporting(name: str):
+    """Context that ends when the contender cannot be measured, and says why."""
     try:
-        action()
-        running.append(contender)
+        yield
     except NotRunError as error:
-        print(f'not run: {error}', flush=True)
+        print(f'not run: {name}: {error}', flush=True)
 
 
 def _print_table(figures: dict[str, Figures], job: Job) -> None:
@@ -219,7 +265,7 @@ def _print_table(figures: dict[str, Figures], job: Job) -> None:
             f'{one.ready:.1f}', f'{one.peak_bytes / 1e9:.2f}', f'{ratio:.2f}',
         ))  # fmt: skip
     for first, *others in rows:
-        print(f'  {first:<15}' + ''.join(f'{cell:>11}' for cell in others))
+        print(f'  {first:<17}' + ''.join(f'{cell:>11}' for cell in others))
 
 
 def _print_targets(name: str, figures: dict[str, Figures]) -> None:

@@ -1,54 +1,42 @@
-"""A process that runs rounds of one job in one way, each when it is told to.
+"""A process that runs rounds of one job in one way; see `rounds.py`.
 
-  simulate.py <contender> <job as JSON>
-
-Lines on standard input are requests: `round`, or `idle` for a round whose clients have no data.
-Each answer is a line of JSON on standard output; the first line says that the process is ready.
+Its arguments: the contender, and model and job as JSON.
 """
 
 import collections
 import concurrent.futures
 import itertools
-import json
-import os
-import pathlib
-import re
 import sys
-import time
 
-_STARTED = time.perf_counter()
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
 
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-import tensorflow_federated as tff  # noqa: E402
+from benchmarks.peers import lstm, rounds
+from dpfl import Participation, accounting, aggregators, learning, mechanisms
+from dpfl.simulation import runtime
+from dpfl.tasks import language_models
 
-from benchmarks.peers import lstm  # noqa: E402
-from dpfl import Participation, accounting, aggregators, learning, mechanisms  # noqa: E402
-from dpfl.simulation import runtime  # noqa: E402
-from dpfl.tasks import language_models  # noqa: E402
-
-_RATE, _CLIP_NORM, _MAX_ROUNDS = 0.1, 0.5, 100_000
+_RATE, _CLIP_NORM, _MAX_ROUNDS = rounds.LEARNING_RATE, rounds.CLIP_NORM, 100_000
 _optimizers = tff.learning.optimizers
 
 
-class Job:
-    """A model and the data of a cohort; fields as in `simulation.Job`."""
+class Work:
+    """A model, and the data of a cohort."""
 
-    def __init__(self, cell, vocabulary, sizes, clients, batches, batch_size, length):
-        self.sizes = language_models.LanguageModelSizes(*sizes)
-        self.vocabulary, self.length = vocabulary, length
-        self.clients, self.batches, self.batch_size = clients, batches, batch_size
-        self.model = {
-            'cifg': lambda: language_models.build(self.sizes, vocabulary, length, seed=0),
-            'fused_lstm': lambda: lstm.build_fused(self.sizes, vocabulary, length),
-            'keras_lstm': lambda: lstm.build_keras(self.sizes, vocabulary, length),
-        }[cell]()
-        tokens = np.random.default_rng(0).integers(
-            4, vocabulary, (clients, batches, batch_size, length + 1), np.int32
-        )
+    def __init__(self, cell: str, job: rounds.Job):
+        self.sizes = language_models.LanguageModelSizes(*job.sizes)
+        self.vocabulary, self.length = job.vocabulary, job.length
+        self.clients, self.batches, self.batch_size = job.clients, job.batches, job.batch_size
+        build = {
+            'cifg': lambda *sizes: language_models.build(*sizes, seed=0),
+            'fused_lstm': lstm.build_fused,
+            'keras_lstm': lstm.build_keras,
+        }[cell]
+        self.model = build(self.sizes, job.vocabulary, job.length)
         self.data = [
             [collections.OrderedDict(x=rows[:, :-1], y=rows[:, 1:]) for rows in client]
-            for client in tokens
+            for client in job.tokens()
         ]
 
     def datasets(self):
@@ -63,12 +51,13 @@ class Job:
         """Independent noise, so that the work of the clients is what is compared."""
         return accounting.PrivacyPlan(
             mechanism=mechanisms.Identity(_MAX_ROUNDS), participation=Participation(_MAX_ROUNDS, 1),
-            clip_norm=_CLIP_NORM, noise_multiplier=0.1, clients_per_round=self.clients,
+            clip_norm=_CLIP_NORM, noise_multiplier=rounds.NOISE_MULTIPLIER,
+            clients_per_round=self.clients,
         )  # fmt: skip
 
 
 def _server():
-    return _optimizers.build_sgdm(1.0, momentum=0.9)
+    return _optimizers.build_sgdm(1.0, momentum=rounds.MOMENTUM)
 
 
 def dpfl(job):
@@ -83,9 +72,9 @@ def dpfl(job):
     )
     with runtime.local_runtime():
         state = process.initialize()
-        for request in _requests():
+        for request in rounds.requests():
             shards = idle if request == 'idle' else next(cohorts)
-            with _measured():
+            with rounds.measured():
                 state = process.next(state, shards).state
         cohorts.close()
 
@@ -100,9 +89,9 @@ def stock(job, loop='DATASET_REDUCE'):
     )  # fmt: skip
     datasets = list(job.datasets())
     state = process.initialize()
-    for request in _requests():
+    for request in rounds.requests():
         data = [one.take(0) for one in datasets] if request == 'idle' else datasets
-        with _measured():
+        with rounds.measured():
             state = process.next(state, data).state
 
 
@@ -140,12 +129,12 @@ def bare(job):
     cores = learning.shards.default_num_shards()
     clients = [[(tf.constant(b['x']), tf.constant(b['y'])) for b in one] for one in job.data]
     with concurrent.futures.ThreadPoolExecutor(cores) as executor:
-        for _ in _requests():
-            with _measured():
+        for _ in rounds.requests():
+            with rounds.measured():
                 parts = [clients[core::cores] for core in range(cores)]
                 totals = executor.map(shard_sum, itertools.repeat(weights), filter(None, parts))
                 mean = [sum(leaves) / job.clients for leaves in zip(*totals, strict=True)]
-                velocity = [0.9 * v + m for v, m in zip(velocity, mean, strict=True)]
+                velocity = [rounds.MOMENTUM * v + m for v, m in zip(velocity, mean, strict=True)]
                 weights = tuple(w - v for w, v in zip(weights, velocity, strict=True))
                 weights[0].numpy()
 
@@ -182,61 +171,13 @@ def products(job):
     cores = learning.shards.default_num_shards()
     steps = job.clients * job.batches
     with concurrent.futures.ThreadPoolExecutor(cores) as executor:
-        for _ in _requests():
-            with _measured():
+        for _ in rounds.requests():
+            with rounds.measured():
                 list(executor.map(lambda _: step().numpy(), range(steps)))
-
-
-def _requests():
-    """The requests, after a first round in which everything is compiled; then says ready."""
-    for number, request in enumerate(itertools.chain(['round'], map(str.strip, sys.stdin))):
-        yield request
-        if number == 0:
-            _answer(ready=time.perf_counter() - _STARTED)
-
-
-class _measured:  # noqa: N801
-    """Context manager that answers a request with what its block took."""
-
-    first = True
-
-    def __enter__(self):
-        self._start = time.perf_counter(), _cpu_seconds()
-
-    def __exit__(self, *error):
-        if not _measured.first and error == (None, None, None):
-            _answer(
-                seconds=time.perf_counter() - self._start[0],
-                cpu_seconds=_cpu_seconds() - self._start[1],
-                peak_bytes=_peak_bytes(),
-            )
-        _measured.first = False
-
-
-def _answer(**values):
-    print(json.dumps(values), flush=True)
-
-
-def _family() -> list[pathlib.Path]:
-    """This process and its children, the workers among them."""
-    tasks = pathlib.Path('/proc/self/task').glob('*/children')
-    return [pathlib.Path('/proc/self')] + [
-        pathlib.Path('/proc', pid) for task in tasks for pid in task.read_text().split()
-    ]
-
-
-def _cpu_seconds() -> float:
-    ticks = (path.joinpath('stat').read_text().rsplit(')', 1)[1].split() for path in _family())
-    return sum(int(fields[11]) + int(fields[12]) for fields in ticks) / os.sysconf('SC_CLK_TCK')
-
-
-def _peak_bytes() -> int:
-    status = (path.joinpath('status').read_text() for path in _family())
-    return sum(int(re.search(r'VmHWM:\s*(\d+) kB', text).group(1)) for text in status) * 1024
 
 
 _CONTENDERS = {f.__name__: f for f in (dpfl, stock, stock_iterator, bare, products)}
 
 
 if __name__ == '__main__':
-    _CONTENDERS[sys.argv[1]](Job(**json.loads(sys.argv[2])))
+    _CONTENDERS[sys.argv[1]](Work(*rounds.given()))

@@ -1,0 +1,140 @@
+"""How the memory of a long run grows: all of its processes, from round 20 to the end.
+
+  python benchmarks/memory.py                                  # two runs of 500 rounds
+  python benchmarks/memory.py --rounds=2000 --sampling=poisson
+
+Each run is `python -m experiments.train` at the size of job S of benchmarks/simulation.py (twice
+its units): 50 clients in a round, on average if they are sampled by Poisson, with at most 2 batches
+of 16 x 20 tokens. Checkpoints, metrics, events and evaluations are written as in any run. A figure
+is the median resident memory of the process and its worker, read every 50 ms while the ten rounds
+from that one on are trained. `growth` is that of the last ten rounds but one (in the very last the
+report is made) above that of round 20.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from benchmarks.peers import family
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_FIRST, _WINDOW, _MOST = 20, 10, 50e6
+_SECONDS = 0.05
+
+_COMMON = (
+    '--task=synthetic_text', '--vocabulary_size=996', '--sentence_length=20', '--model=small',
+    '--population=10000', '--clients_per_round=50', '--client_batch_size=16',
+    '--client_max_batches=2', '--eval_every=10', '--delta=1e-6',
+)  # fmt: skip
+_SAMPLING = {
+    'min_separation': (
+        '--mechanism=blt', '--strategy=blt_b100', '--min_separation=100', '--noise_multiplier=1',
+    ),
+    'poisson': (
+        '--mechanism=gaussian', '--sampling=poisson', '--min_separation=1', '--noise_multiplier=1',
+    ),
+}  # fmt: skip
+_TINY = ('--vocabulary_size=40', '--sentence_length=5', '--model=micro', '--clients_per_round=4')
+
+
+class NotRunError(Exception):
+    """A run failed; the message is one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Of a run: pairs of the round that was trained and the bytes of all processes."""
+
+    samples: list[tuple[int, int]]
+
+    def at(self, first: int) -> float:
+        """Median while the rounds from `first` on were trained, of which there are `_WINDOW`."""
+        until = [(number, size) for number, size in self.samples if number < first + _WINDOW]
+        # If they were faster than a look at them, the last one before.
+        return statistics.median([size for number, size in until if number >= first] or
+                                 [until[-1][1]])
+
+
+def main() -> None:
+    args = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # Ends the run.
+    print(f'{"":<15}{"round":>7}{"MB":>9}')
+    for name in args.sampling:
+        try:
+            memory = _run(name, args)
+        except NotRunError as error:
+            print(f'not run: {name}: {error}', flush=True)
+            continue
+        last = args.rounds - _WINDOW
+        for first in sorted({_FIRST, *range(args.rounds // 5, last, args.rounds // 5), last}):
+            print(f'{name:<15}{first:>7}{memory.at(first) / 1e6:>9.0f}')
+        growth = memory.at(last) - memory.at(_FIRST)
+        verdict = 'met' if growth < _MOST else 'missed'
+        target = f'target less than {_MOST / 1e6:.0f} MB: {verdict}'
+        print(f'{name}: growth {growth / 1e6:.0f} MB; {target}', flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--rounds', type=int, default=500, help='of each run')
+    parser.add_argument(
+        '--sampling', default=','.join(_SAMPLING), help='one run of each, separated by commas'
+    )
+    parser.add_argument('--tiny', action='store_true', help='at a size of no interest')
+    args = parser.parse_args()
+    args.sampling = args.sampling.split(',')
+    if not set(args.sampling) <= set(_SAMPLING):
+        parser.error(f'--sampling={",".join(args.sampling)}: must be among {", ".join(_SAMPLING)}')
+    if args.rounds < _FIRST + 2 * _WINDOW:
+        parser.error(f'--rounds={args.rounds}: must be at least {_FIRST + 2 * _WINDOW}')
+    return args
+
+
+def _run(name: str, args) -> Memory:
+    """Trains, and watches.
+
+    Raises:
+      NotRunError: if the run fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        run, log = pathlib.Path(folder, 'run'), pathlib.Path(folder, 'log')
+        flags = [
+            *_COMMON, *_SAMPLING[name], f'--rounds={args.rounds}', f'--output_dir={run}',
+            *(_TINY if args.tiny else ()),
+        ]  # fmt: skip
+        with log.open('w') as file:
+            process = subprocess.Popen(
+                [sys.executable, '-m', 'experiments.train', *flags], cwd=_ROOT, stdout=file,
+                stderr=file, stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        samples = []
+        try:
+            while process.poll() is None:
+                number = _round(run / 'ledger.jsonl')
+                samples.append((number, family.resident_bytes(process.pid)))
+                time.sleep(_SECONDS)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if process.returncode:
+            raise NotRunError((log.read_text().strip().splitlines() or ['no output'])[-1])
+        return Memory(samples)
+
+
+def _round(ledger: pathlib.Path) -> int:
+    """The round that is being trained: it has the last line. 0 before the first."""
+    return ledger.read_bytes().count(b'\n') if ledger.exists() else 0
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,81 @@
+"""Environments of other packages, made on the first use, in ~/.cache/dpfl/peers.
+
+Or within XDG_CACHE_HOME. pip installs what they need, as it is set up on the machine.
+"""
+
+import functools
+import os
+import pathlib
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+
+
+class NotRunError(Exception):
+    """Something that was asked for could not be measured; the message is one line."""
+
+
+@functools.cache
+def python(
+    name: str, requirements: Sequence[str], timeout: float, also: Sequence[str] = ()
+) -> tuple[str, str]:
+    """The interpreter of a package's environment, and the versions of what is in it.
+
+    Args:
+      name: of the directory.
+      requirements: of pip, each of one version (`package==version`); a tuple, as `also`.
+      timeout: seconds until a process is given up.
+      also: packages whose versions are told, too.
+
+    Raises:
+      NotRunError: if there is no environment and none can be made.
+    """
+    cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser()
+    directory = cache / 'dpfl' / 'peers' / name
+    interpreter = str(directory / 'bin' / 'python')
+    pins = [requirement.split('==') for requirement in requirements]
+    ask = (
+        'from importlib.metadata import version\n'
+        f'for name, pin in {pins}:\n'
+        '  name = name.split("[")[0]\n'
+        '  assert version(name).split("+")[0] == pin, name\n'
+        '  print(name, version(name))\n'
+        f'for name in {also}:\n'
+        '  print(name, version(name))'
+    )
+    try:
+        return interpreter, _versions(interpreter, ask, timeout)
+    except NotRunError:
+        print(f'installing {" ".join(requirements)} in {directory}', file=sys.stderr, flush=True)
+    try:
+        venv.create(directory, clear=True, symlinks=True, with_pip=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise NotRunError(f'no environment for it: {error}') from None
+    call([interpreter, '-m', 'pip', 'install', '--quiet', *requirements], timeout)
+    return interpreter, _versions(interpreter, ask, timeout)
+
+
+def _versions(interpreter, ask, timeout):
+    return ', '.join(call([interpreter, '-c', ask], timeout).splitlines())
+
+
+def call(command: list[str], timeout: float, environment: dict[str, str] | None = None) -> str:
+    """Standard output of a process.
+
+    Raises:
+      NotRunError: if it cannot be started, fails or takes too long.
+    """
+    try:
+        done = subprocess.run(
+            command, env={**os.environ, **(environment or {})}, timeout=timeout,
+            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except OSError as error:
+        raise NotRunError(f'{command[0]}: {error.strerror}') from None
+    except subprocess.TimeoutExpired:
+        raise NotRunError(f'given up after {timeout:g} s') from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f'exit status {done.returncode}']
+        raise NotRunError(lines[-1])
+    return done.stdout

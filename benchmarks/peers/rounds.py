@@ -1,0 +1,98 @@
+"""What a process of benchmarks/simulation.py does: rounds of one job, each when it is told to.
+
+Lines on standard input are requests: `round`, or `idle` for a round whose clients have no data.
+Each answer is a line of JSON on standard output; the first line says that the process is ready.
+
+NumPy and the standard library only: it runs in every peer's environment.
+"""
+
+import dataclasses
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.peers import family
+
+# Of all contenders: SGD of the clients, the bound of an update, noise, momentum of the server.
+LEARNING_RATE, CLIP_NORM, NOISE_MULTIPLIER, MOMENTUM = 0.1, 0.5, 0.1, 0.9
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A round: sizes are embedding, units and projection; every client has as many batches."""
+
+    vocabulary: int
+    sizes: tuple[int, int, int]
+    clients: int
+    batches: int
+    batch_size: int = 16
+    length: int = 20
+
+    def tokens(self) -> np.ndarray:
+        """Integers [clients, batches, batch_size, length + 1]: inputs and, one later, labels."""
+        shape = (self.clients, self.batches, self.batch_size, self.length + 1)
+        return np.random.default_rng(0).integers(4, self.vocabulary, shape, np.int32)
+
+
+def given() -> tuple[str, Job]:
+    """What the command line says: model and job."""
+    options = json.loads(sys.argv[-1])
+    return options.pop('cell'), Job(**{**options, 'sizes': tuple(options['sizes'])})
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def requests() -> Iterator[str]:
+    """The requests, after a first round in which everything is compiled; then says ready."""
+    for number, request in enumerate(itertools.chain(['round'], map(str.strip, sys.stdin))):
+        yield request
+        if number == 0:
+            _answer(ready=family.age())
+
+
+class measured:  # noqa: N801
+    """Context manager that answers a request with what its block took."""
+
+    _is_first = True
+
+    def __enter__(self):
+        self._start = time.perf_counter(), family.cpu_seconds()
+        return self
+
+    def __exit__(self, *error):
+        seconds = time.perf_counter() - self._start[0]
+        if not measured._is_first and error == (None, None, None):
+            _answer(
+                seconds=seconds, cpu_seconds=family.cpu_seconds() - self._start[1],
+                peak_bytes=family.peak_bytes(),
+            )  # fmt: skip
+        measured._is_first = False
+
+
+class Turns:
+    """For a loop over rounds that belongs to somebody else; made when the first round begins."""
+
+    def __init__(self):
+        self._requests = requests()
+        next(self._requests)
+        self._measured = measured().__enter__()
+
+    def next(self) -> bool:
+        """Answers for the round that has ended, and awaits the next; False if there is none."""
+        self._measured.__exit__(None, None, None)
+        if next(self._requests, None) is None:
+            return False
+        self._measured = measured().__enter__()
+        return True
+
+
+def _answer(**values):
+    print(json.dumps(values), flush=True)
