@@ -50,6 +50,11 @@ _TARGET_EPSILON = flags.DEFINE_float(
     'target_epsilon', None, 'Use the noise that this epsilon at --delta needs.'
 )
 _CLIP_NORM = flags.DEFINE_float('clip_norm', 1.0, 'L2 bound of one client\'s update.')
+_CLIP_SCHEDULE = flags.DEFINE_list(
+    'clip_schedule', [],
+    'Clip norms from later rounds on, as round:norm,...; rounds count from 0, and the noise starts '
+    'afresh in them. It follows the norm, so the guarantee stays (document 001, section 3).',
+)
 _CLIENT_UPDATE = flags.DEFINE_enum(
     'client_update', 'fedavg', ['fedavg', 'fedsgd'],
     'What a client sends: how local training changed the model, or one gradient over its data '
@@ -109,6 +114,7 @@ def _main() -> None:
         clients_per_round=sampling_flags.clients_per_round(),
         chosen=_choose() if _MECHANISM.value == 'auto' else None,
         restarts=aggregation_flags.restarts(),
+        clip_schedule=_clip_schedule(),
         **sampling_flags.plan_fields(_population),
         **aggregation_flags.plan_fields(
             _CLIP_NORM.value, sampling_flags.clients_per_round(), task_flags.num_parameters
@@ -253,6 +259,16 @@ def _experiment(task: federated_task.FederatedTask, population: int, plan, confi
         )
 
 
+def _clip_schedule() -> tuple[tuple[int, float], ...]:
+    try:
+        changes = [change.split(':') for change in _CLIP_SCHEDULE.value]
+        return tuple((int(first), float(norm)) for first, norm in changes)
+    except ValueError:
+        raise command_line.UsageError(
+            f'--clip_schedule={",".join(_CLIP_SCHEDULE.value)}: must be round:norm, comma-separated'
+        ) from None
+
+
 def _noise_place(plan, task: federated_task.FederatedTask) -> mechanisms.NoisePlace:
     """Where past noise is kept."""
     size = sum(math.prod(weight.shape) for weight in task.model.initial_weights[0])
@@ -282,4 +298,4 @@ def _momentum() -> float:
 
 
 if __name__ == '__main__':
-    command_line.run(main)
+    command_line.run(main, threads_per_operation=1)

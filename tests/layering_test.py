@@ -75,7 +75,8 @@ def test_only_binaries_read_flags(path):
 
 @pytest.mark.parametrize('names', [
     'dpfl.mechanisms, dpfl.accounting, dpfl.plots, dpfl.report_page',
-    'experiments.report_privacy', 'experiments.reproduce_tables', 'experiments.plan_privacy',
+    'experiments.extrapolate_privacy', 'experiments.report_privacy', 'experiments.reproduce_tables',
+    'experiments.plan_privacy',
     'experiments.simulate_population', 'experiments.compare_mechanisms',
     'experiments.optimize_strategy',
 ])

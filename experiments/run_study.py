@@ -1,0 +1,132 @@
+r"""Runs a study: many trainings that differ in a few flags, a table and a figure of what they show.
+
+Example:
+  python -m experiments.run_study --study=mechanisms --output_dir=runs/mechanisms
+
+A study is a file in configs/studies, or one of your own of that form. Every run is one of
+experiments.train, in a directory of its own. Whatever ends the study, the same command continues
+it: runs that are done are kept, one that was interrupted goes on from its last checkpoint. At the
+end the directory has study.html, study.md, results.json and study.png.
+
+Another task, model or length, for all runs:
+  python -m experiments.run_study --study=clip --output_dir=runs/clip_1000 \
+      --override=vocabulary_size=996 --override=rounds=200
+"""
+
+import io
+import json
+import os
+import pathlib
+import shlex
+import sys
+
+from absl import flags
+
+from dpfl.simulation import files
+from experiments import command_line, schema_flags
+from experiments.studies import definition, driver, figure, jobs, measures, page, statistics
+
+_STUDY = flags.DEFINE_string('study', None, 'A name in configs/studies, or a JSON file.')
+_OUTPUT_DIR = flags.DEFINE_string('output_dir', None, 'Directory of the study.')
+_SEEDS = flags.DEFINE_list(
+    'seeds', None, 'Seeds of the runs, comma-separated; by default those of the study.'
+)
+_OVERRIDE = flags.DEFINE_multi_string(
+    'override', [],
+    'A flag of all runs, as name=value, whatever the study says, but for points without that flag.',
+)
+_JOBS = flags.DEFINE_integer('jobs', os.cpu_count(), 'How many runs at a time.', lower_bound=1)
+_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the result printed last.')
+
+
+def main() -> None:
+    """Runs what is missing, writes table, figure and page, and prints the table."""
+    try:
+        _main()
+    except files.RunError as error:
+        sys.exit(f'error: {error}')
+
+
+def _main() -> None:
+    name = schema_flags.required('study')
+    directory = pathlib.Path(schema_flags.required('output_dir'))
+    overrides = _overrides()
+    with command_line.refusing_bad_values():
+        study = definition.load(name)
+        seeds = study.seeds if _SEEDS.value is None else _seeds()
+    with files.naming(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    with files.locked(directory):
+        made = jobs.runs(study, directory, seeds, overrides)
+        preparations = jobs.preparations(study, directory, seeds, overrides)
+        driver.run(preparations, _JOBS.value, 'preparations')
+        printed = driver.run(list(made.values()), _JOBS.value, study.name)
+        with command_line.refusing_bad_values():
+            runs = {
+                point.name: [
+                    measures.read(study, job.folder, printed[job.name])
+                    for job in (made[point.name, seed] for seed in seeds)
+                ]
+                for point in study.points
+            }
+        values, text = _write(study, runs, seeds, directory)
+    print(json.dumps(values, allow_nan=False) if _FORMAT.value == 'json' else text, end='')
+
+
+def _write(study, runs, seeds, directory) -> tuple[dict, str]:
+    """Writes what the study leaves; returns its values and the text to print."""
+    findings = [statistics.check(claim, runs) for claim in study.claims]
+    orders = statistics.orders(study.orders, runs) if study.orders else None
+    values = page.values(study, runs, findings, orders, seeds)
+    image = io.BytesIO()
+    figure.draw(study, runs).savefig(image, format='png', dpi=90)
+    text = page.text(study, runs, findings, orders, seeds, _command())
+    for name, data in {
+        'results.json': json.dumps(values, indent=1, allow_nan=False).encode(),
+        'study.png': image.getvalue(),
+        'study.md': text.encode(),
+        'study.html': page.render(study.title, text, image.getvalue()).encode(),
+    }.items():
+        _write_file(directory / name, data)
+    return values, f'{text}\nPage: {directory / "study.html"}\n'
+
+
+def _write_file(path: pathlib.Path, data: bytes) -> None:
+    files.write_atomically(path, lambda file: file.write(data))
+
+
+def _command() -> str:
+    given = [
+        flags.FLAGS[flag.name].serialize() for flag in (_STUDY, _OUTPUT_DIR, _SEEDS)
+        if flag.value is not None
+    ]
+    given += [f'--{_OVERRIDE.name}={each}' for each in _OVERRIDE.value]
+    return shlex.join(['python', '-m', 'experiments.run_study', *given])
+
+
+def _seeds() -> list[int]:
+    try:
+        seeds = [int(seed) for seed in _SEEDS.value]
+    except ValueError:
+        raise command_line.UsageError(
+            f'--seeds={",".join(_SEEDS.value)}: must be comma-separated integers'
+        ) from None
+    definition.check_seeds(seeds)
+    return seeds
+
+
+def _overrides() -> dict[str, str]:
+    found = {}
+    for each in _OVERRIDE.value:
+        name, separator, value = each.partition('=')
+        if not separator or not name or name in jobs.OF_EACH_RUN:
+            raise command_line.UsageError(
+                f'--override={each}: must be name=value, of a flag that the study does not set for '
+                'each run'
+            )
+        found[name] = value
+    return found
+
+
+if __name__ == '__main__':
+    command_line.run(main)

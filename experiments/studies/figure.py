@@ -1,0 +1,109 @@
+"""The figure of a study, with confidence intervals over the seeds. No TensorFlow."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.studies import definition, statistics
+
+_LABELS = {
+    'round': 'round', 'epsilon': 'epsilon of the rounds so far',
+    'accuracy': 'accuracy on held-out clients', 'loss': 'loss on held-out clients',
+}  # fmt: skip
+_MARKERS = 'os^vD*xPX<'
+
+
+def draw(study: definition.Study, runs: statistics.Runs) -> Figure:
+    """With an axis: the first measure against it. Without: curves, and the first measure beside.
+
+    Args:
+      study: what is drawn.
+      runs: by the name of the point, seed by seed.
+
+    Returns:
+      The figure; the caller saves it. Bars and bands are confidence intervals over the seeds.
+    """
+    if study.axis is not None:
+        figure = Figure(figsize=(7, 4.2), layout='constrained')
+        _against_axis(figure.subplots(), study, runs)
+    else:
+        figure = Figure(figsize=(9.5, 4.2), layout='constrained')
+        left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
+        _curves(left, study, runs)
+        _by_line(right, study, runs)
+    figure.suptitle(study.title)
+    return figure
+
+
+def _against_axis(axes, study, runs) -> None:
+    measure = study.measures[0]
+    shown = {float(value) for value in study.axis.values}
+    for line, marker in zip(study.lines, _markers(study), strict=True):
+        x, intervals = [], []
+        for value in study.axis.values:
+            found = statistics.summary(runs[f'{line}/{value}'], measure)
+            if found is not None:
+                x.append(float(value))
+                intervals.append(found)
+        axes.errorbar(
+            x, [each.mean for each in intervals],
+            yerr=[each.half_width or 0 for each in intervals],
+            marker=marker, markersize=4, capsize=3, linewidth=1.2, label=line,
+        )  # fmt: skip
+    axes.set(xlabel=study.axis.label, ylabel=_label(measure), xscale=study.axis.scale)
+    axes.set_xticks(sorted(shown), [f'{value:g}' for value in sorted(shown)])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+
+
+def _curves(axes, study, runs) -> None:
+    for line in study.lines:
+        curves = [run.curve for run in runs[line]]
+        x = curves[0].rounds if study.curves == 'round' else _epsilons(curves)
+        if x is None:
+            continue
+        accuracies = np.array([curve.accuracy for curve in curves])
+        intervals = [statistics.interval(column) for column in accuracies.T]
+        (drawn,) = axes.plot(x, [each.mean for each in intervals], linewidth=1.2, label=line)
+        if len(curves) > 1:
+            axes.fill_between(
+                x, [each.low for each in intervals], [each.high for each in intervals],
+                color=drawn.get_color(), alpha=0.15, linewidth=0,
+            )  # fmt: skip
+    if study.threshold is not None:
+        axes.axhline(study.threshold, linestyle='--', color='grey', linewidth=1)
+    axes.set(xlabel=_LABELS[study.curves], ylabel=_LABELS['accuracy'])
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+
+
+def _epsilons(curves):
+    """Epsilon by evaluation, which no seed changes; None without a guarantee."""
+    epsilon = curves[0].epsilon
+    return epsilon if np.isfinite(epsilon).all() else None
+
+
+def _by_line(axes, study, runs) -> None:
+    measure = study.measures[0]
+    names = list(study.lines)
+    for number, line in enumerate(names):
+        found = statistics.summary(runs[line], measure)
+        if found is None:
+            continue
+        values = [run.values[measure] for run in runs[line]]
+        axes.plot(values, [number] * len(values), '.', color='grey', alpha=0.5, zorder=1)
+        axes.errorbar(
+            found.mean, number, xerr=found.half_width or 0, marker='o', markersize=4, capsize=3
+        )
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel(_label(measure))
+    axes.grid(alpha=0.3, axis='x')
+
+
+def _markers(study) -> str:
+    return (_MARKERS * (len(study.lines) // len(_MARKERS) + 1))[: len(study.lines)]
+
+
+def _label(measure: str) -> str:
+    return _LABELS.get(measure, measure.replace('_', ' '))

@@ -1,0 +1,155 @@
+"""The commands of a study, and where each leaves what it makes. No TensorFlow."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpfl.simulation import files
+from experiments.studies import definition
+
+_TRAIN = 'train'
+_LEDGER = 'ledger.jsonl'
+# Flags that are set for each run by itself.
+OF_EACH_RUN = ('seed', 'noise_seed', 'output_dir', 'resume', 'overwrite', 'format')
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A command, to be run once.
+
+    Attributes:
+      name: unique in the study, as in `runs/tree/seed_1`; a path in the study's directory.
+      binary: in `experiments`.
+      flags: of the binary, with their values.
+      directory: of the study.
+    """
+
+    name: str
+    binary: str
+    flags: Mapping[str, str]
+    directory: pathlib.Path
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of the command line."""
+        return [f'--{name}={value}' for name, value in self.flags.items()]
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where the run is, if it is one."""
+        return self.directory / self.name
+
+    @property
+    def output(self) -> pathlib.Path:
+        """File of its standard output; that of its standard error is beside it."""
+        return self._beside('.out')
+
+    @property
+    def log(self) -> pathlib.Path:
+        """File of its standard error."""
+        return self._beside('.log')
+
+    def _beside(self, suffix: str) -> pathlib.Path:
+        return self.directory / 'jobs' / f'{self.name.replace("/", "__")}{suffix}'
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds it trains; none if it is no run."""
+        return int(self.flags['rounds']) if self.binary == _TRAIN else 0
+
+    def rounds_begun(self) -> int:
+        """How many rounds it has begun so far."""
+        try:
+            return (self.folder / _LEDGER).read_bytes().count(b'\n')
+        except OSError:
+            return 0
+
+    def result(self) -> dict[str, Any] | None:
+        """What it printed when it was done; None if it is not done.
+
+        Raises:
+          RunError: if it was done with other flags.
+        """
+        record = self._beside('.json')
+        if not record.exists():
+            return None
+        with files.naming(record):
+            values = json.loads(record.read_text())
+        now = [self.binary, *self.arguments]
+        if values['command'] != now:
+            changed = sorted({*values['command']} ^ {*now})
+            raise files.RunError(
+                f'{record}: was made with other flags ({", ".join(changed)}); give another '
+                'directory, or delete what depends on them'
+            )
+        return values['result']
+
+    def finish(self) -> dict[str, Any]:
+        """Records that the job is done, with what it printed, and returns that."""
+        with files.naming(self.output):
+            result = json.loads(self.output.read_text())
+        values = {'command': [self.binary, *self.arguments], 'result': result}
+        text = json.dumps(values, indent=1) + '\n'
+        files.write_atomically(self._beside('.json'), lambda file: file.write(text.encode()))
+        return result
+
+
+def preparations(
+    study: definition.Study,
+    directory: pathlib.Path,
+    seeds: Sequence[int],
+    overrides: definition.Flags,
+) -> list[Job]:
+    """What is made before the runs, in their order; arguments as of `runs`."""
+    made, of_runs = [], {**study.flags, **overrides}
+    for preparation in study.preparations:
+        shared = {name: of_runs[name] for name in preparation.shared if name in of_runs}
+        each = seeds if '{seed}' in preparation.name else (None,)
+        for seed in each:
+            flags = {**shared, **preparation.flags, 'format': 'json'}
+            name = f'prepared/{_filled(preparation.name, directory, seed)}'
+            made.append(Job(name, preparation.binary, _all(flags, directory, seed), directory))
+    return made
+
+
+def runs(
+    study: definition.Study,
+    directory: pathlib.Path,
+    seeds: Sequence[int],
+    overrides: definition.Flags,
+) -> dict[tuple[str, int], Job]:
+    """The runs by point and seed: all points of a seed before the next seed.
+
+    Args:
+      study: of which.
+      directory: of the study.
+      seeds: of the runs.
+      overrides: flags of all runs, whatever the study says, but for points that have such a flag
+        taken away.
+    """
+    found = {}
+    for seed in seeds:
+        for point in study.points:
+            name = f'runs/{point.name.replace(" ", "_")}/seed_{seed}'
+            taken_away = {flag for flag, value in point.flags.items() if value is None}
+            flags = {
+                **point.flags,
+                **{flag: value for flag, value in overrides.items() if flag not in taken_away},
+                'seed': str(seed), 'noise_seed': str(seed),
+                'output_dir': str(directory / name), 'resume': 'true', 'format': 'json',
+            }  # fmt: skip
+            found[point.name, seed] = Job(name, _TRAIN, _all(flags, directory, seed), directory)
+    return found
+
+
+def _all(flags: definition.Flags, directory: pathlib.Path, seed: int | None) -> dict[str, str]:
+    return {
+        name: _filled(value, directory, seed) for name, value in flags.items() if value is not None
+    }
+
+
+def _filled(value: str, directory: pathlib.Path, seed: int | None) -> str:
+    text = str(value).replace('{prepared}', str(directory / 'prepared'))
+    return text.replace('{seed}', str(seed))

@@ -1,0 +1,142 @@
+"""What is measured on a finished run. No TensorFlow.
+
+- `accuracy`, `loss`: on held-out clients, the mean of the last `smooth` evaluations.
+- `rounds_to_threshold`: rounds until that mean reaches the accuracy of the study for the first
+  time; one more than the run has, and marked as a lower bound, if it never does.
+- `max_loss`, `rms_loss`: of the mechanism for the schema, at unit sensitivity of the release
+  (document 002, section 3.2); none without noise.
+- any other name: a number of the run's privacy plan or of what `experiments.train` printed, such
+  as `epsilon` or `noise_multiplier`.
+"""
+
+import csv
+import dataclasses
+import functools
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dpfl.accounting import archive
+from dpfl.simulation import files
+from experiments.studies import definition
+
+SMALLER_IS_BETTER = ('loss', 'rounds_to_threshold', 'epsilon', 'rho', 'max_loss', 'rms_loss')
+_SMOOTHED = ('accuracy', 'loss')
+_OF_MECHANISM = ('max_loss', 'rms_loss')
+_OF_PLAN = ('noise_multiplier', 'clip_norm', 'clients_per_round')
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """The evaluations of a run, arrays [evaluations].
+
+    Attributes:
+      rounds: after how many rounds.
+      epsilon: of the rounds so far; infinite without noise.
+      accuracy, loss: the mean of the last evaluations, `smooth` of them where there are so many.
+    """
+
+    rounds: np.ndarray
+    epsilon: np.ndarray
+    accuracy: np.ndarray
+    loss: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+      values: measures by name; None where there is no such number.
+      is_bound: names of the measures that are lower bounds.
+      curve: its evaluations.
+    """
+
+    values: Mapping[str, float | None]
+    is_bound: frozenset[str]
+    curve: Curve
+
+
+def read(study: definition.Study, folder: pathlib.Path, result: Mapping[str, Any]) -> Run:
+    """The measures of a run.
+
+    Args:
+      study: says which.
+      folder: of the run.
+      result: what `experiments.train` printed.
+
+    Raises:
+      StorageError: if a file of the run cannot be read.
+      ValueError: if a file is not of a run, or there is no such measure.
+    """
+    curve = _curve(folder / 'metrics.csv', study.smooth)
+    rounds, is_bound = rounds_to(curve, study.threshold, result['rounds'])
+    values = {}
+    for name in dict.fromkeys([*study.measures, *study.orders, *_claimed(study)]):
+        if name in _SMOOTHED:
+            values[name] = float(getattr(curve, name)[-1])
+        elif name == 'rounds_to_threshold':
+            values[name] = rounds
+        elif name in _OF_MECHANISM or name in _OF_PLAN:
+            values[name] = _of_plan(str(folder), name)
+        elif name in result:
+            values[name] = _finite(result[name])
+        else:
+            raise ValueError(f'measures={name}: is not measured')
+    bounds = {'rounds_to_threshold'} & {*values} if is_bound else ()
+    return Run(values, frozenset(bounds), curve)
+
+
+def rounds_to(curve: Curve, threshold: float | None, rounds: int) -> tuple[float | None, bool]:
+    """Rounds until the accuracy reaches a threshold, and whether that is a lower bound only."""
+    if threshold is None:
+        return None, False
+    reached = np.flatnonzero(curve.accuracy >= threshold)
+    return (float(curve.rounds[reached[0]]), False) if reached.size else (float(rounds + 1), True)
+
+
+def smoothed(values: Sequence[float], count: int) -> np.ndarray:
+    """The mean of each value and those before it, `count` in all where there are so many."""
+    return np.array([
+        np.mean(values[max(0, end - count) : end]) for end in range(1, len(values) + 1)
+    ])
+
+
+def _claimed(study: definition.Study) -> list[str]:
+    return [claim.measure for claim in study.claims]
+
+
+def _curve(path: pathlib.Path, smooth: int) -> Curve:
+    with files.naming(path), open(path, newline='') as file:
+        rows = [row for row in csv.DictReader(file) if row.get('accuracy')]
+    if not rows:
+        raise ValueError(f'{path}: has no evaluation')
+    columns = {
+        name: [float(row[name]) for row in rows]
+        for name in ('round', 'epsilon', 'accuracy', 'loss')
+    }
+    return Curve(
+        np.array(columns['round']), np.array(columns['epsilon']),
+        smoothed(columns['accuracy'], smooth), smoothed(columns['loss'], smooth),
+    )
+
+
+def _of_plan(folder: str, name: str) -> float | None:
+    plan = archive.read_plan(folder).plan
+    if name in _OF_PLAN:
+        return float(getattr(plan, name))
+    if not plan.noise_multiplier or plan.sampling != 'none':
+        return None
+    return _loss(plan.mechanism, plan.participation, name)
+
+
+@functools.lru_cache(maxsize=1000)
+def _loss(mechanism, participation, name: str) -> float:
+    return float(getattr(mechanism, name)(participation))
+
+
+def _finite(value) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None

@@ -1,0 +1,243 @@
+"""The table of a study for people and for programs, and its page. No TensorFlow."""
+
+import base64
+import html
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import markdown
+
+from dpfl import accounting
+from experiments.studies import definition, measures, statistics
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+  color: #1a1a1a; background: #ffffff; }
+h1, h2 { line-height: 1.2; }
+h2 { margin-top: 2.2rem; border-bottom: 1px solid #d0d0d0; }
+table { border-collapse: collapse; display: block; overflow-x: auto; }
+th, td { padding: .2rem .8rem; border-bottom: 1px solid #d0d0d0; text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+code { overflow-wrap: anywhere; }
+img { max-width: 100%; height: auto; }
+"""
+_ROUNDED_UP = ('epsilon', 'rho')
+# Values that differ by less are the same number, computed in another order.
+_ROUNDING = 1e-9
+
+
+def rows(study: definition.Study, runs: statistics.Runs) -> list[dict[str, str]]:
+    """A row for each point: means over the seeds and half-widths of their intervals, as text."""
+    table = []
+    for point in study.points:
+        row = {'point': point.name}
+        for measure in study.measures:
+            row[measure.replace('_', ' ')] = _cell(measure, runs[point.name])
+        table.append(row)
+    return table
+
+
+def _cell(measure: str, runs: Sequence[measures.Run]) -> str:
+    found = statistics.summary(runs, measure)
+    if found is None:
+        return '-'
+    if measure in _ROUNDED_UP:  # Of guarantees, the weakest.
+        return accounting.round_up(max(run.values[measure] for run in runs))
+    return _shown(found)
+
+
+def _shown(found: statistics.Interval) -> str:
+    """Mean and half-width; two digits of the latter."""
+    text_ = f'{found.mean:.4g}'
+    if found.half_width and found.half_width > _ROUNDING * abs(found.mean):
+        digits = max(0, 1 - math.floor(math.log10(found.half_width)))
+        text_ = f'{found.mean:.{digits}f} ± {found.half_width:.{digits}f}'
+    return f'>= {text_}' if found.is_bound else text_
+
+
+def text(
+    study: definition.Study,
+    runs: statistics.Runs,
+    findings: Sequence[statistics.Finding],
+    orders: statistics.Orders | None,
+    seeds: Sequence[int],
+    command: str,
+) -> str:
+    """The study in Markdown.
+
+    Args:
+      study: what was run.
+      runs: by the name of the point, seed by seed.
+      findings: of its claims.
+      orders: by the measures of the study; None if it has none.
+      seeds: of the runs.
+      command: that makes the study once more.
+    """
+    table = rows(study, runs)
+    parts = [
+        f'# {study.title}', study.about, f'A small copy of {study.mirrors}.',
+        '## Results', _table(table),
+        f'{len(seeds)} seeds ({", ".join(map(str, seeds))}); ± is the half-width of the '
+        f'{statistics.CONFIDENCE:.0%} confidence interval of the mean over the seeds, by Student. '
+        'A seed decides language, clients, cohorts, initial model and noise: part of the spread is '
+        'that of the languages, which all points of a seed share. So points are compared pair by '
+        f'pair below.{_smoothing(study)}{_thresholds(study, runs)}',
+    ]  # fmt: skip
+    if findings:
+        parts += ['## Claims', _table([_claim(finding) for finding in findings])]
+    if orders is not None:
+        parts += ['## Orders', *_orders(orders)]
+    parts += ['## How it was made', f'    {command}', _made(study, seeds)]
+    return '\n\n'.join(parts) + '\n'
+
+
+def _claim(finding: statistics.Finding) -> dict[str, str]:
+    claim, difference = finding.claim, finding.difference
+    shown = '-' if difference is None else _shown(difference)
+    return {
+        'claim': claim.text,
+        'measure': claim.measure.replace('_', ' '),
+        'compared': f'{claim.higher} minus {claim.lower}',
+        'difference': shown,
+        'claimed': f'> {claim.by:g}',
+        'verdict': finding.verdict,
+    }
+
+
+def _orders(orders: statistics.Orders) -> list[str]:
+    table = [
+        {'measure': name.replace('_', ' '), 'best to worst': ', '.join(points)}
+        for name, points in orders.by_measure.items()
+    ]
+    first = next(iter(orders.by_measure)).replace('_', ' ')
+    verdict = 'The orders agree.' if orders.agree else 'The orders do not agree.'
+    if orders.unsettled:
+        pairs = '; '.join(f'{better} and {worse}' for better, worse in orders.unsettled)
+        verdict += f' Pairs that {first} does not tell apart, seed by seed: {pairs}.'
+        agree = 'agree' if orders.agree_where_settled else 'do not agree'
+        verdict += f' On all other pairs the orders {agree}.'
+    return [_table(table), verdict]
+
+
+def _smoothing(study) -> str:
+    if study.smooth == 1:
+        return ''
+    return f' Accuracy and loss are means of the last {study.smooth} evaluations.'
+
+
+def _thresholds(study, runs) -> str:
+    if study.threshold is None:
+        return ''
+    missed = [
+        f'{sum("rounds_to_threshold" in run.is_bound for run in each)} of {len(each)} runs of '
+        f'{point}'
+        for point, each in runs.items() if any("rounds_to_threshold" in r.is_bound for r in each)
+    ]
+    text = f' The threshold is an accuracy of {study.threshold:g}.'
+    if missed:
+        text += f' Not reached by {", ".join(missed)}: counted as one round more than they have.'
+    return text
+
+
+def _made(study, seeds) -> str:
+    tuned = (
+        f'Flags were chosen on other seeds ({", ".join(map(str, study.tuned_on))}). '
+        if study.tuned_on else ''
+    )
+    return (
+        f'{tuned}The noise of every run comes from its seed, so the study can be repeated to the '
+        'bit: these runs are simulations, and protect nobody. Each has its own directory with its '
+        'privacy report in `runs/`.'
+    )
+
+
+def _table(table: Sequence[Mapping[str, str]]) -> str:
+    names = list(table[0])
+    lines = [names, ['---'] * len(names), *([row[name] for name in names] for row in table)]
+    return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)
+
+
+def render(title: str, text_: str, figure: bytes) -> str:
+    """The page: the Markdown as HTML with the figure, in one file.
+
+    Args:
+      title: of the window.
+      text_: Markdown.
+      figure: PNG, shown above the results.
+    """
+    image = base64.b64encode(figure).decode()
+    shown = f'<p><img alt="{html.escape(title)}" src="data:image/png;base64,{image}"></p>\n'
+    body = markdown.markdown(text_, extensions=['tables'])
+    head, heading, rest = body.partition('<h2>Results</h2>')
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n'
+        f'{head}{heading}\n{shown}{rest}\n</body>\n</html>\n'
+    )
+
+
+def values(
+    study: definition.Study,
+    runs: statistics.Runs,
+    findings: Sequence[statistics.Finding],
+    orders: statistics.Orders | None,
+    seeds: Sequence[int],
+) -> dict[str, Any]:
+    """The study in values that JSON has: each run's measures, their summaries, what is found."""
+    return {
+        'study': study.name,
+        'title': study.title,
+        'mirrors': study.mirrors,
+        'seeds': list(seeds),
+        'tuned_on': list(study.tuned_on),
+        'confidence': statistics.CONFIDENCE,
+        'points': [
+            {
+                'point': point.name,
+                'line': point.line,
+                'value': None if point.value is None else float(point.value),
+                'flags': dict(point.flags),
+                'measures': {
+                    name: _interval(statistics.summary(runs[point.name], name))
+                    for name in runs[point.name][0].values
+                },
+                'runs': [
+                    {'seed': seed, **run.values, 'lower_bounds': sorted(run.is_bound)}
+                    for seed, run in zip(seeds, runs[point.name], strict=True)
+                ],
+            }
+            for point in study.points
+        ],
+        'claims': [
+            {
+                'claim': each.claim.text,
+                'measure': each.claim.measure,
+                'higher': each.claim.higher,
+                'lower': each.claim.lower,
+                'by': each.claim.by,
+                'difference': _interval(each.difference),
+                'verdict': each.verdict,
+            }
+            for each in findings
+        ],
+        'orders': None if orders is None else {
+            'best_to_worst': {name: list(points) for name, points in orders.by_measure.items()},
+            'agree': orders.agree,
+            'not_told_apart': [list(pair) for pair in orders.unsettled],
+            'agree_on_others': orders.agree_where_settled,
+            'smaller_is_better': [
+                name for name in orders.by_measure if name in measures.SMALLER_IS_BETTER
+            ],
+        },
+    }  # fmt: skip
+
+
+def _interval(found: statistics.Interval | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        'mean': found.mean, 'half_width': found.half_width, 'count': found.count,
+        'is_lower_bound': found.is_bound,
+    }  # fmt: skip

@@ -1,0 +1,152 @@
+"""Means over seeds with confidence intervals, differences pair by pair, orders. No TensorFlow."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy import stats
+
+from dpfl import _validate
+from experiments.studies import definition, measures
+
+CONFIDENCE = 0.95
+HOLDS, FAILS, OPEN = 'holds', 'fails', 'not settled'
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A mean with its confidence interval, by Student's t.
+
+    Attributes:
+      mean: of the values.
+      half_width: the interval is the mean plus or minus this; None for a single value.
+      count: how many values.
+      is_bound: whether some values are lower bounds, and so the mean.
+    """
+
+    mean: float
+    half_width: float | None
+    count: int
+    is_bound: bool = False
+
+    @property
+    def low(self) -> float:
+        """Lower end; minus infinity for a single value."""
+        return -math.inf if self.half_width is None else self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        """Upper end; infinity for a single value."""
+        return math.inf if self.half_width is None else self.mean + self.half_width
+
+
+def interval(values: Sequence[float], is_bound: bool = False) -> Interval:
+    """The mean of independent values with its confidence interval.
+
+    Raises:
+      ValueError: if there is none.
+    """
+    count = _validate.integer('values', len(values), minimum=1)
+    half_width = None
+    if count > 1:
+        quantile = stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)
+        half_width = float(quantile * np.std(values, ddof=1) / math.sqrt(count))
+    return Interval(float(np.mean(values)), half_width, count, is_bound)
+
+
+# Runs of a point, in the order of the seeds, by the name of the point.
+Runs = Mapping[str, Sequence[measures.Run]]
+
+
+def summary(runs: Sequence[measures.Run], measure: str) -> Interval | None:
+    """Of a measure at a point; None if it has no values there."""
+    values = [run.values[measure] for run in runs]
+    if None in values:
+        return None
+    return interval(values, any(measure in run.is_bound for run in runs))
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What the runs say about a claim.
+
+    Attributes:
+      claim: the claim.
+      difference: higher minus lower, pair by pair.
+      verdict: `holds` if the whole interval is above what is claimed, `fails` if it is below,
+        `not settled` otherwise.
+    """
+
+    claim: definition.Claim
+    difference: Interval | None
+    verdict: str
+
+
+def check(claim: definition.Claim, runs: Runs) -> Finding:
+    """Compares two points, seed by seed: what the points of a seed share takes no part in it.
+
+    A lower bound serves where it makes the difference smaller than it is; where it would make it
+    larger, nothing is settled.
+    """
+    pairs = list(zip(runs[claim.higher], runs[claim.lower], strict=True))
+    if any(run.values[claim.measure] is None for pair in pairs for run in pair):
+        return Finding(claim, None, OPEN)
+    bound_above = any(claim.measure in higher.is_bound for higher, _ in pairs)
+    bound_below = any(claim.measure in lower.is_bound for _, lower in pairs)
+    difference = interval(
+        [higher.values[claim.measure] - lower.values[claim.measure] for higher, lower in pairs],
+        bound_above,
+    )
+    verdict = OPEN
+    if difference.low > claim.by and not bound_below:
+        verdict = HOLDS
+    elif difference.high < claim.by and not bound_above:
+        verdict = FAILS
+    return Finding(claim, difference, verdict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Orders:
+    """The points from best to worst by several measures.
+
+    Attributes:
+      by_measure: names of the points that have all measures, the best first, by the measure.
+      agree: whether all are the same.
+      unsettled: pairs of points, better and worse, that the first measure does not tell apart seed
+        by seed.
+      agree_where_settled: whether all pairs that it tells apart are in the same order in all.
+    """
+
+    by_measure: Mapping[str, tuple[str, ...]]
+    agree: bool
+    unsettled: tuple[tuple[str, str], ...]
+    agree_where_settled: bool
+
+
+def orders(names: Sequence[str], runs: Runs) -> Orders:
+    """Puts the points in order by each of the measures."""
+    points = [point for point in runs if all(summary(runs[point], name) for name in names)]
+    found = {
+        name: tuple(sorted(points, key=lambda point: _worse(name, runs[point]))) for name in names
+    }
+    first, best = names[0], found[names[0]]
+    sign = -1 if first in measures.SMALLER_IS_BETTER else 1
+    unsettled, agree_where_settled = [], True
+    for better, worse in itertools.combinations(best, 2):
+        differences = [
+            sign * (one.values[first] - other.values[first])
+            for one, other in zip(runs[better], runs[worse], strict=True)
+        ]
+        if not interval(differences).low > 0:
+            unsettled.append((better, worse))
+        elif any(order.index(better) > order.index(worse) for order in found.values()):
+            agree_where_settled = False
+    agree = len({*found.values()}) <= 1
+    return Orders(found, agree, tuple(unsettled), agree_where_settled)
+
+
+def _worse(name: str, runs) -> float:
+    mean = summary(runs, name).mean
+    return mean if name in measures.SMALLER_IS_BETTER else -mean
