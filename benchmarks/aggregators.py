@@ -8,7 +8,8 @@ Sizes are coordinates of the model, in four tensors; a cohort has 2 clients. The
 a process of its own:
 
   gaussian         dpfl, independent noise
-  blt              dpfl, BLT with 4 buffers
+  blt              dpfl, BLT with 4 buffers, past noise in the state
+  blt_in_ring      dpfl, the same with past noise in a ring outside of TFF
   tree             dpfl, binary tree over 2052 rounds
   honaker          dpfl, the same with the estimator of Honaker
   banded_inverse   dpfl, banded inverse with 8 bands
@@ -17,17 +18,19 @@ a process of its own:
   distributed      dpfl, Skellam noise from the clients in secure sums
   stock_gaussian   tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
   stock_tree       tff.aggregators.DifferentiallyPrivateFactory.tree_aggregation
+  stock_tree_in_dpfl   the same in dpfl's runtime, to which no state is sent
   stock_ddp        tff.learning.ddp_secure_aggregator
   jax_blt          jax_privacy's streaming BLT with 4 buffers: the noise alone, in JAX
   jax_banded       jax_privacy's streaming solve with 342 bands: the noise alone, in JAX
 
-Within a process, rounds of a plain mean and rounds of the contender take turns; `s above` is the
-median difference of such pairs, and `CPU above` that of the processor time, which other processes
-on the machine change least. `state MB` is the state between rounds, the ring of `banded` included,
-`peak GB` all memory of the process and TFF's worker. `times floor` compares with one normal draw
-per coordinate and a copy of the state (of one row of the ring, for `banded`). Secure sums run as
-TFF's test backend executes them, without cryptography. jax_privacy runs in an environment of its
-own, as in benchmarks/mechanisms.py; there is no mean in it: its seconds are those of the noise.
+Those of TFF run in its own runtime, all others in dpfl's. Within a process, rounds of a plain mean
+and rounds of the contender take turns; `s above` is the median difference of such pairs, and
+`CPU above` that of the processor time, which other processes on the machine change least.
+`state MB` is the state between rounds, the ring of `banded` included, `peak GB` all memory of the
+process and TFF's worker. `times floor` compares with one normal draw per coordinate and a copy of
+the state (of one row of the ring, for `banded`). Secure sums run as TFF's test backend executes
+them, without cryptography. jax_privacy runs in an environment of its own, as in
+benchmarks/mechanisms.py; there is no mean in it: its seconds are those of the noise.
 
 A contender that cannot be measured is reported as `not run`; the rest goes on.
 """
@@ -51,8 +54,8 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _SIZES = {'0.1M': 100_000, '2.4M': 2_400_000, '6.4M': 6_400_000}
 _TINY = 2_000
 _TFF_CONTENDERS = (
-    'gaussian', 'blt', 'tree', 'honaker', 'banded_inverse', 'banded', 'secure', 'distributed',
-    'stock_gaussian', 'stock_tree', 'stock_ddp',
+    'gaussian', 'blt', 'blt_in_ring', 'tree', 'honaker', 'banded_inverse', 'banded', 'secure',
+    'distributed', 'stock_gaussian', 'stock_tree', 'stock_tree_in_dpfl', 'stock_ddp',
 )
 _JAX_CONTENDERS = ('jax_blt', 'jax_banded')
 

@@ -2,9 +2,9 @@
 
   aggregate.py <contender> <options as JSON: coordinates, clients, pairs> <file for the result>
 
-All run in dpfl's runtime, so that the aggregators alone differ. The result is JSON: lists of
-seconds and of processor seconds of the rounds, bytes of the state and of the memory at its peak,
-and the seconds of the floor.
+Those of TFF run in TFF's own runtime, as whoever uses them has it; `stock_tree_in_dpfl` runs in
+dpfl's, as those of dpfl do. The result is JSON: lists of seconds and of processor seconds of the
+rounds, bytes of the state and of the memory at its peak, and the seconds of the floor.
 """
 
 import concurrent.futures
@@ -60,8 +60,7 @@ def _distributed(shapes, clients):
 # Of the contenders whose past noise a ring keeps. As wide as BandMF: what the parameters are does
 # not matter for the time.
 _IN_RING = {
-    'blt': _blt,
-    'honaker': lambda: mechanisms.HonakerTree(_ROUNDS),
+    'blt_in_ring': _blt,
     'banded': lambda: mechanisms.BandedToeplitz.fichtenberger(_ROUNDS, _BANDS),
 }
 
@@ -75,10 +74,10 @@ def _of(make_mechanism, **options):
 CONTENDERS = {
     **{name: _of(make, supplied_noise=True) for name, make in _IN_RING.items()},
     'gaussian': _of(lambda: mechanisms.Identity(_ROUNDS)),
-    'blt_in_state': _of(_blt),
-    'honaker_in_state': _of(_IN_RING['honaker']),
-    'tree_in_state': _of(lambda: mechanisms.BinaryTree(_ROUNDS)),
-    'banded_inverse_in_state': _of(lambda: mechanisms.BandedInverse.square_root(_ROUNDS, 8)),
+    'blt': _of(_blt),
+    'honaker': _of(lambda: mechanisms.HonakerTree(_ROUNDS)),
+    'tree': _of(lambda: mechanisms.BinaryTree(_ROUNDS)),
+    'banded_inverse': _of(lambda: mechanisms.BandedInverse.square_root(_ROUNDS, 8)),
     'secure': lambda shapes, clients: aggregators.build_aggregator(
         _plan(
             mechanisms.Identity(_ROUNDS), clients, discretization=_discretization(shapes, clients)
@@ -95,7 +94,9 @@ CONTENDERS = {
         0.02 * clients, clients, bits=_BITS, zeroing=False
     ),
 }
+CONTENDERS['stock_tree_in_dpfl'] = CONTENDERS['stock_tree']
 _SECURE = ('secure', 'distributed', 'stock_ddp')
+_IN_RUNTIME_OF_TFF = ('stock_gaussian', 'stock_tree', 'stock_ddp')
 
 
 def shapes_of(coordinates: int) -> list[tuple[int, ...]]:
@@ -140,7 +141,10 @@ def measure(contender: str, coordinates: int, clients: int, pairs: int) -> dict:
     ]
     past_bytes = 0
     with contextlib.ExitStack() as stack:
-        stack.enter_context(runtime.local_runtime())
+        if contender in _IN_RUNTIME_OF_TFF:
+            tff.backends.native.set_sync_local_cpp_execution_context()
+        else:
+            stack.enter_context(runtime.local_runtime())
         ring = None
         if contender in _IN_RING:
             plan = _plan(_IN_RING[contender](), clients)
