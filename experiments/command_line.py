@@ -4,7 +4,9 @@ A bad flag, or a value that the library refuses, is one line `error: --flag=valu
 on standard error and exit status 2. Anything else that goes wrong is a bug, with its traceback.
 """
 
+import atexit
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -65,7 +67,25 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
 
+    atexit.register(_drop_context_of_tff)
     app.run(guarded, flags_parser=_parse)
+
+
+def _drop_context_of_tff():
+    """Ends TFF's default context while the interpreter is whole.
+
+    Its finalizer may otherwise come when modules are gone, and then prints a traceback.
+    """
+    if 'tensorflow_federated' not in sys.modules:
+        return
+    import tensorflow_federated as tff
+
+    class NoContext(tff.framework.SyncContext):
+        def invoke(self, comp, arg):
+            raise NotImplementedError
+
+    tff.framework.get_context_stack().set_default_context(NoContext())
+    gc.collect()
 
 
 def flags_text() -> str:
