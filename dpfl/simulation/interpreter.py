@@ -25,7 +25,7 @@ from dpfl.simulation.failures import ComputationError
 Struct = tff.structure.Struct
 _blocks = tff.framework
 
-# That are kept: those used last.
+# That are kept compiled: those used last.
 _MAX_PROGRAMS = 64
 
 _ENDED = 'the runtime has ended'
@@ -349,10 +349,8 @@ def _ingest_struct(value, type_spec):
 
 def _ingest_tensor(value, type_spec):
     array = np.asarray(value)
-    if array.dtype.kind not in 'OSU':
-        if not np.can_cast(array.dtype, type_spec.dtype, 'same_kind') and array.ndim:
-            raise TypeError(f'{type_spec}: must not be an array of {array.dtype}')
-        array = array.astype(type_spec.dtype, copy=False)
+    if array.dtype.kind not in 'OSU' and array.dtype != type_spec.dtype:
+        array = _cast(array, type_spec)
     expected = type_spec.shape
     if expected is not None and (
         len(expected) != array.ndim
@@ -360,6 +358,17 @@ def _ingest_tensor(value, type_spec):
     ):
         raise TypeError(f'{type_spec}: must not be an array of shape {list(array.shape)}')
     return array
+
+
+def _cast(array: np.ndarray, type_spec: tff.TensorType) -> np.ndarray:
+    """The same numbers, up to the rounding of floating-point ones, in another type."""
+    of_integers = array.dtype.kind in 'iu' and np.issubdtype(type_spec.dtype, np.integer)
+    if not of_integers and not np.can_cast(array.dtype, type_spec.dtype, 'same_kind'):
+        raise TypeError(f'{type_spec}: must not be an array of {array.dtype}')
+    cast = array.astype(type_spec.dtype)
+    if of_integers and not np.array_equal(cast, array):
+        raise TypeError(f'{type_spec}: must be within its range, is an array of {array.dtype}')
+    return cast
 
 
 def _result(value: Any, type_spec: tff.Type) -> Any:

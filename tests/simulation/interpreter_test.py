@@ -87,6 +87,11 @@ def stepped(state):
     return State(state.model * 2, state.step + 1)
 
 
+@tff.tensorflow.computation(np.uint32)
+def unsigned(x):
+    return x
+
+
 @tff.tensorflow.computation
 def from_a_variable():
     variable = tf.Variable(3.0)
@@ -109,6 +114,7 @@ def _values(seed, size):
         (reciprocal, [4.0]),
         (with_text, [[1.0, 2.0], 'text']),
         (stepped, [State(np.float32([1, 2, 3]), 4)]),
+        (unsigned, [7]),
         (from_a_variable, []),
     ],
 )
@@ -180,6 +186,9 @@ def test_an_error_of_a_client_is_one_line_and_the_next_execution_works(execute):
         (reciprocal, [1.0, 2.0], r'float32: must not be an array of shape \[2\]'),
         (total, [1, 2], r'int64\*: must be a tf.data.Dataset, is list'),
         (count_up, np.float32([1.5]), 'int64: must not be an array of float32'),
+        (count_up, 1.5, 'int64: must not be an array of float64'),
+        (stepped, State(np.float32([1]), 2**40), 'int32: must be within its range'),
+        (unsigned, -1, 'uint32: must be within its range'),
         (scaled, (1.0,), 'value has 1 elements'),
     ],
 )
