@@ -220,33 +220,38 @@ class _Run:
 
     def _train(self, writer: checkpoint.Writer):
         state = self._experiment.process.initialize()
-        done, rows = 0, ()
+        first, rows = 0, ()
         if self._start is not None:
             state = state_lib.restore(self._start.state, state)
-            done, rows = self._start.rounds, self._start.rows
+            first, rows = self._start.rounds, self._start.rows
         else:
             # Before the first release, so that it can be repeated: its noise key is nowhere else.
             writer.save(self._checkpoint(0, state, ()))
             writer.wait()
         experiment = self._experiment
-        cohorts = map(experiment.sampler.cohort, range(done, self._rounds))
+        cohorts = map(experiment.sampler.cohort, range(first, self._rounds))
         shards = learning.sharded_cohorts(cohorts, experiment.client_data, experiment.num_shards)
         with outputs.Metrics(
             self._directory, self._rounds, experiment.reference_accuracies, rows
         ) as metrics, contextlib.closing(shards), self._noise() as with_noise:
-            saved = done
+            # Rounds that are done, and the state after them. In one variable: a signal may come
+            # between any two assignments, and a state must not be saved as that of another round.
+            reached = first, state
+            saved = first
             try:
-                for t in range(done, self._rounds):
+                for t in range(first, self._rounds):
                     self._profile.begin(str(t + 1))
                     with _naming_round(t + 1):
-                        state = self._round(t, with_noise(state), shards, metrics)
+                        supplied = with_noise(reached[1])
+                        reached = t + 1, self._round(t, supplied, shards, metrics)
                         writer.check()
-                        done = t + 1
+                        done, state = reached
                         if done % experiment.checkpoint_every == 0 and done < self._rounds:
                             with self._profile.span('checkpoint'):
                                 writer.save(self._checkpoint(done, state, metrics.rows))
                             saved = done
             except _KEEPING_STATE:
+                done, state = reached
                 if done > saved:
                     # Where this fails too, the first error is the one to show.
                     with contextlib.suppress(files.StorageError):
@@ -254,7 +259,7 @@ class _Run:
                         writer.wait()
                 raise
             self._profile.begin('end')
-        return state, metrics
+        return reached[1], metrics
 
     @contextlib.contextmanager
     def _noise(self):
