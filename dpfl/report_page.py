@@ -1,44 +1,25 @@
 """The privacy report as one HTML file: its Markdown page with figures, nothing loaded from afar."""
 
 import html
-import io
 import math
 
 import markdown
-import matplotlib
 import numpy as np
 from matplotlib import figure, ticker
 
-from dpfl import accounting
+from dpfl import accounting, html_page
 
 _POINTS = 40
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1a1a1a; background: #ffffff; }
-h1, h2 { line-height: 1.2; }
-h2 { margin-top: 2.2rem; border-bottom: 1px solid #d0d0d0; }
-table { border-collapse: collapse; }
-th, td { padding: .25rem .8rem; border-bottom: 1px solid #d0d0d0; text-align: right; }
-th:first-child, td:first-child { text-align: left; }
-li { overflow-wrap: anywhere; }
-figure { margin: 1.5rem 0; }
-svg { max-width: 100%; height: auto; }
-"""
 
 
 def render(report: accounting.PrivacyReport) -> str:
     """The page: text of `report.render()`, figures where there is noise, and no outside parts."""
     body = markdown.markdown(report.render(), extensions=['tables'])
     figures = ''.join(
-        f'<figure>{_svg(drawn)}<figcaption>{html.escape(caption)}</figcaption></figure>\n'
+        f'<figure>{html_page.svg(drawn)}<figcaption>{html.escape(caption)}</figcaption></figure>\n'
         for drawn, caption in _figures(report)
     )
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<title>Privacy report</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n'
-        f'<h2>Figures</h2>\n{figures}</body>\n</html>\n'
-    )
+    return html_page.document('Privacy report', f'{body}\n<h2>Figures</h2>\n{figures}')
 
 
 def _figures(report: accounting.PrivacyReport):
@@ -100,11 +81,3 @@ def _axes(x: str, y: str):
     axes = drawn.add_subplot(xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
     return drawn, axes
-
-
-def _svg(drawn) -> str:
-    """The figure as an SVG element that is the same for the same figure."""
-    text = io.StringIO()
-    with matplotlib.rc_context({'svg.hashsalt': 'dpfl'}):
-        drawn.savefig(text, format='svg', metadata={'Date': None})
-    return text.getvalue().partition('?>')[2].partition('>')[2].strip()

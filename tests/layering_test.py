@@ -11,7 +11,7 @@ _ROOT = pathlib.Path(__file__).parents[1]
 
 # Lowest first. Parts of one layer do not import each other unless they stand in the same entry.
 _LAYERS = (
-    ('_validate', '_npz'),
+    ('_validate', '_npz', 'html_page'),
     ('participation',),
     ('mechanisms',),
     ('accounting',),
@@ -21,7 +21,8 @@ _LAYERS = (
 )
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}
 _PURE = {
-    '', '_validate', '_npz', 'participation', 'mechanisms', 'accounting', 'plots', 'report_page',
+    '', '_validate', '_npz', 'participation', 'mechanisms', 'accounting', 'plots', 'html_page',
+    'report_page',
 }
 
 

@@ -6,32 +6,23 @@ One HTML file, nothing loaded from afar.
 import base64
 import dataclasses
 import html
-import io
 from collections.abc import Mapping, Sequence
 
-import matplotlib
 import numpy as np
 from matplotlib import figure
 
-from dpfl import accounting
+from dpfl import accounting, html_page
 from dpfl.tasks import image_selection
 from experiments import contact_sheet
 from experiments.image_study import findings, settings
 
 _SHEET_IMAGES, _SHEET_COLUMNS = 72, 12
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1a1a1a; background: #ffffff; }
-h1, h2 { line-height: 1.2; }
-h2 { margin-top: 2.2rem; border-bottom: 1px solid #d0d0d0; }
+body { max-width: 70rem; }
 .scroll { overflow-x: auto; }
 .sheets { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1.5rem; }
-table { border-collapse: collapse; }
-th, td { padding: .2rem .8rem; border-bottom: 1px solid #d0d0d0; text-align: right;
-  font-variant-numeric: tabular-nums; }
-th:first-child, td:first-child { text-align: left; }
+td { font-variant-numeric: tabular-nums; }
 figure { margin: 0; }
-img, svg { max-width: 100%; height: auto; }
 img { image-rendering: pixelated; width: 100%; }
 .yes { color: #2d5f2d; } .no { color: #9a2a00; }
 """
@@ -86,12 +77,7 @@ def render(study: Study, results: Sequence[findings.Finding]) -> str:
         '<h2>What only a simulation can show</h2>', _real(results),
     ]
     body = '\n'.join(parts)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<title>Image debugging</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n'
-        '</body>\n</html>\n'
-    )
+    return html_page.document('Image debugging', body, _STYLE)
 
 
 def _introduction(study: Study) -> str:
@@ -183,10 +169,10 @@ def _population(study: Study, results) -> str:
         for each in results
     ]
     return (
-        f'<figure>{_svg(drawn)}</figure>\n<p>Without the bug, 25% of the clients have an accuracy '
-        f'of at most {study.limits.poor:.1%}, and 25% one of at least {study.limits.strong:.1%} '
-        '(the dashed lines; document 004, figure 5 and table 10). Subpopulations (tables 11 and '
-        '12):</p>\n' + _table(['', 'clients', 'of all'], rows)
+        f'<figure>{html_page.svg(drawn)}</figure>\n<p>Without the bug, 25% of the clients have an '
+        f'accuracy of at most {study.limits.poor:.1%}, and 25% one of at least '
+        f'{study.limits.strong:.1%} (the dashed lines; document 004, figure 5 and table 10). '
+        'Subpopulations (tables 11 and 12):</p>\n' + _table(['', 'clients', 'of all'], rows)
     )
 
 
@@ -237,11 +223,3 @@ def _table(names, rows) -> str:
         for row in rows
     )
     return f'<div class="scroll"><table><tr>{head}</tr>\n{body}</table></div>\n'
-
-
-def _svg(drawn) -> str:
-    """The figure as an SVG element that is the same for the same figure."""
-    text = io.StringIO()
-    with matplotlib.rc_context({'svg.hashsalt': 'dpfl'}):
-        drawn.savefig(text, format='svg', metadata={'Date': None})
-    return text.getvalue().partition('?>')[2].partition('>')[2].strip()

@@ -8,20 +8,10 @@ from typing import Any
 
 import markdown
 
-from dpfl import accounting
+from dpfl import accounting, html_page
 from experiments.studies import definition, measures, statistics
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1a1a1a; background: #ffffff; }
-h1, h2 { line-height: 1.2; }
-h2 { margin-top: 2.2rem; border-bottom: 1px solid #d0d0d0; }
-table { border-collapse: collapse; display: block; overflow-x: auto; }
-th, td { padding: .2rem .8rem; border-bottom: 1px solid #d0d0d0; text-align: right; }
-th:first-child, td:first-child { text-align: left; }
-code { overflow-wrap: anywhere; }
-img { max-width: 100%; height: auto; }
-"""
+_STYLE = 'table { display: block; overflow-x: auto; }\n'
 _ROUNDED_UP = ('epsilon', 'rho')
 # Values that differ by less are the same number, computed in another order.
 _ROUNDING = 1e-9
@@ -170,12 +160,7 @@ def render(title: str, text_: str, figure: bytes) -> str:
     shown = f'<p><img alt="{html.escape(title)}" src="data:image/png;base64,{image}"></p>\n'
     body = markdown.markdown(text_, extensions=['tables'])
     head, heading, rest = body.partition('<h2>Results</h2>')
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n'
-        f'{head}{heading}\n{shown}{rest}\n</body>\n</html>\n'
-    )
+    return html_page.document(title, f'{head}{heading}\n{shown}{rest}', _STYLE)
 
 
 def values(

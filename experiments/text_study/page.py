@@ -4,29 +4,20 @@ One HTML file, nothing loaded from afar.
 """
 
 import html
-import io
 from collections.abc import Sequence
 
-import matplotlib
 from matplotlib import figure
 
-from dpfl import accounting
+from dpfl import accounting, html_page
 from experiments.text_study import findings
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1a1a1a; background: #ffffff; }
-h1, h2 { line-height: 1.2; }
-h2 { margin-top: 2.2rem; border-bottom: 1px solid #d0d0d0; }
+body { max-width: 70rem; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; }
-th, td { padding: .2rem .8rem; border-bottom: 1px solid #d0d0d0; text-align: left;
-  vertical-align: top; }
+th, td { text-align: left; vertical-align: top; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
 .joined { background: #fde9c8; }
 .found { color: #9a2a00; } .suspected { color: #7a5a00; } .not-seen { color: #2d5f2d; }
-figure { margin: 1.5rem 0; }
-svg { max-width: 100%; height: auto; }
 """
 
 
@@ -46,12 +37,7 @@ def render(settings: Sequence) -> str:
         '<h2>Models and privacy</h2>', _models(settings), _privacy(settings),
     ]
     body = '\n'.join(parts)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<title>Text debugging</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n{body}\n'
-        '</body>\n</html>\n'
-    )
+    return html_page.document('Text debugging', body, _STYLE)
 
 
 def _introduction() -> str:
@@ -98,7 +84,7 @@ def _by_position(settings) -> str:
         for each in settings
     ]
     return (
-        f'<figure>{_svg(drawn)}<figcaption>Share of unknown words by position, in '
+        f'<figure>{html_page.svg(drawn)}<figcaption>Share of unknown words by position, in '
         f'{settings[0].positions.words[0]:,} sentences that each word model wrote.</figcaption>'
         '</figure>\n'
         + _table(['setting', *map(str, positions), 'overall', 'held-out clients'], rows)
@@ -197,11 +183,3 @@ def _table(names, rows) -> str:
         for row in rows
     )
     return f'<div class="scroll"><table><tr>{head}</tr>\n{body}</table></div>\n'
-
-
-def _svg(drawn) -> str:
-    """The figure as an SVG element that is the same for the same figure."""
-    text = io.StringIO()
-    with matplotlib.rc_context({'svg.hashsalt': 'dpfl'}):
-        drawn.savefig(text, format='svg', metadata={'Date': None})
-    return text.getvalue().partition('?>')[2].partition('>')[2].strip()

@@ -1,0 +1,44 @@
+"""Pages for people: one HTML file each, with figures inside and nothing loaded from afar."""
+
+import html
+import io
+
+import matplotlib
+from matplotlib.figure import Figure
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+  color: #1a1a1a; background: #ffffff; }
+h1, h2 { line-height: 1.2; }
+h2 { margin-top: 2.2rem; border-bottom: 1px solid #d0d0d0; }
+table { border-collapse: collapse; }
+th, td { padding: .2rem .8rem; border-bottom: 1px solid #d0d0d0; text-align: right; }
+th:first-child, td:first-child { text-align: left; }
+code, li { overflow-wrap: anywhere; }
+figure { margin: 1.5rem 0; }
+img, svg { max-width: 100%; height: auto; }
+"""
+
+
+def document(title: str, body: str, style: str = '') -> str:
+    """The page.
+
+    Args:
+      title: of the window; text.
+      body: HTML.
+      style: rules of CSS; they come after those of all pages, and win.
+    """
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<title>{html.escape(title)}</title>\n<style>{_STYLE}{style.lstrip()}</style>\n</head>\n'
+        f'<body>\n{body}\n</body>\n</html>\n'
+    )
+
+
+def svg(drawn: Figure) -> str:
+    """The figure as an SVG element that is the same for the same figure."""
+    text = io.StringIO()
+    with matplotlib.rc_context({'svg.hashsalt': 'dpfl'}):
+        drawn.savefig(text, format='svg', metadata={'Date': None})
+    return text.getvalue().partition('?>')[2].partition('>')[2].strip()
