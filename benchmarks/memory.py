@@ -6,9 +6,9 @@
 Each run is `python -m experiments.train` at the size of job S of benchmarks/simulation.py (twice
 its units): 50 clients in a round, on average if they are sampled by Poisson, with at most 2 batches
 of 16 x 20 tokens. Checkpoints, metrics, events and evaluations are written as in any run. A figure
-is the median resident memory of the process and its worker, read every 50 ms while the ten rounds
-from that one on are trained. `growth` is that of the last ten rounds but one (in the very last the
-report is made) above that of round 20.
+is the median resident memory of the process and those that it starts, read every 50 ms while the
+ten rounds from that one on are trained. `growth` is that of the last ten rounds but one (in the
+very last the report is made) above that of round 20.
 """
 
 import argparse

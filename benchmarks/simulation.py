@@ -8,7 +8,7 @@ The jobs:
   S  vocabulary 1000, embedding 32, 64 units, projection 32; 50 clients with 2 batches of 16 x 20
   M  the 2.4M-parameter model of document 000; 8 clients with 4 batches of 16 x 20
 
-The contenders, each in a process of its own with its own worker, one round of each in turn:
+The contenders, each in a process of its own (stock TFF with a worker), one round of each in turn:
 
   dpfl             the cohort-sharded engine with the projected CIFG
   dpfl_lstm        the same engine with a plain LSTM, by TensorFlow's fused operation
@@ -37,7 +37,7 @@ All clip the update of every client; those in TFF use dpfl's aggregator with ind
 others their own means for it. Figures are medians over --rounds. `CPU s` is the processor time of
 the process and those that it started: what other processes on the machine change least. `ready` is
 the time until the first round is done, imports and compilation included. `idle` is a round whose
-clients have no data: moving weights in and out of the executor.
+clients have no data: moving weights in and out of the runtime.
 """
 
 import argparse
@@ -105,7 +105,7 @@ class Figures:
 
 
 class Contender:
-    """A process that runs rounds when asked; a context manager that ends it and its worker.
+    """A process that runs rounds when asked; a context manager that ends it and what it started.
 
     Raises:
       NotRunError: if it is a peer that cannot be installed.

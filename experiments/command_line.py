@@ -82,7 +82,7 @@ def _drop_context_of_tff():
 
     class NoContext(tff.framework.SyncContext):
         def invoke(self, comp, arg):
-            raise NotImplementedError
+            raise RuntimeError('the process is ending')
 
     tff.framework.get_context_stack().set_default_context(NoContext())
     gc.collect()

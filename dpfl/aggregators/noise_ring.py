@@ -1,8 +1,9 @@
 """Noise that is kept outside of TFF, and reaches it one finished row per round.
 
-All that is in the state of a TFF process passes through its executor in every round, at some 10 ms
-for a megabyte, in messages of at most 2 GB. The outputs that a banded mechanism needs again can be
-hundreds of copies of the model. A ring keeps them where the training loop runs:
+All that is in the state of a TFF process is copied in every round; TFF's own runtime sends it to
+another process and back, at some 10 ms for a megabyte, in messages of at most 2 GB. The outputs
+that a banded mechanism needs again can be hundreds of copies of the model. A ring keeps them where
+the training loop runs:
 
 ```python
 process = aggregators.build_aggregator(plan, supplied_noise=True).create(value_type)

@@ -7,10 +7,10 @@ from dpfl.mechanisms import kernels
 
 PLACES = ('state', 'regenerated', 'memory', 'file')
 
-# All that a round takes in and gives out passes through TFF's executor and its worker, at some
-# 10 ms for a megabyte: beyond this, one finished row per round is faster than all buffers.
+# All that a round takes in and gives out is copied, and sent to another process by TFF's own
+# runtime: beyond this, one finished row per round is faster than all buffers.
 FEW_BYTES = 16_000_000
-# TFF's messages have at most 2 GiB, and the state also holds model and optimizer.
+# Messages of TFF's own runtime have at most 2 GiB, and the state also holds model and optimizer.
 MOST_STATE_BYTES = 1_500_000_000
 _BYTES = 4  # float32
 

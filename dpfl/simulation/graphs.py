@@ -1,9 +1,8 @@
 """TensorFlow computations of TFF as callables of this process.
 
 A computation is a graph with names for what goes in and comes out. It is executed in a session of
-its own, as TFF's worker does, but by the TensorFlow of this process, which can compile parts of a
-graph by XLA where the worker ignores the wish. Tensors are NumPy arrays; a sequence is the bytes of
-the graph of its data set.
+its own, as TFF's worker does, but by the TensorFlow of this process. Tensors are NumPy arrays; a
+sequence is the bytes of the graph of its data set.
 """
 
 import contextlib
