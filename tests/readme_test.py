@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
-from dpfl.tasks import language_models, synthetic_text
+from dpfl.tasks import models, synthetic_text
 
 _README = pathlib.Path(__file__).parents[1] / 'README.md'
 
@@ -17,7 +17,7 @@ def test_example_runs_and_prints_what_it_says(capsys):
     (example,) = re.findall(r'```python\n(.*?)```', _README.read_text(), re.S)
     task = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=6)
     names = {
-        'model': language_models.build_language_model('tiny', task.num_tokens, 6, seed=0),
+        'model': models.build('tiny', task.num_tokens, 6, seed=0),
         'client_data': [task.client_dataset(client, batch_size=4) for client in range(2)],
     }
     exec(example, names)

@@ -1,6 +1,6 @@
 """Plain LSTM language models without the recurrent projection of dpfl's.
 
-Of the sizes of a `LanguageModelSizes`: embedding, LSTM, projection, logits.
+Of the sizes of a `StackedCifg`: embedding, LSTM, projection, logits.
 """
 
 import collections
@@ -10,11 +10,11 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.tasks import language_models, metrics
+from dpfl.tasks import metrics, stacked_cifg
 
 
 def build_fused(
-    sizes: language_models.LanguageModelSizes, num_tokens: int, sequence_length: int
+    sizes: stacked_cifg.StackedCifg, num_tokens: int, sequence_length: int
 ) -> tff.learning.models.FunctionalModel:
     """With TensorFlow's fused operation for the whole recurrence; the loss and metrics of dpfl."""
     hidden, rng = sizes.hidden_size, np.random.default_rng(0)
@@ -55,7 +55,7 @@ def build_fused(
 
 
 def build_keras(
-    sizes: language_models.LanguageModelSizes, num_tokens: int, sequence_length: int
+    sizes: stacked_cifg.StackedCifg, num_tokens: int, sequence_length: int
 ) -> Callable[[], tff.learning.models.VariableModel]:
     """As the tutorials of TFF write it, with Keras: a function that makes the model."""
     layers = tf.keras.layers

@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 from benchmarks.peers import lstm, rounds
 from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.simulation import runtime
-from dpfl.tasks import language_models
+from dpfl.tasks import architectures, stacked_cifg
 
 _RATE, _CLIP_NORM, _MAX_ROUNDS = rounds.LEARNING_RATE, rounds.CLIP_NORM, 100_000
 _optimizers = tff.learning.optimizers
@@ -25,11 +25,11 @@ class Work:
     """A model, and the data of a cohort."""
 
     def __init__(self, cell: str, job: rounds.Job):
-        self.sizes = language_models.LanguageModelSizes(*job.sizes)
+        self.sizes = stacked_cifg.StackedCifg(*job.sizes)
         self.vocabulary, self.length = job.vocabulary, job.length
         self.clients, self.batches, self.batch_size = job.clients, job.batches, job.batch_size
         build = {
-            'cifg': lambda *sizes: language_models.build(*sizes, seed=0),
+            'cifg': lambda *sizes: architectures.build(*sizes, seed=0),
             'fused_lstm': lstm.build_fused,
             'keras_lstm': lstm.build_keras,
         }[cell]

@@ -13,7 +13,7 @@ import tensorflow as tf
 def recurrence(
     inputs: tf.Tensor, recurrent_kernel: tf.Tensor, projection: tf.Tensor
 ) -> tf.Tensor:
-    """Projected outputs r_t of the cell defined in `language_models`.
+    """Projected outputs r_t of the cell defined in `stacked_cifg`.
 
     Args:
       inputs: floating point [L, B, 3 H] with a static L: products of the inputs with their kernel,

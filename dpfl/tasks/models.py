@@ -1,18 +1,16 @@
 """Language models by name."""
 
-import dataclasses
-
 import tensorflow_federated as tff
 
 from dpfl import _validate
-from dpfl.tasks import architectures, language_models, stacked_cifg, tied_lstm
+from dpfl.tasks import architectures, stacked_cifg, tied_lstm
 
 # Next-word models: the CIFG of document 000 and smaller ones, and the LSTM of document 001.
 WORD_MODELS: dict[str, architectures.Architecture] = {
-    **{
-        name: stacked_cifg.StackedCifg(*dataclasses.astuple(sizes))
-        for name, sizes in language_models.PRESETS.items()
-    },
+    'cifg_670': stacked_cifg.StackedCifg(96, 670, 96),
+    'small': stacked_cifg.StackedCifg(32, 128, 32),
+    'tiny': stacked_cifg.StackedCifg(16, 32, 16),
+    'micro': stacked_cifg.StackedCifg(8, 16, 8),
     'lstm_256': tied_lstm.TiedLstm(embedding_size=96, hidden_size=256),
     'lstm_tiny': tied_lstm.TiedLstm(embedding_size=16, hidden_size=32),
 }

@@ -6,7 +6,7 @@ is imported only where a `tf.data.Dataset` is built.
 
 Token ids: 0 pad, 1 begin of sentence, 2 end of sentence, 3 word outside the vocabulary, then the
 words. `vocabulary_size` counts the words alone; a model is built for
-`num_tokens = vocabulary_size + 4` tokens, the V of the size formula in `language_models`. So
+`num_tokens = vocabulary_size + 4` tokens, the V of the size formula in `stacked_cifg`. So
 vocabulary_size=9996 is the "10K vocabulary" of document 000.
 """
 

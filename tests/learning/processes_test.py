@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.simulation import runtime
-from dpfl.tasks import language_models
+from dpfl.tasks import models as language_models
 from tests.learning import models
 
 pytestmark = pytest.mark.tff
@@ -50,7 +50,7 @@ _CASES = {
     'least squares': (models.least_squares, models.client, _optimizers.build_sgdm(0.1)),
     'least squares, Adam': (models.least_squares, models.client, _optimizers.build_adam(0.05)),
     'language model': (
-        lambda: language_models.build_language_model('micro', 30, 5, seed=0),
+        lambda: language_models.build('micro', 30, 5, seed=0),
         _sentences,
         _optimizers.build_sgdm(0.5, momentum=0.5),
     ),

@@ -6,14 +6,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl.simulation import runtime
-from dpfl.tasks import language_models
+from dpfl.tasks import models
 from dpfl.tasks.synthetic_text import NUM_SPECIAL_TOKENS, SyntheticText
 
 _TASK = SyntheticText(vocabulary_size=100, seed=1, sentence_length=10, num_themes=6)
 
 
 def _model():
-    return language_models.build_language_model('micro', _TASK.num_tokens, 10, seed=0)
+    return models.build('micro', _TASK.num_tokens, 10, seed=0)
 
 
 def _accuracy(model, weights, tokens) -> float:
