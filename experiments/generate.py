@@ -8,7 +8,6 @@ trained under a privacy plan writes is covered by its guarantee, however much it
 """
 
 import json
-import pathlib
 
 import numpy as np
 from absl import flags
@@ -35,14 +34,13 @@ _FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of what is
 
 def main() -> None:
     """Checks the flags, draws, and prints."""
-    path = pathlib.Path(schema_flags.required(_MODEL_DIR.name))
+    path = schema_flags.required(_MODEL_DIR.name)
     if _RANK.value is not None and (_TEMPERATURE.value != 1 or _TOP_K.value is not None):
         raise command_line.UsageError('--rank: goes without --temperature and --top_k')
     from dpfl.tasks import encoding, generation, oov_ranking, saved_models
 
     with command_line.refusing_bad_values(path=_MODEL_DIR.name):
-        inner = path / saved_models.IN_RUN
-        model = saved_models.load(inner if inner.is_dir() else path)
+        model = saved_models.load(path)
         special = oov_ranking.BYTES if model.vocabulary is None else generation.WORDS
         drawn = generation.sample(
             model.architecture, model.weights, special,

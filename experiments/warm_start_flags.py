@@ -1,7 +1,6 @@
 """Flag of the model that training starts from. TensorFlow: on demand only."""
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 
 from absl import flags
@@ -35,9 +34,8 @@ def apply(
         raise command_line.UsageError(f'--{_WARM_START.name}={path}: is for language models')
     from dpfl.tasks import architectures, saved_models
 
-    inner = pathlib.Path(path) / saved_models.IN_RUN
     with command_line.refusing_bad_values(path=_WARM_START.name):
-        model = saved_models.load(inner if inner.is_dir() else path)
+        model = saved_models.load(path)
     name, words = language
     if model.name != name:
         raise command_line.UsageError(

@@ -84,10 +84,14 @@ def save(model: LanguageModel, path) -> None:
 def load(path) -> LanguageModel:
     """Reads a model that `save` wrote. Only numbers are read; no graph is executed.
 
+    Args:
+      path: its folder, or the directory of a run that has one.
+
     Raises:
       ValueError: if there is none, in one line that begins with `path`.
     """
-    folder = pathlib.Path(path)
+    inner = pathlib.Path(path, IN_RUN)
+    folder = inner if inner.is_dir() else pathlib.Path(path)
     try:
         if not (folder / _GRAPH).is_file():
             raise ValueError('there is no saved_model.pb')

@@ -1,0 +1,99 @@
+r"""Whether trained models keep to frequent words more than they should (document 001, table 3).
+
+Example:
+  python -m experiments.compare_head_words --models=runs/none,runs/blt,runs/tree \
+      --vocabulary_size=996 --sentence_length=16
+
+At every position of held-out text the ten words that a model finds most probable are compared with
+the 10, 50 and 100 most frequent words of that text: the table says at which share of the positions
+0, 1, ... 10 of them are among these. Noise could push a model from rare words, whose embeddings
+have few updates, to frequent ones; the document finds that accuracy matters, not the noise itself.
+
+The flags of the task are those of the runs. Held-out text has no guarantee of its own: the table is
+for simulations and for public text.
+"""
+
+import json
+
+from absl import flags
+
+from experiments import command_line, schema_flags, task_flags
+
+flags.adopt_module_key_flags(task_flags)
+_MODELS = flags.DEFINE_list(
+    'models', None, 'SavedModels, or the directories of runs that have one, comma-separated.'
+)
+_EVAL_CLIENTS = flags.DEFINE_integer(
+    'eval_clients', 50, 'Held-out clients whose text is used.', lower_bound=1
+)
+_SEED = flags.DEFINE_integer('seed', 0, 'That of the runs: of synthetic text.', lower_bound=0)
+_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the table.')
+_BATCH_SIZE = 256
+
+
+def main() -> None:
+    """Checks the flags, and prints the table."""
+    paths = schema_flags.required(_MODELS.name)
+    language = task_flags.language_model(_SEED.value)
+    if language is None:
+        raise command_line.UsageError('--task: must be one of words')
+    words = tuple(language[1])
+    task = task_flags.load(_SEED.value)
+    import tensorflow_federated as tff
+
+    from dpfl import learning
+    from dpfl.tasks import head_words
+
+    heads = [head for head in head_words.HEADS if head < len(words)]
+    if not heads:
+        raise command_line.UsageError(
+            f'--vocabulary_size: must be > {min(head_words.HEADS)}, is {len(words)}'
+        )
+    models = {path: _load(path, words, task.model.input_spec['x'].shape[1]) for path in paths}
+    dataset = task.heldout(_EVAL_CLIENTS.value, _BATCH_SIZE)
+    batches = list(dataset)
+    if not batches:
+        raise command_line.UsageError(f'--{_EVAL_CLIENTS.name}: no held-out client has any text')
+    ranks = head_words.ranked(batches, len(words))
+    rows = []
+    for path, model in models.items():
+        evaluate = learning.build_evaluation(model, dataset)
+        accuracy = evaluate(tff.learning.models.ModelWeights(*model.initial_weights))['accuracy']
+        counts = head_words.histograms(model, batches, ranks, heads=heads)
+        rows.append({'model': path, 'accuracy': accuracy, 'counts': counts.tolist()})
+    if _FORMAT.value == 'json':
+        print(json.dumps({'heads': heads, 'top': head_words.TOP, 'models': rows}))
+    else:
+        print('\n\n'.join(_table(i, head, rows) for i, head in enumerate(heads)))
+
+
+def _load(path: str, words: tuple[str, ...], sequence_length: int):
+    """The trained model as one of the task."""
+    from dpfl.tasks import architectures, saved_models
+
+    with command_line.refusing_bad_values(path=_MODELS.name):
+        model = saved_models.load(path)
+    if model.vocabulary != words:
+        raise command_line.UsageError(
+            f'--{_MODELS.name}={path}: has another vocabulary than the task'
+        )
+    num_tokens = architectures.check_weights(model.architecture, model.weights)
+    built = architectures.build(model.architecture, num_tokens, sequence_length, seed=0)
+    return architectures.with_weights(built, model.weights)
+
+
+def _table(i: int, head: int, rows: list[dict]) -> str:
+    """The histograms of one number of frequent words, in percent."""
+    cells = []
+    for row in rows:
+        counts = row['counts'][i]
+        shares = {str(k): f'{100 * count / sum(counts):.1f}' for k, count in enumerate(counts)}
+        cells.append({'model': row['model'], 'accuracy': row['accuracy'], **shares})
+    return (
+        f'Positions in %, by how many of the {len(rows[0]["counts"][i]) - 1} most probable words '
+        f'are among the {head} most frequent:\n{command_line.columns(cells)}'
+    )
+
+
+if __name__ == '__main__':
+    command_line.run(main)
