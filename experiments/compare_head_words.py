@@ -13,6 +13,7 @@ The flags of the task are those of the runs. Held-out text has no guarantee of i
 for simulations and for public text.
 """
 
+import functools
 import json
 
 from absl import flags
@@ -38,10 +39,6 @@ def main() -> None:
     if language is None:
         raise command_line.UsageError('--task: must be one of words')
     words = tuple(language[1])
-    task = task_flags.load(_SEED.value)
-    import tensorflow_federated as tff
-
-    from dpfl import learning
     from dpfl.tasks import head_words
 
     heads = [head for head in head_words.HEADS if head < len(words)]
@@ -49,27 +46,51 @@ def main() -> None:
         raise command_line.UsageError(
             f'--vocabulary_size: must be > {min(head_words.HEADS)}, is {len(words)}'
         )
-    models = {path: _load(path, words, task.model.input_spec['x'].shape[1]) for path in paths}
-    dataset = task.heldout(_EVAL_CLIENTS.value, _BATCH_SIZE)
-    batches = list(dataset)
-    if not batches:
-        raise command_line.UsageError(f'--{_EVAL_CLIENTS.name}: no held-out client has any text')
-    ranks = head_words.ranked(batches, len(words))
-    rows = []
-    for path, model in models.items():
-        evaluate = learning.build_evaluation(model, dataset)
-        accuracy = evaluate(tff.learning.models.ModelWeights(*model.initial_weights))['accuracy']
-        counts = head_words.histograms(model, batches, ranks, heads=heads)
-        rows.append({'model': path, 'accuracy': accuracy, 'counts': counts.tolist()})
+    task = task_flags.load(_SEED.value)
+    rows = _rows(task, {path: _load(path, words) for path in paths}, words, heads)
     if _FORMAT.value == 'json':
         print(json.dumps({'heads': heads, 'top': head_words.TOP, 'models': rows}))
     else:
         print('\n\n'.join(_table(i, head, rows) for i, head in enumerate(heads)))
 
 
-def _load(path: str, words: tuple[str, ...], sequence_length: int):
-    """The trained model as one of the task."""
-    from dpfl.tasks import architectures, saved_models
+def _rows(task, models, words: tuple[str, ...], heads: list[int]) -> list[dict]:
+    """Accuracy and histograms of every model on the held-out clients of the task."""
+    import tensorflow_federated as tff
+
+    from dpfl import learning
+    from dpfl.tasks import head_words, text_process
+    from dpfl.tasks import models as models_lib
+
+    dataset = task.heldout(_EVAL_CLIENTS.value, _BATCH_SIZE)
+    batches = list(dataset)
+    if not batches:
+        raise command_line.UsageError(f'--{_EVAL_CLIENTS.name}: no held-out client has any text')
+    ranks = head_words.ranked(batches, len(words))
+
+    @functools.cache
+    def functions(name: str):
+        """What measures the models of a name: traced once, however many there are."""
+        num_tokens = len(words) + text_process.NUM_SPECIAL_TOKENS
+        sequence_length = task.model.input_spec['x'].shape[1]
+        model = models_lib.build(name, num_tokens, sequence_length, seed=0)
+        return (
+            learning.build_evaluation(model, dataset),
+            head_words.build_histograms(model, ranks, heads=heads),
+        )
+
+    rows = []
+    for path, model in models.items():
+        evaluate, count = functions(model.name)
+        weights = tff.learning.models.ModelWeights(model.weights, ())
+        accuracy, counts = evaluate(weights)['accuracy'], count(weights, batches)
+        rows.append({'model': path, 'accuracy': accuracy, 'counts': counts.tolist()})
+    return rows
+
+
+def _load(path: str, words: tuple[str, ...]):
+    """A trained model of these words."""
+    from dpfl.tasks import saved_models
 
     with command_line.refusing_bad_values(path=_MODELS.name):
         model = saved_models.load(path)
@@ -77,9 +98,7 @@ def _load(path: str, words: tuple[str, ...], sequence_length: int):
         raise command_line.UsageError(
             f'--{_MODELS.name}={path}: has another vocabulary than the task'
         )
-    num_tokens = architectures.check_weights(model.architecture, model.weights)
-    built = architectures.build(model.architecture, num_tokens, sequence_length, seed=0)
-    return architectures.with_weights(built, model.weights)
+    return model
 
 
 def _table(i: int, head: int, rows: list[dict]) -> str:

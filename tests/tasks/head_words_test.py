@@ -5,9 +5,11 @@ import collections
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from dpfl.tasks import architectures, head_words, models
 
+ModelWeights = tff.learning.models.ModelWeights
 _NUM_TOKENS = 24  # 20 words.
 
 
@@ -35,7 +37,7 @@ def test_histograms_equal_a_loop_over_positions():
     weights = tuple(
         rng.normal(size=shape).astype('f') for shape in cell.weight_shapes(_NUM_TOKENS).values()
     )
-    model = architectures.with_weights(architectures.build(cell, _NUM_TOKENS, 6, seed=0), weights)
+    model = architectures.build(cell, _NUM_TOKENS, 6, seed=0)
     ranks = head_words.ranked(batches, 20)
     heads, top = (1, 4, 12), 5
 
@@ -50,7 +52,8 @@ def test_histograms_equal_a_loop_over_positions():
                 for i, head in enumerate(heads):
                     expected[i, sum(ranks[word] < head for word in words)] += 1
 
-    actual = head_words.histograms(model, batches, ranks, heads=heads, top=top)
+    count = head_words.build_histograms(model, ranks, heads=heads, top=top)
+    actual = count(ModelWeights(weights, ()), batches)
     np.testing.assert_array_equal(actual, expected)
     present = sum(int((batch['y'].numpy() != 0).sum()) for batch in batches)
     assert actual.sum(axis=1).tolist() == [present] * 3
@@ -65,8 +68,8 @@ def test_a_model_of_frequencies_alone_offers_only_frequent_words():
     weights[-1][4:] = -ranks
     weights[-1][:4] = 1  # Special tokens are no words, however probable.
     model = architectures.build(cell, _NUM_TOKENS, 6, seed=0)
-    model = architectures.with_weights(model, weights)
-    counts = head_words.histograms(model, batches, ranks, heads=(3, 10), top=5)
+    count = head_words.build_histograms(model, ranks, heads=(3, 10), top=5)
+    counts = count(ModelWeights(weights, ()), batches)
     assert counts[0, 3] == counts[0].sum() > 0
     assert counts[1, 5] == counts[1].sum() > 0
 
@@ -78,4 +81,4 @@ def test_a_model_of_frequencies_alone_offers_only_frequent_words():
 def test_bad_arguments_are_named(changes, message):
     model = models.build('micro', _NUM_TOKENS, 6, seed=0)
     with pytest.raises(ValueError, match=f'^{message}'):
-        head_words.histograms(model, [], np.arange(20, dtype=np.int32), **changes)
+        head_words.build_histograms(model, np.arange(20, dtype=np.int32), **changes)
