@@ -183,7 +183,7 @@ def build_shard_work(
             sample_metrics=functions.initialize(),
         ))
         # Without `iter` this becomes an operation that optimises the graph anew in every round.
-        for batch in iter(batches):
+        for batch in iter(batches.with_options(_reading())):
             shard = tf.cond(
                 _has_rows(batch), lambda s=shard, b=batch: train(s, b), lambda s=shard: mark(s)
             )
@@ -192,6 +192,18 @@ def build_shard_work(
         return shard.sample, shard.sample_metrics
 
     return shard_work
+
+
+def _reading() -> tf.data.Options:
+    """How the batches of a shard are read: they are there, so nothing can be gained by tuning it.
+
+    The thread with which TensorFlow tunes the reading of a data set sleeps for 10, 20, 40, 80 ...
+    ms, and the end of the iterator waits for it to wake up: up to half of a round.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+    return options
 
 
 def _has_rows(batch):

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
+from tensorflow.core.framework import dataset_options_pb2
 
 from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.learning import client_work
@@ -48,6 +49,18 @@ def _work(shards, *args, **kwargs):
     work = _build(*args, **kwargs)
     outputs = [work(_weights(), tf.constant(_CLIP), shard) for shard in shards]
     return tf.nest.map_structure(lambda *parts: sum(part.numpy() for part in parts), *outputs)
+
+
+def test_nothing_tunes_how_a_shard_is_read():
+    # The end of an iterator waits for the thread that does, which sleeps for up to a round.
+    (shard,) = learning.shard(_COHORT, 1)
+    weights = tf.nest.map_structure(tf.constant, _weights())
+    graph = _build().get_concrete_function(weights, tf.constant(_CLIP), shard).graph
+    (operation,) = (op for op in graph.get_operations() if op.type == 'OptionsDataset')
+    (reader,) = (op for op in graph.get_operations() if op.type == 'MakeIterator')
+    assert reader.inputs[0].op is operation
+    options = dataset_options_pb2.Options.FromString(operation.get_attr('serialized_options'))
+    assert not options.autotune_options.enabled and options.autotune_options.HasField('enabled')
 
 
 def _fedavg_record(client):
