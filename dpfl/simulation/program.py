@@ -12,7 +12,7 @@ import tensorflow_federated as tff
 from dpfl import _validate, accounting, aggregators, learning, mechanisms
 from dpfl.accounting import archive
 from dpfl.participation import ParticipationLog
-from dpfl.simulation import checkpoint, files, outputs, runtime, sampling
+from dpfl.simulation import checkpoint, files, memory, outputs, runtime, sampling
 from dpfl.simulation import ledger as ledger_lib
 from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import state as state_lib
@@ -249,6 +249,7 @@ class _Run:
                         if done % experiment.checkpoint_every == 0 and done < self._rounds:
                             with self._profile.span('checkpoint'):
                                 writer.save(self._checkpoint(done, state, metrics.rows))
+                                memory.give_back()
                             saved = done
             except _KEEPING_STATE:
                 done, state = reached

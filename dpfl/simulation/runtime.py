@@ -13,8 +13,6 @@ listens. Workers of other hosts (`--workers`) are TFF's.
 
 import concurrent.futures
 import contextlib
-import ctypes
-import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -22,7 +20,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _validate, learning
-from dpfl.simulation import addresses, interpreter, remote, signals, split_round
+from dpfl.simulation import addresses, interpreter, memory, remote, signals, split_round
 from dpfl.simulation.failures import ComputationError, WorkerError
 
 __all__ = ['ComputationError', 'WorkerError', 'distributed_runtime', 'local_runtime']
@@ -44,6 +42,9 @@ def local_runtime(
     end of the block, and of a computation in progress: if the exception gets lost on its way, or is
     caught, the next computation raises it once more. Long native calls in the main thread, other
     than computations, delay it.
+
+    TensorFlow is fastest with TF_NUM_INTRAOP_THREADS=1 and TF_ENABLE_ONEDNN_OPTS=1 in the
+    environment before it is imported; the binaries set both.
 
     Args:
       max_concurrent_clients: how many clients (shards) of a round are worked on at a time; the
@@ -69,31 +70,14 @@ def local_runtime(
         yield
 
 
-# Options of glibc's `mallopt` (malloc.h), and values.
-_MALLOC_OPTIONS = {
-    # With a heap for every thread the process grows by tens of megabytes in hundreds of rounds.
-    -8: 2,  # M_ARENA_MAX
-    # The memory of tensors is kept when they are freed: given back to the kernel, it would cost a
-    # page fault for every 4 KB of every result. The threshold is the largest that glibc takes.
-    -3: 32 << 20,  # M_MMAP_THRESHOLD
-    -1: 1 << 30,  # M_TRIM_THRESHOLD
-    -2: 64 << 20,  # M_TOP_PAD
-}
-
-
 def _prepare_process() -> None:
     """Settings of this process that make rounds faster."""
-    # Shards already run side by side. With more threads per operation two shards take as long as
-    # one: each waits for threads that the other has. Where TensorFlow has begun to compute, or to
-    # trace functions, its threads stay as they are (TF_NUM_INTRAOP_THREADS=1 in the environment
-    # holds from the start).
+    # Shards already run side by side: with two threads per operation a round takes a third longer.
+    # Where TensorFlow has begun to compute, or to trace functions, its threads stay as they are
+    # (TF_NUM_INTRAOP_THREADS=1 in the environment holds from the start).
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(1)
-    if sys.platform == 'linux':
-        with contextlib.suppress(AttributeError):  # Another C library has no such function.
-            mallopt = ctypes.CDLL(None).mallopt
-            for option, value in _MALLOC_OPTIONS.items():
-                mallopt(option, value)
+    memory.keep_freed()
 
 
 class _LocalContext(tff.framework.SyncContext):
