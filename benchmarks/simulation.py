@@ -33,6 +33,9 @@ made on the first use, in ~/.cache/dpfl/peers (or within XDG_CACHE_HOME):
 pip installs the build of PyTorch that it finds: the one with CUDA, some gigabytes, unless
 PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL names a place with that for CPUs.
 
+All but the contenders stock, stock_iterator and stock_cifg run with the settings of TensorFlow that
+dpfl's binaries make: one thread per operation, oneDNN.
+
 All clip the update of every client; those in TFF use dpfl's aggregator with independent noise, the
 others their own means for it. Figures are medians over --rounds. `CPU s` is the processor time of
 the process and those that it started: what other processes on the machine change least. `ready` is
@@ -75,6 +78,9 @@ _CONTENDERS = {
     'bare_lstm': ('bare', 'fused_lstm'),
     'floor': ('products', 'cifg'),
 }
+# TensorFlow's settings that dpfl's binaries make, and those who run without them, as users do.
+_FAST = {'TF_NUM_INTRAOP_THREADS': '1', 'TF_ENABLE_ONEDNN_OPTS': '1'}
+_BY_DEFAULT = ('stock', 'stock_iterator', 'stock_cifg')
 # Contender: its package, its model, and what else its script is told.
 _PEERS = {
     'pfl': ('pfl', 'lstm'),
@@ -173,7 +179,8 @@ def _command(name: str, timeout: float) -> tuple[list[str], str, dict[str, str]]
     if name in _CONTENDERS:
         kind, cell = _CONTENDERS[name]
         command = [sys.executable, '-m', f'{_SCRIPTS}simulate', kind]
-        return command, cell, {'TF_CPP_MIN_LOG_LEVEL': '3', 'CUDA_VISIBLE_DEVICES': ''}
+        fast = {} if name in _BY_DEFAULT else _FAST
+        return command, cell, {'TF_CPP_MIN_LOG_LEVEL': '3', 'CUDA_VISIBLE_DEVICES': ''} | fast
     package, cell, *others = _PEERS[name]
     python, versions = environments.python(package, _REQUIREMENTS[package], timeout)
     print(f'  {name}: {versions}', flush=True)

@@ -175,8 +175,7 @@ def binary() -> pathlib.Path:
 _ENVIRONMENT = {
     # The worker warns in every round of events that are part of its normal work.
     'TF_CPP_MIN_LOG_LEVEL': '2',
-    # Shards already run side by side. With more threads per operation two shards take as long as
-    # one: each waits for threads that the other has.
+    # Shards already run side by side; with more threads per operation a round takes longer.
     'TF_NUM_INTRAOP_THREADS': '1',
     # With a heap for every thread the worker grows by tens of megabytes in hundreds of rounds.
     'MALLOC_ARENA_MAX': '2',
