@@ -48,37 +48,38 @@ def _forwards(inputs, recurrent_kernel, projection):
         gates += tf.matmul(output, recurrent_kernel)
         forget, expose, candidate = tf.split(gates, 3, axis=1)
         forget, expose, candidate = tf.sigmoid(forget), tf.sigmoid(expose), tf.tanh(candidate)
-        before = cell
-        cell = candidate + forget * (before - candidate)
+        fall = cell - candidate
+        cell = candidate + forget * fall
         squashed = tf.tanh(cell)
         hidden = expose * squashed
         output = tf.matmul(hidden, projection)
         outputs.append(output)
-        kept.append((forget, expose, candidate, before, squashed, hidden))
+        kept.append((forget, expose, candidate, fall, squashed, hidden))
     return outputs, kept
 
 
 def _backwards(output_gradients, outputs, kept, recurrent_kernel, projection):
     """Gradients of the three arguments of `recurrence`."""
-    d_gates, d_cell = None, 0.0
+    # y * (1 - y) * dy and (1 - y * y) * dy for the values y of sigmoid and tanh, each in one pass.
+    sigmoid_gradient, tanh_gradient = tf.raw_ops.SigmoidGrad, tf.raw_ops.TanhGrad
+    d_gates, d_before = None, 0.0
     all_d_gates, all_d_outputs = [], []
-    for d_output, (forget, expose, candidate, before, squashed, _) in zip(
+    for d_output, (forget, expose, candidate, fall, squashed, _) in zip(
         reversed(tf.unstack(output_gradients)), reversed(kept), strict=True
     ):
         if d_gates is not None:  # The next position has this output in its gates.
             d_output += tf.matmul(d_gates, recurrent_kernel, transpose_b=True)
-        exposed = tf.matmul(d_output, projection, transpose_b=True) * expose
-        d_cell += exposed * (1 - squashed * squashed)
+        d_hidden = tf.matmul(d_output, projection, transpose_b=True)
+        d_cell = tanh_gradient(y=squashed, dy=d_hidden * expose) + d_before
         d_before = d_cell * forget
         d_gates = tf.concat(
             [
-                (before - candidate) * d_before * (1 - forget),
-                exposed * squashed * (1 - expose),
-                (d_cell - d_before) * (1 - candidate * candidate),
+                sigmoid_gradient(y=forget, dy=d_cell * fall),
+                sigmoid_gradient(y=expose, dy=d_hidden * squashed),
+                tanh_gradient(y=candidate, dy=d_cell - d_before),
             ],
             axis=1,
         )
-        d_cell = d_before
         all_d_gates.append(d_gates)
         all_d_outputs.append(d_output)
     inputs_gradient = tf.stack(all_d_gates[::-1])
