@@ -21,10 +21,10 @@ def required(name: str):
     """Value of a flag that has no default.
 
     Raises:
-      UsageError: if it is not given.
+      UsageError: if it is not given, or empty.
     """
     value = flags.FLAGS[name].value
-    if value is None:
+    if value in (None, '', []):
         raise command_line.UsageError(f'--{name}: must be given')
     return value
 

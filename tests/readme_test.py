@@ -36,3 +36,8 @@ def test_commands_of_the_readme_exist():
         assert (root / name).is_file()
     for name in re.findall(r'\]\((docs/\S+?)\)', text):
         assert (root / name).is_file()
+
+
+def test_the_readme_fits_its_width():
+    lines = re.sub(r'```.*?```', '', _README.read_text(), flags=re.S).splitlines()
+    assert [line for line in lines if len(line) > 120 and not line.startswith('|')] == []

@@ -51,6 +51,7 @@ def test_models_are_compared_in_one_table(model, tmp_path):
 
 @pytest.mark.parametrize('flags, message', [
     ([], '--models: must be given'),
+    (['--models='], '--models: must be given'),
     (['--models=/nowhere'], '--models=/nowhere: must be a SavedModel of a language model'),
     (['--models={model}', '--seed=1'], '--models={model}: has another vocabulary than the task'),
     (['--models={model}', '--task=synthetic_glyphs', '--model=cnn'], '--task: must be one of'),
