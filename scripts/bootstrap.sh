@@ -78,7 +78,7 @@ set_up() {
     pip=("$python" -m pip --python "$venv/bin/python")
   fi
 
-  say 'installing the locked packages: a download of 470 MB, 1.9 GB on disk'
+  say 'installing the locked packages: a download of 510 MB, 2.0 GB on disk'
   # --no-compile: the import below compiles what is imported, which is a small part of the whole.
   if ! "${pip[@]}" install --disable-pip-version-check --no-input --quiet --progress-bar off --no-compile \
       --no-deps --require-hashes --only-binary=:all: -r "$root/requirements.lock"; then

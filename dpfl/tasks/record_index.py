@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import tempfile
+from typing import BinaryIO
 
 import numpy as np
 import tqdm
@@ -99,10 +100,11 @@ def index_file(path: pathlib.Path, form) -> RecordIndex:
     unchanged = found is not None and (
         (found.summary.size, found.summary.mtime_ns) == (status.st_size, status.st_mtime_ns)
     )
-    digest = _sha256(path, status.st_size)
+    digest = sha256(path)
     if unchanged and found.summary.sha256 == digest:
         return found
-    index = _build(path, form, Summary(status.st_size, status.st_mtime_ns, digest))
+    with open(path, 'rb', buffering=_BLOCK) as file:
+        index = build(file, form, Summary(status.st_size, status.st_mtime_ns, digest))
     if kept is not None:
         # A full disk or a directory of someone else: the index is worth more than keeping it.
         with contextlib.suppress(OSError):
@@ -110,11 +112,21 @@ def index_file(path: pathlib.Path, form) -> RecordIndex:
     return index
 
 
-def _build(path: pathlib.Path, form, summary: Summary) -> RecordIndex:
-    """Reads the file once; needs about 50 bytes of memory for each record."""
+def build(file: BinaryIO, form, summary: Summary) -> RecordIndex:
+    """Reads a file once; needs about 50 bytes of memory for each record.
+
+    Args:
+      file: open for reading, at its start.
+      form: as for `index_file`.
+      summary: of the file, as far as it is known without reading records.
+
+    Raises:
+      As `index_file`.
+    """
     digests, offsets, lengths = bytearray(), array.array('q'), array.array('q')
     empty, malformed, first = 0, collections.Counter(), None
-    with open(path, 'rb', buffering=_BLOCK) as file, _progress(summary.size, 'index') as bar:
+    size = os.fstat(file.fileno()).st_size
+    with _progress(size, 'index') as bar:
         for number, record in enumerate(form.scan(file), 1):
             if isinstance(record, text_records.BadRecord):
                 first = first or (record.line, record.reason)
@@ -127,7 +139,7 @@ def _build(path: pathlib.Path, form, summary: Summary) -> RecordIndex:
                 lengths.append(record.length)
             if number % 10_000 == 0:
                 bar.update(file.tell() - bar.n)
-        bar.update(summary.size - bar.n)
+        bar.update(size - bar.n)
     summary = dataclasses.replace(
         summary, records=len(offsets), empty=empty, malformed=dict(malformed),
         first_malformed=first,
@@ -152,9 +164,14 @@ def _key_digest(key: str) -> bytes:
     return hashlib.blake2b(key.encode('utf-8', 'surrogatepass'), digest_size=16).digest()
 
 
-def _sha256(path: pathlib.Path, size: int) -> str:
+def sha256(path: pathlib.Path) -> str:
+    """The SHA-256 of a file's bytes. Progress goes to standard error.
+
+    Raises:
+      OSError: if it cannot be read.
+    """
     digest = hashlib.sha256()
-    with open(path, 'rb') as file, _progress(size, 'digest') as bar:
+    with open(path, 'rb') as file, _progress(os.stat(path).st_size, 'digest') as bar:
         while block := file.read(_BLOCK):
             digest.update(block)
             bar.update(len(block))

@@ -1,4 +1,4 @@
-"""Anyone's texts: a JSON Lines or CSV file with a column for the client and one for the text.
+"""Anyone's texts: a file with a column for the client and one for the text.
 
 Only positions of records are in memory, never the texts: those of a client are read when it is its
 turn. Clients are numbered in the order of the digests of their keys (`record_index`); the first of
@@ -11,9 +11,11 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from dpfl.tasks import record_index, text_records, tokenization
+from dpfl.tasks import parquet_records, record_index, text_records, tokenization
 from dpfl.tasks.federated_task import DataError
 from dpfl.tasks.word_clients import WordClients, share_of_heldout
+
+_PARQUET = ('.parquet', '.pq')
 
 
 def open_clients(
@@ -23,7 +25,8 @@ def open_clients(
 
     Args:
       path: of the file; its name says the format: `.jsonl`, `.ndjson`, `.json` (all of them one
-        JSON object in a line) or `.csv`.
+        JSON object in a line), `.csv`, or `.parquet`, `.pq` (whose two columns are copied to the
+        directory for temporary files while the process lasts).
       client_column: name of the client's key.
       text_column: name of the text.
       heldout_fraction: share of the clients that are held out.
@@ -34,17 +37,15 @@ def open_clients(
         another argument.
     """
     path = pathlib.Path(path)
-    form = _format(path)(client_column, text_column)
     try:
-        index = record_index.index_file(path, form)
-        texts = _Texts.open(path, form, index)
+        name, texts = _open(path, client_column, text_column)
     except OSError as error:
         raise ValueError(f'data_path={path}: cannot be read ({error.strerror})') from None
     except ValueError as error:
         if str(error).startswith('data_path: '):
             raise ValueError(f'data_path={path}: {str(error)[11:]}') from None
         raise
-    summary = index.summary
+    index, summary = texts.index, texts.index.summary
     if strict and summary.first_malformed is not None:
         line, reason = summary.first_malformed
         raise ValueError(f'data_path={path}: line {line} is malformed: {reason}')
@@ -57,7 +58,7 @@ def open_clients(
     num_heldout = share_of_heldout(count, heldout_fraction)
     clients = WordClients(count, texts.sentences)
     description = {
-        'format': form.name,
+        'format': name,
         'bytes': summary.size,
         'sha256': summary.sha256,
         'clients': {'training': count - num_heldout, 'heldout': num_heldout},
@@ -70,17 +71,24 @@ def open_clients(
     return clients.slice(num_heldout, count), clients.slice(0, num_heldout), description
 
 
-def _format(path: pathlib.Path):
+def _open(path: pathlib.Path, client_column: str, text_column: str) -> tuple[str, '_Texts']:
+    """Name of the format, and the texts."""
     suffix = path.suffix.lower()
-    if suffix in ('.parquet', '.pq'):
-        raise ValueError(
-            f'data_path={path}: must be JSON Lines or CSV; Parquet is not read, as that would need '
-            'the package pyarrow, which can convert it'
+    if suffix in _PARQUET:
+        status = os.stat(path)
+        summary = record_index.Summary(
+            status.st_size, status.st_mtime_ns, record_index.sha256(path)
         )
+        lines = parquet_records.to_json_lines(path, client_column, text_column)
+        index = record_index.build(lines, parquet_records.FORM, summary)
+        return 'parquet', _Texts(path, index, lines, parquet_records.FORM.parser(lines), None)
     if suffix not in text_records.FORMATS:
-        allowed = ', '.join(text_records.FORMATS)
-        raise ValueError(f'data_path={path}: must be a file whose name ends in one of {allowed}')
-    return text_records.FORMATS[suffix]
+        allowed = ', '.join([*text_records.FORMATS, *_PARQUET])
+        raise ValueError(f'data_path: must be a file whose name ends in one of {allowed}')
+    form = text_records.FORMATS[suffix](client_column, text_column)
+    index = record_index.index_file(path, form)
+    file, stamp = open(path, 'rb'), (index.summary.size, index.summary.mtime_ns)
+    return form.name, _Texts(path, index, file, form.parser(file), stamp)
 
 
 def _left_out(summary: record_index.Summary) -> str:
@@ -93,22 +101,26 @@ def _left_out(summary: record_index.Summary) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Texts:
-    """The texts of an indexed file that is open."""
+    """The texts of an indexed file that is open.
+
+    Attributes:
+      path: by which it is known.
+      index: of its records.
+      file: that has the records.
+      parse: from a record to client and text.
+      stamp: size and time of modification that `file` had; None if nobody else can change it.
+    """
 
     path: pathlib.Path
     index: record_index.RecordIndex
     file: BinaryIO
     parse: Callable[[bytes], tuple[str, str]]
-
-    @classmethod
-    def open(cls, path: pathlib.Path, form, index: record_index.RecordIndex) -> '_Texts':
-        file = open(path, 'rb')
-        return cls(path, index, file, form.parser(file))
+    stamp: tuple[int, int] | None
 
     def sentences(self, client: int) -> Iterator[list[str]]:
-        descriptor, summary = self.file.fileno(), self.index.summary
+        descriptor = self.file.fileno()
         status = os.fstat(descriptor)
-        if (status.st_size, status.st_mtime_ns) != (summary.size, summary.mtime_ns):
+        if self.stamp not in (None, (status.st_size, status.st_mtime_ns)):
             raise DataError(f'{self.path}: has changed since it was indexed')
         first, last = self.index.starts[client], self.index.starts[client + 1]
         for record in range(first, last):

@@ -9,9 +9,11 @@ import random
 import subprocess
 import sys
 
+import pyarrow
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from pyarrow import parquet
 
 from dpfl import ParticipationLog, accounting
 
@@ -99,6 +101,22 @@ def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_p
 
 
 @pytest.mark.tff
+def test_parquet_trains_the_same_model_as_json_lines(data, tmp_path):
+    lines = (data / 'data.jsonl').read_text().splitlines()[:-1]  # Without the malformed one.
+    rows = pyarrow.Table.from_pylist([json.loads(line) for line in lines])
+    parquet.write_table(rows, tmp_path / 'data.parquet', row_group_size=300)
+    models = []
+    for source in (data / 'data.jsonl', tmp_path / 'data.parquet'):
+        output = tmp_path / source.suffix
+        done = _run('--task=user_text', f'--data_path={source}', f'--output_dir={output}',
+                    f'--vocabulary_file={data}/words')
+        assert done.returncode == 0, done.stderr
+        models.append((output / 'model.npz').read_bytes())
+    assert models[0] == models[1]
+    _assert_no_keys(output)
+
+
+@pytest.mark.tff
 def test_user_text_trains_with_a_private_vocabulary_and_says_so(data, tmp_path):
     done = _run(
         '--task=user_text', f'--data_path={data}/data.jsonl', '--vocabulary_from_private_data',
@@ -154,7 +172,7 @@ def _bad_file(kind: str, data, path):
      'must have texts of at least 2 clients, has those of 0 (2001 malformed records; '),
     (['--task=user_text', '--data_path={data}/data.jsonl', '--heldout_fraction=1'],
      '--heldout_fraction=1.0: must be'),
-    (['--task=user_text', '--data_path={data}/a.parquet'], 'would need the package pyarrow'),
+    (['--task=user_text', '--data_path={data}/a.parquet'], 'a.parquet: cannot be read (No such'),
     (['--task=synthetic_text', '--data_path=x'], '--data_path: --task=synthetic_text makes its'),
     (['--task=synthetic_text'], '--vocabulary_file: --task=synthetic_text makes its own'),
 ])

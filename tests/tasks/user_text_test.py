@@ -1,10 +1,13 @@
 """Files of users: splits, what is refused and how, and files that change."""
 
 import csv
+import hashlib
 import json
 import os
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from dpfl.tasks import user_text
 from dpfl.tasks.federated_task import DataError
@@ -67,6 +70,66 @@ def test_csv_gives_the_same_clients(tmp_path):
     assert _sentences(found[1]) == _sentences(expected[1])
 
 
+def _write_parquet(path, rows, **types):
+    columns = {
+        name: pyarrow.array([row[i] for row in rows], types.get(name))
+        for i, name in enumerate(('who', 'said'))
+    }
+    parquet.write_table(pyarrow.table(columns | {'other': [0] * len(rows)}), path,
+                        row_group_size=7)
+    return path
+
+
+@pytest.mark.parametrize('types', [
+    {}, {'said': pyarrow.large_string()},
+    {'who': pyarrow.dictionary(pyarrow.int32(), pyarrow.string())},
+], ids=str)
+def test_parquet_gives_the_same_clients(types, tmp_path):
+    rows = [(client, text) for client, texts in _TEXTS.items() for text in texts]
+    expected = _open(_write_json(tmp_path / 'a.jsonl'))
+    found = _open(_write_parquet(tmp_path / 'a.parquet', rows, **types))
+    assert _sentences(found[0]) == _sentences(expected[0])
+    assert _sentences(found[1]) == _sentences(expected[1])
+    assert found[2]['format'] == 'parquet' and found[2]['records'] == len(rows)
+    data = (tmp_path / 'a.parquet').read_bytes()
+    assert found[2]['sha256'] == hashlib.sha256(data).hexdigest()
+
+
+def test_rows_of_parquet_that_are_malformed_are_counted(tmp_path):
+    rows = [(7, b'one.'), (7, None), (8, b'caf\xe9'), (None, b'three.'), (9, b'four.'), (9, b' ')]
+    binary = pyarrow.array([text for _, text in rows], pyarrow.binary())
+    # As a file may have it: bytes that are said to be text, and are not UTF-8.
+    said = pyarrow.StringArray.from_buffers(len(rows), *binary.buffers()[1:], binary.buffers()[0])
+    path = tmp_path / 'a.parquet'
+    parquet.write_table(pyarrow.table({'who': [who for who, _ in rows], 'said': said}), path)
+    training, heldout, description = _open(path)
+    assert training.count + heldout.count == 2 == description['records']
+    assert description['left_out'] == {'empty': 1, 'no text': 1, 'not UTF-8': 1, 'no client id': 1}
+    assert description['first_malformed'] == 'line 2: no text'
+    parquet.write_table(pyarrow.table({'who': rows and ['a'] * 6, 'said': binary}), path)
+    with pytest.raises(ValueError, match='malformed records; .*text is not a string'):
+        _open(path)
+
+
+def test_a_parquet_file_that_is_cut_or_damaged_is_refused(tmp_path):
+    rows = [(str(i), f'Text {i}.') for i in range(500)]
+    path = _write_parquet(tmp_path / 'a.parquet', rows)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    with pytest.raises(ValueError, match='^data_path=.*: is no whole Parquet file'):
+        _open(path)
+    path.write_bytes(b'PAR1' + bytes(2000) + whole[2004:])
+    with pytest.raises(ValueError, match='^data_path=.*: is no whole Parquet file'):
+        _open(path)
+
+
+def test_parquet_without_a_column_names_its_flag(tmp_path):
+    path = tmp_path / 'a.pq'
+    parquet.write_table(pyarrow.table({'who': ['a'], 'text': ['b']}), path)
+    with pytest.raises(ValueError, match='^text_column=said: must be one of the 2 columns'):
+        _open(path)
+
+
 def test_malformed_lines_are_left_out_unless_strict(tmp_path):
     path = _write_json(tmp_path / 'a.jsonl')
     with open(path, 'a') as file:
@@ -82,7 +145,8 @@ def test_malformed_lines_are_left_out_unless_strict(tmp_path):
 @pytest.mark.parametrize('name, content, message', [
     ('a.jsonl', None, r'cannot be read \(No such file'),
     ('a.txt', b'', r'must be a file whose name ends in one of \.jsonl, '),
-    ('a.parquet', b'PAR1', r'must be JSON Lines or CSV; Parquet is not read, .*pyarrow'),
+    ('a.parquet', None, r'cannot be read \(No such file'),
+    ('a.parquet', b'PAR1', r'is no whole Parquet file \('),
     ('a.jsonl', b'', r'must have texts of at least 2 clients, has those of 0'),
     ('a.jsonl', b'{"who": 1, "said": "x"}\n', r'has those of 1$'),
     ('a.jsonl', b'[\n]\n', r'has those of 0 \(2 malformed records; the first is in line 1: not J'),

@@ -1,0 +1,107 @@
+"""Records (client, text) of Parquet files, as JSON Lines that are gone with the process.
+
+Parquet has no place for a record: what a client wrote would be decoded again with thousands of
+others' texts. So a file is read once, in parts, and what is needed of it is written to a file
+without a name.
+"""
+
+import json
+import pathlib
+import tempfile
+from typing import BinaryIO
+
+import tqdm
+
+from dpfl.tasks import text_records
+
+FORM = text_records.JsonLines('client', 'text')
+_ROWS = 10_000
+# Of a text that is not UTF-8: neither is this line.
+_NOT_UTF8 = b'\xff\n'
+
+
+def to_json_lines(path: pathlib.Path, client_column: str, text_column: str) -> BinaryIO:
+    """A line for each row, in the order of the rows, as `FORM` reads them.
+
+    Values that are neither text nor numbers make a malformed record, as they do in JSON Lines.
+
+    Args:
+      path: of the Parquet file.
+      client_column, text_column: names of its columns.
+
+    Returns:
+      A file for reading at its start, in the directory for temporary files, without a name.
+
+    Raises:
+      ValueError: if pyarrow is not there, if it is no Parquet file, or lacks a column; the message
+        begins with `data_path` or the flag of the column.
+      OSError: if the file cannot be read, or there is no room for the lines.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ValueError('data_path: Parquet needs the package pyarrow') from None
+    with open(path, 'rb') as source:
+        try:
+            table = parquet.ParquetFile(source)
+            columns = [_column(table, 'client_column', client_column),
+                       _column(table, 'text_column', text_column)]
+            lines = tempfile.TemporaryFile(prefix='dpfl-')
+            try:
+                _write(table, columns, lines)
+            except BaseException:
+                lines.close()
+                raise
+        except (pyarrow.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            reason = ' '.join(str(error).split())
+            raise ValueError(f'data_path: is no whole Parquet file ({reason})') from None
+    lines.seek(0)
+    return lines
+
+
+def _column(table, flag: str, name: str) -> str:
+    names = table.schema_arrow.names
+    if names.count(name) != 1:
+        raise ValueError(f'{flag}={name}: must be one of the {len(names)} columns')
+    return name
+
+
+def _write(table, columns: list[str], lines: BinaryIO) -> None:
+    with tqdm.tqdm(
+        total=table.metadata.num_rows, desc='parquet', unit='row', unit_scale=True, delay=2,
+        leave=False,
+    ) as bar:  # fmt: skip
+        for batch in table.iter_batches(batch_size=_ROWS, columns=columns):
+            values = [_values(batch.column(name)) for name in columns]
+            for client, text in zip(*values, strict=True):
+                lines.write(_line(client, text))
+            bar.update(batch.num_rows)
+    lines.flush()
+
+
+def _values(column) -> list:
+    """Python's values; text as bytes, since its encoding is not checked by Parquet."""
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pyarrow.types.is_string(column.type):
+        column = column.cast(pyarrow.binary())
+    elif pyarrow.types.is_large_string(column.type):
+        column = column.cast(pyarrow.large_binary())
+    elif pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type):
+        return [None if value is None else [] for value in column.to_pylist()]
+    return column.to_pylist()
+
+
+def _line(client, text) -> bytes:
+    try:
+        client, text = (v.decode() if isinstance(v, bytes) else v for v in (client, text))
+    except UnicodeDecodeError:
+        return _NOT_UTF8
+    # A list is no text and no number: such a record is malformed when it is read.
+    record = json.dumps({'client': client, 'text': text}, default=lambda value: [])
+    return f'{record}\n'.encode()
