@@ -25,6 +25,8 @@ from dpfl.simulation.failures import ComputationError, WorkerError
 
 __all__ = ['ComputationError', 'WorkerError', 'distributed_runtime', 'local_runtime']
 
+# How long a signal may wait.
+_SIGNAL_SECONDS = 0.2
 # A run has few: a round's, and none for computations without shards.
 _MAX_COHORT_SIZES = 10
 
@@ -91,7 +93,12 @@ class _LocalContext(tff.framework.SyncContext):
     def invoke(self, comp, arg):
         """Executes a computation; an exception raised here by a signal leaves it running."""
         self._watch.check()
-        return self._thread.submit(self._interpreter.execute, comp, arg).result()
+        future = self._thread.submit(self._interpreter.execute, comp, arg)
+        # Another library's thread may take a signal, and nothing then wakes the main thread, in
+        # which Python handles it. (Where pyarrow is there, TFF imports it; it has such a thread.)
+        while not future.done():
+            concurrent.futures.wait([future], timeout=_SIGNAL_SECONDS)
+        return future.result()
 
     def close(self):
         """Ends a computation in progress."""

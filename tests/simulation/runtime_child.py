@@ -5,6 +5,7 @@ progress that takes far longer than any test, `leaving` at the end of the block.
 """
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -31,7 +32,11 @@ def main(how):
         assert sum_of_counts([3, 4]) == 7
         say('started')
         try:
-            if how == 'interrupted':
+            if how == 'interrupted elsewhere':
+                # Another thread takes the signals of the process.
+                threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+                signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            if how.startswith('interrupted'):
                 # The computation is compiled: half a second later the round is in progress.
                 threading.Timer(0.5, say, ['running']).start()
                 sum_of_counts([10**15, 10**15])

@@ -204,6 +204,13 @@ def test_signal_in_a_round(number, status):
     assert 'never retrieved' not in ending.error
 
 
+def test_signal_that_another_thread_takes():
+    with Process('interrupted elsewhere') as process:
+        process.read('running')
+        process.send(signal.SIGINT)
+        process.read('leaving')
+
+
 def test_second_ctrl_c_during_cleanup():
     with Process('interrupted', SLOW_CLEANUP='1') as process:
         process.read('running')
