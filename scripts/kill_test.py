@@ -96,15 +96,17 @@ class _Kind:
 
 def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> list[int]:
     """Runs to the end with one or two kills; returns how many rounds were done at each."""
-    kind.begin(path)
     rounds = []
-    for _ in range(random.integers(1, 3)):
-        child = _Child(path, kind)
-        time.sleep(random.uniform(0, kind.seconds))
-        if not child.kill():
-            break  # It was faster.
-        ledger = path / 'ledger.jsonl'
-        rounds.append(ledger.read_bytes().count(b'\n') if ledger.exists() else 0)
+    while not rounds:
+        shutil.rmtree(path, ignore_errors=True)
+        kind.begin(path)
+        for _ in range(random.integers(1, 3)):
+            child = _Child(path, kind)
+            time.sleep(random.uniform(0, kind.seconds))
+            if not child.kill():
+                break  # It was faster.
+            ledger = path / 'ledger.jsonl'
+            rounds.append(ledger.read_bytes().count(b'\n') if ledger.exists() else 0)
     _Child(path, kind).finish()
     return rounds
 
