@@ -1,11 +1,15 @@
 """Order of the tests: those that start no TFF runtime run first, and in seconds."""
 
 import os
+import signal
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('CUDA_VISIBLE_DEVICES', '')
 # Optimisers are tested, not their kept results.
 os.environ['DPFL_CACHE_DIR'] = ''
+# What runs in the background of a shell ignores SIGINT, and so would all that the tests start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):

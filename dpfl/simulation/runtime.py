@@ -94,8 +94,8 @@ class _LocalContext(tff.framework.SyncContext):
         """Executes a computation; an exception raised here by a signal leaves it running."""
         self._watch.check()
         future = self._thread.submit(self._interpreter.execute, comp, arg)
-        # Another library's thread may take a signal, and nothing then wakes the main thread, in
-        # which Python handles it. (Where pyarrow is there, TFF imports it; it has such a thread.)
+        # Another thread may take a signal, and nothing then wakes the main thread, in which Python
+        # handles it.
         while not future.done():
             concurrent.futures.wait([future], timeout=_SIGNAL_SECONDS)
         return future.result()
