@@ -101,13 +101,14 @@ class StackedCifg(architectures.Architecture):
         # Position is the first axis, and all input products of a layer are one product.
         outputs = tf.gather(embedding, tf.reshape(tf.transpose(tokens), [-1]))
         for kernel, recurrent_kernel, bias, projection in _layers(layers):
-            inputs = tf.matmul(outputs, kernel) + bias
+            inputs = tf.nn.bias_add(tf.matmul(outputs, kernel), bias)  # Fused: one pass.
             inputs = tf.reshape(inputs, [length, batch_size, kernel.shape[1]])
             states = cifg.recurrence(inputs, recurrent_kernel, projection)
             outputs = tf.reshape(states, [-1, projection.shape[1]])
         states = tf.reshape(outputs, [length, batch_size, self.projection_size])
         outputs = tf.reshape(tf.transpose(states, [1, 0, 2]), [-1, self.projection_size])
-        result = tf.matmul(outputs, output_embedding, transpose_b=True) + output_bias
+        product = tf.matmul(outputs, output_embedding, transpose_b=True)
+        result = tf.nn.bias_add(product, output_bias)
         return tf.reshape(result, [batch_size, length, output_bias.shape[0]])
 
     def start(self, weights, batch_size):
