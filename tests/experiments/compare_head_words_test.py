@@ -1,39 +1,28 @@
 """The table of frequent words as its users meet it."""
 
+import functools
 import json
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_TASK = ['--vocabulary_size=96', '--sentence_length=10', '--model=micro']
+from tests import binaries
 
-
-def _run(binary, *flags):
-    return subprocess.run(
-        [sys.executable, '-m', f'experiments.{binary}', *map(str, flags)], cwd=_ROOT,
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )
+_run = functools.partial(binaries.run, 'compare_head_words', *binaries.TASK)
 
 
 @pytest.fixture(scope='module', name='model')
 def _model(tmp_path_factory):
     path = tmp_path_factory.mktemp('model') / 'saved'
-    done = _run('pretrain', *_TASK, '--public_clients=40', '--learning_rate=0.02',
-                f'--output={path}')
-    assert done.returncode == 0, done.stderr
+    binaries.pretrain(path, '--public_clients=40')
     return path
 
 
 def test_models_are_compared_in_one_table(model, tmp_path):
     run = tmp_path / 'run'  # As the directory of a run has its model.
     shutil.copytree(model, run / 'saved_model')
-    done = _run('compare_head_words', *_TASK, f'--models={model},{run}', '--eval_clients=20',
-                '--format=json')
+    done = _run(f'--models={model},{run}', '--eval_clients=20', '--format=json')
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result['heads'] == [10, 50] and result['top'] == 10  # 96 words: 100 says nothing.
@@ -44,7 +33,7 @@ def test_models_are_compared_in_one_table(model, tmp_path):
     # A word among the 10 most frequent is one among the 50: the mass moves to the right.
     assert (counts @ np.arange(11))[1] > (counts @ np.arange(11))[0]
 
-    done = _run('compare_head_words', *_TASK, f'--models={model}', '--eval_clients=20')
+    done = _run(f'--models={model}', '--eval_clients=20')
     shares = [line.split() for line in done.stdout.splitlines() if str(model) in line]
     assert [sum(map(float, row[2:])) for row in shares] == pytest.approx([100, 100], abs=0.6)
 
@@ -64,7 +53,7 @@ def test_bad_flags_are_one_line(model, flags, message, tmp_path):
     (tmp_path / 'data.jsonl').write_text(''.join(f'{json.dumps(row)}\n' for row in rows))
     (tmp_path / 'words').write_text(''.join(f'w{n}\n' for n in range(10)))
     flags = [flag.format(model=model, text=tmp_path) for flag in flags]
-    done = _run('compare_head_words', *_TASK, *flags)
+    done = _run(*flags)
     assert done.returncode == 2 and done.stdout == ''
     errors = [line for line in done.stderr.splitlines() if line.startswith('error: ')]
     assert len(errors) == 1 and message.format(model=model) in errors[0]

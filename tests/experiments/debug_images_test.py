@@ -1,27 +1,20 @@
 """The image study from its flags to its page, and what it refuses."""
 
+import functools
 import json
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
+from tests import binaries
+
 _SMALL = [
     '--population=60', '--primary_model=tiny', '--primary_clients=40', '--primary_steps=60',
     '--model=tiny', '--rounds=2', '--clients_per_round=4', '--noise_seed=1', '--samples=40',
     '--client_max_batches=1', '--eval_clients=1', '--realistic_population=40000', '--format=json',
 ]
-
-
-def _run(*arguments):
-    return subprocess.run(
-        [sys.executable, '-m', 'experiments.debug_images', *arguments],
-        cwd=_ROOT, capture_output=True, text=True,
-    )
+_run = functools.partial(binaries.run, 'debug_images')
 
 
 def _arrays(path) -> dict:

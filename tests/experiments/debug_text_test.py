@@ -1,28 +1,18 @@
 """The study as its users meet it: its page and numbers, resuming, and one-line errors."""
 
+import functools
 import json
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from experiments.text_study import findings
+from tests import binaries
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_COMMAND = [
-    sys.executable, '-m', 'experiments.debug_text', '--flagfile=configs/debug_text.flags',
-    '--vocabulary_size=96', '--rounds=2', '--min_separation=2', '--population=40',
-    '--clients_per_round=4', '--eval_clients=2', '--samples=300', '--noise_seed=1',
-    '--accountant=analytic_gaussian',
-]
-
-
-def _run(*flags):
-    return subprocess.run(
-        [*_COMMAND, *flags], cwd=_ROOT, capture_output=True, text=True, check=False,
-        stdin=subprocess.DEVNULL,
-    )
+_run = functools.partial(
+    binaries.run, 'debug_text', '--flagfile=configs/debug_text.flags', '--vocabulary_size=96',
+    '--rounds=2', '--min_separation=2', '--population=40', '--clients_per_round=4',
+    '--eval_clients=2', '--samples=300', '--noise_seed=1', '--accountant=analytic_gaussian',
+)
 
 
 @pytest.mark.tff

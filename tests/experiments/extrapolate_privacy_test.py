@@ -1,17 +1,16 @@
 """Published guarantees of large cohorts, from runs with small ones."""
 
+import functools
 import json
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting import archive
 from experiments import extrapolation
+from tests import binaries
 
-_ROOT = pathlib.Path(__file__).parents[2]
+_run = functools.partial(binaries.run, 'extrapolate_privacy', timeout=120)
 
 
 def _save(folder, plan, delta, accountant):
@@ -28,11 +27,6 @@ def _sampled(sigma, clip_norm, **fields):
         sampling='poisson', population=763_430,
     )  # fmt: skip
     return accounting.PrivacyPlan(**{**values, **fields})
-
-
-def _run(*arguments):
-    command = [sys.executable, '-m', 'experiments.extrapolate_privacy', *arguments]
-    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=120)
 
 
 def test_document_001_table_2(tmp_path):

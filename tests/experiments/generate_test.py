@@ -1,36 +1,23 @@
 """Pre-training, warm start and generation as their users meet them."""
 
 import json
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_TASK = ['--vocabulary_size=96', '--sentence_length=10', '--model=micro']
+from tests import binaries
+
 _TRAIN = [
-    *_TASK, '--mechanism=none', '--rounds=2', '--population=4', '--clients_per_round=2',
+    *binaries.TASK, '--mechanism=none', '--rounds=2', '--population=4', '--clients_per_round=2',
     '--min_separation=2', '--clip_norm=1e-6', '--client_max_batches=1', '--eval_clients=20',
     '--delta=1e-6',
 ]
 
 
-def _run(binary, *flags):
-    return subprocess.run(
-        [sys.executable, '-m', f'experiments.{binary}', *map(str, flags)], cwd=_ROOT,
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )
-
-
 @pytest.fixture(scope='module', name='public')
 def _public(tmp_path_factory):
     path = tmp_path_factory.mktemp('public') / 'model'
-    done = _run('pretrain', *_TASK, '--public_clients=60', '--epochs=4', '--learning_rate=0.02',
-                f'--output={path}', '--format=json')
-    assert done.returncode == 0, done.stderr
-    return path, json.loads(done.stdout)
+    return path, binaries.pretrain(path, '--public_clients=60', '--epochs=4')
 
 
 def test_pretraining_learns(public):
@@ -44,11 +31,11 @@ def test_pretraining_learns(public):
 @pytest.mark.tff
 def test_training_starts_from_the_public_model_and_says_so(public, tmp_path):
     path, _ = public
-    cold = _run('train', *_TRAIN, f'--output_dir={tmp_path}/cold', '--format=json')
+    cold = binaries.run('train', *_TRAIN, f'--output_dir={tmp_path}/cold', '--format=json')
     assert cold.returncode == 0, cold.stderr
     start = json.loads(cold.stdout)
-    done = _run('train', *_TRAIN, f'--output_dir={tmp_path}/warm', f'--warm_start={path}',
-                '--format=json')
+    done = binaries.run('train', *_TRAIN, f'--output_dir={tmp_path}/warm', f'--warm_start={path}',
+                        '--format=json')
     assert done.returncode == 0, done.stderr
     # Clipped to nothing, two rounds leave each model where it was.
     warm = json.loads(done.stdout)
@@ -58,13 +45,13 @@ def test_training_starts_from_the_public_model_and_says_so(public, tmp_path):
         np.testing.assert_allclose(first, second, atol=1e-4)
     assert 'it is taken to be public' in (tmp_path / 'warm/privacy_report.md').read_text()
 
-    again = _run('train', *_TRAIN, f'--output_dir={tmp_path}/again', '--seed=1',
-                 f'--warm_start={tmp_path}/warm')
+    again = binaries.run('train', *_TRAIN, f'--output_dir={tmp_path}/again', '--seed=1',
+                         f'--warm_start={tmp_path}/warm')
     assert again.returncode == 2
     assert again.stderr == (
         f'error: --warm_start={tmp_path}/warm: has another vocabulary than the task\n'
     )
-    texts = _run('generate', f'--model_dir={tmp_path}/warm', '--count=3', '--format=json')
+    texts = binaries.run('generate', f'--model_dir={tmp_path}/warm', '--count=3', '--format=json')
     assert len(json.loads(texts.stdout)) == 3
 
 
@@ -78,10 +65,10 @@ def test_sentences_are_printed_and_ranked(public):
     path, _ = public
     vocabulary = {*(path.parent / 'model.vocabulary.txt').read_text().split(), 'UNK'}
     flags = [f'--model_dir={path}', '--count=5', '--length=12', '--format=json']
-    drawn = json.loads(_run('generate', *flags).stdout)
-    assert drawn == json.loads(_run('generate', *flags).stdout)
+    drawn = json.loads(binaries.run('generate', *flags).stdout)
+    assert drawn == json.loads(binaries.run('generate', *flags).stdout)
     assert all(set(one['text'].split()) <= vocabulary for one in drawn)
-    ranked = json.loads(_run('generate', *flags, '--rank=3000').stdout)
+    ranked = json.loads(binaries.run('generate', *flags, '--rank=3000').stdout)
     scores = [one['log_probability'] for one in ranked]
     assert scores == sorted(scores, reverse=True) and len({one['text'] for one in ranked}) == 5
     assert min(scores) > np.mean([one['log_probability'] for one in drawn])
@@ -90,8 +77,10 @@ def test_sentences_are_printed_and_ranked(public):
 def test_public_text_from_a_file(tmp_path):
     text, output = tmp_path / 'text.txt', tmp_path / 'model'
     text.write_text('Good day to you! So it goes.\nGood day again.\n' * 20)
-    done = _run('pretrain', f'--public_text={text}', '--vocabulary_size=5', '--model=lstm_tiny',
-                '--sentence_length=6', '--batch_size=10', f'--output={output}', '--format=json')
+    done = binaries.run(
+        'pretrain', f'--public_text={text}', '--vocabulary_size=5', '--model=lstm_tiny',
+        '--sentence_length=6', '--batch_size=10', f'--output={output}', '--format=json',
+    )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert (summary['words'], summary['sentences'], summary['steps']) == (5, 60, 6)
@@ -109,7 +98,7 @@ def test_public_text_from_a_file(tmp_path):
     ('pretrain', ['--output=x', '--model=huge'], '--model=huge: must be one of'),
 ])
 def test_bad_flags_are_one_line(binary, flags, message):
-    done = _run(binary, *flags)
+    done = binaries.run(binary, *flags)
     assert done.returncode == 2 and done.stdout == ''
     lines = done.stderr.splitlines()
     assert lines[-1].startswith(f'error: {message}') and 'Traceback' not in done.stderr

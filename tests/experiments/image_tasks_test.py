@@ -1,27 +1,16 @@
 """`experiments.train` on images: both tasks, and files that cannot be used."""
 
 import json
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
+from tests import binaries
 from tests.tasks import emnist_files
-
-_ROOT = pathlib.Path(__file__).parents[2]
-
-
-def _run(*arguments):
-    return subprocess.run(
-        [sys.executable, '-m', 'experiments.train', *arguments],
-        cwd=_ROOT, capture_output=True, text=True,
-    )
 
 
 def _train(tmp_path, *arguments):
-    return _run(
-        '--model=tiny', '--mechanism=none', '--rounds=2', '--clients_per_round=2',
+    return binaries.run(
+        'train', '--model=tiny', '--mechanism=none', '--rounds=2', '--clients_per_round=2',
         '--client_learning_rate=0.1', '--eval_clients=2', '--format=json',
         f'--output_dir={tmp_path / "run"}', *arguments,
     )

@@ -1,8 +1,8 @@
 """The planning binary against direct calls of the library."""
 
+import functools
 import json
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -10,23 +10,17 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.mechanisms.discretization import Discretization
+from tests import binaries
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _ES_ES = ['--population=4210000', '--rounds=1900']
 
 
 @pytest.fixture(scope='module', name='run')
 def _run(tmp_path_factory):
     cache = str(tmp_path_factory.mktemp('cache'))
-
-    def run(*flags):
-        return subprocess.run(
-            [sys.executable, '-m', 'experiments.plan_privacy', *flags], cwd=_ROOT, check=False,
-            capture_output=True, text=True, stdin=subprocess.DEVNULL,
-            env={**os.environ, 'DPFL_CACHE_DIR': cache},
-        )
-
-    return run
+    return functools.partial(
+        binaries.run, 'plan_privacy', env={**os.environ, 'DPFL_CACHE_DIR': cache}
+    )
 
 
 @pytest.fixture(name='plan')
@@ -161,7 +155,7 @@ def test_no_tensorflow():
         'print([m for m in sys.modules if m.startswith("tensorflow")])'
     )
     done = subprocess.run(
-        [sys.executable, '-c', code], cwd=_ROOT, capture_output=True, text=True, check=True
+        [sys.executable, '-c', code], cwd=binaries.ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == '[]'
 

@@ -1,24 +1,14 @@
+import functools
 import json
 import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from dpfl import accounting, mechanisms
+from tests import binaries
 
-_ROOT = pathlib.Path(__file__).parents[2]
-
-
-def _run(*flags):
-    return subprocess.run(
-        [sys.executable, '-m', 'experiments.report_privacy', *flags],
-        cwd=_ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )
-
-
+_run = functools.partial(binaries.run, 'report_privacy')
 _TREE = ('--mechanism=tree', '--rounds=2000', '--min_separation=314', '--max_participations=6',
          '--noise_multiplier=7', '--delta=1e-10')
 

@@ -1,21 +1,14 @@
+import functools
 import json
 import math
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_PATH = _ROOT / 'experiments' / 'published.json'
+from tests import binaries
+
+_PATH = binaries.ROOT / 'experiments' / 'published.json'
 _ROWS = {row['id']: row for row in json.loads(_PATH.read_text())}
-
-
-def _run(*flags):
-    return subprocess.run(
-        [sys.executable, '-m', 'experiments.reproduce_tables', *flags],
-        cwd=_ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )
+_run = functools.partial(binaries.run, 'reproduce_tables')
 
 
 @pytest.fixture(scope='module', name='everything')

@@ -1,7 +1,7 @@
 """A study from its file to its page, and again; every preset makes experiments."""
 
+import functools
 import json
-import pathlib
 import subprocess
 import sys
 
@@ -10,8 +10,8 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from experiments.studies import definition
+from tests import binaries
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _STUDY = {
     'title': 'A small study', 'about': 'It compares.', 'mirrors': 'document 002, table 3',
     'flags': {
@@ -34,11 +34,7 @@ _STUDY = {
     'claims': [{'text': 'noise hurts', 'measure': 'loss', 'higher': 'BLT', 'lower': 'no noise'}],
     'seeds': [3],
 }  # fmt: skip
-
-
-def _run(*arguments):
-    command = [sys.executable, '-m', 'experiments.run_study', '--jobs=1', *arguments]
-    return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=300)
+_run = functools.partial(binaries.run, 'run_study', '--jobs=1', timeout=300)
 
 
 @pytest.mark.tff
@@ -161,7 +157,7 @@ print(json.dumps(seen))
 @pytest.fixture(scope='module', name='presets')
 def _presets(tmp_path_factory):
     command = [sys.executable, '-c', _PRESETS, str(tmp_path_factory.mktemp('presets'))]
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=binaries.ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -185,10 +181,9 @@ def test_clip_norms_of_later_rounds_reach_the_plan(presets):
 
 @pytest.mark.parametrize('value', ['2', 'a:1', '2:0', '0:0.1'])
 def test_a_clip_schedule_that_is_none_is_refused(tmp_path, value):
-    command = [
-        sys.executable, '-m', 'experiments.train', '--mechanism=gaussian', '--rounds=4',
-        '--noise_multiplier=1', f'--output_dir={tmp_path}', f'--clip_schedule={value}',
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=100)
+    done = binaries.run(
+        'train', '--mechanism=gaussian', '--rounds=4', '--noise_multiplier=1',
+        f'--output_dir={tmp_path}', f'--clip_schedule={value}', timeout=100,
+    )  # fmt: skip
     assert done.returncode == 2 and done.stderr.count('\n') == 1
     assert 'clip_schedule' in done.stderr

@@ -1,7 +1,7 @@
+import functools
 import itertools
 import json
 import math
-import pathlib
 import subprocess
 import sys
 
@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 
 from dpfl import ParticipationLog, mechanisms
+from tests import binaries
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _SMALL = ('--population=3000', '--clients_per_round=100', '--rounds=90', '--timer_hours=24')
-
-
-def _run(*flags):
-    return subprocess.run(
-        [sys.executable, '-m', 'experiments.simulate_population', *flags],
-        cwd=_ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )
+_run = functools.partial(binaries.run, 'simulate_population')
 
 
 @pytest.fixture(scope='module', name='simulated')
@@ -199,6 +193,7 @@ def test_no_tensorflow_is_loaded():
         'import sys, experiments.simulate_population\n'
         'print([m for m in sys.modules if m.split(".")[0].startswith("tensorflow")])'
     )
-    done = subprocess.run([sys.executable, '-c', code], cwd=_ROOT, capture_output=True, text=True,
-                          check=True)
+    done = subprocess.run(
+        [sys.executable, '-c', code], cwd=binaries.ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == '[]'

@@ -1,30 +1,25 @@
 """A worker for runs elsewhere: who reaches it, and that it ends as a whole."""
 
+import functools
 import os
 import pathlib
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 import pytest
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_COMMAND = [sys.executable, '-m', 'experiments.start_worker']
+from tests import binaries
+
 _START = 240
+_command = functools.partial(binaries.command, 'start_worker')
+_run = functools.partial(binaries.run, 'start_worker', timeout=_START)
 
 
 def _free_port():
     with socket.create_server(('127.0.0.1', 0)) as server:
         return server.getsockname()[1]
-
-
-def _run(*arguments):
-    return subprocess.run(
-        [*_COMMAND, *arguments], cwd=_ROOT, capture_output=True, text=True, check=False,
-        timeout=_START,
-    )
 
 
 def _is_alive(pid):
@@ -47,8 +42,8 @@ def _can_isolate():
 def test_it_says_where_it_is_and_ends_with_its_child(number):
     port = _free_port()
     with subprocess.Popen(
-        [*_COMMAND, f'--port={port}'], cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
+        _command(f'--port={port}'), cwd=binaries.ROOT, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
     ) as process:
         try:
             first, second = process.stdout.readline(), process.stdout.readline()
@@ -102,8 +97,8 @@ def test_bad_flags_are_one_line(flag, message):
 def test_without_namespaces_it_listens_everywhere_only_if_told_to():
     forbid = 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$@"'
     done = subprocess.run(
-        ['unshare', '-r', 'sh', '-c', forbid, 'sh', *_COMMAND, f'--port={_free_port()}'],
-        cwd=_ROOT, capture_output=True, text=True, check=False, env=dict(os.environ),
+        ['unshare', '-r', 'sh', '-c', forbid, 'sh', *_command(f'--port={_free_port()}')],
+        cwd=binaries.ROOT, capture_output=True, text=True, check=False, env=dict(os.environ),
         timeout=_START,
     )
     assert done.returncode == 1

@@ -1,31 +1,21 @@
 """The binaries that optimise and compare mechanisms."""
 
+import functools
 import json
 import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from dpfl import Participation, mechanisms
+from tests import binaries
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _SCHEMA = ['--rounds=60', '--min_separation=20', '--max_participations=3']
 
 
 @pytest.fixture(scope='module', name='run')
 def _run(tmp_path_factory):
     cache = str(tmp_path_factory.mktemp('cache'))
-
-    def run(binary, *flags):
-        return subprocess.run(
-            [sys.executable, '-m', f'experiments.{binary}', *flags], cwd=_ROOT, check=False,
-            capture_output=True, text=True, stdin=subprocess.DEVNULL,
-            env={**os.environ, 'DPFL_CACHE_DIR': cache},
-        )
-
-    return run
+    return functools.partial(binaries.run, env={**os.environ, 'DPFL_CACHE_DIR': cache})
 
 
 @pytest.mark.parametrize('flags', [

@@ -1,18 +1,17 @@
 """The binary that trains GANs as its users meet it: results, a kill, and one-line errors."""
 
+import functools
 import json
-import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from dpfl import accounting
+from tests import binaries
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _SMALL = [
     '--model=tiny', '--rounds=3', '--population=40', '--clients_per_round=2',
     '--client_max_batches=1', '--client_batch_size=4', '--eval_clients=1', '--eval_every=3',
@@ -20,17 +19,7 @@ _SMALL = [
     '--noise_multiplier=0.5', '--noise_seed=1', '--checkpoint_every=1',
 ]
 _SAME = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json', 'gan_report.md')
-
-
-def _command(*flags):
-    return [sys.executable, '-m', 'experiments.train_gan', *flags]
-
-
-def _run(*flags):
-    return subprocess.run(
-        _command(*flags), cwd=_ROOT, capture_output=True, text=True, check=False,
-        stdin=subprocess.DEVNULL, timeout=400,
-    )
+_run = functools.partial(binaries.run, 'train_gan', timeout=400)
 
 
 @pytest.fixture(scope='module', name='finished')
@@ -62,8 +51,8 @@ def test_a_killed_run_ends_with_the_same_generator(finished, tmp_path):
     path = tmp_path / 'killed'
     flags = [*_SMALL, f'--output_dir={path}', '--scale=10', '--scaled_population=4000']
     with subprocess.Popen(
-        _command(*flags), cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        binaries.command('train_gan', *flags), cwd=binaries.ROOT, stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     ) as child:
         deadline = time.monotonic() + 300
         while not (path / 'checkpoints' / '00000001.checkpoint').exists():

@@ -1,13 +1,10 @@
 """Training on data of others: StackOverflow in TFF's format, and files of users."""
 
 import collections
+import functools
 import json
 import lzma
-import os
-import pathlib
 import random
-import subprocess
-import sys
 
 import pyarrow
 import pytest
@@ -16,22 +13,15 @@ import tensorflow_federated as tff
 from pyarrow import parquet
 
 from dpfl import ParticipationLog, accounting
+from tests import binaries
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_FLAGS = [
-    '--model=micro', '--sentence_length=8', '--mechanism=gaussian', '--noise_multiplier=1',
-    '--delta=1e-6', '--rounds=3', '--clients_per_round=5', '--min_separation=3',
-    '--max_participations=1', '--eval_every=3', '--noise_seed=1', '--shards=1',
-]
+_run = functools.partial(
+    binaries.run, 'train', '--model=micro', '--sentence_length=8', '--mechanism=gaussian',
+    '--noise_multiplier=1', '--delta=1e-6', '--rounds=3', '--clients_per_round=5',
+    '--min_separation=3', '--max_participations=1', '--eval_every=3', '--noise_seed=1',
+    '--shards=1',
+)
 _WORDS = [f'word{i}' for i in range(50)]
-
-
-def _run(*flags, cache=''):
-    return subprocess.run(
-        [sys.executable, '-m', 'experiments.train', *_FLAGS, *flags], cwd=_ROOT, text=True,
-        capture_output=True, check=False, stdin=subprocess.DEVNULL,
-        env={**os.environ, 'DPFL_CACHE_DIR': str(cache)},
-    )
 
 
 def _texts(client: int) -> list[str]:
@@ -136,10 +126,7 @@ def test_user_text_trains_with_a_private_vocabulary_and_says_so(data, tmp_path):
     assert 'it was counted on the text of the training clients, without noise' in page
     assert 'exact counts' in page
     _assert_no_keys(tmp_path)
-    verified = subprocess.run(
-        [sys.executable, '-m', 'experiments.report_privacy', f'--run_dir={tmp_path}'],
-        cwd=_ROOT, capture_output=True, text=True, check=False,
-    )
+    verified = binaries.run('report_privacy', f'--run_dir={tmp_path}')
     assert verified.returncode == 0, verified.stderr
 
 

@@ -1,5 +1,6 @@
 """The training binary as its users meet it: results, one-line errors, and nothing left running."""
 
+import functools
 import json
 import os
 import pathlib
@@ -14,18 +15,14 @@ import pytest
 
 from dpfl import ParticipationLog, accounting, mechanisms
 from dpfl.simulation import checkpoint
+from tests import binaries
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_COMMAND = [sys.executable, '-m', 'experiments.train', '--flagfile=configs/quickstart.flags']
+_CONFIGS = binaries.ROOT / 'configs'
+_QUICKSTART = '--flagfile=configs/quickstart.flags'
 _SMALL = ['--population=60', '--clients_per_round=2', '--client_max_batches=1', '--eval_clients=2',
           '--noise_seed=1']
-
-
-def _run(*flags, **kwargs):
-    return subprocess.run(
-        [*_COMMAND, *flags], cwd=_ROOT, capture_output=True, text=True, check=False,
-        stdin=subprocess.DEVNULL, **kwargs,
-    )
+_command = functools.partial(binaries.command, 'train', _QUICKSTART)
+_run = functools.partial(binaries.run, 'train', _QUICKSTART)
 
 
 def _wait_for(condition, seconds: float):
@@ -89,10 +86,7 @@ def test_a_run_from_start_to_end(finished, tmp_path):
 
 
 def _verify(path):
-    return subprocess.run(
-        [sys.executable, '-m', 'experiments.report_privacy', f'--run_dir={path}', '--format=json'],
-        cwd=_ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )
+    return binaries.run('report_privacy', f'--run_dir={path}', '--format=json')
 
 
 @pytest.mark.tff
@@ -175,9 +169,9 @@ def test_a_strategy_file_that_changed_is_noticed(copied, tmp_path):
         'command_line.run(train.main)\n'
     )
     done = subprocess.run(
-        [sys.executable, '-c', code, *_COMMAND[3:], *_SIX_ROUNDS, f'--output_dir={copied}',
+        [sys.executable, '-c', code, _QUICKSTART, *_SIX_ROUNDS, f'--output_dir={copied}',
          '--resume'],
-        cwd=_ROOT, capture_output=True, text=True, check=False,
+        cwd=binaries.ROOT, capture_output=True, text=True, check=False,
     )
     assert done.returncode == 2
     assert done.stderr.startswith('error: plan_digest='), done.stderr
@@ -206,9 +200,9 @@ def test_a_run_without_a_checkpoint_that_can_be_used_stays_as_it_is(copied):
 
 @pytest.mark.tff
 def test_a_killed_run_with_a_damaged_checkpoint_ends_as_if_it_had_not_been(finished, tmp_path):
-    command = [*_COMMAND, *_SIX_ROUNDS, f'--output_dir={tmp_path}']
+    flags = [*_SIX_ROUNDS, f'--output_dir={tmp_path}']
     process = subprocess.Popen(
-        command, cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        _command(*flags), cwd=binaries.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
@@ -218,9 +212,7 @@ def test_a_killed_run_with_a_damaged_checkpoint_ends_as_if_it_had_not_been(finis
         process.wait()
     *_, older, last = sorted((tmp_path / 'checkpoints').glob('*.checkpoint'))
     last.write_bytes(last.read_bytes()[:-1] + b'?')
-    done = subprocess.run(
-        [*command, '--resume'], cwd=_ROOT, capture_output=True, text=True, check=False
-    )
+    done = _run(*flags, '--resume')
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith(
         f'refused: {last}: is damaged or incomplete\n'
@@ -239,7 +231,7 @@ def _can_mount() -> bool:
 @pytest.mark.tff
 @pytest.mark.skipif(not _can_mount(), reason='needs a small file system of its own')
 def test_a_run_on_a_full_disk_can_be_resumed_when_there_is_space(finished, tmp_path):
-    command = ' '.join([*_COMMAND, *_SIX_ROUNDS, '--output_dir=/mnt/run'])
+    command = ' '.join(_command(*_SIX_ROUNDS, '--output_dir=/mnt/run'))
     script = (
         'mount -t tmpfs -o size=190k tmpfs /mnt\n'  # Two checkpoints and a half.
         f'{command} 2> {tmp_path}/errors; echo $? > {tmp_path}/status\n'
@@ -247,7 +239,7 @@ def test_a_run_on_a_full_disk_can_be_resumed_when_there_is_space(finished, tmp_p
         f'{command} --resume 2> {tmp_path}/output && cp -r /mnt/run {tmp_path}\n'
     )
     done = subprocess.run(
-        ['unshare', '-rm', 'sh', '-c', script], cwd=_ROOT, capture_output=True, text=True,
+        ['unshare', '-rm', 'sh', '-c', script], cwd=binaries.ROOT, capture_output=True, text=True,
         check=False,
     )
     assert done.returncode == 0, (tmp_path / 'output').read_text()
@@ -265,8 +257,8 @@ def test_a_run_on_a_full_disk_can_be_resumed_when_there_is_space(finished, tmp_p
 @pytest.mark.parametrize('number, status', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp_path):
     process = subprocess.Popen(
-        [*_COMMAND, *_SMALL, f'--output_dir={tmp_path}'], cwd=_ROOT, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        _command(*_SMALL, f'--output_dir={tmp_path}'), cwd=binaries.ROOT, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )
     try:
         metrics = tmp_path / 'metrics.csv'
@@ -329,7 +321,7 @@ def test_flags_that_take_tensorflow_to_check_are_one_line_as_well(flags, message
 @pytest.mark.parametrize(
     'preset',
     # debug_text.flags is of the binary of that name.
-    sorted(set((_ROOT / 'configs').glob('*.flags')) - {_ROOT / 'configs' / 'debug_text.flags'}),
+    sorted(set(_CONFIGS.glob('*.flags')) - {_CONFIGS / 'debug_text.flags'}),
     ids=lambda path: path.name,
 )
 def test_presets_make_a_plan(preset):
@@ -343,8 +335,9 @@ def test_presets_make_a_plan(preset):
         'print(flags.FLAGS.mechanism, plan.rho)\n'
     )
     done = subprocess.run(
-        [sys.executable, '-c', code, f'--flagfile={preset}'], cwd=_ROOT, capture_output=True,
-        text=True, check=True, env={**os.environ, 'PYTHONPATH': str(_ROOT)},
+        [sys.executable, '-c', code, f'--flagfile={preset}'], cwd=binaries.ROOT,
+        capture_output=True, text=True, check=True,
+        env={**os.environ, 'PYTHONPATH': str(binaries.ROOT)},
     )
     mechanism, rho = done.stdout.split()
     assert (float(rho) == float('inf')) == (mechanism == 'none')

@@ -1,27 +1,20 @@
 """--workers of experiments.train: refused, missing, and no part of what a run must keep."""
 
-import pathlib
 import socket
-import subprocess
-import sys
 
 import pytest
 
 from dpfl.simulation import worker
+from tests import binaries
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_COMMAND = [
-    sys.executable, '-m', 'experiments.train', '--flagfile=configs/quickstart.flags', '--rounds=2',
-    '--min_separation=2', '--mechanism=tree', '--strategy=', '--clients_per_round=4',
-    '--eval_clients=2', '--noise_seed=1',
-]
 _START = 240
 
 
 def _train(path, *arguments):
-    return subprocess.run(
-        [*_COMMAND, f'--output_dir={path}', *arguments], cwd=_ROOT, capture_output=True, text=True,
-        check=False, timeout=_START,
+    return binaries.run(
+        'train', '--flagfile=configs/quickstart.flags', '--rounds=2', '--min_separation=2',
+        '--mechanism=tree', '--strategy=', '--clients_per_round=4', '--eval_clients=2',
+        '--noise_seed=1', f'--output_dir={path}', *arguments, timeout=_START,
     )
 
 
