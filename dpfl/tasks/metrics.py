@@ -62,10 +62,12 @@ def _weighted_cross_entropy(logits, targets, weights):
 
         def gradient(upstream):
             scale = upstream * weights
-            rows = tf.range(tf.shape(targets)[0], dtype=targets.dtype)
-            return tf.tensor_scatter_nd_sub(
-                softmax * scale[:, None], tf.stack([rows, targets], axis=1), scale
-            )
+            # In place, where `tf.tensor_scatter_nd_sub` copies: nothing else has this product.
+            product = tf.reshape(softmax * scale[:, None], [-1])
+            rows = tf.range(tf.shape(targets)[0])
+            indices = rows * logits.shape[1] + tf.cast(targets, tf.int32)
+            product = tf.raw_ops.InplaceSub(x=product, i=indices, v=scale)
+            return tf.reshape(product, tf.shape(logits))
 
         return tf.reduce_sum(losses * weights), gradient
 

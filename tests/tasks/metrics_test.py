@@ -5,6 +5,7 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from dpfl.tasks import metrics
 
@@ -58,6 +59,29 @@ def test_batches_and_clients_pool_exactly():
     )
     for name, value in _finalize(added).items():
         assert value == pytest.approx(whole[name], rel=1e-6)
+
+
+@pytest.mark.parametrize('compiled', [False, True])
+def test_gradient_is_that_of_the_definition(compiled):
+    logits = np.random.default_rng(0).normal(size=(3, 5, 6)).astype(np.float32)
+
+    def loss_and_gradients(logits, labels):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(logits)
+            loss = metrics.mean_loss(logits, labels)
+        # Twice: it changes a tensor in place, which must be none that others have.
+        gradients = [tape.gradient(loss, logits) for _ in range(2)]
+        return gradients, loss, logits
+
+    function = tf.function(loss_and_gradients) if compiled else loss_and_gradients
+    gradients, loss, after = function(tf.constant(logits), tf.constant(_LABELS))
+    softmax = np.exp(logits.astype(np.float64))
+    softmax /= softmax.sum(axis=-1, keepdims=True)
+    expected = (softmax - np.eye(6)[_LABELS]) * (_LABELS != 0)[..., None] / (_LABELS != 0).sum()
+    for gradient in gradients:
+        np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
+    assert loss.numpy() == pytest.approx(_reference_loss(logits, _LABELS), rel=1e-6)
+    np.testing.assert_array_equal(after, logits)
 
 
 def test_nothing_but_padding_counts_as_nothing():
