@@ -149,7 +149,9 @@ class CorrelatedNoiseQuery(SumQuery):
     def _next_clip_norm(self, global_state):
         clip_norm, following = global_state.clip_norm, global_state.noise.round + 1
         for first, norm in self._plan.clip_schedule:
-            clip_norm = tf.where(following == first, tf.cast(norm, tf.float32), clip_norm)
+            # In the graphs of TFF `==` compares tensors by identity.
+            is_first = tf.equal(following, first)
+            clip_norm = tf.where(is_first, tf.cast(norm, tf.float32), clip_norm)
         return clip_norm
 
 

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators import keys, noise
 from dpfl.mechanisms.discretization import Discretization
+from dpfl.simulation import runtime
 from tests import oracles
 
 _ROUNDS, _SIZE = 12, 6
@@ -48,6 +50,20 @@ def test_noise_is_in_units_of_the_norm_of_its_round():
     z = np.array([noise.independent_noise(key, t, spec) for t in range(_ROUNDS)])
     expected = 3.0 * _NORMS[:, None] * oracles.streamed_by_solving(plan.mechanism, z)
     np.testing.assert_allclose(_run(plan, np.zeros(_SIZE)), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.tff
+def test_tff_follows_the_schedule():
+    plan, update = _plan(3.0), np.full(_SIZE, 9.0, np.float32)
+    process = aggregators.build_aggregator(plan, seed=1).create(tff.TensorType(np.float32, [_SIZE]))
+    results = []
+    with runtime.local_runtime():
+        state = process.initialize()
+        for _ in range(_ROUNDS):
+            output = process.next(state, [update])
+            state = output.state
+            results.append(output.result)
+    np.testing.assert_allclose(results, _run(plan, update), rtol=1e-5)
 
 
 def test_integers_follow_the_norm():
