@@ -1,4 +1,4 @@
-"""Order of the tests: those that start no TFF runtime run first, and in seconds."""
+"""What the tests run under; and their order: first those without a TFF runtime, in seconds."""
 
 import os
 import signal

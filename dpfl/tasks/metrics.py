@@ -62,7 +62,8 @@ def _weighted_cross_entropy(logits, targets, weights):
 
         def gradient(upstream):
             scale = upstream * weights
-            # In place, where `tf.tensor_scatter_nd_sub` copies: nothing else has this product.
+            # In place, where `tf.tensor_scatter_nd_sub` copies: nothing else has this product. Its
+            # indices are int32: a product that they cannot count has more than 8 GB.
             product = tf.reshape(softmax * scale[:, None], [-1])
             rows = tf.range(tf.shape(targets)[0])
             indices = rows * logits.shape[1] + tf.cast(targets, tf.int32)

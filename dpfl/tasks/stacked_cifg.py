@@ -101,7 +101,8 @@ class StackedCifg(architectures.Architecture):
         # Position is the first axis, and all input products of a layer are one product.
         outputs = tf.gather(embedding, tf.reshape(tf.transpose(tokens), [-1]))
         for kernel, recurrent_kernel, bias, projection in _layers(layers):
-            inputs = tf.nn.bias_add(tf.matmul(outputs, kernel), bias)  # Fused: one pass.
+            # `bias_add`: `+` broadcasts, which is slower.
+            inputs = tf.nn.bias_add(tf.matmul(outputs, kernel), bias)
             inputs = tf.reshape(inputs, [length, batch_size, kernel.shape[1]])
             states = cifg.recurrence(inputs, recurrent_kernel, projection)
             outputs = tf.reshape(states, [-1, projection.shape[1]])
