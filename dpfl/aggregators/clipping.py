@@ -45,12 +45,11 @@ def clip_flat(update, clip_norm):
     length = norm(update)
     bound = clip_norm * (1 - _MARGIN)
     scale = tf.where(length <= bound, 1.0, bound / length)
-
-    def clip(leaf):
-        scaled = leaf * tf.cast(scale, leaf.dtype)
-        return tf.where(tf.math.is_finite(length), scaled, tf.zeros_like(leaf))
-
-    return tf.nest.map_structure(clip, update)
+    scale = tf.where(tf.math.is_finite(length), scale, 0.0)
+    # Where the scale is 0 so is the result, whatever is scaled.
+    return tf.nest.map_structure(
+        lambda leaf: tf.math.multiply_no_nan(leaf, tf.cast(scale, leaf.dtype)), update
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
+from dpfl.aggregators import clipping
+
 ModelWeights = tff.learning.models.ModelWeights
 
 
@@ -133,8 +135,8 @@ def build_shard_work(
     Returns:
       A function (weights, parameters of the query's sample, shard as `shards.shard` makes it) ->
       (sample state of the query: the sum of the preprocessed records, sum of the metrics' states;
-      () without them). A client whose record is not finite contributes the record zero, and nothing
-      to the metrics.
+      () without them). A client whose record has no finite norm contributes the record zero, and
+      nothing to the metrics.
 
     Raises (when executed):
       tf.errors.InvalidArgumentError: if a batch within a client's data has no rows.
@@ -211,9 +213,10 @@ def _has_rows(batch):
 
 
 def _zero_unless_finite(record):
-    """The record, or zeros if any of its entries is not finite; and whether it was finite."""
+    """The record, or zeros if its norm is not finite; and whether it was finite."""
     leaves = tf.nest.flatten(record)
-    is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(leaf)) for leaf in leaves])
+    # The norm that clipping needs, too: it is computed once.
+    is_finite = tf.math.is_finite(clipping.norm(leaves))
     zeroed = tf.cond(is_finite, lambda: leaves, lambda: [tf.zeros_like(leaf) for leaf in leaves])
     return tf.nest.pack_sequence_as(record, zeroed), is_finite
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 import grpc
 import tensorflow_federated as tff
 
+from dpfl.simulation import compilation
+
 _CHANNEL_OPTIONS = (
     ('grpc.max_receive_message_length', -1),
     ('grpc.max_send_message_length', -1),
@@ -50,7 +52,7 @@ class Runner:
         self._executors = _Executors(_Stub(connection, explain), max_cohort_sizes)
         self._context = tff.framework.AsyncExecutionContext(
             executor_fn=self._executors,
-            compiler_fn=tff.backends.native.desugar_and_transform_to_native,
+            compiler_fn=compilation.compiled,
             transform_args=tff.tensorflow.transform_args,
             transform_result=tff.tensorflow.transform_result,
         )

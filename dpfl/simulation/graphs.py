@@ -1,11 +1,11 @@
 """TensorFlow computations of TFF as callables of this process.
 
-A computation is a graph with names for what goes in and comes out. It is executed in a session of
+A computation is a graph with names for what goes in and comes out. It is executed in sessions of
 its own, as TFF's worker does, but by the TensorFlow of this process. Tensors are NumPy arrays; a
 sequence is the bytes of the graph of its data set.
 """
 
-import contextlib
+import collections
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -17,8 +17,26 @@ import tensorflow_federated as tff
 Struct = tff.structure.Struct
 
 
+# Of arguments: below it, waking up other threads takes longer than the work that they could do.
+_SMALL_BYTES = 4 << 20
+# Whether this thread computes alone.
+_thread = threading.local()
+
+
+def compute_alone() -> None:
+    """Graphs that this thread calls are computed by it alone, from now on.
+
+    For threads that keep the cores busy. Otherwise TensorFlow hands operations to a pool of
+    threads, which look for work all the time, and take the cores from the threads that have some.
+    """
+    _thread.is_alone = True
+
+
 class Graph:
-    """One computation; may be called by several threads at a time.
+    """One computation; may be called by several threads at a time, each in a session of its own.
+
+    Within a session calls would wait for each other: for its variables, and for the thread that
+    reads its data set, which then computes what follows.
 
     Args:
       proto: TFF's `TensorFlow` message.
@@ -28,46 +46,88 @@ class Graph:
         graph_def = tf.compat.v1.GraphDef()
         proto.graph_def.Unpack(graph_def)
         inputs = _names(proto.parameter) if proto.HasField('parameter') else []
-        outputs = _names(proto.result)
         self._result = proto.result
-        # Its variables belong to the session, so that one call has to end before the next begins.
-        self._lock = threading.Lock() if proto.initialize_op else contextlib.nullcontext()
-        with tf.Graph().as_default() as graph:
+        self._initializer = proto.initialize_op
+        self._feeds = [_input_name(*name) for name in inputs]
+        with tf.Graph().as_default() as self._graph:
             tf.graph_util.import_graph_def(_with_serialized_inputs(graph_def, inputs), name='')
             # Copies: a session refuses to fetch what it is fed.
-            fetches = [_output(graph, *output) for output in outputs]
-            self._session = tf.compat.v1.Session(graph=graph, config=_config())
-            self._initialize = None
-            feeds = [_input_name(*name) for name in inputs]
-            if proto.initialize_op:
-                self._initialize = self._session.make_callable(
-                    [graph.get_operation_by_name(proto.initialize_op)], feeds
-                )
-            # Without outputs there may be nothing to execute.
-            self._call = self._session.make_callable(fetches, feeds) if fetches else _nothing
+            self._fetches = [_output(self._graph, *output) for output in _names(proto.result)]
+        self._sessions = []
+        # That no call uses, by whether they are for threads that compute alone.
+        self._idle = collections.defaultdict(list)
+        self._lock = threading.Lock()
+        self._is_closed = False
 
     def __call__(self, argument: Any) -> Any:
-        """The result for an argument: arrays and bytes, in a `Struct` where the type has one."""
-        feeds = list(_leaves(argument))
+        """The result for an argument: arrays and bytes, in a `Struct` where the type has one.
+
+        Raises:
+          RuntimeError: if the graph is closed.
+          tf.errors.OpError: if TensorFlow refuses.
+        """
+        arguments = list(_leaves(argument))
+        is_alone = getattr(_thread, 'is_alone', False) or _are_small(arguments)
         with self._lock:
-            if self._initialize is not None:
-                self._initialize(*feeds)
-            outputs = self._call(*feeds)
+            idle = self._idle[is_alone]
+            session = idle.pop() if idle else self._start(is_alone)
+        try:
+            outputs = session(arguments)
+        finally:
+            idle.append(session)
         return _pack(self._result, iter(outputs))
 
     def close(self) -> None:
         """Ends calls in progress with an error, and releases what they hold."""
+        with self._lock:
+            self._is_closed = True
+            for session in self._sessions:
+                session.close()
+
+    def _start(self, is_alone: bool) -> '_Session':
+        if self._is_closed:
+            raise RuntimeError('the graph is closed')
+        session = _Session(
+            self._graph, _config(is_alone), self._feeds, self._fetches, self._initializer
+        )
+        self._sessions.append(session)
+        return session
+
+
+class _Session:
+    """Executes a graph, one call at a time."""
+
+    def __init__(self, graph, config, feeds, fetches, initializer):
+        self._session = tf.compat.v1.Session(graph=graph, config=config)
+        operations = [graph.get_operation_by_name(initializer)] if initializer else []
+        # Without anything to compute there is nothing to call.
+        self._initialize, self._call = [
+            self._session.make_callable(targets, feeds) if targets else _nothing
+            for targets in (operations, fetches)
+        ]
+
+    def __call__(self, arguments):
+        self._initialize(*arguments)
+        return self._call(*arguments)
+
+    def close(self):
         self._session.close()
 
 
-def _nothing(*feeds):
-    del feeds
+def _are_small(arguments) -> bool:
+    return sum(np.asarray(array).nbytes for array in arguments) < _SMALL_BYTES
+
+
+def _nothing(*arguments):
+    del arguments
     return []
 
 
-def _config() -> tf.compat.v1.ConfigProto:
+def _config(is_alone: bool) -> tf.compat.v1.ConfigProto:
     """TFF's settings: its graphs were optimised when they were compiled."""
     config = tf.compat.v1.ConfigProto()
+    if is_alone:
+        config.inter_op_parallelism_threads = -1  # Operations run in the thread that calls.
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = -1
     config.experimental.optimize_for_static_graph = True

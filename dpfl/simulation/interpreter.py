@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.simulation import failures, graphs
+from dpfl.simulation import compilation, failures, graphs
 from dpfl.simulation.failures import ComputationError
 
 Struct = tff.structure.Struct
@@ -50,7 +50,9 @@ class Interpreter:
     def __init__(
         self, num_threads: int, observe: Callable[[str, float], None] | None = None
     ):
-        self._threads = concurrent.futures.ThreadPoolExecutor(num_threads, 'dpfl-clients')
+        self._threads = concurrent.futures.ThreadPoolExecutor(
+            num_threads, 'dpfl-clients', initializer=graphs.compute_alone
+        )
         self._observe = observe
         self._programs = collections.OrderedDict()
         self._lock = threading.Lock()
@@ -158,9 +160,7 @@ class _Program:
 
     def __init__(self, computation):
         self._computation = computation  # As long as it lives, its `id` is not another's.
-        self.block = tff.backends.native.desugar_and_transform_to_native(
-            computation
-        ).to_building_block()
+        self.block = compilation.compiled(computation).to_building_block()
         self._graphs = {}
         self._lock = threading.Lock()
         self._is_closed = False

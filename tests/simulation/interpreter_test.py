@@ -66,6 +66,21 @@ def totals(sequences):
     return tff.federated_sum(tff.federated_map(total, sequences))
 
 
+@tff.tensorflow.computation(SEQUENCE)
+def total_of_squares(numbers):
+    """Reads data with threads of their own."""
+    squares = numbers.interleave(
+        lambda n: tf.data.Dataset.from_tensors(n).map(tf.square, num_parallel_calls=3),
+        cycle_length=3, num_parallel_calls=3,
+    ).prefetch(2)
+    return squares.reduce(np.int64(0), tf.add)
+
+
+@tff.federated_computation(tff.FederatedType(SEQUENCE, tff.CLIENTS))
+def totals_of_squares(sequences):
+    return tff.federated_sum(tff.federated_map(total_of_squares, sequences))
+
+
 @tff.tensorflow.computation(np.int64)
 def count_up(limit):
     return tf.data.Dataset.range(limit)
@@ -111,6 +126,7 @@ def _values(seed, size):
         (scaled, [3.0, _values(2, 4)]),
         (totals, [[tf.data.Dataset.range(n) for n in (3, 0, 7)]]),
         (totals, [[]]),
+        (totals_of_squares, [[tf.data.Dataset.range(n) for n in (3, 0, 70, 5)]]),
         (reciprocal, [4.0]),
         (with_text, [[1.0, 2.0], 'text']),
         (stepped, [State(np.float32([1, 2, 3]), 4)]),
@@ -147,6 +163,24 @@ def test_the_same_computation_may_be_executed_again_with_other_clients(execute):
 
 def test_variables_begin_anew_in_every_execution(execute):
     assert [execute(from_a_variable, None) for _ in range(3)] == [4.0] * 3
+
+
+def test_variables_of_clients_side_by_side_are_their_own(execute):
+    @tff.tensorflow.computation(np.int64)
+    def count_up_to(limit):
+        variable = tf.Variable(tf.constant(0, tf.int64))
+        counted = tf.while_loop(
+            lambda i: i < limit, lambda i: [variable.assign_add(1)], [tf.constant(0, tf.int64)]
+        )[0]
+        with tf.control_dependencies([counted]):
+            return variable.read_value()
+
+    @tff.federated_computation(tff.FederatedType(np.int64, tff.CLIENTS))
+    def counts(limits):
+        return tff.federated_map(count_up_to, limits)
+
+    limits = [300 * (i % 7) for i in range(40)]
+    assert execute(counts, limits) == limits
 
 
 def test_a_data_set_may_be_a_result(execute):

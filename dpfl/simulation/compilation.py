@@ -1,0 +1,29 @@
+"""How TFF computations are compiled before they are executed."""
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+def compiled(computation: tff.Computation) -> tff.Computation:
+    """The computation as few TensorFlow graphs, each optimised, and what joins them.
+
+    What `tff.backends.native.desugar_and_transform_to_native` does, but for one optimisation: to
+    save memory, that one computes activations a second time when their gradients need them, all
+    that TensorFlow calls cheap (sigmoids, products, differences).
+    """
+    block, _ = tff.tensorflow.replace_intrinsics_with_bodies(computation.to_building_block())
+    return tff.backends.native.transform_to_native_form(
+        tff.framework.ConcreteComputation.from_building_block(block),
+        grappler_config=_optimisations(),
+    )
+
+
+def _optimisations() -> tf.compat.v1.ConfigProto:
+    config = tf.compat.v1.ConfigProto()
+    options = config.graph_options.rewrite_options
+    options.memory_optimization = options.NO_MEM_OPT
+    options.arithmetic_optimization = options.AGGRESSIVE
+    options.constant_folding = options.AGGRESSIVE
+    options.function_optimization = options.AGGRESSIVE
+    options.loop_optimization = options.AGGRESSIVE
+    return config
