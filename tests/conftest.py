@@ -3,6 +3,10 @@
 import os
 import signal
 
+import pytest
+
+from tests import tensor_comparison
+
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('CUDA_VISIBLE_DEVICES', '')
 # Optimisers are tested, not their kept results.
@@ -14,3 +18,9 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker('tff') is not None)
+
+
+@pytest.fixture(autouse=True)
+def _tensors_are_compared_by_value(request, monkeypatch):
+    if request.node.get_closest_marker('tff') is not None:
+        tensor_comparison.refuse(monkeypatch)
