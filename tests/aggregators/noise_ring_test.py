@@ -202,15 +202,3 @@ def test_a_state_that_tff_cannot_carry_is_refused_when_it_is_built():
 def test_supplied_noise_needs_the_specs():
     with pytest.raises(ValueError, match='record_specs=None: must be given with supplied_noise'):
         aggregators.build_query(_plan(_MECHANISMS['blt']), supplied_noise=True)
-
-
-@pytest.mark.parametrize('dtype', flat.DTYPES)
-def test_blocks_of_variables_are_parts_of_the_whole(dtype):
-    key = keys.derive(keys.seeded_root_key(3), 1)
-    whole = keys.normal(key, 10_001, dtype)
-    np.testing.assert_array_equal(
-        whole, tf.random.stateless_normal([10_001], key, dtype=dtype, alg='philox')
-    )
-    for first in (4, 2048, 8192):
-        part = keys.normal_from(keys.position(key), 1000, dtype, first)
-        np.testing.assert_array_equal(part, whole[first:first + 1000])
