@@ -4,10 +4,10 @@
 
 The attacker knows what all clients sent, the plan and the generator, but not its key, and has the
 release of the first round as float32 numbers. The plan's mu is 0.001: nobody should be right in
-more than 50.02 % of all trials. Two coordinates that come from a uniform number u by the method of
-Box and Muller have `exp(-radius^2 / 2) = u`: where u has few bits, only the right one of two sums
-leaves multiples of a step. The attacker tries steps of 2^-23, 2^-24 and 2^-32, and pairs of adjacent
-coordinates as well as of coordinates half a block apart.
+more than 50.02 % of all trials. Two coordinates that come from a uniform number u by the method
+of Box and Muller have `exp(-radius^2 / 2) = u`: where u has few bits, only the right one of two
+sums leaves multiples of a step. The attacker tries steps of 2^-23, 2^-24 and 2^-32, and pairs of
+adjacent coordinates as well as of coordinates half a block apart.
 
 The control is noise from TensorFlow's own normal variables, in which the attack must find the
 client. Exit status 1 if it finds one in dpfl's noise, more often than chance does once in 10^4
@@ -51,7 +51,7 @@ def main() -> None:
     rng = np.random.default_rng()
     right = count_right(of_tensorflow, trials, rng)
     is_control = is_found(right, trials)
-    print(f'{"control":<16}{right} of {trials} right{" (as it should be)" * is_control}')
+    print(f'{"control":<16}{right} of {trials} right{", as it should be" if is_control else ""}')
     found = []
     for name, make in MECHANISMS.items():
         right = count_right(of_plan(make()), trials, rng)

@@ -17,7 +17,6 @@ everything that is rounded between the clients and the noise:
 
 import math
 
-import numpy as np
 import tensorflow as tf
 
 from dpfl import accounting

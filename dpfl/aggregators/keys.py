@@ -5,10 +5,10 @@ key of a round is derived from the root key, and that of its float32 coordinates
 the round's, each by a block of Philox. Keys are never consecutive integers: streams of neighbouring
 seeds do not overlap.
 
-A root key that nobody may know is read from the operating system where and when a run starts: by the
-computation itself, in whichever process executes it. Nothing random is drawn when a graph is built,
-and no generator of a process is used: a graph that is built once and executed in several processes,
-forked ones too, gives each of them a key of its own.
+A root key that nobody may know is read from the operating system where and when a run starts: by
+the computation itself, in whichever process executes it. Nothing random is drawn when a graph is
+built, and no generator of a process is used: a graph that is built once and executed in several
+processes, forked ones too, gives each of them a key of its own.
 """
 
 import hashlib

@@ -57,6 +57,7 @@ class NoiseRing:
         self._rounds = plan.participation.rounds
         self._kernel = plan.mechanism.with_rounds(self._rounds).kernel()
         self._directory = directory
+        self._process = os.getpid()
         self._show_progress = show_progress
         self._streams: list[_Stream] = []
         self._source = None  # Key and sizes of the rows.
@@ -86,9 +87,15 @@ class NoiseRing:
           state: of a TFF process or query whose noise is supplied, or any structure around it.
 
         Raises:
+          RuntimeError: if the ring was made before this process was forked: its threads are not
+            here, and what they know belongs to the other process.
           ValueError: if it does not hold exactly one such noise.
           OSError: if there is no space for the file.
         """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                'NoiseRing: must be made in the process that uses it, not before a fork'
+            )
         found = []
 
         def find(part):
@@ -220,7 +227,7 @@ class _Stream:
 
 @tf.function(reduce_retracing=True)
 def _positions(root_key, rounds, part: int):
-    """What `normal.position` gives for each of the first rounds: uint64 [rounds, 1], [rounds, 2]."""
+    """What `normal.position` gives for the first rounds: [rounds, 1] and [rounds, 2]."""
     return tf.map_fn(
         lambda t: normal.position(keys.of_round(root_key, t, part)), tf.range(rounds),
         fn_output_signature=(tf.uint64, tf.uint64),

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import flat, keys, noise
+from dpfl.aggregators import keys, noise
 from dpfl.mechanisms import in_place
 from tests import mechanism_cases, oracles
 
@@ -202,3 +202,17 @@ def test_a_state_that_tff_cannot_carry_is_refused_when_it_is_built():
 def test_supplied_noise_needs_the_specs():
     with pytest.raises(ValueError, match='record_specs=None: must be given with supplied_noise'):
         aggregators.build_query(_plan(_MECHANISMS['blt']), supplied_noise=True)
+
+
+def test_a_ring_from_before_a_fork_is_refused(monkeypatch):
+    plan = _plan(_MECHANISMS['blt'])
+    query = aggregators.build_query(
+        plan, record_specs=tf.TensorSpec([3]), supplied_noise=True
+    )
+    with aggregators.NoiseRing(plan) as ring:
+        state = query.initial_global_state()
+        ring.supply(state)
+        with monkeypatch.context() as patch:
+            patch.setattr('os.getpid', lambda: -1)
+            with pytest.raises(RuntimeError, match='NoiseRing: must be made in the process that'):
+                ring.supply(state)
