@@ -22,7 +22,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import executor_pb2, executor_pb2_grpc
 
-from dpfl.simulation import addresses, executors, failures, tls, tunnel
+from dpfl.simulation import addresses, answers, executors, failures, tls, tunnel
 
 # It counts as lost after four pings in turn without an answer: not after a time, because clocks go
 # on while this process is stopped.
@@ -89,12 +89,17 @@ class RemoteWorker:
         """What the failure of a call means, as an exception in one line."""
         if self._failure is not None:
             return self._error(self._failure)
+        if isinstance(error, answers.AnswerError):
+            what = failures.printable(str(error))
+            return self._error(f'answers what it was not asked for: {what}')
         if not isinstance(error, grpc.RpcError):
             return error
         if failures.is_of_worker(error):
             why = self._tunnel is not None and self._tunnel.failure or failures.details(error)
             return self._error(f'does not answer: {why}')
-        return failures.ComputationError(f'worker {self._address}: {failures.details(error)}')
+        return failures.RemoteComputationError(
+            f'worker {self._address}: {failures.details(error)}'
+        )
 
     def _error(self, message) -> failures.WorkerError:
         return failures.WorkerError(f'worker {self._address} {message}')
@@ -117,21 +122,22 @@ class RemoteWorker:
             answer, versions = self.submit(_probe(), np.int32(_ANSWER)).result(_CHECK_SECONDS)
         except concurrent.futures.TimeoutError:
             raise self._error(f'computed nothing for {_CHECK_SECONDS:g} seconds') from None
-        except failures.ComputationError as error:
+        except failures.RemoteComputationError as error:
             raise self._error(f'cannot compute: {error}') from error
         if answer != _ANSWER + 1:
             raise self._error(f'computes wrongly: {_ANSWER} + 1 = {answer}')
         ours = _installed_version()
-        theirs = sorted({_version(path.decode()) for path in versions})
+        theirs = sorted({_version(path.decode(errors='replace')) for path in versions})
         if ours is not None and theirs and ours not in theirs:
-            raise self._error(f'has TFF {", ".join(theirs)}; this process has {ours}')
+            named = failures.printable(', '.join(theirs))
+            raise self._error(f'has TFF {named}; this process has {ours}')
 
     def _watch(self) -> None:
         """Closes the channel, so that calls in progress fail, when the worker does not answer."""
         # Without a pool of its own, gRPC would use the connection that is watched.
         options = [('grpc.use_local_subchannel_pool', 1), ('grpc.max_reconnect_backoff_ms', 1000)]
         with executors.channel(self._target, *options) as channel:
-            dispose = executor_pb2_grpc.ExecutorGroupStub(channel).Dispose
+            dispose = executor_pb2_grpc.ExecutorGroupStub(executors.QuietChannel(channel)).Dispose
             unanswered = 0
             while not self._closed.wait(_PING_SECONDS if unanswered == 0 else 0):
                 started = time.monotonic()

@@ -12,6 +12,8 @@ import ssl
 
 HANDSHAKE_SECONDS = 10.0
 _BUFFER_BYTES = 1 << 18
+# Of one direction before it is the turn of the other.
+_STEPS = 32
 # A host that vanishes without a word is given up after about two minutes.
 _KEEPALIVE = (
     ('SO_KEEPALIVE', socket.SOL_SOCKET, 1), ('TCP_KEEPIDLE', socket.IPPROTO_TCP, 60),
@@ -137,7 +139,7 @@ def connect(one: socket.socket, other: socket.socket) -> None:
         ends = (_End(one, other), _End(other, one))
         with contextlib.suppress(OSError):  # Also what TLS finds wrong.
             while not any(end.is_over for end in ends):
-                # Both are tried, not one of them.
+                # Both get a turn, not the first alone.
                 if not sum([end.advance() for end in ends]):
                     _sleep(ends)
         for end in (one, other):
@@ -171,7 +173,13 @@ class _End:
         self.awaits = None
 
     def advance(self) -> bool:
-        """Writes what is there, or reads; whether that was possible."""
+        """Reads and writes what is there, up to some buffers; whether there was anything."""
+        for step in range(_STEPS):
+            if self.is_over or not self._step():
+                return step > 0
+        return True
+
+    def _step(self) -> bool:
         end = self._sink if self._rest else self._source
         try:
             if self._rest:

@@ -1,4 +1,4 @@
-"""Keys and certificates of a token: the same wherever they are derived, others for another token."""
+"""Keys and certificates of a token: the same wherever they are derived, and of no other token."""
 
 import hashlib
 

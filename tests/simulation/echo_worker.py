@@ -1,4 +1,4 @@
-"""A worker that sends back what it gets, in place of TFF's, and what attackers of its relay need."""
+"""A worker that sends back what it gets, in place of TFF's, and a proxy before it."""
 
 import contextlib
 import importlib.machinery
@@ -25,7 +25,8 @@ def echo(connection):
     except OSError:
         pass
 
-log = os.open(os.path.join(os.path.dirname(__file__), 'log'), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+path = os.path.join(os.path.dirname(__file__), 'log')
+log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 server = socket.create_server(('127.0.0.1', int(sys.argv[-1].partition('=')[2])), backlog=100)
 while True:
     threading.Thread(target=echo, args=server.accept()[:1], daemon=True).start()

@@ -1,4 +1,4 @@
-"""Runs and workers over TLS: what gets through, and what others on the way and beside them can do."""
+"""Runs and workers over TLS: what gets through, and what others on the way can do."""
 
 import contextlib
 import os
