@@ -40,7 +40,8 @@ def _can_isolate():
 @pytest.mark.tff
 @pytest.mark.skipif(not _can_isolate(), reason='no network namespaces here')
 @pytest.mark.parametrize('number, has_token', [
-    (signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGKILL, False), (signal.SIGKILL, True),
+    (signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGKILL, False),
+    (signal.SIGKILL, True),
 ])
 def test_it_says_where_it_is_and_ends_with_its_child(number, has_token, tmp_path):
     port = _free_port()
