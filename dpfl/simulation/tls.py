@@ -185,8 +185,7 @@ class _End:
             if self._rest:
                 self._rest = self._rest[end.send(self._rest):]
             else:
-                self._rest = self._buffer[: end.recv_into(self._buffer)]
-                self.is_over = not self._rest
+                self._fill()
         # TLS may have to write before it can read, and the other way round.
         except ssl.SSLWantWriteError:
             self.awaits = (end, select.POLLOUT)
@@ -197,6 +196,20 @@ class _End:
         else:
             return True
         return False
+
+    def _fill(self):
+        """Reads; of TLS, which gives one record of 16 KB at a time, as many as there are."""
+        count = self._source.recv_into(self._buffer)
+        self.is_over = not count
+        if isinstance(self._source, ssl.SSLSocket):
+            # What goes wrong here goes wrong in the next call again.
+            with contextlib.suppress(OSError):
+                while 0 < count < _BUFFER_BYTES:
+                    more = self._source.recv_into(self._buffer[count:])
+                    if not more:
+                        break
+                    count += more
+        self._rest = self._buffer[:count]
 
 
 def _sleep(ends) -> None:

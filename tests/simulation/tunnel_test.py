@@ -163,11 +163,11 @@ _GARBAGE = {
 @pytest.mark.parametrize('data', _GARBAGE.values(), ids=_GARBAGE)
 def test_garbage_reaches_nobody_and_gets_little(echo, data):
     with echo.connect() as connection:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
         answer = b''
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):
             while more := connection.recv(1 << 16):
                 answer += more
     assert len(answer) <= 100  # An alert at most.
