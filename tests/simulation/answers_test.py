@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+import tree
 from tensorflow_federated.proto.v0 import data_type_pb2, executor_pb2
 
+from dpfl import learning
 from dpfl.simulation import answers, executors, runtime
-from tests.simulation import lying_worker
+from tests.simulation import lying_worker, toy_experiment
 
 pytestmark = pytest.mark.tff
 
@@ -201,3 +203,29 @@ def test_values_of_the_type(value, expected):
 def test_values_of_another_type(value, expected):
     with pytest.raises(answers.AnswerError):
         answers.check_value(value, expected, 2)
+
+
+@pytest.mark.parametrize('noise_seed', [None, 5])
+def test_nothing_of_the_noise_is_sent(noise_seed):
+    process = toy_experiment.experiment(noise_multiplier=3.0, noise_seed=noise_seed).process
+    shards = learning.shard(map(toy_experiment.data, range(3)), 2)
+    with runtime.local_runtime():
+        state = process.next(process.initialize(), shards).state
+
+    def fail(context):
+        context.abort(grpc.StatusCode.INTERNAL, 'heard enough')
+
+    heard = []
+    with lying_worker.lying_worker(lying_worker.probed(), fail, heard=heard) as address:
+        with runtime.distributed_runtime([address]):
+            with pytest.raises(runtime.WorkerError, match='heard enough'):
+                process.next(state, shards)
+    sent = b''.join(heard)
+    secret = [np.asarray(leaf) for leaf in tree.flatten((state.aggregator, state.finalizer))]
+    # The key, the buffers of past noise and the momentum, which are not zero; small counters and
+    # the clip norm are in any message by chance.
+    secret = [leaf for leaf in secret if leaf.nbytes >= 8 and leaf.any() and leaf.shape]
+    assert len(secret) >= 3
+    assert not [leaf for leaf in secret if leaf.tobytes() in sent]
+    weights, = state.global_model_weights.trainable
+    assert np.asarray(weights).tobytes() in sent  # As it would be found, if it were there.

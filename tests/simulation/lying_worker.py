@@ -45,13 +45,15 @@ def probed() -> executor_pb2.Value:
 
 class _Service(executor_pb2_grpc.ExecutorGroupServicer):
 
-    def __init__(self, answers):
+    def __init__(self, answers, heard):
         self._answers = list(answers)
+        self._heard = heard
 
     def GetExecutor(self, request, context):
         return executor_pb2.GetExecutorResponse(executor=executor_pb2.ExecutorId(id='0'))
 
     def CreateValue(self, request, context):
+        self._heard.append(request.SerializeToString())
         return executor_pb2.CreateValueResponse(value_ref=executor_pb2.ValueRef(id='0'))
 
     def CreateCall(self, request, context):
@@ -77,18 +79,19 @@ class _Service(executor_pb2_grpc.ExecutorGroupServicer):
 
 
 @contextlib.contextmanager
-def lying_worker(*answers, compression=None):
+def lying_worker(*answers, compression=None, heard=None):
     """Yields where a worker listens that answers so, the last one again and again.
 
     Args:
       answers: `executor_pb2.Value`, or the bytes of a message, or a function of a context.
       compression: of gRPC.
+      heard: a list to which it adds all values that it gets, as bytes.
     """
     pool = concurrent.futures.ThreadPoolExecutor(8)
     server = grpc.server(
         pool, options=[('grpc.max_send_message_length', -1)], compression=compression
     )
-    service = _Service(answers)
+    service = _Service(answers, [] if heard is None else heard)
 
     def serialized(answer):
         if isinstance(answer, bytes):
