@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from absl import flags
 
 from dpfl import accounting
-from dpfl.simulation import addresses, checkpoint
+from dpfl.simulation import addresses, checkpoint, tokens
 from experiments import command_line, schema_flags
 
 OUTPUT_DIR = flags.DEFINE_string('output_dir', None, 'Directory of the run.')
@@ -30,7 +30,14 @@ KEEP_CHECKPOINTS = flags.DEFINE_integer(
 _WORKERS = flags.DEFINE_list(
     'workers', [],
     'Where shards are trained, as host:port,...: workers of scripts/start_worker.sh. They get the '
-    'model and client data, unencrypted; the noise stays here. By default all is done here.',
+    'model and client data, encrypted if there is a --worker_token_file; the noise stays here. By '
+    'default all is done here.',
+)
+_WORKER_TOKEN_FILE = flags.DEFINE_list(
+    'worker_token_file', [],
+    'Token files of the workers, copies of those of their --token_file: one for all of --workers, '
+    'or one each, comma-separated in their order. Run and worker prove to each other that they '
+    'have it.',
 )
 PROFILE = flags.DEFINE_bool(
     'profile', False, 'Also say where the time of a round goes, at the end and in profile.json.'
@@ -49,14 +56,17 @@ def output_dir() -> pathlib.Path:
     return pathlib.Path(schema_flags.required('output_dir'))
 
 
-def workers() -> tuple[str, ...]:
-    """The addresses of --workers.
+def workers() -> tuple[addresses.Address, ...]:
+    """The addresses of --workers, with their tokens.
 
     Raises:
-      UsageError: if one of them is none.
+      UsageError: if one of them is none, or if a token cannot be read.
     """
-    with command_line.refusing_bad_values():
-        return tuple(map(str, addresses.parse(_WORKERS.value)))
+    with command_line.refusing_bad_values(
+        token_file='worker_token_file', tokens='worker_token_file'
+    ):
+        found = [tokens.read(path) for path in _WORKER_TOKEN_FILE.value]
+        return addresses.parse(_WORKERS.value, found if _WORKERS.value else ())
 
 
 def configuration(free: Sequence[str] = ()) -> dict:

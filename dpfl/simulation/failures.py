@@ -4,6 +4,7 @@ import grpc
 
 from dpfl.simulation import files
 
+_MOST_CHARACTERS = 500
 _WORKER_IS_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
 
 
@@ -15,6 +16,10 @@ class ComputationError(RuntimeError):
     """A computation failed, for instance by an error of TensorFlow in one client."""
 
 
+class RemoteComputationError(WorkerError, ComputationError):
+    """A computation failed in a worker, or the worker says so: it can go on elsewhere."""
+
+
 def one_line(message: str) -> str:
     """The message of an error of TensorFlow, without the places in the graph that it names."""
     what = message.removeprefix('Graph execution error:').partition('\n\t [[')[0]
@@ -22,8 +27,18 @@ def one_line(message: str) -> str:
 
 
 def details(error: grpc.RpcError) -> str:
-    """What a failed call says of itself, in one line."""
-    return ' '.join(str(error.details()).split())
+    """What a failed call says of itself, in one line that is safe to print."""
+    return printable(str(error.details()))
+
+
+def printable(text: str) -> str:
+    """Text of a worker in one line of at most 500 characters, without control characters.
+
+    A terminal would execute them.
+    """
+    line = ' '.join(text.split())
+    line = ''.join(character if character.isprintable() else '?' for character in line)
+    return line if len(line) <= _MOST_CHARACTERS else f'{line[:_MOST_CHARACTERS]} ...'
 
 
 def is_of_worker(error: grpc.RpcError) -> bool:

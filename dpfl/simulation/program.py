@@ -12,7 +12,7 @@ import tensorflow_federated as tff
 from dpfl import _validate, accounting, aggregators, learning, mechanisms
 from dpfl.accounting import archive
 from dpfl.participation import ParticipationLog
-from dpfl.simulation import checkpoint, files, memory, outputs, runtime, sampling
+from dpfl.simulation import addresses, checkpoint, files, memory, outputs, runtime, sampling
 from dpfl.simulation import ledger as ledger_lib
 from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import state as state_lib
@@ -74,7 +74,7 @@ class Experiment:
     checkpoint_every: int = 10
     keep_checkpoints: int = 3
     not_covered: tuple[str, ...] = ()
-    workers: Sequence[str] = ()
+    workers: Sequence[str | addresses.Address] = ()
     profile: bool = False
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 

@@ -108,7 +108,7 @@ class _LocalContext(tff.framework.SyncContext):
 
 @contextlib.contextmanager
 def distributed_runtime(
-    workers: Sequence[str],
+    workers: Sequence[str | addresses.Address],
     *,
     observe: Callable[[str, float], None] | None = None,
 ):
@@ -120,17 +120,20 @@ def distributed_runtime(
     noise above all. Results do not depend on how many workers there are. They differ from those of
     `local_runtime` by the rounding of float32: TFF's worker is another build of TensorFlow.
 
-    Nothing is encrypted, and nobody is asked who they are: the network has to be one where neither
-    matters, or connections go through a tunnel.
+    With the token of a worker (`addresses.parse`) the connection to it is encrypted, and each side
+    knows that the other has the token. Without, nothing is encrypted, and nobody is asked who they
+    are: the network has to be one where neither matters, or connections go through a tunnel.
 
     Args:
-      workers: where workers listen, as `host:port`; none for `local_runtime`.
+      workers: where workers listen, as `host:port` or as `addresses.Address`; none for
+        `local_runtime`.
       observe: as in `local_runtime`; and 'workers' with the seconds that a round waited for them.
 
     Raises:
       ValueError: if one of `workers` is not an address.
-      WorkerError: if a worker cannot be reached, does not compute or has another version of TFF;
-        out of a computation in the block, within half a minute, if a worker no longer answers.
+      WorkerError: if a worker cannot be reached, has another token, does not compute or has another
+        version of TFF; out of a computation in the block, within half a minute, if a worker no
+        longer answers.
       ComputationError: as in `local_runtime`.
     """
     parsed = addresses.parse(workers)
