@@ -15,7 +15,7 @@ import pytest
 
 from dpfl import ParticipationLog, accounting, mechanisms
 from dpfl.simulation import checkpoint
-from tests import binaries
+from tests import binaries, runs
 
 _CONFIGS = binaries.ROOT / 'configs'
 _QUICKSTART = '--flagfile=configs/quickstart.flags'
@@ -37,8 +37,7 @@ def _contents(path: pathlib.Path) -> dict[pathlib.Path, bytes]:
 
 
 def _assert_same_run(path: pathlib.Path, other: pathlib.Path):
-    for name in ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json'):
-        assert (path / name).read_bytes() == (other / name).read_bytes(), name
+    assert runs.differences(path, other) == []
 
 
 _SIX_ROUNDS = [*_SMALL, '--rounds=6', '--min_separation=6', '--checkpoint_every=2']
@@ -70,7 +69,7 @@ def test_a_run_from_start_to_end(finished, tmp_path):
         'tensorboard', 'plots', 'flags.txt', 'model.npz', 'ledger.jsonl', 'checkpoints',
         'plan.json', 'strategy.npz', 'privacy_report.html', 'SHA256SUMS', 'saved_model',
     }
-    assert len(list((path / 'checkpoints').iterdir())) == 3
+    assert len(list((path / 'checkpoints').glob('*.checkpoint'))) == 3
     report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
     assert report.guarantee.epsilons == (result['epsilon'],)
     assert report.noise_is_seeded
@@ -181,7 +180,7 @@ def test_a_strategy_file_that_changed_is_noticed(copied, tmp_path):
 @pytest.mark.tff
 def test_a_run_without_a_checkpoint_that_can_be_used_stays_as_it_is(copied):
     for path, data in zip(
-        sorted((copied / 'checkpoints').iterdir()),
+        sorted((copied / 'checkpoints').glob('*.checkpoint')),
         (b'', b'PK foreign', b'dpfl checkpoint 2\n'), strict=True,
     ):
         path.write_bytes(data)
