@@ -206,10 +206,11 @@ def test_a_ledger_that_was_cut_is_found(tmp_path):
     data = (tmp_path / archive.LEDGER).read_bytes()
     (tmp_path / archive.LEDGER).write_bytes(b''.join(data.splitlines(keepends=True)[:4]))
     assert 'participation.npz: has 6 rounds, ledger.jsonl has 3' in _with_new_digests(tmp_path)
-    (tmp_path / archive.LEDGER).write_bytes(data[:-1])
-    assert any('line 7 is damaged' in each for each in _with_new_digests(tmp_path))
-    (tmp_path / archive.LEDGER).write_bytes(data[:-70])
-    assert 'ledger.jsonl: ends with a line that was cut off' in _with_new_digests(tmp_path)
+    for cut in (1, 70):
+        (tmp_path / archive.LEDGER).write_bytes(data[:-cut])
+        assert 'ledger.jsonl: ends with a line that was cut off' in _with_new_digests(tmp_path)
+    (tmp_path / archive.LEDGER).write_bytes(data[:40] + b'?' + data[41:])
+    assert 'ledger.jsonl: line 1 is damaged' in _with_new_digests(tmp_path)
 
 
 @pytest.mark.parametrize('name', ['saved_model/more', 'plots/new.png', 'notes.txt', 'a\nb', 'a\\b'])

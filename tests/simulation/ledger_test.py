@@ -187,7 +187,8 @@ def test_digests_tell_arrays_apart():
     arrays = [np.zeros(2), np.zeros(2, np.float32), np.zeros((2, 1)), np.zeros(1), np.ones(2)]
     assert len({ledger_lines.digest([array]) for array in arrays}) == len(arrays)
     assert ledger_lines.digest([np.zeros(2)] * 2) != ledger_lines.digest([np.zeros(4)])
-    assert ledger_lines.cohort_digest([3, 1]) == ledger_lines.cohort_digest(np.array([1, 3], np.int32))
+    other_order = ledger_lines.cohort_digest(np.array([1, 3], np.int32))
+    assert ledger_lines.cohort_digest([3, 1]) == other_order
 
 
 def test_a_full_disk_is_named_and_leaves_the_rounds_before(path):

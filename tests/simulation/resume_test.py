@@ -225,9 +225,11 @@ def test_another_cohort_is_refused(experiment, path):
 def _with_other_data_in(experiment, t):
     """Where a client of round `t` has other data than before."""
     changed = int(experiment.sampler.cohort(t)[1])
-    return dataclasses.replace(
-        experiment, client_data=lambda client: toy_experiment.data(client + 12 * (client == changed))
-    )
+
+    def client_data(client):
+        return toy_experiment.data(client + 12 * (client == changed))
+
+    return dataclasses.replace(experiment, client_data=client_data)
 
 
 def test_other_data_are_refused_before_their_release(experiment, path):
