@@ -130,16 +130,20 @@ def digests(directory) -> str:
     return sums.render(sums.walk(pathlib.Path(directory), CHECKPOINTS)[0])
 
 
+def listed(directory) -> list[str]:
+    """Names of the files that `SHA256SUMS` lists; none if it is not there or damaged."""
+    try:
+        return list(sums.parse((pathlib.Path(directory) / SUMS).read_text(errors='replace')))
+    except (OSError, ValueError):
+        return []
+
+
 def has_ended(directory) -> bool:
     """Whether a run whose last round is done has also written all else, of which digests are last.
 
     They are written for a run that fails, too, but without a model.
     """
-    try:
-        listed = sums.parse((pathlib.Path(directory) / SUMS).read_text(errors='replace'))
-    except (OSError, ValueError):
-        return False
-    return MODEL in listed
+    return MODEL in listed(directory)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,6 +196,11 @@ def verify(directory) -> Verification:
         return Verification(None, (*differences, _one_line(error)), notes)
     if ledger is not None:
         differences += _changed_plan(ledger, record) + _changed_log(ledger, log)
+        if MODEL in found and len(ledger.entries) != record.plan.participation.rounds:
+            differences.append(
+                f'{MODEL}: is there, though {LEDGER} has {len(ledger.entries)} of '
+                f'{record.plan.participation.rounds} rounds'
+            )
     differences += _changed_report(directory, report, is_old)
     return Verification(report, tuple(differences), notes)
 
