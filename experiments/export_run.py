@@ -32,12 +32,12 @@ _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'Directory of the copy; must not exist, or be empty.'
 )
 _PUBLIC = flags.DEFINE_bool(
-    'public', False, 'Say that the copy is to be public; there is no other kind, so it must be said.'
+    'public', False, 'Say that the copy is to be public: there is no other kind.'
 )
 _PUBLIC_HELDOUT = flags.DEFINE_bool(
     'public_heldout', False,
-    'Also copy loss, accuracy and other metrics of held-out clients. They have no noise: only where '
-    'the held-out data are public or synthetic, and not those of clients that are trained on.',
+    'Also copy loss, accuracy and other metrics of held-out clients. They have no noise: only '
+    'where the held-out data are public or synthetic, and not of clients that are trained on.',
 )
 _SIMULATION = flags.DEFINE_bool(
     'simulation', False,
@@ -55,8 +55,8 @@ _HTML, _METRICS = 'privacy_report.html', 'metrics.csv'
 _FROM_PLAN = ('round', 'epsilon')
 _NEVER = ('seconds', 'train_')
 _HELDOUT = (
-    'The metrics in metrics.csv but for epsilon: they were measured on held-out data without noise, '
-    'which whoever made this copy declared to be public.'
+    'The metrics in metrics.csv but for epsilon: they were measured without noise, on held-out data '
+    'that whoever made this copy declared to be public.'
 )
 
 

@@ -18,5 +18,7 @@ def released(path: pathlib.Path) -> list[tuple]:
 
 def differences(path: pathlib.Path, other: pathlib.Path) -> list[str]:
     """Names of the files in which two runs differ that should release the same."""
-    different = [name for name in _SAME if (path / name).read_bytes() != (other / name).read_bytes()]
-    return different + ['ledger.jsonl'] * (released(path) != released(other))
+    names = [
+        name for name in _SAME if (path / name).read_bytes() != (other / name).read_bytes()
+    ]
+    return names + ['ledger.jsonl'] * (released(path) != released(other))

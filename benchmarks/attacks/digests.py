@@ -16,6 +16,7 @@ import hashlib
 import hmac
 import itertools
 import json
+import os
 import pathlib
 import random
 import re
@@ -29,6 +30,7 @@ import numpy as np
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(_ROOT))
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from dpfl.accounting import ledger_lines  # noqa: E402
 from dpfl.simulation import data_digest  # noqa: E402
@@ -129,7 +131,7 @@ def find(run: pathlib.Path, guesses: int) -> tuple[list[str], float]:
             places.setdefault(data[first : first + _START], name)
         for word in re.findall(rb'(?<![0-9A-Za-z])[0-9A-Fa-f]{32,128}(?![0-9A-Za-z])', data):
             places.setdefault(bytes.fromhex(word.decode()[: 2 * _START]), name)
-        if path.suffix in ('.json', '.jsonl', '.txt', '.csv', '.md', '.html'):
+        if path.suffix in ('.json', '.jsonl', '.txt', '.csv', '.md'):
             for word in re.findall(rb'(?<![\w.])\d+(?![\w.])', data):
                 numbers.setdefault(int(word), name)
     try:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(_ROOT))
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from dpfl import ParticipationLog  # noqa: E402
 from dpfl.accounting import archive, ledger_lines  # noqa: E402

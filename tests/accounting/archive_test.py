@@ -39,7 +39,7 @@ def _ledger(record, log) -> bytes:
     return text
 
 
-def _write(directory: pathlib.Path, record=None, log=_LOG) -> pathlib.Path:
+def write(directory: pathlib.Path, record=None, log=_LOG) -> pathlib.Path:
     record = record or _record()
     (directory / archive.PLAN).write_text(record.to_json())
     mechanisms.save(record.plan.mechanism, directory / archive.STRATEGY)
@@ -58,7 +58,7 @@ def _write(directory: pathlib.Path, record=None, log=_LOG) -> pathlib.Path:
 
 
 def test_what_was_written_is_verified(tmp_path):
-    found = archive.verify(_write(tmp_path))
+    found = archive.verify(write(tmp_path))
     assert found.differences == ()
     assert found.report == _record().report(_LOG)
 
@@ -72,7 +72,7 @@ def test_what_was_written_is_verified(tmp_path):
              population=10), _LOG),
 ])
 def test_every_kind_of_run_is_verified(tmp_path, record, log):
-    assert archive.verify(_write(tmp_path, record, log)).differences == ()
+    assert archive.verify(write(tmp_path, record, log)).differences == ()
 
 
 @pytest.mark.parametrize('name', [
@@ -80,7 +80,7 @@ def test_every_kind_of_run_is_verified(tmp_path, record, log):
     archive.LEDGER, 'metrics.csv', 'saved_model/variables/data',
 ])
 def test_each_flipped_bit_is_found(tmp_path, name):
-    path = _write(tmp_path) / name
+    path = write(tmp_path) / name
     content = path.read_bytes()
     for place in range(0, len(content), max(1, len(content) // 40)):
         changed = bytearray(content)
@@ -96,7 +96,7 @@ def test_each_flipped_bit_is_found(tmp_path, name):
 
 @pytest.mark.parametrize('name', [archive.STRATEGY, archive.LOG, archive.REPORT, archive.PLAN])
 def test_truncated_files_are_found(tmp_path, name):
-    path = _write(tmp_path) / name
+    path = write(tmp_path) / name
     content = path.read_bytes()
     for length in (0, 1, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:length])
@@ -111,7 +111,7 @@ def test_truncated_files_are_found(tmp_path, name):
     (archive.PLAN, lambda values: values.update(noise_is_seeded=True)),
 ])
 def test_changes_with_new_digests_are_found_by_computing_anew(tmp_path, name, change):
-    path = _write(tmp_path) / name
+    path = write(tmp_path) / name
     values = json.loads(path.read_text())
     change(values)
     path.write_text(json.dumps(values))
@@ -123,7 +123,7 @@ def test_changes_with_new_digests_are_found_by_computing_anew(tmp_path, name, ch
 
 
 def test_a_changed_log_with_a_new_digest_is_found(tmp_path):
-    _write(tmp_path)
+    write(tmp_path)
     ParticipationLog([[0], [0]]).save(tmp_path / archive.LOG)
     (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
     differences = archive.verify(tmp_path).differences
@@ -131,14 +131,14 @@ def test_a_changed_log_with_a_new_digest_is_found(tmp_path):
 
 
 def test_another_strategy_is_found(tmp_path):
-    _write(tmp_path)
+    write(tmp_path)
     mechanisms.save(mechanisms.Blt(6, [0.9], [0.2]), tmp_path / archive.STRATEGY)
     (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
     assert 'mechanism_digest' in ' '.join(archive.verify(tmp_path).differences)
 
 
 def test_a_last_digit_of_another_library_is_no_difference(tmp_path):
-    path = _write(tmp_path) / archive.REPORT
+    path = write(tmp_path) / archive.REPORT
     values = json.loads(path.read_text())
     values['epsilon'] *= 1 + 1e-12
     path.write_text(json.dumps(values))
@@ -148,7 +148,7 @@ def test_a_last_digit_of_another_library_is_no_difference(tmp_path):
 
 @pytest.mark.parametrize('name', [archive.SUMS, archive.PLAN, archive.LOG, archive.LEDGER])
 def test_an_unfinished_run_is_refused(tmp_path, name):
-    (_write(tmp_path) / name).unlink()
+    (write(tmp_path) / name).unlink()
     with pytest.raises(ValueError, match=f'must hold a finished run \\({name} is missing\\)'):
         archive.verify(tmp_path)
 
@@ -178,14 +178,14 @@ def _with_everything_computed_anew(directory, record, log=_LOG):
 
 @pytest.mark.parametrize('changes', [dict(noise_multiplier=20.0), dict(clip_norm=0.1)])
 def test_a_plan_that_is_not_that_of_the_ledger_is_found(tmp_path, changes):
-    _write(tmp_path)
+    write(tmp_path)
     assert _with_everything_computed_anew(tmp_path, _record(**changes)) == (
         'plan.json: is not the plan with which ledger.jsonl begins: it was changed',
     )
 
 
 def test_a_simulation_does_not_become_a_run(tmp_path):
-    _write(tmp_path, dataclasses.replace(_record(), noise_is_seeded=True))
+    write(tmp_path, dataclasses.replace(_record(), noise_is_seeded=True))
     differences = _with_everything_computed_anew(tmp_path, _record())
     assert differences and differences[0].startswith('plan.json: is not the plan')
 
@@ -196,13 +196,13 @@ def test_a_simulation_does_not_become_a_run(tmp_path):
      'has another cohort than ledger.jsonl in round 4'),
 ])
 def test_a_log_that_is_not_that_of_the_ledger_is_found(tmp_path, cohorts, message):
-    _write(tmp_path)
+    write(tmp_path)
     found = _with_everything_computed_anew(tmp_path, _record(), ParticipationLog(cohorts))
     assert f'participation.npz: {message}' in found
 
 
 def test_a_ledger_that_was_cut_is_found(tmp_path):
-    _write(tmp_path)
+    write(tmp_path)
     data = (tmp_path / archive.LEDGER).read_bytes()
     (tmp_path / archive.LEDGER).write_bytes(b''.join(data.splitlines(keepends=True)[:4]))
     assert 'participation.npz: has 6 rounds, ledger.jsonl has 3' in _with_new_digests(tmp_path)
@@ -215,7 +215,7 @@ def test_a_ledger_that_was_cut_is_found(tmp_path):
 
 @pytest.mark.parametrize('name', ['saved_model/more', 'plots/new.png', 'notes.txt', 'a\nb', 'a\\b'])
 def test_a_file_that_was_added_is_named(tmp_path, name):
-    path = _write(tmp_path) / name
+    path = write(tmp_path) / name
     path.parent.mkdir(exist_ok=True)
     path.write_text('new')
     assert archive.verify(tmp_path).differences == (
@@ -227,7 +227,7 @@ def test_a_file_that_was_added_is_named(tmp_path, name):
 
 
 def test_a_line_that_was_dropped_is_found(tmp_path):
-    sums = _write(tmp_path) / archive.SUMS
+    sums = write(tmp_path) / archive.SUMS
     lines = sums.read_text().splitlines(keepends=True)
     for i in range(len(lines)):
         name = lines[i].split()[1]
@@ -246,7 +246,7 @@ def test_a_line_that_was_dropped_is_found(tmp_path):
 def test_links_are_named_and_not_followed(tmp_path, name):
     directory, elsewhere = tmp_path / 'run', tmp_path / 'elsewhere'
     directory.mkdir()
-    path = _write(directory) / name
+    path = write(directory) / name
     if path.exists():
         path.rename(elsewhere)
     else:
@@ -259,13 +259,13 @@ def test_links_are_named_and_not_followed(tmp_path, name):
 
 
 def test_a_pipe_is_named_and_not_read(tmp_path):
-    os.mkfifo(_write(tmp_path) / 'pipe')
+    os.mkfifo(write(tmp_path) / 'pipe')
     assert archive.verify(tmp_path).differences == ('pipe: is neither a file nor a folder',)
 
 
 @pytest.mark.parametrize('name', ['/etc/hostname', '../elsewhere', 'a/../../elsewhere', ''])
 def test_names_outside_of_the_directory_are_refused(tmp_path, name):
-    sums = _write(tmp_path) / archive.SUMS
+    sums = write(tmp_path) / archive.SUMS
     sums.write_text(f'{"0" * 64}  {name}\n' + sums.read_text())
     assert archive.verify(tmp_path).differences == (
         'SHA256SUMS: line 1 is not a digest and the name of another file',
@@ -273,14 +273,14 @@ def test_names_outside_of_the_directory_are_refused(tmp_path, name):
 
 
 def test_checkpoints_are_not_listed_and_may_be_deleted(tmp_path):
-    _write(tmp_path)
+    write(tmp_path)
     assert archive.CHECKPOINTS not in (tmp_path / archive.SUMS).read_text()
     shutil.rmtree(tmp_path / archive.CHECKPOINTS)
     assert archive.verify(tmp_path).differences == ()
 
 
 def test_sha256sum_reads_the_list(tmp_path):
-    _write(tmp_path)
+    write(tmp_path)
     for name in ('two\nlines', 'back\\slash', 'blank  s', 'saved_model/\u2028'):
         (tmp_path / name).write_text(name)
     assert _with_new_digests(tmp_path) == ()
@@ -292,14 +292,14 @@ def test_sha256sum_reads_the_list(tmp_path):
 
 
 def test_a_name_that_is_no_text_is_listed(tmp_path):
-    (_write(tmp_path) / os.fsdecode(b'bad\xff')).write_text('')
+    (write(tmp_path) / os.fsdecode(b'bad\xff')).write_text('')
     (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path), encoding='utf-8')
     assert archive.verify(tmp_path).differences == ()
 
 
 def _as_written_by_82c59e2(directory):
     """A run of an older version: its digests list no folder, its ledger has no plan and no data."""
-    _write(directory)
+    write(directory)
     text, chain = b'', hashlib.sha256(b'dpfl ledger 1').hexdigest()
     for t in range(_LOG.rounds):
         entry = ledger_lines.Entry(ledger_lines.cohort_digest(_LOG.cohort(t)), 'm', f'{t}')
@@ -328,7 +328,7 @@ def test_a_run_of_an_older_version_is_verified_as_far_as_it_can_be(tmp_path):
 
 def _write_in(directory):
     directory.mkdir()
-    return _write(directory)
+    return write(directory)
 
 
 @pytest.mark.parametrize('name', [archive.PLAN, archive.LOG, 'metrics.csv', archive.LEDGER])
