@@ -55,8 +55,8 @@ _HTML, _METRICS = 'privacy_report.html', 'metrics.csv'
 _FROM_PLAN = ('round', 'epsilon')
 _NEVER = ('seconds', 'train_')
 _HELDOUT = (
-    'The metrics in metrics.csv but for epsilon: they were measured without noise, on held-out data '
-    'that whoever made this copy declared to be public.'
+    'The metrics in metrics.csv but for epsilon: they were measured without noise, on held-out '
+    'data that whoever made this copy declared to be public.'
 )
 
 

@@ -1,4 +1,4 @@
-"""The table of docs/threat_model.md: what each file of a run reveals, and to whom it may be shown."""
+"""The table of docs/threat_model.md: what each file of a run reveals, and who may see it."""
 
 import fnmatch
 import pathlib

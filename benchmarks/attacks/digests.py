@@ -99,7 +99,8 @@ def digests(code: str, known: dict | None) -> Iterator[bytes]:
     plain = hashlib.sha256(file).hexdigest()
     if known is not None:
         older = {'format': known.get('format'), 'bytes': len(file), 'sha256': plain}
-        rest = {name: known[name] for name in known if name not in ('confidential', *older)}
+        ours = ('confidential', 'keyed_digests', *older)
+        rest = {name: known[name] for name in known if name not in ours}
         for values in ({**older, **rest}, {**known, 'keyed_digests': {'data': plain}}):
             parts.append((json.dumps(values, indent=2) + '\n').encode())
     for part, digest in itertools.product(parts, _HASHES):

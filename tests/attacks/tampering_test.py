@@ -24,7 +24,8 @@ def test_every_change_is_noticed(run):
     assert len(results) > 60
     assert [name for name, said in results.items() if not said] == []
     # Each is named: what is said begins with the file that was changed.
-    assert results['a bit of saved_model/saved_model.pb'][0].startswith('saved_model/saved_model.pb')
+    name = 'saved_model/saved_model.pb'
+    assert results[f'a bit of {name}'][0].startswith(f'{name}: its SHA-256 is not')
     assert results['log cut to one round'][0].startswith('participation.npz: has 1 rounds')
     assert results['noise of the plan times 10'][0].startswith('plan.json: is not the plan')
     assert 'flags.txt has --noise_multiplier=2.0' in str(

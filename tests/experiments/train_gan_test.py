@@ -10,7 +10,8 @@ import time
 import pytest
 
 from dpfl import accounting
-from tests import binaries, runs
+from dpfl.accounting import archive
+from tests import binaries, runs, threat_model
 
 _SMALL = [
     '--model=tiny', '--rounds=3', '--population=40', '--clients_per_round=2',
@@ -41,6 +42,10 @@ def test_a_run_from_start_to_end(finished):
     names = {file.name for file in path.iterdir()}
     assert {'generator', 'gan_report.md', 'model.npz', 'checkpoints', 'SHA256SUMS'} <= names
     assert 'gan_report.md' in (path / 'SHA256SUMS').read_text()
+    # And is the verdict of experiments.report_privacy; the folders are listed, too.
+    assert 'generator/saved_model.pb' in (path / 'SHA256SUMS').read_text()
+    assert archive.verify(path).differences == ()
+    assert threat_model.shared_by_mistake(path) == []
     page = (path / 'gan_report.md').read_text()
     assert 'post-processing' in page and 'scaled up' in page
 
