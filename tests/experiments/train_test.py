@@ -1,6 +1,7 @@
 """The training binary as its users meet it: results, one-line errors, and nothing left running."""
 
 import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -133,6 +134,32 @@ def test_a_finished_run_says_so_and_prints_its_result_again(finished, copied):
     first, again = (json.loads(text) for text in (finished[1].stdout, done.stdout))
     assert again == {**{name: first[name] for name in again}, 'output_dir': str(copied)}
     assert {'rounds', 'loss', 'accuracy', 'epsilon', 'delta', 'rho'} <= set(again)
+    assert _contents(copied) == before
+
+
+@pytest.mark.tff
+def test_a_run_that_was_killed_after_its_last_round_writes_what_is_missing(finished, copied):
+    (copied / 'model.npz').unlink()
+    (copied / 'SHA256SUMS').unlink()
+    shutil.rmtree(copied / 'saved_model')
+    done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume')
+    assert done.returncode == 0, done.stderr
+    _assert_same_run(copied, finished[0])
+    assert 'saved_model/saved_model.pb' in (copied / 'SHA256SUMS').read_text()
+    assert _verify(copied).returncode == 0
+
+
+@pytest.mark.tff
+def test_a_run_of_an_older_version_is_not_continued(copied):
+    chain = hashlib.sha256(b'dpfl ledger 1').hexdigest()
+    values = {'round': 0, 'cohort': 'c' * 64, 'model': 'd' * 64, 'noise': 'e' * 64}
+    chain = hashlib.sha256((chain + json.dumps(values)).encode()).hexdigest()
+    (copied / 'ledger.jsonl').write_text(json.dumps({**values, 'chain': chain}) + '\n')
+    before = _contents(copied)
+    done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume')
+    assert done.returncode == 1
+    assert done.stderr.startswith(f'error: {copied}/ledger.jsonl: has format 1, ')
+    assert done.stderr.count('\n') == 1
     assert _contents(copied) == before
 
 
