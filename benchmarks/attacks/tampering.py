@@ -34,7 +34,8 @@ def train(folder: pathlib.Path) -> pathlib.Path:
     subprocess.run(
         [sys.executable, '-m', 'experiments.train', '--model=micro', '--vocabulary_size=40',
          '--sentence_length=5', '--mechanism=tree', '--noise_multiplier=2', '--delta=1e-6',
-         '--accountant=analytic_gaussian', '--rounds=3', '--clients_per_round=3', '--population=12', '--min_separation=2',
+         '--accountant=analytic_gaussian', '--rounds=3', '--clients_per_round=3',
+         '--population=12', '--min_separation=2',
          '--eval_every=3', '--eval_clients=2', '--profile', f'--output_dir={folder}/run'],
         cwd=_ROOT, check=True, capture_output=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip
