@@ -20,7 +20,14 @@ from absl import flags
 
 from dpfl import accounting
 from dpfl.accounting import archive
-from experiments import command_line, composition, privacy_flags, schema_flags, secagg_flags
+from experiments import (
+    command_line,
+    composition,
+    privacy_flags,
+    recorded_flags,
+    schema_flags,
+    secagg_flags,
+)
 
 flags.adopt_module_key_flags(privacy_flags)
 flags.adopt_module_key_flags(secagg_flags)
@@ -93,13 +100,35 @@ def _verified() -> accounting.PrivacyReport:
         raise command_line.UsageError(f'--run_dir={path}: must be a directory')
     with command_line.refusing_bad_values():
         found = archive.verify(path)
-    if found.differences:
-        for difference in found.differences:
-            print(f'error: {path}: {difference}', file=sys.stderr)
+    differences = [*found.differences]
+    if found.report is not None:
+        differences += recorded_flags.differences(path, found.report)
+    for difference in differences:
+        print(f'error: {path}: {difference}', file=sys.stderr)
+    if differences:
         sys.exit(1)
-    print(f'{path}: verified, no file was changed and the report follows from plan and log',
-          file=sys.stderr)
+    print(f'{path}: {_verdict(path, found)}', file=sys.stderr)
+    for note in found.notes:
+        print(f'{path}: note: {note}', file=sys.stderr)
     return found.report
+
+
+def _verdict(path: pathlib.Path, found: archive.Verification) -> str:
+    """What was verified, in one sentence, and no more than that."""
+    listed = f'verified: every file that {archive.SUMS} lists is as it was'
+    if found.notes:
+        return f'{listed}, log and ledger agree, and the numbers follow from plan and log'
+    if found.report.observed is None:
+        return (
+            f'{listed}, none was added, and the report follows from the plan; this is an export, '
+            'without the log and the ledger of its run'
+        )
+    has_flags = (path / archive.FLAGS).exists()
+    return (
+        f'{listed}, none was added (but for {archive.CHECKPOINTS}/, which is secret and not '
+        f'checked), log, ledger{", flags" if has_flags else ""} and plan agree, and the report '
+        'follows from plan and log'
+    )
 
 
 if __name__ == '__main__':

@@ -6,12 +6,14 @@ No TensorFlow.
 import json
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from absl import flags
 
 from dpfl import accounting
-from dpfl.simulation import addresses, checkpoint, tokens
+from dpfl.accounting import archive
+from dpfl.simulation import addresses, checkpoint, ledger, tokens
+from dpfl.tasks import federated_task
 from experiments import command_line, schema_flags
 
 OUTPUT_DIR = flags.DEFINE_string('output_dir', None, 'Directory of the run.')
@@ -43,6 +45,10 @@ PROFILE = flags.DEFINE_bool(
     'profile', False, 'Also say where the time of a round goes, at the end and in profile.json.'
 )
 _DATA = 'data.json'
+_CONFIDENTIAL = (
+    'These are exact counts of the clients\' data, which no guarantee covers: they are not for '
+    'sharing. The digests have a key, which is in checkpoints/.'
+)
 
 
 def output_dir() -> pathlib.Path:
@@ -96,9 +102,12 @@ def start(flag_values: dict, plan: accounting.PrivacyPlan) -> checkpoint.Checkpo
     Raises:
       UsageError: if a flag has changed, or the plan (a file of --strategy).
       CheckpointError: if there are checkpoints, and none can be used.
+      LedgerError: if the ledger is damaged, or that of an older version.
     """
     if not RESUME.value:
         return None
+    # Refused before anything else, and in one line, if an older version began the run.
+    ledger.read(output_dir() / archive.LEDGER)
     refused = []
     folder = output_dir() / 'checkpoints'
     try:
@@ -114,22 +123,31 @@ def start(flag_values: dict, plan: accounting.PrivacyPlan) -> checkpoint.Checkpo
     return found
 
 
-def record_data(directory, description: Mapping, is_new: bool) -> None:
+def record_data(directory, task: federated_task.FederatedTask, is_new: bool) -> None:
     """Writes what the data of a run are to its `data.json`, if there is anything to say.
 
     Args:
       directory: `outputs.RunDirectory` of the run.
-      description: of a `federated_task.FederatedTask`.
+      task: of the run.
       is_new: whether the run begins; one that goes on has to have the same data.
 
     Raises:
       UsageError: if a run that goes on has other data.
+      StorageError: if a file cannot be read or written.
     """
-    text = json.dumps(dict(description), indent=2) + '\n'
+    if not task.description:
+        return
+    from dpfl.simulation import data_digest  # TensorFlow.
+
+    key = directory.data_key(is_new)
+    digests = {
+        name: data_digest.of_file(key, name, digest) for name, digest in task.fingerprints.items()
+    }
+    values = {'confidential': _CONFIDENTIAL, **task.description, 'keyed_digests': digests}
+    text = json.dumps(values, indent=2) + '\n'
     path = directory.path / _DATA
     if is_new:
-        if description:
-            directory.write_text(_DATA, text)
+        directory.write_text(_DATA, text)
     elif path.exists() and path.read_text() != text:
         raise command_line.UsageError(
             f'--data_path: must have the data with which the run began, and the vocabulary; {path} '

@@ -15,6 +15,7 @@ import sys
 from absl import flags
 
 from dpfl import accounting, mechanisms
+from dpfl.accounting import archive
 from dpfl.simulation import files
 from dpfl.tasks import federated_task
 from experiments import (
@@ -127,10 +128,15 @@ def _main() -> None:
     run_flags.workers()  # Refused before anything takes long.
     configuration = run_flags.configuration(free=['format'])
     start = run_flags.start(configuration, plan)
-    if start is not None and start.rounds == plan.participation.rounds:
+    if start is not None and _is_finished(output_dir, start, plan):
         _print_finished(output_dir, start)
     else:
         _train(plan, output_dir, configuration, start)
+
+
+def _is_finished(output_dir, start, plan) -> bool:
+    """Whether all rounds are done, and all files written, of which the digests are the last."""
+    return start.rounds == plan.participation.rounds and archive.has_ended(output_dir)
 
 
 def _population() -> int:
@@ -146,18 +152,16 @@ def _train(plan, output_dir, configuration, start) -> None:
     task = task_flags.load(_SEED.value)
     language = task_flags.language_model(_SEED.value)
     task = warm_start_flags.apply(task, language)
-    experiment = _experiment(task, population, plan, configuration)
+    experiment = _experiment(task, population, plan, configuration, language)
     with command_line.refusing_bad_values():
         directory = outputs.RunDirectory(
             output_dir, overwrite=run_flags.OVERWRITE.value, resume=run_flags.RESUME.value
         )
-    run_flags.record_data(directory, task.description, is_new=start is None)
+    run_flags.record_data(directory, task, is_new=start is None)
     if start is None:
         directory.write_text('flags.txt', run_flags.flags_text())
     print(experiment.noise_place, file=sys.stderr)
     result = program.run_training(experiment, directory, start)
-    if language is not None:
-        run_model.save(output_dir, *language)
     if result.profile is not None:
         print(result.profile.render(), file=sys.stderr, end='')
     _print_result(output_dir, result.report, {
@@ -208,7 +212,9 @@ def _choose() -> mechanisms.Mechanism:
     return mechanism
 
 
-def _experiment(task: federated_task.FederatedTask, population: int, plan, configuration):
+def _experiment(
+    task: federated_task.FederatedTask, population: int, plan, configuration, language
+):
     import tensorflow_federated as tff
 
     from dpfl import aggregators, learning
@@ -254,6 +260,7 @@ def _experiment(task: federated_task.FederatedTask, population: int, plan, confi
             checkpoint_every=run_flags.CHECKPOINT_EVERY.value,
             keep_checkpoints=run_flags.KEEP_CHECKPOINTS.value,
             workers=run_flags.workers(),
+            finish=None if language is None else lambda path: run_model.save(path, *language),
             profile=run_flags.PROFILE.value,
             configuration=configuration,
         )

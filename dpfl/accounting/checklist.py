@@ -178,6 +178,7 @@ def not_covered(report) -> list[str]:
         'Tuning of hyperparameters on the same clients, and choosing a checkpoint by its metrics.',
         'Metrics computed on clients\' data without noise, such as the training loss shown during '
         'the run.',
+        'How long rounds took, such as `seconds` in metrics.csv: it depends on single clients.',
         'Data used before the run, such as data for pre-training or for the vocabulary.',
         'Clients that do not follow the algorithm (the guarantee of the others still holds), and '
         'people with several devices beyond group privacy.',

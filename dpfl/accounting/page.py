@@ -44,7 +44,7 @@ def _checklist(report) -> str:
         f'    - *Formal statement*: {checklist.statement(report)}',
         '    - *Verifiability*: `python -m experiments.report_privacy` recomputes these numbers: '
         'from the parameters below, or from the directory of the run with `--run_dir`, which also '
-        f'checks that no file was changed. The run had {holds.rounds} rounds.',
+        f'checks the files that it lists. The run had {holds.rounds} rounds.',
     ])
 
 

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import _validate, accounting
+from dpfl.accounting import archive
 from dpfl.simulation import files
 
 _VERSION = 1
@@ -49,7 +50,7 @@ class Checkpoint:
     Attributes:
       rounds: number of rounds done.
       configuration: what the run was made from; values that JSON has.
-      plan_digest: of its privacy plan; see `plan_digest`.
+      plan_digest: of its privacy plan; see `archive.plan_digest`.
       ledger: position in the ledger, of `Ledger.position`.
       rows: metrics of the rounds.
       cohorts: clients of each round, int64.
@@ -74,7 +75,7 @@ class Checkpoint:
             its name.
         """
         before = {**self.configuration, 'plan_digest': self.plan_digest}
-        now = json.loads(json.dumps({**configuration, 'plan_digest': plan_digest(plan)}))
+        now = json.loads(json.dumps({**configuration, 'plan_digest': archive.plan_digest(plan)}))
         for name in sorted({*before, *now}, key=lambda name: (name == 'plan_digest', name)):
             if before.get(name) != now.get(name):
                 raise ValueError(
@@ -146,14 +147,6 @@ class Checkpoint:
             cohorts=np.split(clients, offsets[1:])[:-1],
             state=state,
         )
-
-
-def plan_digest(plan: accounting.PrivacyPlan) -> str:
-    """SHA-256 of a plan, the numbers of its mechanism included, in hexadecimal."""
-    values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
-    values['mechanism'] = plan.mechanism.digest()
-    text = json.dumps(values, sort_keys=True, default=dataclasses.asdict)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class _Hashing:

@@ -5,6 +5,9 @@ import fcntl
 import os
 import pathlib
 
+# Permissions of what only its owner may read.
+PRIVATE = 0o600
+
 
 class RunError(RuntimeError):
     """A run cannot begin or go on. The message is one line; what was saved before is intact."""
@@ -38,6 +41,7 @@ def write_atomically(path: pathlib.Path, write, mode: int = 0o666) -> None:
     """
     partial = path.with_name(path.name + '.partial')
     with naming(path):
+        partial.unlink(missing_ok=True)  # A killed process may have left it with other permissions.
         try:
             with open(partial, 'wb', opener=lambda name, flags: os.open(name, flags, mode)) as file:
                 write(file)
@@ -51,15 +55,22 @@ def write_atomically(path: pathlib.Path, write, mode: int = 0o666) -> None:
         sync_directory(path.parent)
 
 
-def append(path: pathlib.Path, data: bytes) -> None:
+def append(path: pathlib.Path, data: bytes, mode: int = 0o666) -> None:
     """Appends to a file, made if need be, and returns when the data is on the disk.
+
+    Args:
+      path: of the file.
+      data: to append.
+      mode: permissions of a file that is made, before the umask.
 
     Raises:
       StorageError: if that fails; the file then ends as before, or with a part of `data`.
     """
     with naming(path):
         is_new = not path.exists()
-        with open(path, 'ab', buffering=0) as file:
+        with open(
+            path, 'ab', buffering=0, opener=lambda name, flags: os.open(name, flags, mode)
+        ) as file:
             size = file.tell()
             try:
                 while data:
