@@ -20,6 +20,7 @@ from absl import flags
 
 from dpfl import accounting
 from dpfl.accounting import archive
+from dpfl.simulation import files
 from experiments import command_line, composition, privacy_flags, schema_flags, secagg_flags
 
 flags.adopt_module_key_flags(privacy_flags)
@@ -91,8 +92,12 @@ def _verified() -> accounting.PrivacyReport:
     path = pathlib.Path(_RUN_DIR.value)
     if not path.is_dir():
         raise command_line.UsageError(f'--run_dir={path}: must be a directory')
-    with command_line.refusing_bad_values():
-        found = archive.verify(path)
+    try:
+        # No run may write there meanwhile.
+        with command_line.refusing_bad_values(), files.locked(path, to_read=True):
+            found = archive.verify(path)
+    except files.StorageError as error:
+        sys.exit(f'error: {error}')
     if found.differences:
         for difference in found.differences:
             print(f'error: {path}: {difference}', file=sys.stderr)

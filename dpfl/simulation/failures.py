@@ -11,6 +11,10 @@ class WorkerError(files.RunError):
     """A worker could not be started, died, or is no longer reachable."""
 
 
+class OutOfMemoryError(files.RunError):
+    """A computation needs more memory than this process can have."""
+
+
 class ComputationError(RuntimeError):
     """A computation failed, for instance by an error of TensorFlow in one client."""
 

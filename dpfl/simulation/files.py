@@ -51,16 +51,26 @@ def write_atomically(path: pathlib.Path, write, mode: int = 0o666) -> None:
         sync_directory(path.parent)
 
 
-def append(path: pathlib.Path, data: bytes) -> None:
-    """Appends to a file, made if need be, and returns when the data is on the disk.
+def append(path: pathlib.Path, data: bytes, size: int, mode: int = 0o666) -> None:
+    """Appends to a file, and returns when the data is on the disk.
+
+    Args:
+      path: of the file.
+      data: what to append.
+      size: bytes that the file has. It is made if that is 0, and only then: one that was removed
+        or replaced meanwhile has lost what it had, and must not be begun anew.
+      mode: permissions of a file that is made, before the umask.
 
     Raises:
       StorageError: if that fails; the file then ends as before, or with a part of `data`.
     """
     with naming(path):
-        is_new = not path.exists()
-        with open(path, 'ab', buffering=0) as file:
-            size = file.tell()
+        is_new = size == 0 and not path.exists()
+        flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if size == 0 else 0)
+        with open(os.open(path, flags, mode), 'ab', buffering=0) as file:
+            found = os.fstat(file.fileno()).st_size
+            if found != size:
+                raise StorageError(f'{path}: has {found} bytes, must have the {size} written to it')
             try:
                 while data:
                     data = data[file.write(data):]
@@ -83,19 +93,35 @@ def sync_directory(path: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: pathlib.Path):
+def locked(path: pathlib.Path, *, to_read: bool = False):
     """Context in which nobody else can lock the directory; it ends with the process at the latest.
+
+    Args:
+      path: of the directory.
+      to_read: let others lock it to read as well.
+
+    Yields:
+      A function without arguments that raises StorageError if `path` is no longer the directory
+      that was locked: it was removed, renamed or replaced.
 
     Raises:
       StorageError: if another process has locked it.
     """
     with naming(path):
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def require_same():
+        with naming(path):
+            if not os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                raise StorageError(f'{path}: was replaced by another directory')
+
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StorageError(f'{path}: is in use by another run') from None
-        yield
+        with naming(path):
+            try:
+                kind = fcntl.LOCK_SH if to_read else fcntl.LOCK_EX
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StorageError(f'{path}: is in use by another run') from None
+        yield require_same
     finally:
         os.close(descriptor)

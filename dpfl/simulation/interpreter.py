@@ -67,6 +67,7 @@ class Interpreter:
 
         Raises:
           ComputationError: if TensorFlow refuses, or if it has something that is not executed here.
+          OutOfMemoryError: if there is not the memory for a tensor.
           TypeError: if the argument is not of the computation's type.
           ValueError: if values at clients are of different numbers of clients.
         """
@@ -91,6 +92,9 @@ class Interpreter:
             with watch.measuring('server'):
                 function = execution.evaluate(program.block, {})
                 result = function(*arguments) if callable(function) else function
+        except tf.errors.ResourceExhaustedError as error:
+            reason = failures.one_line(error.message)
+            raise failures.OutOfMemoryError(f'out of memory: {reason}') from None
         except tf.errors.OpError as error:
             raise ComputationError(failures.one_line(error.message)) from None
         except (concurrent.futures.CancelledError, RuntimeError):

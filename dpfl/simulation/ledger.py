@@ -111,7 +111,7 @@ class Ledger:
             raise LedgerError(f'{self._path}: the noise of round {round_index} was used before')
         line, chain = self._line(round_index, entry)
         self._drop_rest()
-        files.append(self._path, line)
+        files.append(self._path, line, self._complete)
         self._complete += len(line)
         self._entries.append(entry)
         self._chain.append(chain)

@@ -46,6 +46,7 @@ class RunDirectory:
 
     def __init__(self, path, *, overwrite: bool = False, resume: bool = False):
         self.path = pathlib.Path(path)
+        self._require_same = None  # While the directory is in use.
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
@@ -60,12 +61,36 @@ class RunDirectory:
                 with self.in_use():
                     for name in earlier:
                         _remove(self.path / name)
+                    # Of a run that was killed as it wrote them.
+                    for partial in self.path.glob('*.partial'):
+                        if partial.name.removesuffix('.partial') in _FOLDERS + _FILES:
+                            _remove(partial)
         except OSError as error:
             raise ValueError(f'output_dir={path}: must be writable ({error.strerror})') from None
 
+    @contextlib.contextmanager
     def in_use(self):
-        """Context in which no other run can use the directory; raises StorageError if one does."""
-        return files.locked(self.path)
+        """Context in which no other run can use the directory; contexts may be nested.
+
+        Raises:
+          StorageError: if another run uses it.
+        """
+        if self._require_same is not None:
+            yield
+            return
+        with files.locked(self.path) as self._require_same:
+            try:
+                yield
+            finally:
+                self._require_same = None
+
+    def require_in_place(self) -> None:
+        """Checks that the path leads to the directory in use, and to no other by that name.
+
+        Raises:
+          StorageError: if the directory was removed, renamed or replaced meanwhile.
+        """
+        self._require_same()
 
     def write_text(self, name: str, text: str) -> None:
         """Writes a file of the directory as a whole: it is never seen half written."""
@@ -222,7 +247,7 @@ def _table(rows: Sequence[Mapping[str, float]]) -> str:
 
 
 def _remove(path: pathlib.Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink()

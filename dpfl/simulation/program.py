@@ -23,7 +23,9 @@ _log = logging.getLogger(__name__)
 # Ends of a run, in the middle of a round too, that leave the rounds before it as they were: these
 # are saved at once. A run that goes on then repeats none that was complete: not even on another
 # host, where TensorFlow may round differently, which the ledger would refuse.
-_KEEPING_STATE = (runtime.WorkerError, KeyboardInterrupt, SystemExit)
+_KEEPING_STATE = (
+    runtime.WorkerError, runtime.OutOfMemoryError, MemoryError, KeyboardInterrupt, SystemExit,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -202,7 +204,7 @@ class _Run:
                     # At once: the report can take longer than noticing that a worker is gone.
                     _log.warning('%s; writing the report of the rounds so far', error)
                 # Where this fails too, the first error is the one to show.
-                with contextlib.suppress(files.StorageError):
+                with contextlib.suppress(files.StorageError, MemoryError):
                     self._report()
             raise
         finally:
@@ -255,7 +257,7 @@ class _Run:
                 done, state = reached
                 if done > saved:
                     # Where this fails too, the first error is the one to show.
-                    with contextlib.suppress(files.StorageError):
+                    with contextlib.suppress(files.StorageError, MemoryError):
                         writer.save(self._checkpoint(done, state, metrics.rows[:done]))
                         writer.wait()
                 raise
@@ -285,6 +287,7 @@ class _Run:
         cohort = experiment.sampler.cohort(t)
         with span('ledger'):
             # Before the release: log and ledger never have less than what was released.
+            self._directory.require_in_place()
             self._ledger.record(t, state_lib.ledger_entry(state, cohort))
         if t == self._log.rounds:  # Otherwise the round is run again: the same release.
             self._log.append(cohort)
