@@ -16,6 +16,7 @@ systems are real ones as well.
 import collections
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 import time
@@ -23,6 +24,7 @@ import time
 from absl import flags
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from experiments import command_line  # noqa: E402
 from scripts import faults_at_writes, faults_of_runs  # noqa: E402
@@ -32,13 +34,15 @@ _EVERY = flags.DEFINE_integer(
     lower_bound=0,
 )
 _RUNS = flags.DEFINE_bool('runs', True, 'Play the faults of the training binary.')
-_ONLY = flags.DEFINE_string('only', '', 'Play those whose name contains this alone.')
+_ONLY = flags.DEFINE_list('only', [''], 'Of those, play the ones whose names contain one of these.')
 _NOISE = flags.DEFINE_list(
     'noise', ['seeded', 'unseeded'], 'Kinds of noise of the runs whose files fail.'
 )
 
 
 def main() -> None:
+    # What runs in the background of a shell ignores SIGINT, and so would all that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     started = time.monotonic()
     num_worse = 0
     with tempfile.TemporaryDirectory() as folder:

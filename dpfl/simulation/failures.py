@@ -25,6 +25,12 @@ def one_line(message: str) -> str:
     return ' '.join(what.split())
 
 
+def out_of_memory(message: str) -> OutOfMemoryError:
+    """The error that TensorFlow describes, without the place in the graph, which comes first."""
+    line = one_line(message)
+    return OutOfMemoryError(f'out of memory: {line[max(line.find("OOM when"), 0):]}')
+
+
 def details(error: grpc.RpcError) -> str:
     """What a failed call says of itself, in one line."""
     return ' '.join(str(error.details()).split())

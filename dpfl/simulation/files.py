@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import pathlib
+from collections.abc import Callable
 
 
 class RunError(RuntimeError):
@@ -14,9 +15,20 @@ class StorageError(RunError):
     """A file cannot be read or written, for instance on a full disk; the message names it."""
 
 
+# Directories that this process has locked: functions by path that raise if it leads elsewhere now.
+_locked: dict[pathlib.Path, Callable[[], None]] = {}
+
+
 @contextlib.contextmanager
 def naming(path):
-    """Context in which an OSError is a `StorageError` that names `path`."""
+    """Context in which an OSError is a `StorageError` that names `path`.
+
+    It is not entered for a path within a directory that was locked here and has since been removed,
+    renamed or replaced: what is there now may be the files of another run.
+    """
+    for folder in pathlib.Path(path).parents:
+        if folder in _locked:
+            _locked[folder]()
     try:
         yield
     except OSError as error:
@@ -96,17 +108,16 @@ def sync_directory(path: pathlib.Path) -> None:
 def locked(path: pathlib.Path, *, to_read: bool = False):
     """Context in which nobody else can lock the directory; it ends with the process at the latest.
 
+    `naming`, and so all that writes here, refuses the path once it leads to another directory.
+
     Args:
       path: of the directory.
       to_read: let others lock it to read as well.
 
-    Yields:
-      A function without arguments that raises StorageError if `path` is no longer the directory
-      that was locked: it was removed, renamed or replaced.
-
     Raises:
       StorageError: if another process has locked it.
     """
+    path = pathlib.Path(path)
     with naming(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
@@ -122,6 +133,10 @@ def locked(path: pathlib.Path, *, to_read: bool = False):
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise StorageError(f'{path}: is in use by another run') from None
-        yield require_same
+        if not to_read:
+            _locked[path] = require_same
+        yield
     finally:
+        if _locked.get(path) is require_same:
+            del _locked[path]
         os.close(descriptor)

@@ -93,8 +93,7 @@ class Interpreter:
                 function = execution.evaluate(program.block, {})
                 result = function(*arguments) if callable(function) else function
         except tf.errors.ResourceExhaustedError as error:
-            reason = failures.one_line(error.message)
-            raise failures.OutOfMemoryError(f'out of memory: {reason}') from None
+            raise failures.out_of_memory(error.message) from None
         except tf.errors.OpError as error:
             raise ComputationError(failures.one_line(error.message)) from None
         except (concurrent.futures.CancelledError, RuntimeError):

@@ -46,7 +46,7 @@ class RunDirectory:
 
     def __init__(self, path, *, overwrite: bool = False, resume: bool = False):
         self.path = pathlib.Path(path)
-        self._require_same = None  # While the directory is in use.
+        self._is_in_use = False
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
@@ -59,12 +59,12 @@ class RunDirectory:
                 )
             if earlier and overwrite:
                 with self.in_use():
-                    for name in earlier:
-                        _remove(self.path / name)
                     # Of a run that was killed as it wrote them.
                     for partial in self.path.glob('*.partial'):
                         if partial.name.removesuffix('.partial') in _FOLDERS + _FILES:
                             _remove(partial)
+                    for name in earlier:
+                        _remove(self.path / name)
         except OSError as error:
             raise ValueError(f'output_dir={path}: must be writable ({error.strerror})') from None
 
@@ -75,22 +75,15 @@ class RunDirectory:
         Raises:
           StorageError: if another run uses it.
         """
-        if self._require_same is not None:
+        if self._is_in_use:
             yield
             return
-        with files.locked(self.path) as self._require_same:
+        with files.locked(self.path):
+            self._is_in_use = True
             try:
                 yield
             finally:
-                self._require_same = None
-
-    def require_in_place(self) -> None:
-        """Checks that the path leads to the directory in use, and to no other by that name.
-
-        Raises:
-          StorageError: if the directory was removed, renamed or replaced meanwhile.
-        """
-        self._require_same()
+                self._is_in_use = False
 
     def write_text(self, name: str, text: str) -> None:
         """Writes a file of the directory as a whole: it is never seen half written."""

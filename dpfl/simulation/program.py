@@ -287,7 +287,6 @@ class _Run:
         cohort = experiment.sampler.cohort(t)
         with span('ledger'):
             # Before the release: log and ledger never have less than what was released.
-            self._directory.require_in_place()
             self._ledger.record(t, state_lib.ledger_entry(state, cohort))
         if t == self._log.rounds:  # Otherwise the round is run again: the same release.
             self._log.append(cohort)

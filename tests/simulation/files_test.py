@@ -52,18 +52,26 @@ def test_an_append_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch, c
 def test_a_locked_directory_that_is_not_there_any_more_is_noticed(tmp_path, change):
     path = tmp_path / 'run'
     path.mkdir()
-    with files.locked(path) as require_same:
-        require_same()
+    with files.locked(path):
+        files.write_atomically(path / 'file', lambda file: file.write(b'mine'))
+        files.append(path / 'ledger', b'one', 0)
         if change == 'removed':
-            path.rmdir()
+            shutil.rmtree(path)
         else:
             path.rename(tmp_path / 'elsewhere')
         if change == 'replaced':
-            shutil.copytree(tmp_path / 'elsewhere', path)
-        with pytest.raises(files.StorageError, match=(
-            'run: was replaced' if change == 'replaced' else 'run: No such file or directory'
-        )):
-            require_same()
+            path.mkdir()
+            (path / 'file').write_bytes(b'of another run')
+        message = 'run: was replaced' if change == 'replaced' else 'run: No such file or directory'
+        with pytest.raises(files.StorageError, match=message):
+            files.write_atomically(path / 'file', lambda file: file.write(b'mine'))
+        with pytest.raises(files.StorageError, match=message):
+            files.append(path / 'ledger', b'two', 3)
+    if change == 'replaced':
+        assert [(p.name, p.read_bytes()) for p in path.iterdir()] == [('file', b'of another run')]
+        files.write_atomically(path / 'file', lambda file: file.write(b'no longer locked'))
+    else:
+        assert not path.exists()
 
 
 def test_readers_share_a_directory_and_no_writer_comes_between(tmp_path):
