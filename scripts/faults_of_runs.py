@@ -156,7 +156,9 @@ def play(folder: pathlib.Path, only: Sequence[str] = ('',)) -> Iterator[Outcome]
     """Plays the faults whose names contain one of the words, one after the other."""
     from scripts import fault_list
 
-    chosen = [fault for name, fault in fault_list.FAULTS.items() if any(map(name.__contains__, only))]
+    chosen = [
+        fault for name, fault in fault_list.FAULTS.items() if any(word in name for word in only)
+    ]
     if chosen:
         stage = Stage(folder)
         for fault in chosen:
