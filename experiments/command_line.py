@@ -20,6 +20,8 @@ from experiments import standard_streams
 _REFUSED = 1
 _BAD_USAGE = 2
 _INTERRUPTED = 130
+# What Python says where a thread finds no memory for its stack, or would be one too many.
+_NO_THREAD = "can't start new thread"
 
 
 class UsageError(Exception):
@@ -75,6 +77,10 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
             _fail('interrupted', _INTERRUPTED)
         except MemoryError as error:
             _fail(' '.join(f'out of memory: {error}'.removesuffix(': ').split()), _REFUSED)
+        except RuntimeError as error:
+            if str(error) != _NO_THREAD:
+                raise
+            _fail(f'out of memory: {error}', _REFUSED)
         except BrokenPipeError:  # The reader of standard output has gone.
             standard_streams.drop_results()
             sys.exit(_REFUSED)

@@ -4,6 +4,9 @@ import grpc
 
 from dpfl.simulation import files
 
+_RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]  # TensorFlow has the same codes.
+# Of oneDNN, where its status is 1, dnnl_out_of_memory; TensorFlow calls it an aborted operation.
+_NO_PRIMITIVE = 'Status: 1, message: could not create a primitive'
 _WORKER_IS_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
 
 
@@ -25,10 +28,14 @@ def one_line(message: str) -> str:
     return ' '.join(what.split())
 
 
-def out_of_memory(message: str) -> OutOfMemoryError:
-    """The error that TensorFlow describes, without the place in the graph, which comes first."""
-    line = one_line(message)
-    return OutOfMemoryError(f'out of memory: {line[max(line.find("OOM when"), 0):]}')
+def of_tensorflow(error) -> OutOfMemoryError | ComputationError:
+    """What an error of TensorFlow, `tf.errors.OpError`, means for the run, in one line."""
+    line = one_line(error.message)
+    if error.error_code != _RESOURCE_EXHAUSTED and _NO_PRIMITIVE not in line:
+        return ComputationError(line)
+    # The place in the graph comes first.
+    start = max(line.find('OOM when'), line.find(_NO_PRIMITIVE), 0)
+    return OutOfMemoryError(f'out of memory: {line[start:]}')
 
 
 def details(error: grpc.RpcError) -> str:

@@ -92,10 +92,8 @@ class Interpreter:
             with watch.measuring('server'):
                 function = execution.evaluate(program.block, {})
                 result = function(*arguments) if callable(function) else function
-        except tf.errors.ResourceExhaustedError as error:
-            raise failures.out_of_memory(error.message) from None
         except tf.errors.OpError as error:
-            raise ComputationError(failures.one_line(error.message)) from None
+            raise failures.of_tensorflow(error) from None
         except (concurrent.futures.CancelledError, RuntimeError):
             if not self._is_closed:
                 raise

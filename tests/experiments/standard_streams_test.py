@@ -83,6 +83,7 @@ def test_a_reader_of_results_may_leave():
     ("open('/nowhere/at.all')", '/nowhere/at.all: No such file or directory'),
     ('raise MemoryError', 'out of memory'),
     ("raise MemoryError('Unable to allocate\\n7 GB')", 'out of memory: Unable to allocate 7 GB'),
+    ('raise RuntimeError("can\'t start new thread")', "out of memory: can't start new thread"),
     ('raise OSError("of a\\nlibrary")', 'of a library'),
 ])
 def test_what_the_machine_refuses_is_one_line_and_status_1(code, message):

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.simulation import checkpoint, files, outputs, program, runtime
+from dpfl.simulation import checkpoint, failures, files, outputs, program, runtime
 from tests.simulation import toy_experiment
 
 pytestmark = pytest.mark.tff
@@ -80,6 +80,19 @@ def test_a_tensor_that_finds_no_memory_is_one_line():
         with pytest.raises(runtime.OutOfMemoryError, match='out of memory: OOM when') as caught:
             too_large(1 << 50)
     assert '\n' not in str(caught.value) and isinstance(caught.value, files.RunError)
+
+
+def test_operations_that_find_no_memory_in_libraries_are_recognised():
+    what = 'message: could not create a primitive, in file transpose_op.cc:106'
+    message = (
+        "Graph execution error:\n\nDetected at node 'transpose' defined at (most recent call):\n"
+        f"Node: 'transpose'\nOperation received an exception:Status: {{status}}, {what}"
+        '\n\t [[{{{{node transpose}}}}]]'
+    )
+    error = tf.errors.AbortedError(None, None, message.format(status=1))
+    assert str(failures.of_tensorflow(error)) == f'out of memory: Status: 1, {what}'
+    error = tf.errors.AbortedError(None, None, message.format(status=2))
+    assert isinstance(failures.of_tensorflow(error), runtime.ComputationError)
 
 
 def _remove(path):
