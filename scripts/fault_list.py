@@ -197,7 +197,8 @@ def _clock(stage):
 
 def _environment(name, env, stage):
     run = Run(stage.path(), env=env)
-    yield stage.judge(run, name, 'from the start', statuses=[0], env=env)
+    # Matplotlib warns that it has no place for its cache.
+    yield stage.judge(run, name, 'from the start', statuses=[0], most_lines=2, env=env)
 
 
 def _name(name, status, stage):
@@ -270,7 +271,8 @@ FAULTS = {
     'SIGSTOP': _part(_signals, [signal.SIGSTOP, signal.SIGCONT], 0),
     'SIGKILL': _part(_signals, [signal.SIGKILL], -9),
     'closed terminal': _part(_closed_terminal, False, 129),
-    'closed terminal, nohup': _part(_closed_terminal, True, 0),
+    # Its result cannot be printed there.
+    'closed terminal, nohup': _part(_closed_terminal, True, 1),
     **{
         f'directory {how}': _part(_away, how)
         for how in ('removed', 'renamed', 'replaced by an empty one', 'replaced by a copy',

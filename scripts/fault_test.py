@@ -82,7 +82,7 @@ def _files(folder: pathlib.Path, noise_seed: int | None) -> int:
 
 def _runs(folder: pathlib.Path) -> int:
     num_worse = 0
-    os.environ['TMPDIR'] = str(folder)
+    os.environ['TMPDIR'] = tempfile.tempdir = str(folder)
     for outcome in faults_of_runs.play(folder, _ONLY.value):
         num_worse += bool(outcome.worse)
         lines = f'{len(outcome.lines)} line{"s" * (len(outcome.lines) != 1)}'

@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -47,14 +48,14 @@ class Run:
 
     def __init__(self, path: pathlib.Path, *flags, env=None, streams=None, preexec=None):
         self.path = path
-        self._log = path.parent / f'{path.name.strip()[:50]}.stderr'
-        self._streams = streams or {}
-        with open(self._log, 'wb') as errors:
+        handle, name = tempfile.mkstemp('.stderr')
+        self._log = pathlib.Path(name)
+        with open(handle, 'wb') as errors:
             self.process = subprocess.Popen(
                 binaries.command('train', *FLAGS, f'--output_dir={path}', *flags),
                 cwd=binaries.ROOT, preexec_fn=preexec, env={**os.environ, **(env or {})},
                 **{'stdin': subprocess.DEVNULL, 'stdout': subprocess.DEVNULL, 'stderr': errors,
-                   **self._streams},
+                   **(streams or {})},
             )
 
     def wait_for(self, condition: Callable[[], bool]) -> bool:

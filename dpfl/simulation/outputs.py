@@ -181,8 +181,8 @@ class Metrics:
     def __exit__(self, kind, error, trace):
         self._writer.shutdown(wait=True)
         self._bar.close()
-        # Where the run fails, for a full disk perhaps, that is the error to show.
-        with contextlib.suppress(files.StorageError) if error else contextlib.nullcontext():
+        # Where the run fails, for a full disk or for lack of memory, that is the error to show.
+        with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self._plot()
 
     def release(self, round_number: int, values: Mapping[str, float]) -> None:

@@ -204,7 +204,7 @@ class _Run:
                     # At once: the report can take longer than noticing that a worker is gone.
                     _log.warning('%s; writing the report of the rounds so far', error)
                 # Where this fails too, the first error is the one to show.
-                with contextlib.suppress(files.StorageError, MemoryError):
+                with contextlib.suppress(files.RunError, MemoryError):
                     self._report()
             raise
         finally:
@@ -257,7 +257,7 @@ class _Run:
                 done, state = reached
                 if done > saved:
                     # Where this fails too, the first error is the one to show.
-                    with contextlib.suppress(files.StorageError, MemoryError):
+                    with contextlib.suppress(files.RunError, MemoryError):
                         writer.save(self._checkpoint(done, state, metrics.rows[:done]))
                         writer.wait()
                 raise
