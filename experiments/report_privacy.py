@@ -20,6 +20,7 @@ from absl import flags
 
 from dpfl import accounting
 from dpfl.accounting import archive
+from dpfl.simulation import files
 from experiments import (
     command_line,
     composition,
@@ -98,8 +99,12 @@ def _verified() -> accounting.PrivacyReport:
     path = pathlib.Path(_RUN_DIR.value)
     if not path.is_dir():
         raise command_line.UsageError(f'--run_dir={path}: must be a directory')
-    with command_line.refusing_bad_values():
-        found = archive.verify(path)
+    try:
+        # No run may write there meanwhile.
+        with command_line.refusing_bad_values(), files.locked(path, to_read=True):
+            found = archive.verify(path)
+    except files.StorageError as error:
+        sys.exit(f'error: {error}')
     differences = [*found.differences]
     if found.report is not None:
         differences += recorded_flags.differences(path, found.report)

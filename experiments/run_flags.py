@@ -12,7 +12,7 @@ from absl import flags
 
 from dpfl import accounting
 from dpfl.accounting import archive
-from dpfl.simulation import addresses, checkpoint, ledger, tokens
+from dpfl.simulation import addresses, checkpoint, files, ledger, tokens
 from dpfl.tasks import federated_task
 from experiments import command_line, schema_flags
 
@@ -55,11 +55,17 @@ def output_dir() -> pathlib.Path:
     """The directory of --output_dir.
 
     Raises:
-      UsageError: if the flags of the directory do not go together.
+      UsageError: if the flags of the directory do not go together, or its name does not fit into a
+        line of flags.txt.
     """
     if RESUME.value and OVERWRITE.value:
         raise command_line.UsageError('--resume: goes without --overwrite')
-    return pathlib.Path(schema_flags.required('output_dir'))
+    name = schema_flags.required('output_dir')
+    if not name.isprintable() or name != name.strip():
+        raise command_line.UsageError(
+            f'--output_dir={name!a}: must have printable characters only, and no space at its ends'
+        )
+    return pathlib.Path(name)
 
 
 def workers() -> tuple[addresses.Address, ...]:
@@ -121,6 +127,26 @@ def start(flag_values: dict, plan: accounting.PrivacyPlan) -> checkpoint.Checkpo
         if refused:
             print(f'{folder}: going back to that of round {found.rounds}', file=sys.stderr)
     return found
+
+
+def require_start(directory, start: checkpoint.Checkpoint | None) -> None:
+    """Checks that a run that begins leaves no earlier one: its flags and data would be replaced.
+
+    Args:
+      directory: `outputs.RunDirectory`, in use, so that no other run comes between.
+      start: what the run continues from.
+
+    Raises:
+      RunError: if there are rounds, and nothing to continue from; or another run has begun since
+        `start` was read.
+    """
+    if start is not None:
+        return
+    path = directory.path / 'ledger.jsonl'
+    if checkpoint.exist(directory.path / 'checkpoints'):
+        raise files.RunError(f'{directory.path}: another run has begun there meanwhile')
+    if path.exists() and path.stat().st_size:
+        raise files.RunError(f'{path}: has rounds, and there is no checkpoint to continue from')
 
 
 def record_data(directory, task: federated_task.FederatedTask, is_new: bool) -> None:

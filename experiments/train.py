@@ -157,11 +157,13 @@ def _train(plan, output_dir, configuration, start) -> None:
         directory = outputs.RunDirectory(
             output_dir, overwrite=run_flags.OVERWRITE.value, resume=run_flags.RESUME.value
         )
-    run_flags.record_data(directory, task, is_new=start is None)
-    if start is None:
-        directory.write_text('flags.txt', run_flags.flags_text())
-    print(experiment.noise_place, file=sys.stderr)
-    result = program.run_training(experiment, directory, start)
+    with directory.in_use():
+        run_flags.require_start(directory, start)
+        run_flags.record_data(directory, task, is_new=start is None)
+        if start is None:
+            directory.write_text('flags.txt', run_flags.flags_text())
+        print(experiment.noise_place, file=sys.stderr)
+        result = program.run_training(experiment, directory, start)
     if result.profile is not None:
         print(result.profile.render(), file=sys.stderr, end='')
     _print_result(output_dir, result.report, {

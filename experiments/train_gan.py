@@ -156,9 +156,11 @@ def _train(plan, output_dir, configuration, start):
         directory = outputs.RunDirectory(
             output_dir, overwrite=run_flags.OVERWRITE.value, resume=run_flags.RESUME.value
         )
-    if start is None:
-        directory.write_text('flags.txt', run_flags.flags_text())
-    result = program.run_training(experiment, directory, start)
+    with directory.in_use():
+        run_flags.require_start(directory, start)
+        if start is None:
+            directory.write_text('flags.txt', run_flags.flags_text())
+        result = program.run_training(experiment, directory, start)
     if result.profile is not None:
         print(result.profile.render(), file=sys.stderr, end='')
     return result.report, [result.metrics]

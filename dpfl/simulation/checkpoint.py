@@ -187,6 +187,11 @@ def latest(folder, refused: Callable[[str], None]) -> Checkpoint | None:
     return None
 
 
+def exist(folder) -> bool:
+    """Whether there are checkpoints in a folder, which need not exist."""
+    return bool(_paths(pathlib.Path(folder)))
+
+
 class Writer:
     """Saves checkpoints in the background, and keeps the last ones.
 

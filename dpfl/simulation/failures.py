@@ -5,11 +5,18 @@ import grpc
 from dpfl.simulation import files
 
 _MOST_CHARACTERS = 500
+_RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]  # TensorFlow has the same codes.
+# Of oneDNN, where its status is 1, dnnl_out_of_memory; TensorFlow calls it an aborted operation.
+_NO_PRIMITIVE = 'Status: 1, message: could not create a primitive'
 _WORKER_IS_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
 
 
 class WorkerError(files.RunError):
     """A worker could not be started, died, or is no longer reachable."""
+
+
+class OutOfMemoryError(files.RunError):
+    """A computation needs more memory than this process can have."""
 
 
 class ComputationError(RuntimeError):
@@ -24,6 +31,16 @@ def one_line(message: str) -> str:
     """The message of an error of TensorFlow, without the places in the graph that it names."""
     what = message.removeprefix('Graph execution error:').partition('\n\t [[')[0]
     return ' '.join(what.split())
+
+
+def of_tensorflow(error) -> OutOfMemoryError | ComputationError:
+    """What an error of TensorFlow, `tf.errors.OpError`, means for the run, in one line."""
+    line = one_line(error.message)
+    if error.error_code != _RESOURCE_EXHAUSTED and _NO_PRIMITIVE not in line:
+        return ComputationError(line)
+    # The place in the graph comes first.
+    start = max(line.find('OOM when'), line.find(_NO_PRIMITIVE), 0)
+    return OutOfMemoryError(f'out of memory: {line[start:]}')
 
 
 def details(error: grpc.RpcError) -> str:

@@ -83,7 +83,7 @@ class Ledger:
             chains.append(chain)
         line, chain = ledger_lines.line(chains[-1], round_index, entry)
         self._drop_rest()
-        files.append(self._path, begin + line, mode=files.PRIVATE)
+        files.append(self._path, begin + line, self._lines.complete, files.PRIVATE)
         self._lines.complete += len(begin + line)
         self._lines.entries.append(entry)
         self._lines.chain = [*chains, chain]

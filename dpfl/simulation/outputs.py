@@ -54,6 +54,7 @@ class RunDirectory:
 
     def __init__(self, path, *, overwrite: bool = False, resume: bool = False):
         self.path = pathlib.Path(path)
+        self._is_in_use = False
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
@@ -66,14 +67,31 @@ class RunDirectory:
                 )
             if earlier and overwrite:
                 with self.in_use():
+                    # Of a run that was killed as it wrote them.
+                    for partial in self.path.glob('*.partial'):
+                        if partial.name.removesuffix('.partial') in _FOLDERS + _FILES:
+                            _remove(partial)
                     for name in earlier:
                         _remove(self.path / name)
         except OSError as error:
             raise ValueError(f'output_dir={path}: must be writable ({error.strerror})') from None
 
+    @contextlib.contextmanager
     def in_use(self):
-        """Context in which no other run can use the directory; raises StorageError if one does."""
-        return files.locked(self.path)
+        """Context in which no other run can use the directory; contexts may be nested.
+
+        Raises:
+          StorageError: if another run uses it.
+        """
+        if self._is_in_use:
+            yield
+            return
+        with files.locked(self.path):
+            self._is_in_use = True
+            try:
+                yield
+            finally:
+                self._is_in_use = False
 
     def write_text(self, name: str, text: str) -> None:
         """Writes a file of the directory as a whole: it is never seen half written.
@@ -196,8 +214,8 @@ class Metrics:
     def __exit__(self, kind, error, trace):
         self._writer.shutdown(wait=True)
         self._bar.close()
-        # Where the run fails, for a full disk perhaps, that is the error to show.
-        with contextlib.suppress(files.StorageError) if error else contextlib.nullcontext():
+        # Where the run fails, for a full disk or for lack of memory, that is the error to show.
+        with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self._plot()
 
     def release(self, round_number: int, values: Mapping[str, float]) -> None:
@@ -259,7 +277,7 @@ def _table(rows: Sequence[Mapping[str, float]]) -> str:
 
 
 def _remove(path: pathlib.Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink()

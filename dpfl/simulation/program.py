@@ -34,7 +34,9 @@ _log = logging.getLogger(__name__)
 # Ends of a run, in the middle of a round too, that leave the rounds before it as they were: these
 # are saved at once. A run that goes on then repeats none that was complete: not even on another
 # host, where TensorFlow may round differently, which the ledger would refuse.
-_KEEPING_STATE = (runtime.WorkerError, KeyboardInterrupt, SystemExit)
+_KEEPING_STATE = (
+    runtime.WorkerError, runtime.OutOfMemoryError, MemoryError, KeyboardInterrupt, SystemExit,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -222,7 +224,7 @@ class _Run:
                     # At once: the report can take longer than noticing that a worker is gone.
                     _log.warning('%s; writing the report of the rounds so far', error)
                 # Where this fails too, the first error is the one to show.
-                with contextlib.suppress(files.StorageError):
+                with contextlib.suppress(files.RunError, MemoryError):
                     self._report()
             raise
         finally:
@@ -280,7 +282,7 @@ class _Run:
                 done, state = reached
                 if done > saved:
                     # Where this fails too, the first error is the one to show.
-                    with contextlib.suppress(files.StorageError):
+                    with contextlib.suppress(files.RunError, MemoryError):
                         writer.save(self._checkpoint(done, state, metrics.rows[:done]))
                         writer.wait()
                 raise

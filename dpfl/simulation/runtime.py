@@ -21,9 +21,11 @@ import tensorflow_federated as tff
 
 from dpfl import _validate, learning
 from dpfl.simulation import addresses, interpreter, memory, remote, signals, split_round
-from dpfl.simulation.failures import ComputationError, WorkerError
+from dpfl.simulation.failures import ComputationError, OutOfMemoryError, WorkerError
 
-__all__ = ['ComputationError', 'WorkerError', 'distributed_runtime', 'local_runtime']
+__all__ = [
+    'ComputationError', 'OutOfMemoryError', 'WorkerError', 'distributed_runtime', 'local_runtime',
+]
 
 # How long a signal may wait.
 _SIGNAL_SECONDS = 0.2
@@ -58,6 +60,7 @@ def local_runtime(
       ComputationError: out of a computation in the block, if it fails, or if it needs what is not
         executed here: secure sums (TFF has a test context for those), `federated_select`, code of
         other frameworks than TensorFlow.
+      OutOfMemoryError: out of a computation in the block, if a tensor finds no memory.
     """
     if max_concurrent_clients is None:
         max_concurrent_clients = learning.shards.default_num_shards()

@@ -135,3 +135,25 @@ def test_metrics_that_cannot_be_written_are_named(tmp_path, name):
             outputs.Metrics(directory, 9)
         metrics.release(2, {'loss': 1.0})
     assert '\n' not in str(caught.value)
+
+
+def test_a_run_that_fails_shows_its_error_and_not_that_of_its_plot(tmp_path, monkeypatch):
+    def fail(*args):
+        raise ImportError('failed to map segment from shared object')
+
+    monkeypatch.setattr(outputs.plots, 'training_curves', fail)
+    with pytest.raises(MemoryError), outputs.Metrics(outputs.RunDirectory(tmp_path), 9) as metrics:
+        metrics.release(1, {'loss': 1.0})
+        raise MemoryError
+
+
+def test_a_directory_is_in_use_until_the_outermost_context_ends(tmp_path):
+    directory = outputs.RunDirectory(tmp_path)
+    with directory.in_use():
+        with directory.in_use():
+            pass
+        with pytest.raises(files.StorageError, match='is in use by another run'):
+            with outputs.RunDirectory(tmp_path).in_use():
+                pass
+    with outputs.RunDirectory(tmp_path).in_use():
+        pass
