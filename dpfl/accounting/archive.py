@@ -20,8 +20,9 @@ import json
 import math
 import pathlib
 
-from dpfl import mechanisms
-from dpfl.accounting import plan_file
+from dpfl import _files, _json, _validate, mechanisms
+from dpfl.accounting import plan_file, stated
+from dpfl.accounting.gaussian import ACCOUNTANTS
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.report import PrivacyReport
 from dpfl.participation import ParticipationLog
@@ -75,17 +76,17 @@ def read_plan(directory) -> PlanRecord:
     """
     path = pathlib.Path(directory) / PLAN
     try:
-        values = json.loads(path.read_text())
+        values = _json.loads(_files.read_bytes(path))
         if values['schema_version'] != _PLAN_VERSION:
             raise ValueError(f'schema version {values["schema_version"]}')
         strategy = mechanisms.load(path.with_name(STRATEGY))
         return PlanRecord(
             plan=plan_file.from_dict(values, strategy.to_dict()),
-            deltas=tuple(values['deltas']),
-            accountant=values['accountant'],
-            noise_is_seeded=bool(values['noise_is_seeded']),
-            sampling_is_seeded=bool(values['sampling_is_seeded']),
-            also_not_covered=tuple(values.get('also_not_covered', ())),
+            deltas=stated.deltas(values['deltas']),
+            accountant=_validate.choice('accountant', values['accountant'], ACCOUNTANTS),
+            noise_is_seeded=stated.truth('noise_is_seeded', values['noise_is_seeded']),
+            sampling_is_seeded=stated.truth('sampling_is_seeded', values['sampling_is_seeded']),
+            also_not_covered=stated.texts('also_not_covered', values.get('also_not_covered', ())),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f'{path}: not the plan of a run ({_one_line(error)})') from None
@@ -136,7 +137,7 @@ def _changed_files(directory: pathlib.Path) -> list[str]:
     """How the files differ from `SHA256SUMS`, a sentence each."""
     expected = {}
     for number, line in enumerate(
-        (directory / SUMS).read_text(errors='replace').splitlines(), 1
+        _files.read_bytes(directory / SUMS).decode(errors='replace').splitlines(), 1
     ):
         digest, separator, name = line.partition('  ')
         if not separator or len(digest) != 64 or pathlib.Path(name).name != name:
@@ -155,15 +156,15 @@ def _changed_files(directory: pathlib.Path) -> list[str]:
 def _changed_report(directory: pathlib.Path, report: PrivacyReport) -> list[str]:
     """How the report in the directory differs from the one computed anew."""
     try:
-        stated_text = (directory / REPORT).read_text()
-        stated = json.loads(stated_text)
-    except ValueError as error:
+        written = _json.loads(_files.read_bytes(directory / REPORT))
+    except (OSError, ValueError) as error:
         return [f'{REPORT}: not a privacy report ({_one_line(error)})']
     differences = [
         f'{REPORT}: {where} is {was}, computed from plan and log {now}'
-        for where, was, now in _compare(stated, report.to_dict())
+        for where, was, now in _compare(written, report.to_dict())
     ]
-    if not differences and (directory / PAGE).read_text(errors='replace') != report.render():
+    page = _files.read_bytes(directory / PAGE).decode(errors='replace')
+    if not differences and page != report.render():
         differences.append(f'{PAGE}: is not the page of {REPORT}')
     return differences
 
@@ -204,7 +205,7 @@ def _short(value) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    return ' '.join(str(error).split())
+    return _validate.shown(error)
 
 
 def _sha256(path: pathlib.Path) -> str:

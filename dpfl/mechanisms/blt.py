@@ -31,7 +31,7 @@ class Blt(base.Mechanism):
     scale: np.ndarray
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1)
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         object.__setattr__(self, 'decay', _validate.vector('decay', self.decay))
         object.__setattr__(self, 'scale', _validate.vector('scale', self.scale))
         if self.decay.size != self.scale.size or not self.decay.size:

@@ -50,7 +50,7 @@ class Restarted(base.Mechanism):
     rounds: int
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1)
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         starts = tuple(int(start) for start in self.starts)
         object.__setattr__(self, 'starts', starts)
         bounds = (0, *starts, self.rounds)

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from dpfl import _files, _json
 from dpfl.simulation import files
 
 # Also the version of the format: what the chain of digests starts from.
@@ -132,7 +133,7 @@ class Ledger:
 
     def _read(self) -> None:
         with files.naming(self._path):
-            data = self._path.read_bytes() if self._path.exists() else b''
+            data = _files.read_bytes(self._path) if self._path.exists() else b''
         *lines, rest = data.split(b'\n')
         for written in lines:
             entry = _parse(written)
@@ -159,7 +160,9 @@ class Ledger:
 
 def _parse(line: bytes) -> Entry | None:
     try:
-        values = json.loads(line)
-        return Entry(values['cohort'], values['model'], values['noise'])
+        values = _json.loads(line)
+        entry = Entry(values['cohort'], values['model'], values['noise'])
+        is_text = all(isinstance(value, str) for value in dataclasses.astuple(entry))
+        return entry if is_text else None
     except (ValueError, KeyError, TypeError):
         return None
