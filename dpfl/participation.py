@@ -255,6 +255,9 @@ class ParticipationLog:
         try:
             clients, offsets = _read(path)
             _check(clients, offsets)
+            decreases = np.flatnonzero(clients[1:] < clients[:-1]) + 1
+            if not np.isin(decreases, offsets).all():
+                raise ValueError('clients are not sorted within each round')
         except ValueError as error:
             raise ValueError(f'{path}: not a participation log ({error})') from None
         log = cls()
@@ -297,7 +300,7 @@ def _read(path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cohorts(clients: np.ndarray, offsets: np.ndarray, rounds: int) -> list[np.ndarray]:
-    """The clients of each round from the arrays of a log, see `ParticipationLog.save`; checked.
+    """The clients of each round, sorted or not, from arrays as `ParticipationLog.save` writes them.
 
     Raises:
       ValueError: if they are not those of a log of so many rounds.
@@ -314,7 +317,7 @@ def _split(clients: np.ndarray, offsets: np.ndarray) -> list[np.ndarray]:
 
 
 def _check(clients: np.ndarray, offsets: np.ndarray) -> None:
-    """Raises ValueError unless the arrays are those of a log."""
+    """Raises ValueError unless the arrays are those of a log, whose cohorts need not be sorted."""
     for name, array, types in (
         ('clients', clients, (np.int32, np.int64)), ('offsets', offsets, (np.int64,))
     ):
@@ -330,6 +333,3 @@ def _check(clients: np.ndarray, offsets: np.ndarray) -> None:
         raise ValueError(f'offsets end with {offsets[-1]}, and there are {clients.size} clients')
     if clients.size and clients.min() < 0:
         raise ValueError(f'it has client {clients.min()}: must be >= 0')
-    decreases = np.flatnonzero(np.diff(clients) < 0) + 1
-    if not np.isin(decreases, offsets).all():
-        raise ValueError('clients are not sorted within each round')
