@@ -10,7 +10,7 @@ import stat
 from typing import BinaryIO
 
 # No text that is read as a whole (a plan, a report, a study, digests) is anywhere near as long.
-MOST_TEXT_BYTES = 1 << 28
+_MOST_TEXT_BYTES = 1 << 28
 
 
 def open_regular(path, buffering: int = -1) -> BinaryIO:
@@ -37,15 +37,15 @@ def _opener(path, flags: int) -> int:
     return descriptor
 
 
-def read_bytes(path, most: int | None = MOST_TEXT_BYTES) -> bytes:
-    """The content of a regular file of at most `most` bytes, or of any size.
+def read_bytes(path) -> bytes:
+    """The content of a regular file of at most 256 MiB.
 
     Raises:
       OSError: as `open_regular`, or if the file is longer.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if most is not None and size > most:
+        if size > _MOST_TEXT_BYTES:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return file.read(size)
 

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import struct
+import sys
 import zipfile
 import zlib
 from typing import BinaryIO
@@ -37,18 +38,22 @@ _DAMAGE = (
 )
 
 
-def load(path) -> dict[str, np.ndarray]:
+def load(path, beside: int = _MOST_BYTES_BESIDES) -> dict[str, np.ndarray]:
     """All arrays of an `.npz` archive, by name.
 
+    Args:
+      path: of the file.
+      beside: so many bytes may it unpack to besides 64 times its size; 512 MiB by default.
+
     Raises:
-      ValueError: if the file cannot be read as one, or unpacks to more than 512 MiB and 64 times
-        its size; the message does not name it.
+      ValueError: if the file cannot be read as one, or unpacks to more; the message does not name
+        it.
     """
     try:
         with _files.open_regular(path) as file:
             if file.read(2) != b'PK':
                 raise ValueError('is not an .npz file')
-            most = _MOST_BYTES_BESIDES + _MOST_RATIO * os.fstat(file.fileno()).st_size
+            most = beside + _MOST_RATIO * os.fstat(file.fileno()).st_size
             with zipfile.ZipFile(file) as archive:
                 return _arrays(archive, most)
     except _DAMAGE as error:
@@ -86,6 +91,8 @@ def read_array(file: BinaryIO, left: int) -> np.ndarray:
     data = bytearray(size)
     if size and file.readinto(data) != size:
         raise ValueError(f'an array of shape {shape} is not all there')
+    if dtype.kind == 'U' and (np.frombuffer(data, f'{dtype.str[0]}u4') > sys.maxunicode).any():
+        raise ValueError('an array of texts has what is no character')
     flat = np.frombuffer(data, dtype)
     return flat.reshape(shape[::-1]).T if found[2] == b'True' else flat.reshape(shape)
 

@@ -87,6 +87,13 @@ def floats(value) -> np.ndarray:
     return np.array(array, dtype=np.float64)
 
 
+def truth(name: str, value) -> bool:
+    """Returns `value`; raises ValueError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f'{name}={shown(value)}: must be true or false')
+    return value
+
+
 def choice(name: str, value, allowed) -> str:
     """Returns `value`; raises ValueError unless it is one of `allowed`."""
     # Only texts: a list cannot be looked up in a dictionary, and an array is equal to nothing.

@@ -84,8 +84,8 @@ def read_plan(directory) -> PlanRecord:
             plan=plan_file.from_dict(values, strategy.to_dict()),
             deltas=stated.deltas(values['deltas']),
             accountant=_validate.choice('accountant', values['accountant'], ACCOUNTANTS),
-            noise_is_seeded=stated.truth('noise_is_seeded', values['noise_is_seeded']),
-            sampling_is_seeded=stated.truth('sampling_is_seeded', values['sampling_is_seeded']),
+            noise_is_seeded=_validate.truth('noise_is_seeded', values['noise_is_seeded']),
+            sampling_is_seeded=_validate.truth('sampling_is_seeded', values['sampling_is_seeded']),
             also_not_covered=stated.texts('also_not_covered', values.get('also_not_covered', ())),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -147,7 +147,7 @@ def _changed_files(directory: pathlib.Path) -> list[str]:
     for name, digest in expected.items():
         path = directory / name
         if not path.is_file():
-            differences.append(f'{name}: is missing, {SUMS} lists it')
+            differences.append(f'{_validate.shown(name)}: is missing, {SUMS} lists it')
         elif _sha256(path) != digest:
             differences.append(f'{name}: its SHA-256 is not the one in {SUMS}: it was changed')
     return differences
@@ -192,7 +192,7 @@ def _compare(stated, computed, where: str = '') -> list[tuple[str, str, str]]:
         same = math.isclose(stated, computed, rel_tol=_TOLERANCE)
     else:
         same = type(stated) is type(computed) and stated == computed
-    return [] if same else [(where, _short(stated), _short(computed))]
+    return [] if same else [(_validate.shown(where), _short(stated), _short(computed))]
 
 
 def _is_number(value) -> bool:

@@ -25,13 +25,6 @@ def deltas(values) -> tuple[float, ...]:
     return tuple(_validate.number('delta', delta, above=0, below=1) for delta in values)
 
 
-def truth(name: str, value) -> bool:
-    """`value`; raises ValueError unless it is True or False."""
-    if not isinstance(value, bool):
-        raise ValueError(f'{name}={_validate.shown(value)}: must be true or false')
-    return value
-
-
 def texts(name: str, values) -> tuple[str, ...]:
     """`values`, a list of texts, as a tuple; raises ValueError if they are something else."""
     if not isinstance(values, (list, tuple)) or not all(isinstance(v, str) for v in values):
@@ -104,7 +97,7 @@ def _read(name: str, values, num_deltas: int) -> Guarantee:
     for field in _COUNTS:
         _validate.integer(f'{name}.{field}', values[field], minimum=1)
     _validate.number(f'{name}.sensitivity', values['sensitivity'], minimum=0)
-    truth(f'{name}.sensitivity_is_exact', values['sensitivity_is_exact'])
+    _validate.truth(f'{name}.sensitivity_is_exact', values['sensitivity_is_exact'])
     epsilons = values['epsilons']
     if not isinstance(epsilons, (list, tuple)) or len(epsilons) != num_deltas:
         raise ValueError(f'{name}.epsilons: must be a list of {num_deltas} numbers')

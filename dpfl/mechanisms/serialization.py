@@ -29,6 +29,8 @@ _TYPES = {
     )
 }
 _SCHEMA_VERSION = 1
+# What a file of parameters, which `save` does not compress, may unpack to besides 64 times its size.
+_BYTES_BESIDES = 1 << 24
 # Of mechanisms within each other, as in a restarted one.
 _MOST_DEPTH = 8
 
@@ -78,10 +80,10 @@ def load(path) -> base.Mechanism:
       ValueError: if the file cannot be read or does not hold a valid mechanism.
     """
     try:
-        # Tables stay arrays: as lists they would take several times the memory.
+        # Others stay arrays: as lists they would take several times the memory.
         values = {
-            name: array if array.ndim > 1 else array.tolist()
-            for name, array in _npz.load(path).items()
+            name: array if array.ndim else array.item()
+            for name, array in _npz.load(path, beside=_BYTES_BESIDES).items()
         }
         version = values.pop('schema_version', None)
     except ValueError as error:

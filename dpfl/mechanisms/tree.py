@@ -148,6 +148,7 @@ class FullHonakerTree(base.Mechanism):
 
     def __post_init__(self):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        _validate.truth('completed', self.completed)
 
     def released_matrix(self) -> np.ndarray:
         """The nodes, [nodes, rounds]."""

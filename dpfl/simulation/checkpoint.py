@@ -111,7 +111,10 @@ class Checkpoint:
           StorageError: if it cannot be read.
         """
         with files.naming(path):
-            data = _files.read_bytes(path, most=None)
+            with _files.open_regular(path) as file:
+                data = file.read(len(_MAGIC))
+                if data == _MAGIC:  # Otherwise there is no need to know how long it is.
+                    data += file.read()
         first = data[:data.find(b'\n') + 1]
         if not first.startswith(_MAGIC):
             raise CheckpointError(f'{path}: is not a checkpoint')

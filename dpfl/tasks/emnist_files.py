@@ -17,6 +17,7 @@ import sqlite3
 import h5py
 import numpy as np
 
+from dpfl import _files
 from dpfl.tasks import image_batches
 from dpfl.tasks.federated_task import DataError
 
@@ -91,7 +92,7 @@ def open_files(path) -> EmnistFiles:
     """
     path = pathlib.Path(path)
     try:
-        with open(path, 'rb') as file:
+        with _files.open_regular(path) as file:
             start = file.read(32)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:

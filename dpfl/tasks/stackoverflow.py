@@ -22,6 +22,7 @@ from collections.abc import Iterator
 
 from google.protobuf import message
 
+from dpfl import _files
 from dpfl.tasks.federated_task import DataError
 from dpfl.tasks.word_clients import WordClients, share_of_heldout
 
@@ -67,7 +68,7 @@ def open_clients(path, heldout_fraction: float) -> tuple[WordClients, WordClient
 def _checked_size(path: pathlib.Path) -> int:
     """Size of the file in bytes, after a look at its header, which says how long it should be."""
     try:
-        with open(path, 'rb') as file:
+        with _files.open_regular(path) as file:
             header = file.read(100)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
