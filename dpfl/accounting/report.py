@@ -168,7 +168,9 @@ class PrivacyReport:
                 observed=stated.observed(values['observed'], *basis),
                 accountant=accountant,
                 noise_is_seeded=_validate.truth('noise_is_seeded', values['noise_is_seeded']),
-                sampling_is_seeded=_validate.truth('sampling_is_seeded', values['sampling_is_seeded']),
+                sampling_is_seeded=_validate.truth(
+                    'sampling_is_seeded', values['sampling_is_seeded']
+                ),
                 also_not_covered=stated.texts(
                     'also_not_covered', values.get('also_not_covered', ())
                 ),

@@ -29,7 +29,7 @@ _TYPES = {
     )
 }
 _SCHEMA_VERSION = 1
-# What a file of parameters, which `save` does not compress, may unpack to besides 64 times its size.
+# What a file of parameters may unpack to besides 64 times its size; `save` does not compress.
 _BYTES_BESIDES = 1 << 24
 # Of mechanisms within each other, as in a restarted one.
 _MOST_DEPTH = 8

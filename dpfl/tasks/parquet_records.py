@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import tqdm
 
-from dpfl import _files
+from dpfl import _files, _validate
 from dpfl.tasks import text_records
 
 FORM = text_records.JsonLines('client', 'text')
@@ -57,7 +57,7 @@ def to_json_lines(path: pathlib.Path, client_column: str, text_column: str) -> B
         except (pyarrow.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            reason = ' '.join(str(error).split())
+            reason = _validate.shown(error)
             raise ValueError(f'data_path: is no whole Parquet file ({reason})') from None
     lines.seek(0)
     return lines

@@ -222,8 +222,16 @@ def _read(path: pathlib.Path) -> RecordIndex | None:
 
 def _is_sound(index: RecordIndex) -> bool:
     starts, offsets, lengths = index.starts, index.offsets, index.lengths
+    summary = index.summary
     return (
-        all(a.dtype == np.int64 and a.ndim == 1 for a in (starts, offsets, lengths))
+        all(type(value) is int and value >= 0 for value in (
+            summary.size, summary.mtime_ns, summary.records, summary.empty,
+        ))
+        and isinstance(summary.malformed, dict)
+        and all(type(value) is int and value > 0 for value in summary.malformed.values())
+        and (summary.first_malformed is None
+             or [*map(type, summary.first_malformed)] == [int, str])
+        and all(a.dtype == np.int64 and a.ndim == 1 for a in (starts, offsets, lengths))
         and len(starts) > 0 and starts[0] == 0 and (np.diff(starts) > 0).all()
         and starts[-1] == len(offsets) == len(lengths) == index.summary.records
         and (offsets >= 0).all() and (lengths > 0).all()

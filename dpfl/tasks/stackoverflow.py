@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from google.protobuf import message
 
-from dpfl import _files
+from dpfl import _files, _validate
 from dpfl.tasks.federated_task import DataError
 from dpfl.tasks.word_clients import WordClients, share_of_heldout
 
@@ -139,6 +139,11 @@ class _File:
     def check_tables(self) -> None:
         """Raises DataError if a table or a column is missing."""
         for table, columns in _COLUMNS.items():
+            # A view may be a query that never ends.
+            kinds = self.execute('SELECT type, sql FROM sqlite_master WHERE name = ?', (table,))
+            if any(kind != 'table' or not str(sql).upper().startswith('CREATE TABLE')
+                   for kind, sql in kinds.fetchall()):
+                raise DataError(f'has {table}, which is not a table of rows')
             there = {row[1] for row in self.execute(f'PRAGMA table_info({table})')}
             if not there:
                 raise DataError(f'has no table {table}')
@@ -229,5 +234,5 @@ def _sentence(blob: bytes) -> list[str]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, sqlite3.Error):
-        return f'is damaged or not an SQLite file ({" ".join(str(error).split())})'
-    return str(error)
+        return f'is damaged or not an SQLite file ({_validate.shown(error)})'
+    return _validate.shown(error)

@@ -150,9 +150,14 @@ def near(rng, number):
     return value
 
 
-def special(rng, path: pathlib.Path) -> str:
-    """Puts something at a path that is no file of data; says what."""
+def special(rng, path: pathlib.Path, *, may_be_large: bool = False) -> str:
+    """Puts something at a path that is no file of data; says what.
+
+    A sparse file of 16 GiB is none, unless files of that kind may be so large.
+    """
     kind = SPECIALS[rng.integers(len(SPECIALS))]
+    if kind == 'sparse' and may_be_large:
+        kind = 'missing'
     if kind == 'missing':
         pass
     elif kind == 'empty':

@@ -210,7 +210,7 @@ class Texts(Target):
         data, suffix = (self._jsonl, self._csv)[rng.integers(2)](rng)
         path = self.fresh() / f'texts{suffix}'
         if rng.random() < self.special:
-            mutations.special(rng, path)
+            mutations.special(rng, path, may_be_large=True)
         else:
             path.write_bytes(mutations.of_bytes(rng, data) if rng.integers(2) else data)
         return path
@@ -222,7 +222,7 @@ class Texts(Target):
 
     def check(self, value):
         for part in value:
-            for client in range(part.population if hasattr(part, 'population') else len(part)):
+            for client in range(part.count):
                 list(part.sentences(client))
 
 
@@ -244,7 +244,7 @@ class Parquet(Texts):
             pyarrow.array([2**62] * 12).cast(pyarrow.timestamp('ns')),
             pyarrow.array([2**62] * 12).cast(pyarrow.timestamp('s')),
             pyarrow.array([None] * 12), pyarrow.array([[1]] * 12), pyarrow.array([{'a': 1}] * 12),
-            pyarrow.array([b'\xff'] * 12), pyarrow.array([2**30] * 12).cast(pyarrow.date32()),
+            pyarrow.array([b'\xff'] * 12), pyarrow.array([2**30] * 12, pyarrow.date32()),
             pyarrow.array([float('nan')] * 12), pyarrow.array([True] * 12),
         ]
         self._files = []
@@ -259,7 +259,7 @@ class Parquet(Texts):
         path = self.fresh() / 'texts.parquet'
         data = self._files[rng.integers(len(self._files) if rng.integers(2) else 2)]
         if rng.random() < self.special:
-            mutations.special(rng, path)
+            mutations.special(rng, path, may_be_large=True)
         else:
             path.write_bytes(mutations.of_bytes(rng, data) if rng.integers(20) else data)
         return path
