@@ -14,15 +14,15 @@ MOST_ROUNDS = 2**22
 _MOST_CHARACTERS = 300
 
 
-def shown(value) -> str:
-    """A value, or an error, in one line of printable text of at most 300 characters."""
+def shown(value, most: int = _MOST_CHARACTERS) -> str:
+    """A value, or an error, in one line of printable text of about `most` characters at most."""
     try:
         text = str(value)
     except (ValueError, RecursionError):  # Thousands of digits, or of brackets.
         return f'<{type(value).__name__}>'
-    text = ' '.join(text[: 2 * _MOST_CHARACTERS + 1].split())
-    if len(text) > _MOST_CHARACTERS:
-        text = text[: _MOST_CHARACTERS - 3] + '...'
+    text = ' '.join(text[: 2 * most + 1].split())
+    if len(text) > most:
+        text = text[: most - 3] + '...'
     return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
 
 

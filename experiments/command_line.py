@@ -13,8 +13,12 @@ from collections.abc import Callable
 
 from absl import app, flags, logging
 
+from dpfl import _files, _validate
+
 _BAD_USAGE = 2
 _INTERRUPTED = 130
+# Of one message; a value from the command line or a file may be of any length.
+_MOST_CHARACTERS = 2000
 
 
 class UsageError(Exception):
@@ -122,6 +126,7 @@ def columns(rows: list[dict]) -> str:
 
 def _parse(arguments):
     try:
+        _check_flagfiles(arguments[1:], set())
         return app.parse_flags_with_usage(arguments) if _asks_for_help(arguments) \
             else flags.FLAGS(arguments)
     except flags.Error as error:
@@ -145,6 +150,32 @@ def _explain(error: flags.Error) -> str:
     return message
 
 
+def _check_flagfiles(arguments, seen: set[str]) -> None:
+    """Raises flags.Error unless all flagfiles are files of text.
+
+    absl opens them as they are: it would wait for a FIFO, and read a device without end.
+    """
+    following = iter(arguments)
+    for argument in following:
+        flag, separator, path = argument.strip().partition('=')
+        if flag == '--':
+            return
+        if flag not in ('--flagfile', '-flagfile'):
+            continue
+        path = os.path.expanduser((path if separator else next(following, '')).strip())
+        if not path or path in seen:
+            continue
+        seen.add(path)
+        try:
+            lines = _files.read_text(path).splitlines()
+        except OSError as error:
+            raise flags.Error(f'--flagfile={path}: cannot be read ({error.strerror})') from None
+        except ValueError:
+            raise flags.Error(f'--flagfile={path}: must be UTF-8 text') from None
+        _check_flagfiles(lines, seen)
+
+
 def _fail(message: str, status: int):
+    message = _validate.shown(message, _MOST_CHARACTERS)
     print(f'error: {message}', file=sys.stderr, flush=True)
     sys.exit(status)
