@@ -6,6 +6,7 @@ on standard error and exit status 2. Anything else that goes wrong is a bug, wit
 
 import atexit
 import contextlib
+import errno
 import gc
 import os
 import sys
@@ -72,6 +73,10 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
         except BrokenPipeError:  # The reader of standard output has gone.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            _fail(f'{_validate.shown(error.filename, 80)}: {error.strerror}', _BAD_USAGE)
 
     atexit.register(_drop_context_of_tff)
     app.run(guarded, flags_parser=_parse)

@@ -80,10 +80,11 @@ def changed(rng, array: np.ndarray) -> np.ndarray:
         value = pool[rng.integers(len(pool))]
         if rng.integers(2):
             value = mutations.near(rng, flat[rng.integers(flat.size)].item())
+        if array.dtype.kind in 'iu':
+            limits = np.iinfo(array.dtype)
+            value = min(max(int(value), int(limits.min)), int(limits.max))
         with np.errstate(all='ignore'):
-            flat[rng.integers(flat.size)] = np.array(
-                np.clip(value, -(2**63), 2**63 - 1) if array.dtype.kind == 'i' else value
-            ).astype(array.dtype)
+            flat[rng.integers(flat.size)] = value
         return flat.reshape(array.shape)
     if kind == 4:
         try:

@@ -26,10 +26,10 @@ _SCHEMAS = (
     'DROP TABLE client_metadata',
     'ALTER TABLE examples RENAME TO e; CREATE VIEW examples AS SELECT rowid, * FROM e',
     'ALTER TABLE examples RENAME TO e; CREATE VIEW examples AS WITH RECURSIVE r(n) AS '
-    '(SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS rowid, n AS client_id, "train" AS '
-    'split_name, x"00" AS serialized_example_proto FROM r',
+    '(SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS rowid, n AS client_id, \'train\' AS '
+    'split_name, x\'00\' AS serialized_example_proto FROM r',
     'ALTER TABLE client_metadata RENAME TO m; CREATE VIEW client_metadata AS WITH RECURSIVE r(n) '
-    'AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS client_id, "train" AS split_name, '
+    'AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS client_id, \'train\' AS split_name, '
     '1 AS num_examples FROM r',
     'DELETE FROM examples', 'DELETE FROM client_metadata', 'PRAGMA user_version = 7',
     'ALTER TABLE examples RENAME TO e; CREATE VIRTUAL TABLE examples USING '
