@@ -17,8 +17,16 @@ import numpy as np
 import pytest
 
 from benchmarks.attacks.hostile import campaign, commands, privacy_targets, run_targets
-from dpfl import Participation, ParticipationLog, _files, _json, _npz, _validate, accounting
-from dpfl import mechanisms
+from dpfl import (
+    Participation,
+    ParticipationLog,
+    _files,
+    _json,
+    _npz,
+    _validate,
+    accounting,
+    mechanisms,
+)
 from dpfl.accounting.report import PrivacyReport
 from dpfl.simulation import checkpoint, files, ledger
 from dpfl.tasks import emnist_files, parquet_records, record_index, stackoverflow, vocabulary

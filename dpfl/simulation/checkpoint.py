@@ -120,7 +120,8 @@ class Checkpoint:
             raise CheckpointError(f'{path}: is not a checkpoint')
         version = first.removeprefix(_MAGIC).strip().decode(errors='replace')
         if version != str(_VERSION):
-            raise CheckpointError(f'{path}: has format {version}, this version reads {_VERSION}')
+            shown = _validate.shown(version)
+            raise CheckpointError(f'{path}: has format {shown}, this version reads {_VERSION}')
         content = memoryview(data)[:-_DIGEST_BYTES]
         if hashlib.sha256(content).digest() != data[-_DIGEST_BYTES:]:
             raise CheckpointError(f'{path}: is damaged or incomplete')

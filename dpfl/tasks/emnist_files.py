@@ -157,7 +157,8 @@ class _Sqlite(EmnistFiles):
         expected = self._writers[split][writer]
         if len(rows) != expected:
             raise DataError(
-                f'{self.path}: has {len(rows)} examples of a writer where its index has {expected}'
+                f'{self.path}: has {len(rows)} examples of a writer where its index has '
+                f'{_validate.shown(expected)}'
             )
         return _parse([row[0] for row in rows])
 

@@ -169,7 +169,7 @@ class _File:
             if columns[:1] == ['client_id'] or columns[:2] == ['split_name', 'client_id']:
                 return None
         runs: dict = {}
-        previous = None
+        previous = object()  # A client's id may be NULL.
         for row, client in self.execute('SELECT rowid, client_id FROM examples ORDER BY rowid'):
             if client == previous:
                 runs[client][-1][1] = row

@@ -72,27 +72,23 @@ def run(target: Target, seed: int, cases: range, progress: pathlib.Path | None =
 def one(target: Target, rng) -> str:
     """Runs one case: 'taken', 'refused', or what was found."""
     path = target.mutate(rng)
-    slow = 0
-    while True:
-        try:
-            with guard.time_limit():
-                try:
-                    value = target.read(path)
-                except target.refusals as error:
-                    return _refused(target, error)
-                target.check(value)
-                return 'taken'
-        except guard.TooSlowError:
-            slow += 1
-            if slow == 2:  # Once may be the fault of a busy machine.
-                return 'more than 5 seconds'
-        except WrongResultError as error:
-            return f'wrong result: {re.sub("[0-9.e+-]{6,}", "#", str(error)):.160}'
-        except Exception as error:
-            return _unexpected(error)
+    try:
+        with guard.time_limit():
+            try:
+                value = target.read(path)
+            except target.refusals as error:
+                return _refused(error)
+            target.check(value)
+            return 'taken'
+    except guard.TooSlowError:
+        return 'more than 5 seconds'
+    except WrongResultError as error:
+        return f'wrong result: {re.sub("[0-9.e+-]{6,}", "#", str(error)):.160}'
+    except Exception as error:
+        return _unexpected(error)
 
 
-def _refused(target: Target, error: Exception) -> str:
+def _refused(error: Exception) -> str:
     try:
         message = str(error)
     except Exception as inner:

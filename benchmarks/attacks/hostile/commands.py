@@ -92,19 +92,21 @@ class Commands(Target):
     def mutate(self, rng):
         case = self.fresh()
         needed, others = COMMANDS[self.name]
-        given = [each for each in needed if rng.random() < 0.97]
-        given += [each for each in others if rng.random() < 0.15]
-        for _ in range(int(rng.integers(1, 3))):
+        given = [each for each in needed if rng.random() < 0.99]
+        given += [each for each in others if rng.random() < 0.05]
+        for _ in range(int(rng.choice((1, 1, 1, 2)))):
             if not given:
                 break
             place = int(rng.integers(len(given)))
-            name = given[place].partition('=')[0]
-            kind = rng.integers(8)
-            if kind < 6:
+            name, _, old = given[place].partition('=')
+            kind = rng.integers(10)
+            if kind < 5:
+                given[place] = f'{name}={_another(rng, old)}'
+            elif kind < 8:
                 given[place] = f'{name}={_VALUES[rng.integers(len(_VALUES))]}'
-            elif kind == 6:
-                given[place] = mutations.of_bytes(rng, given[place].encode()).decode(
-                    'utf-8', 'surrogateescape').replace('\0', '')
+            elif kind == 8:
+                spoilt = mutations.of_bytes(rng, given[place].encode('utf-8', 'surrogateescape'))
+                given[place] = spoilt.decode('utf-8', 'surrogateescape').replace('\0', '')
             else:
                 given.insert(place, f'{name}={_VALUES[rng.integers(len(_VALUES))]}')
         if rng.integers(6) == 0:
@@ -157,6 +159,19 @@ class Commands(Target):
         if status == 2:
             raise _RefusedError(errors[0])
 
+
+
+def _another(rng, old: str) -> str:
+    """A value of the same kind: numbers in place of numbers, lists for lists."""
+    parts = []
+    for part in old.split(','):
+        try:
+            number = int(part) if part.isdecimal() else float(part)
+        except ValueError:
+            parts.append(part)
+        else:
+            parts.append(str(mutations.near(rng, number)))
+    return ','.join(parts * int(rng.choice((1, 1, 1, 2))))
 
 
 class _RefusedError(Exception):
