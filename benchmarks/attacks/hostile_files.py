@@ -17,6 +17,7 @@ process of its own, with a limit of its address space. Exit status 1 if somethin
 import argparse
 import collections
 import json
+import os
 import pathlib
 import resource
 import subprocess
@@ -70,8 +71,6 @@ def _worker(name: str, seed: int, first: int, cases: int, folder: str) -> None:
     result = {'counts': dict(outcomes.counts), 'findings': outcomes.findings}
     print('\n' + json.dumps(result), flush=True)
     # Threads of libraries, and a FIFO that one of them may hold, must not keep the process.
-    import os
-
     os._exit(0)
 
 
@@ -94,11 +93,13 @@ class _Campaign:
         path = pathlib.Path(self._folder.name, 'progress')
         path.write_bytes(b'%12d' % self._next)
         self._output = open(pathlib.Path(self._folder.name, 'output'), 'w+b')
+        self._errors = open(pathlib.Path(self._folder.name, 'errors'), 'w+b')
         self._process = subprocess.Popen(
             [sys.executable, __file__, '--worker', json.dumps(
                 [self.name, self._seed, self._next, part, self._folder.name]
             )],
-            cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.DEVNULL,
+            cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=self._output,
+            stderr=self._errors,
         )
 
     def poll(self) -> bool:
@@ -117,8 +118,9 @@ class _Campaign:
             self._next += self._part
         else:
             case = int(pathlib.Path(self._folder.name, 'progress').read_bytes())
-            # What came of the cases before is lost with the process: run them again without it.
-            self.findings.setdefault(f'the process ended with status {status}', []).append(case)
+            # What came of the cases before it in the same part is lost with the process.
+            what = f'the process ended with status {status} ({self._last_words()})'
+            self.findings.setdefault(what, []).append(case)
             self.counts['found'] += 1
             self._next = case + 1
         if self._next < self._end:
@@ -128,6 +130,13 @@ class _Campaign:
         self.done = True
         return True
 
+    def _last_words(self) -> str:
+        """Where the process was: the innermost frames of the first thread, or the last line."""
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors='replace').strip().splitlines() or ['']
+        start = next((i for i, line in enumerate(lines) if line.startswith('Timeout')), None)
+        return ' '.join(lines[start : start + 4] if start is not None else lines[-1:])[:300]
+
     def stop(self):
         self._process.kill()
         self._process.wait()
@@ -135,7 +144,9 @@ class _Campaign:
 
 def main() -> None:
     """Runs all targets and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument('--cases', type=int, default=120_000, help='cases of all targets together')
     parser.add_argument('--targets', default=','.join(SHARES), help='comma-separated')
     parser.add_argument('--seed', type=int, default=0)

@@ -1,4 +1,4 @@
-"""Mutations of `.npz` archives whose checksums are right again: what lies behind them is reached."""
+"""Mutations of `.npz` archives whose checksums are right: what lies behind them is reached."""
 
 import io
 import struct
@@ -10,11 +10,12 @@ import numpy as np
 from benchmarks.attacks.hostile import mutations
 
 _HOSTILE_FLOATS = (
-    np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 1.0, 2.0, 1e300, -1e300, 1e-300, 1e160, 1e-160, 5e-324,
-    1.0000001, 0.9999999,
+    np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 1.0, 2.0, 1e300, -1e300, 1e-300, 1e160, 1e-160,
+    5e-324, 1.0000001, 0.9999999,
 )
 _HOSTILE_INTEGERS = (0, 1, -1, 2, 3, 7, 2**31 - 1, -(2**31), 2**31, 2**62, 2**63 - 1, -(2**63))
-_DTYPES = ('<f8', '>f8', '<f4', '<f2', '<i8', '>i8', '<i4', '<u8', '|u1', '|b1', '<c16', '<U8', '|S8')
+_DTYPES = ('<f8', '>f8', '<f4', '<f2', '<i8', '>i8', '<i4', '<u8', '|u1', '|b1', '<c16', '<U8',
+           '|S8')
 _DESCRIPTIONS = (
     '<f8', '|O', 'O', '<i8', '<U99999', '<f999', '|V0', '<M8[s]', '', '\\x00', "<f8', 'x': '",
     '<i8, <f8', '|S0', '<U0', '>i8', '<f16', '|b1',
@@ -26,8 +27,8 @@ _SHAPES = (
     '(' + '1,' * 200 + ')', '(None,)', '(1e3,)',
 )
 _NAMES = (
-    '', '.npy', '..', '/', 'a/b/c', 'base/base/base/base/base/base/base/base/base/base/rounds', '\n',
-    'x' * 5000, 'rounds', 'rounds.npy', 'self', 'mechanism', 'base', 'base/rounds', 'clients',
+    '', '.npy', '..', '/', 'a/b/c', 'base/base/base/base/base/base/base/base/base/base/rounds',
+    '\n', 'x' * 5000, 'rounds', 'rounds.npy', 'self', 'mechanism', 'base', 'base/rounds', 'clients',
     'offsets', 'é\u202e', '__class__', 'rounds/rounds',
 )
 

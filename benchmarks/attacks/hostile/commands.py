@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import io
 import json
+import os
 import pathlib
 import sys
 
@@ -69,8 +70,14 @@ _VALUES = (
 )
 
 
+class _RefusedError(Exception):
+    """The command line was refused, in one line."""
+
+
 class Commands(Target):
     """One binary: it ends with status 0, 1 or 2, and says at most one line that is an error."""
+
+    refusals = (_RefusedError,)
 
 
     def __init__(self, folder, binary: str):
@@ -85,7 +92,7 @@ class Commands(Target):
             flags.FLAGS([sys.argv[0]])
         self._saved = flagsaver.save_flag_values(flags.FLAGS)
         (folder / 'file').write_text('--rounds=3\n')
-        for name, make in (('fifo', mutations.os.mkfifo), ('loop', lambda p: p.symlink_to(p))):
+        for name, make in (('fifo', os.mkfifo), ('loop', lambda p: p.symlink_to(p))):
             if not (folder / name).exists() and not (folder / name).is_symlink():
                 make(folder / name)
 
@@ -115,7 +122,8 @@ class Commands(Target):
                 mutations.special(rng, path)
             else:
                 text = '\n'.join(given).encode('utf-8', 'surrogateescape')
-                text += (b'', b'\n--flagfile=file.flags', b'\n--flagfile=/dev/zero')[rng.integers(3)]
+                ends = (b'', b'\n--flagfile=file.flags', b'\n--flagfile=/dev/zero')
+                text += ends[rng.integers(len(ends))]
                 path.write_bytes(mutations.of_bytes(rng, text) if rng.integers(2) else text)
             given = [f'--flagfile={path}']
         elif rng.integers(8) == 0:
@@ -134,6 +142,8 @@ class Commands(Target):
 
     def read(self, path):
         flagsaver.restore_flag_values(self._saved, flags.FLAGS)
+        # What was saved is now the flags' own, and would change with them.
+        self._saved = flagsaver.save_flag_values(flags.FLAGS)
         out, err = io.StringIO(), io.StringIO()
         status = None
         before = sys.argv
@@ -173,9 +183,3 @@ def _another(rng, old: str) -> str:
             parts.append(str(mutations.near(rng, number)))
     return ','.join(parts * int(rng.choice((1, 1, 1, 2))))
 
-
-class _RefusedError(Exception):
-    """The command line was refused, in one line."""
-
-
-Commands.refusals = (_RefusedError,)

@@ -22,7 +22,8 @@ _CELLS = (None, 1, -1, 2**62, 0.5, float('inf'), 'text', '', b'', b'\xff\x00', '
     'utf-8', 'surrogateescape'), 'x' * 70_000, b'\x00' * 9, 'train', 'heldout', 'all_train')
 _SCHEMAS = (
     'DROP TABLE examples', 'ALTER TABLE examples RENAME TO e',
-    'ALTER TABLE examples RENAME COLUMN client_id TO c', 'CREATE INDEX "a""b" ON examples(client_id)',
+    'ALTER TABLE examples RENAME COLUMN client_id TO c',
+    'CREATE INDEX "a""b" ON examples(client_id)',
     'DROP TABLE client_metadata',
     'ALTER TABLE examples RENAME TO e; CREATE VIEW examples AS SELECT rowid, * FROM e',
     'ALTER TABLE examples RENAME TO e; CREATE VIEW examples AS WITH RECURSIVE r(n) AS '

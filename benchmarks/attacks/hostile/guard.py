@@ -23,7 +23,8 @@ def time_limit():
         raise TooSlowError
 
     timers = (
-        (signal.SIGALRM, signal.ITIMER_REAL, _WAITING), (signal.SIGPROF, signal.ITIMER_PROF, SECONDS)
+        (signal.SIGALRM, signal.ITIMER_REAL, _WAITING),
+        (signal.SIGPROF, signal.ITIMER_PROF, SECONDS),
     )
     before = [signal.signal(number, alarm) for number, _, _ in timers]
     for _, timer, seconds in timers:

@@ -143,7 +143,9 @@ def _change(rng, holder, key, raw):
 
 def near(rng, number):
     """A number that is a little or much off."""
-    factors = (-1, 0, 0.5, 0.9, 0.999999, 1.0000001, 1.1, 2, 10, 1e-3, 1e3, 1e-9, 1e9, 1e-160, 1e160)
+    factors = (
+        -1, 0, 0.5, 0.9, 0.999999, 1.0000001, 1.1, 2, 10, 1e-3, 1e3, 1e-9, 1e9, 1e-160, 1e160,
+    )
     value = number * factors[rng.integers(len(factors))]
     if isinstance(number, int):
         return number + int(rng.integers(-3, 4)) if rng.integers(2) else int(min(value, 1e30))

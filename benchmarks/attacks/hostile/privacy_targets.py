@@ -94,7 +94,9 @@ def true_epsilon(plan: accounting.PrivacyPlan, delta: float) -> float | None:
     matrix = oracle.strategy_matrix(values)
     if matrix is None:
         matrix = plan.mechanism.strategy_matrix()
-    norm = 1.0 if plan.discretization is None else plan.discretization.inflated_norm / plan.clip_norm
+    norm = 1.0
+    if plan.discretization is not None:
+        norm = plan.discretization.inflated_norm / plan.clip_norm
     factor = norm * (2 if plan.adjacency == 'replace_one' else 1)
     squared = oracle.squared_sensitivity(
         matrix[:rounds, :rounds], rounds, plan.participation.min_separation,
@@ -263,11 +265,11 @@ class Log(Target):
         clients[8:].sort()
         kind = np.int32 if rng.integers(2) else np.int64
         arrays = {'clients': clients.astype(kind), 'offsets': offsets.astype(np.int64)}
-        path.write_bytes(
-            archives.of_arrays(rng, arrays) if rng.integers(5) else mutations.of_bytes(
-                rng, archives.written(rng, [(f'{k}.npy', archives.npy(v)) for k, v in arrays.items()])
-            )
-        )
+        if rng.integers(5):
+            path.write_bytes(archives.of_arrays(rng, arrays))
+        else:
+            members = [(f'{name}.npy', archives.npy(array)) for name, array in arrays.items()]
+            path.write_bytes(mutations.of_bytes(rng, archives.written(rng, members)))
         return path
 
     def read(self, path):

@@ -97,7 +97,8 @@ class Ledger(Target):
         chain, lines = hashlib.sha256(b'dpfl ledger 1').hexdigest(), []
         spoilt = int(rng.integers(4))
         for t in range(4):
-            values = {'round': t, **{name: f'{t:02d}' * 32 for name in ('cohort', 'model', 'noise')}}
+            values = {'round': t}
+            values |= {name: f'{t:02d}' * 32 for name in ('cohort', 'model', 'noise')}
             text = mutations.of_json(rng, values) if t == spoilt else json.dumps(values)
             text = text.replace('\n', ' ')
             chain = hashlib.sha256((chain + text).encode('utf-8', 'surrogatepass')).hexdigest()

@@ -54,5 +54,5 @@ class Target(abc.ABC):
     def read(self, path: pathlib.Path):
         """Reads the file with dpfl; raises one of `refusals`, in one line, if it cannot be used."""
 
-    def check(self, value) -> None:
+    def check(self, value) -> None:  # noqa: B027 Of many files nothing is known.
         """Whether what was read is right; raises WrongResultError if not."""
