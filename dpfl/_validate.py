@@ -1,6 +1,7 @@
 """Checks of arguments whose messages name the argument, its value and the bound, in one line.
 
-Every comparison is written so that NaN fails it.
+Every comparison is written so that NaN fails it. Values may come from files that somebody else
+made: whatever they are, the error is a ValueError, and its message one line of printable text.
 """
 
 import math
@@ -8,13 +9,29 @@ import numbers
 
 import numpy as np
 
+# Of a run: at a second for each, seven weeks. Beyond, arrays by rounds would not fit into memory.
+MOST_ROUNDS = 2**22
+_MOST_CHARACTERS = 300
+
+
+def shown(value, most: int = _MOST_CHARACTERS) -> str:
+    """A value, or an error, in one line of printable text of about `most` characters at most."""
+    try:
+        text = str(value)
+    except (ValueError, RecursionError):  # Thousands of digits, or of brackets.
+        return f'<{type(value).__name__}>'
+    text = ' '.join(text[: 2 * most + 1].split())
+    if len(text) > most:
+        text = text[: most - 3] + '...'
+    return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
+
 
 def integer(name: str, value, *, minimum: int, maximum: int | None = None) -> int:
     """Returns `value` as an int; raises ValueError unless it is an integer within the bounds."""
     allowed = f'an integer >= {minimum}' + ('' if maximum is None else f' and <= {maximum}')
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
     if not is_integer or value < minimum or (maximum is not None and value > maximum):
-        raise ValueError(f'{name}={value}: must be {allowed}')
+        raise ValueError(f'{name}={shown(value)}: must be {allowed}')
     return int(value)
 
 
@@ -33,31 +50,60 @@ def number(
     allowed = f'a finite number {allowed}'.rstrip()
     is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
     holds = is_number and (
-        math.isfinite(value)
+        _is_finite(value)
         and (above is None or value > above)
         and (minimum is None or value >= minimum)
         and (below is None or value < below)
         and (maximum is None or value <= maximum)
     )
     if not holds:
-        raise ValueError(f'{name}={value}: must be {allowed}')
+        raise ValueError(f'{name}={shown(value)}: must be {allowed}')
     return float(value)
 
 
 def vector(name: str, value) -> np.ndarray:
     """Returns `value` as a read-only float64 vector; raises ValueError unless it is finite."""
     try:
-        array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f'{name}={value}: must be a list of numbers') from None
+        array = floats(value)
+    except ValueError:
+        raise ValueError(f'{name}={shown(value)}: must be a list of numbers') from None
     if array.ndim != 1 or not np.isfinite(array).all():
-        raise ValueError(f'{name}={value}: must be a list of finite numbers')
+        raise ValueError(f'{name}={shown(value)}: must be a list of finite numbers')
     array.setflags(write=False)
     return array
 
 
+def floats(value) -> np.ndarray:
+    """A copy of `value` as a float64 array of any shape; raises ValueError unless it is numbers.
+
+    Texts of numbers, truth values and complex numbers are none.
+    """
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        raise ValueError('must be an array of numbers') from None
+    if array.dtype.kind not in 'iuf':
+        raise ValueError('must be an array of numbers')
+    return np.array(array, dtype=np.float64)
+
+
+def truth(name: str, value) -> bool:
+    """Returns `value`; raises ValueError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f'{name}={shown(value)}: must be true or false')
+    return value
+
+
 def choice(name: str, value, allowed) -> str:
     """Returns `value`; raises ValueError unless it is one of `allowed`."""
-    if value not in allowed:
-        raise ValueError(f'{name}={value}: must be one of {", ".join(allowed)}')
+    # Only texts: a list cannot be looked up in a dictionary, and an array is equal to nothing.
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f'{name}={shown(value)}: must be one of {", ".join(allowed)}')
     return value
+
+
+def _is_finite(value) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # An integer beyond all floats.
+        return False

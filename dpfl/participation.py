@@ -33,8 +33,8 @@ class Participation:
     max_participations: int | None = None
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1)
-        _validate.integer('min_separation', self.min_separation, minimum=1)
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        _validate.integer('min_separation', self.min_separation, minimum=1, maximum=2**31 - 1)
         if self.max_participations is not None:
             _validate.integer('max_participations', self.max_participations, minimum=1)
 
@@ -255,11 +255,14 @@ class ParticipationLog:
         try:
             clients, offsets = _read(path)
             _check(clients, offsets)
+            decreases = np.flatnonzero(clients[1:] < clients[:-1]) + 1
+            if not np.isin(decreases, offsets).all():
+                raise ValueError('clients are not sorted within each round')
         except ValueError as error:
             raise ValueError(f'{path}: not a participation log ({error})') from None
         log = cls()
-        for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-            log._add(clients[start:end])
+        for cohort in _split(clients, offsets):
+            log._add(cohort)
         return log
 
     def _add(self, clients: np.ndarray) -> None:
@@ -296,8 +299,25 @@ def _read(path) -> tuple[np.ndarray, np.ndarray]:
     return arrays['clients'], arrays['offsets']
 
 
+def cohorts(clients: np.ndarray, offsets: np.ndarray, rounds: int) -> list[np.ndarray]:
+    """The clients of each round, sorted or not, from arrays as `ParticipationLog.save` writes them.
+
+    Raises:
+      ValueError: if they are not those of a log of so many rounds.
+    """
+    _check(clients, offsets)
+    if offsets.size - 1 != rounds:
+        raise ValueError(f'offsets are those of {offsets.size - 1} rounds: must be {rounds}')
+    return _split(clients, offsets)
+
+
+def _split(clients: np.ndarray, offsets: np.ndarray) -> list[np.ndarray]:
+    bounds = offsets.tolist()
+    return [clients[start:end] for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+
+
 def _check(clients: np.ndarray, offsets: np.ndarray) -> None:
-    """Raises ValueError unless the arrays are those of a log."""
+    """Raises ValueError unless the arrays are those of a log, whose cohorts need not be sorted."""
     for name, array, types in (
         ('clients', clients, (np.int32, np.int64)), ('offsets', offsets, (np.int64,))
     ):
@@ -305,12 +325,11 @@ def _check(clients: np.ndarray, offsets: np.ndarray) -> None:
             raise ValueError(f'{name} is {array.dtype} of shape {array.shape}')
     if not offsets.size or offsets[0] != 0:
         raise ValueError(f'offsets start with {offsets[:1].tolist()}: must start with 0')
-    if (np.diff(offsets) < 0).any():
+    if offsets.size - 1 > _validate.MOST_ROUNDS:
+        raise ValueError(f'{offsets.size - 1} rounds: must be <= {_validate.MOST_ROUNDS}')
+    if (offsets[1:] < offsets[:-1]).any():  # Differences could overflow.
         raise ValueError('offsets decrease')
     if offsets[-1] != clients.size:
         raise ValueError(f'offsets end with {offsets[-1]}, and there are {clients.size} clients')
     if clients.size and clients.min() < 0:
         raise ValueError(f'it has client {clients.min()}: must be >= 0')
-    decreases = np.flatnonzero(np.diff(clients) < 0) + 1
-    if not np.isin(decreases, offsets).all():
-        raise ValueError('clients are not sorted within each round')

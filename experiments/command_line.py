@@ -7,6 +7,7 @@ with exit status 1, and Ctrl-C with 130. Anything else that goes wrong is a bug,
 
 import atexit
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -15,11 +16,14 @@ from collections.abc import Callable
 
 from absl import app, flags, logging
 
+from dpfl import _files, _validate
 from experiments import standard_streams
 
 _REFUSED = 1
 _BAD_USAGE = 2
 _INTERRUPTED = 130
+# Of one message; a value from the command line or a file may be of any length.
+_MOST_CHARACTERS = 2000
 # What Python says where a thread finds no memory for its stack, or would be one too many.
 _NO_THREAD = "can't start new thread"
 
@@ -86,7 +90,8 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
             sys.exit(_REFUSED)
         except OSError as error:
             standard_streams.drop_results()
-            _fail(_what_failed(error), _REFUSED)
+            is_bad_name = error.errno == errno.ENAMETOOLONG
+            _fail(_what_failed(error), _BAD_USAGE if is_bad_name else _REFUSED)
 
     standard_streams.prepare()
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
@@ -96,7 +101,9 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
 
 def _what_failed(error: OSError) -> str:
     reason = error.strerror or str(error)
-    return ' '.join((reason if error.filename is None else f'{error.filename}: {reason}').split())
+    if error.filename is None:
+        return ' '.join(reason.split())
+    return f'{_validate.shown(error.filename, 80)}: {reason}'
 
 
 def _uncaught(kind, error, trace):
@@ -162,6 +169,7 @@ def columns(rows: list[dict]) -> str:
 
 def _parse(arguments):
     try:
+        _check_flagfiles(arguments[1:], set())
         return app.parse_flags_with_usage(arguments) if _asks_for_help(arguments) \
             else flags.FLAGS(arguments)
     except flags.Error as error:
@@ -185,6 +193,32 @@ def _explain(error: flags.Error) -> str:
     return message
 
 
+def _check_flagfiles(arguments, seen: set[str]) -> None:
+    """Raises flags.Error unless all flagfiles are files of text.
+
+    absl opens them as they are: it would wait for a FIFO, and read a device without end.
+    """
+    following = iter(arguments)
+    for argument in following:
+        flag, separator, path = argument.strip().partition('=')
+        if flag == '--':
+            return
+        if flag not in ('--flagfile', '-flagfile'):
+            continue
+        path = os.path.expanduser((path if separator else next(following, '')).strip())
+        if not path or path in seen:
+            continue
+        seen.add(path)
+        try:
+            lines = _files.read_text(path).splitlines()
+        except OSError as error:
+            raise flags.Error(f'--flagfile={path}: cannot be read ({error.strerror})') from None
+        except ValueError:
+            raise flags.Error(f'--flagfile={path}: must be UTF-8 text') from None
+        _check_flagfiles(lines, seen)
+
+
 def _fail(message: str, status: int):
+    message = _validate.shown(message, _MOST_CHARACTERS)
     print(f'error: {message}', file=sys.stderr, flush=True)
     sys.exit(status)

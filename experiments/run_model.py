@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dpfl import _npz, _validate
 from dpfl.simulation import files
 
 WEIGHTS = 'model.npz'
@@ -17,8 +18,11 @@ def weights(directory: pathlib.Path) -> tuple[np.ndarray, ...]:
       StorageError: if they cannot be read.
     """
     path = directory / WEIGHTS
-    with files.naming(path), np.load(path) as arrays:
-        return tuple(arrays[str(number)] for number in range(len(arrays.files)))
+    try:
+        arrays = _npz.load(path)
+        return tuple(arrays[str(number)] for number in range(len(arrays)))
+    except (ValueError, KeyError) as error:
+        raise files.StorageError(f'{path}: {_validate.shown(error)}') from None
 
 
 def save(directory: pathlib.Path, name: str, vocabulary: Sequence[str] | None) -> None:

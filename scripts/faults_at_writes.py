@@ -87,7 +87,8 @@ def differences(path: pathlib.Path, reference: pathlib.Path) -> list[str]:
     missing = [name for name in _NEEDED if not (path / name).exists()]
     if missing:
         return missing
-    return runs.differences(path, reference) + ['metrics.csv'] * (metrics(path) != metrics(reference))
+    differing = runs.differences(path, reference)
+    return differing + ['metrics.csv'] * (metrics(path) != metrics(reference))
 
 
 def play(

@@ -11,7 +11,8 @@ _ROOT = pathlib.Path(__file__).parents[1]
 
 # Lowest first. Parts of one layer do not import each other unless they stand in the same entry.
 _LAYERS = (
-    ('_validate', '_npz', 'html_page'),
+    ('_validate', '_files', '_json', 'html_page'),
+    ('_npz',),
     ('participation',),
     ('mechanisms',),
     ('accounting',),
@@ -21,8 +22,8 @@ _LAYERS = (
 )
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}
 _PURE = {
-    '', '_validate', '_npz', 'participation', 'mechanisms', 'accounting', 'plots', 'html_page',
-    'report_page',
+    '', '_validate', '_files', '_json', '_npz', 'participation', 'mechanisms', 'accounting',
+    'plots', 'html_page', 'report_page',
 }
 
 

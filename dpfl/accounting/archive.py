@@ -25,8 +25,9 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from dpfl import mechanisms
-from dpfl.accounting import ledger_lines, plan_file, sums
+from dpfl import _files, _json, _validate, mechanisms
+from dpfl.accounting import ledger_lines, plan_file, stated, sums
+from dpfl.accounting.gaussian import ACCOUNTANTS
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.report import PrivacyReport
 from dpfl.participation import ParticipationLog
@@ -108,18 +109,18 @@ def read_plan(directory) -> PlanRecord:
     """
     path = pathlib.Path(directory) / PLAN
     try:
-        values = json.loads(path.read_text())
+        values = _json.loads(_files.read_bytes(path))
         if values['schema_version'] != _PLAN_VERSION:
             raise ValueError(f'schema version {values["schema_version"]}')
         strategy = mechanisms.load(path.with_name(STRATEGY))
         return PlanRecord(
             plan=plan_file.from_dict(values, strategy.to_dict()),
-            deltas=tuple(values['deltas']),
-            accountant=values['accountant'],
-            noise_is_seeded=bool(values['noise_is_seeded']),
-            sampling_is_seeded=bool(values['sampling_is_seeded']),
-            also_not_covered=tuple(values.get('also_not_covered', ())),
-            exported=bool(values.get('exported', False)),
+            deltas=stated.deltas(values['deltas']),
+            accountant=_validate.choice('accountant', values['accountant'], ACCOUNTANTS),
+            noise_is_seeded=_validate.truth('noise_is_seeded', values['noise_is_seeded']),
+            sampling_is_seeded=_validate.truth('sampling_is_seeded', values['sampling_is_seeded']),
+            also_not_covered=stated.texts('also_not_covered', values.get('also_not_covered', ())),
+            exported=_validate.truth('exported', values.get('exported', False)),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f'{path}: not the plan of a run ({_one_line(error)})') from None
@@ -222,8 +223,8 @@ def _changed_files(
 ) -> tuple[list[str], list[str]]:
     """How the files differ from `SHA256SUMS`, a sentence each; and those that it need not list."""
     try:
-        expected = sums.parse((directory / SUMS).read_text(errors='replace'))
-    except ValueError as error:
+        expected = sums.parse(_files.read_bytes(directory / SUMS).decode(errors='replace'))
+    except (OSError, ValueError) as error:
         return [f'{SUMS}: {error}'], []
     differences = [f'{SUMS}: {name} is not listed' for name in needed[1:] if name not in expected]
     unchecked = []
@@ -258,10 +259,10 @@ def _notes(unchecked: Sequence[str], is_old: bool) -> tuple[str, ...]:
 
 def _ledger(directory: pathlib.Path) -> tuple[ledger_lines.Ledger | None, list[str]]:
     """The ledger of a run, and what is wrong with it."""
-    data = (directory / LEDGER).read_bytes()
     try:
+        data = _files.read_bytes(directory / LEDGER)
         found = ledger_lines.parse(data)
-    except ledger_lines.LineError as error:
+    except (OSError, ledger_lines.LineError) as error:
         return None, [f'{LEDGER}: {error}']
     if len(data) != found.complete:
         return found, [f'{LEDGER}: ends with a line that was cut off']
@@ -293,22 +294,23 @@ def _changed_report(directory: pathlib.Path, report: PrivacyReport, is_old: bool
     """
     basis = 'the plan' if report.observed is None else 'plan and log'
     try:
-        stated = json.loads((directory / REPORT).read_text())
-    except (ValueError, RecursionError) as error:
+        written = _json.loads(_files.read_bytes(directory / REPORT))
+    except (OSError, ValueError) as error:
         return [f'{REPORT}: not a privacy report ({_one_line(error)})']
     computed = report.to_dict()
-    if is_old and isinstance(stated, dict):
-        stated, computed = (
-            {name: values[name] for name in stated if name in computed and name not in _WORDS}
-            for values in (stated, computed)
+    if is_old and isinstance(written, dict):
+        written, computed = (
+            {name: values[name] for name in written if name in computed and name not in _WORDS}
+            for values in (written, computed)
         )
     differences = [
         f'{REPORT}: {where} is {was}, computed from {basis} {now}'
-        for where, was, now in _compare(stated, computed)
+        for where, was, now in _compare(written, computed)
     ]
     if is_old:
         return differences
-    if not differences and (directory / PAGE).read_text(errors='replace') != report.render():
+    page = _files.read_bytes(directory / PAGE).decode(errors='replace')
+    if not differences and page != report.render():
         differences.append(f'{PAGE}: is not the page of {REPORT}')
     return differences
 
@@ -336,7 +338,7 @@ def _compare(stated, computed, where: str = '') -> list[tuple[str, str, str]]:
         same = math.isclose(stated, computed, rel_tol=_TOLERANCE)
     else:
         same = type(stated) is type(computed) and stated == computed
-    return [] if same else [(where, _short(stated), _short(computed))]
+    return [] if same else [(_validate.shown(where), _short(stated), _short(computed))]
 
 
 def _is_number(value) -> bool:
@@ -349,4 +351,4 @@ def _short(value) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    return ' '.join(str(error).split())
+    return _validate.shown(error)

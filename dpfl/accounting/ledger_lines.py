@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from dpfl import _json
+
 FORMAT = 2
 # What the chain of digests starts from.
 _STARTS = {
@@ -156,7 +158,7 @@ def _entry(written: bytes, version: int) -> Entry | None:
 
 def _values(written: bytes) -> dict:
     try:
-        values = json.loads(written)
-    except (ValueError, RecursionError):
+        values = _json.loads(written)
+    except ValueError:
         return {}
     return values if isinstance(values, dict) else {}

@@ -54,7 +54,7 @@ class Guarantee:
             self,
             sensitivity=sensitivity,
             sensitivity_is_exact=is_exact,
-            rho=_finite(mu**2 / 2),
+            rho=_finite(mu * mu / 2),  # The square as a power would be an OverflowError.
             mu=_finite(mu),
             epsilons=tuple(
                 _finite(gaussian.epsilon_from_mu(mu, delta, accountant)) for delta in deltas

@@ -269,7 +269,7 @@ class PrivacyPlan:
     @property
     def rho(self) -> float | None:
         """The zCDP parameter `mu^2 / 2`; infinity without noise, None with sampling."""
-        return None if self.mu is None else self.mu**2 / 2
+        return None if self.mu is None else self.mu * self.mu / 2
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """The whole run as one event (the sensitivity is in its noise multiplier)."""

@@ -41,8 +41,8 @@ def from_dict(values: dict, mechanism_parameters: dict) -> PrivacyPlan:
     return PrivacyPlan(
         mechanism=mechanism,
         participation=Participation(**values['participation']),
-        discretization=discretization and Discretization(**discretization),
-        adaptive_clip=adaptive_clip and AdaptiveClip(**adaptive_clip),
+        discretization=None if discretization is None else Discretization(**discretization),
+        adaptive_clip=None if adaptive_clip is None else AdaptiveClip(**adaptive_clip),
         clip_schedule=tuple(tuple(change) for change in values.get('clip_schedule', ())),
         estimator=Estimator(**values.get('estimator', {})),
         **{name: values[name] for name in _NUMBERS},

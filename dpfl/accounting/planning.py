@@ -57,7 +57,7 @@ class Deployment:
     def __post_init__(self):
         _validate.integer('population', self.population, minimum=1, maximum=_MOST_CLIENTS)
         _validate.integer('clients_per_round', self.clients_per_round, minimum=1)
-        _validate.integer('rounds', self.rounds, minimum=1)
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         _validate.number('availability', self.availability, above=0, maximum=1)
         if self.max_participations is not None:
             _validate.integer('max_participations', self.max_participations, minimum=1)

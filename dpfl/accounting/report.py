@@ -9,8 +9,8 @@ import json
 
 import dp_accounting
 
-from dpfl import _validate
-from dpfl.accounting import checklist, gaussian, page, plan_file
+from dpfl import _json, _validate
+from dpfl.accounting import checklist, gaussian, page, plan_file, stated
 from dpfl.accounting import observed as observed_lib
 from dpfl.accounting.observed import Guarantee, Observed
 from dpfl.accounting.plan import PrivacyPlan
@@ -148,41 +148,36 @@ class PrivacyReport:
         """Reads what `to_json` wrote; the texts are made anew.
 
         Raises:
-          ValueError: if the text is not such a report.
+          ValueError: if the text is not such a report, or states a smaller sensitivity, rho, mu or
+            epsilon than its plan gives; see `stated`.
         """
         try:
-            values = json.loads(text)
+            values = _json.loads(text)
             if values['schema_version'] != SCHEMA_VERSION:
                 raise ValueError(f'schema version {values["schema_version"]}')
+            plan = plan_file.from_dict(values['plan'], values['mechanism_parameters'])
+            deltas = stated.deltas(values['deltas'])
+            accountant = _validate.choice('accountant', values['accountant'], plan.accountants)
+            basis = plan, deltas, accountant
             return cls(
-                plan=plan_file.from_dict(values['plan'], values['mechanism_parameters']),
-                deltas=tuple(values['deltas']),
-                plan_guarantee=_guarantee_from(values['plan_guarantee']),
-                observed=_observed_from(values['observed']),
-                accountant=values['accountant'],
-                noise_is_seeded=values['noise_is_seeded'],
-                sampling_is_seeded=values['sampling_is_seeded'],
-                also_not_covered=tuple(values.get('also_not_covered', ())),
+                plan=plan,
+                deltas=deltas,
+                plan_guarantee=stated.guarantee(
+                    'plan_guarantee', values['plan_guarantee'], *basis
+                ),
+                observed=stated.observed(values['observed'], *basis),
+                accountant=accountant,
+                noise_is_seeded=_validate.truth('noise_is_seeded', values['noise_is_seeded']),
+                sampling_is_seeded=_validate.truth(
+                    'sampling_is_seeded', values['sampling_is_seeded']
+                ),
+                also_not_covered=stated.texts(
+                    'also_not_covered', values.get('also_not_covered', ())
+                ),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f'not a privacy report ({error})') from None
+            raise ValueError(f'not a privacy report ({_validate.shown(error)})') from None
 
     def render(self) -> str:
         """The report as Markdown."""
         return page.render(self)
-
-
-def _guarantee_from(values: dict) -> Guarantee:
-    return Guarantee(**{**values, 'epsilons': tuple(values['epsilons'])})
-
-
-def _observed_from(values: dict | None) -> Observed | None:
-    if values is None:
-        return None
-    return Observed(**{
-        **values,
-        'guarantee': _guarantee_from(values['guarantee']),
-        'patterns': _guarantee_from(values['patterns']),
-        'clients_by_participations': tuple(map(tuple, values['clients_by_participations'])),
-        'violations': tuple(values['violations']),
-    })

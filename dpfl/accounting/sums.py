@@ -9,6 +9,8 @@ import pathlib
 import re
 import stat
 
+from dpfl import _files
+
 NAME = 'SHA256SUMS'
 _ESCAPES = {'\\': '\\\\', '\n': '\\n', '\r': '\\r'}
 _UNESCAPED = {'\\\\': '\\', '\\n': '\n', '\\r': '\r'}
@@ -81,7 +83,7 @@ def parse(text: str) -> dict[str, str]:
 def sha256(path: pathlib.Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
-    with open(path, 'rb') as file:
+    with _files.open_regular(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

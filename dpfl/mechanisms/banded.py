@@ -136,8 +136,8 @@ class Banded(base.Mechanism):
 def _table(value) -> np.ndarray:
     """The table of diagonals as a read-only array, checked."""
     try:
-        table = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
+        table = _validate.floats(value)
+    except ValueError:
         raise ValueError('diagonals: must be a table of numbers, [rounds, bands]') from None
     if table.ndim != 2 or not 1 <= table.shape[1] <= table.shape[0]:
         raise ValueError(

@@ -34,7 +34,7 @@ class BandedInverse(base.Mechanism):
     inverse_coefficients: np.ndarray
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1)
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         taps = _validate.vector('inverse_coefficients', self.inverse_coefficients)
         object.__setattr__(self, 'inverse_coefficients', taps)
         if not taps.size or taps[0] != 1:

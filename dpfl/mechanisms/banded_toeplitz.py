@@ -30,7 +30,7 @@ class BandedToeplitz(base.Mechanism):
     coefficients: np.ndarray
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1)
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         coefficients = _validate.vector('coefficients', self.coefficients)
         object.__setattr__(self, 'coefficients', coefficients)
         if not coefficients.size or coefficients[0] <= 0:

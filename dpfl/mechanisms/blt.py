@@ -8,6 +8,9 @@ import numpy as np
 from dpfl import _validate
 from dpfl.mechanisms import base, blt_inverse, kernels, toeplitz, toeplitz_sensitivity
 
+# Each takes memory for every round; published mechanisms have up to 10.
+_MOST_BUFFERS = 1024
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Blt(base.Mechanism):
@@ -31,13 +34,13 @@ class Blt(base.Mechanism):
     scale: np.ndarray
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1)
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         object.__setattr__(self, 'decay', _validate.vector('decay', self.decay))
         object.__setattr__(self, 'scale', _validate.vector('scale', self.scale))
-        if self.decay.size != self.scale.size or not self.decay.size:
+        if self.decay.size != self.scale.size or not 1 <= self.decay.size <= _MOST_BUFFERS:
             raise ValueError(
                 f'decay has {self.decay.size} and scale {self.scale.size} entries: '
-                'must be the same number, at least 1'
+                f'must be the same number, at least 1 and at most {_MOST_BUFFERS}'
             )
         if self.decay.min() < 0 or self.decay.max() > 1:
             raise ValueError(f'decay={self.decay.tolist()}: each entry must be within [0, 1]')

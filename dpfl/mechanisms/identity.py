@@ -21,7 +21,7 @@ class Identity(base.Mechanism):
     rounds: int
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1)
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
 
     def strategy_matrix(self) -> np.ndarray:
         return np.eye(self.rounds)

@@ -50,8 +50,13 @@ class Restarted(base.Mechanism):
     rounds: int
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1)
-        starts = tuple(int(start) for start in self.starts)
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        if not isinstance(self.base, base.Mechanism):
+            raise ValueError(f'base={_validate.shown(self.base)}: must be a mechanism')
+        starts = tuple(
+            _validate.integer('starts', start, minimum=1, maximum=_validate.MOST_ROUNDS)
+            for start in self.starts
+        )
         object.__setattr__(self, 'starts', starts)
         bounds = (0, *starts, self.rounds)
         if any(end <= start for start, end in zip(bounds, bounds[1:], strict=False)):

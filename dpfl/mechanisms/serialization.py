@@ -29,22 +29,33 @@ _TYPES = {
     )
 }
 _SCHEMA_VERSION = 1
+# What a file of parameters may unpack to besides 64 times its size; `save` does not compress.
+_BYTES_BESIDES = 1 << 24
+# Of mechanisms within each other, as in a restarted one.
+_MOST_DEPTH = 8
 
 
 def from_dict(values: dict) -> base.Mechanism:
     """Mechanism from the dictionary that `to_dict` made.
 
     Raises:
-      ValueError: if the name is unknown, or a parameter is missing, unknown or out of range.
+      ValueError: if the values are no dictionary, the name is unknown, or a parameter is missing,
+        unknown or out of range.
     """
+    return _from_dict(values, 0)
+
+
+def _from_dict(values: dict, depth: int) -> base.Mechanism:
+    if not isinstance(values, dict) or depth > _MOST_DEPTH:
+        raise ValueError(f'mechanism={_validate.shown(values)}: must be the values of a mechanism')
     parameters = dict(values)
     name = _validate.choice('mechanism', parameters.pop('mechanism', None), tuple(_TYPES))
-    if isinstance(parameters.get('base'), dict):
-        parameters['base'] = from_dict(parameters['base'])
+    if 'base' in parameters:
+        parameters['base'] = _from_dict(parameters['base'], depth + 1)
     try:
         return _TYPES[name](**parameters)
     except TypeError:
-        given = ', '.join(sorted(parameters)) or 'none'
+        given = _validate.shown(', '.join(sorted(map(str, parameters))) or 'none')
         raise ValueError(f'mechanism={name}: does not take the parameters {given}') from None
 
 
@@ -69,13 +80,17 @@ def load(path) -> base.Mechanism:
       ValueError: if the file cannot be read or does not hold a valid mechanism.
     """
     try:
-        values = {name: array.tolist() for name, array in _npz.load(path).items()}
+        # Others stay arrays: as lists they would take several times the memory.
+        values = {
+            name: array if array.ndim else array.item()
+            for name, array in _npz.load(path, beside=_BYTES_BESIDES).items()
+        }
+        version = values.pop('schema_version', None)
     except ValueError as error:
         raise ValueError(f'{path}: cannot be read as a mechanism ({error})') from None
-    version = values.pop('schema_version', None)
-    if version != _SCHEMA_VERSION:
+    if not isinstance(version, int) or version != _SCHEMA_VERSION:
         raise ValueError(
-            f'{path}: has schema version {version}: must be {_SCHEMA_VERSION}'
+            f'{path}: has schema version {_validate.shown(version)}: must be {_SCHEMA_VERSION}'
         )
     return from_dict(_nested(values))
 
@@ -92,12 +107,16 @@ def _flat(values: dict, prefix: str = '') -> dict:
 
 
 def _nested(flat: dict) -> dict:
-    """Inverse of `_flat`."""
+    """Inverse of `_flat`; raises ValueError if a key is both a value and a dictionary."""
     nested: dict = {}
     for key, value in flat.items():
         *outer, last = key.split('/')
         inner = nested
         for name in outer:
             inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                break
+        if not isinstance(inner, dict) or last in inner:
+            raise ValueError(f'parameter={_validate.shown(key)}: must not have two values')
         inner[last] = value
     return nested

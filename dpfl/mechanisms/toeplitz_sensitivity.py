@@ -71,7 +71,7 @@ def sensitivity(
         bound += (end - first) * correlation[0]
         bound += pair_weights(first, end, count, largest.size) @ largest
     exact = bound <= attained * (1 + _ROUNDING * count)
-    return base.Sensitivity(max(float(bound), attained), is_exact=exact)
+    return base.Sensitivity(max(float(bound), attained), is_exact=bool(exact))
 
 
 def pattern_sum(values: np.ndarray, separation: int, count: int) -> np.ndarray:

@@ -25,7 +25,7 @@ class _Tree(base.Mechanism):
     released: str = 'nodes'
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1)
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         _validate.choice('released', self.released, RELEASED)
 
     def released_matrix(self) -> np.ndarray:
@@ -147,7 +147,8 @@ class FullHonakerTree(base.Mechanism):
     completed: bool = False
 
     def __post_init__(self):
-        _validate.integer('rounds', self.rounds, minimum=1)
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        _validate.truth('completed', self.completed)
 
     def released_matrix(self) -> np.ndarray:
         """The nodes, [nodes, rounds]."""

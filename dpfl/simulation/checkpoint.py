@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _validate, accounting
+from dpfl import _files, _json, _npz, _validate, accounting, participation
 from dpfl.accounting import archive
 from dpfl.simulation import files
 
@@ -112,13 +112,17 @@ class Checkpoint:
           StorageError: if it cannot be read.
         """
         with files.naming(path):
-            data = path.read_bytes()
+            with _files.open_regular(path) as file:
+                data = file.read(len(_MAGIC))
+                if data == _MAGIC:  # Otherwise there is no need to know how long it is.
+                    data += file.read()
         first = data[:data.find(b'\n') + 1]
         if not first.startswith(_MAGIC):
             raise CheckpointError(f'{path}: is not a checkpoint')
         version = first.removeprefix(_MAGIC).strip().decode(errors='replace')
         if version != str(_VERSION):
-            raise CheckpointError(f'{path}: has format {version}, this version reads {_VERSION}')
+            shown = _validate.shown(version)
+            raise CheckpointError(f'{path}: has format {shown}, this version reads {_VERSION}')
         content = memoryview(data)[:-_DIGEST_BYTES]
         if hashlib.sha256(content).digest() != data[-_DIGEST_BYTES:]:
             raise CheckpointError(f'{path}: is damaged or incomplete')
@@ -126,27 +130,56 @@ class Checkpoint:
         file.seek(len(first))
         try:
             return cls._parse(file)
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f'{path}: cannot be read ({error})') from None
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            reason = _validate.shown(error)
+            raise CheckpointError(f'{path}: cannot be read ({reason})') from None
 
     @classmethod
     def _parse(cls, file) -> 'Checkpoint':
-        header = json.loads(file.readline())
-        clients, offsets, *state = (
-            np.lib.format.read_array(file, allow_pickle=False)
-            for _ in range(2 + header['leaves'])
+        header = _json.loads(file.readline(), allow_nan=True)  # A loss may be NaN.
+        rounds = _validate.integer(
+            'rounds', header['rounds'], minimum=0, maximum=_validate.MOST_ROUNDS
         )
+        end = file.getbuffer().nbytes - _DIGEST_BYTES
+        count = _validate.integer('leaves', header['leaves'], minimum=0, maximum=end)
+        clients, offsets, *state = (
+            _npz.read_array(file, end - file.tell()) for _ in range(2 + count)
+        )
+        if file.tell() != end:
+            raise ValueError('has more than its arrays')
         for i in header['bytes']:
-            state[i] = state[i].tobytes()
+            state[_validate.integer('bytes', i, minimum=0, maximum=count - 1)] = state[i].tobytes()
         return cls(
-            rounds=header['rounds'],
-            configuration=header['configuration'],
-            plan_digest=header['plan_digest'],
-            ledger=header['ledger'],
-            rows=header['rows'],
-            cohorts=np.split(clients, offsets[1:])[:-1],
+            rounds=rounds,
+            configuration=_object('configuration', header['configuration']),
+            plan_digest=_text('plan_digest', header['plan_digest']),
+            ledger=_text('ledger', header['ledger']),
+            rows=_rows(header['rows'], rounds),
+            cohorts=participation.cohorts(clients, offsets, rounds),
             state=state,
         )
+
+
+def _object(name: str, value) -> dict:
+    if not isinstance(value, dict):
+        raise ValueError(f'{name}={_validate.shown(value)}: must be an object')
+    return value
+
+
+def _text(name: str, value) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f'{name}={_validate.shown(value)}: must be a text')
+    return value
+
+
+def _rows(values, rounds: int) -> list[dict]:
+    """Metrics of at most so many rounds, checked: objects of numbers."""
+    if not isinstance(values, list) or len(values) > rounds:
+        raise ValueError(f'rows: must be a list of at most {rounds} objects')
+    for row in values:
+        if not all(isinstance(value, (int, float)) for value in _object('rows', row).values()):
+            raise ValueError('rows: must hold numbers')
+    return values
 
 
 class _Hashing:

@@ -13,6 +13,7 @@ the data might be. `dpfl.accounting.ledger_lines` has the form of the lines.
 
 import pathlib
 
+from dpfl import _files
 from dpfl.accounting import ledger_lines
 from dpfl.accounting.ledger_lines import Entry
 from dpfl.simulation import files
@@ -112,7 +113,7 @@ def read(path: pathlib.Path) -> ledger_lines.Ledger:
       StorageError: if the file cannot be read.
     """
     with files.naming(path):
-        data = path.read_bytes() if path.exists() else b''
+        data = _files.read_bytes(path) if path.exists() else b''
     try:
         lines = ledger_lines.parse(data)
     except ledger_lines.LineError as error:

@@ -17,6 +17,7 @@ import sqlite3
 import h5py
 import numpy as np
 
+from dpfl import _files, _validate
 from dpfl.tasks import image_batches
 from dpfl.tasks.federated_task import DataError
 
@@ -24,6 +25,13 @@ _IMAGE = (image_batches.IMAGE_SIZE, image_batches.IMAGE_SIZE)
 _SQLITE_MAGIC = b'SQLite format 3\x00'
 _HDF5_MAGIC = b'\x89HDF\r\n\x1a\n'
 SPLITS = ('train', 'test')
+# Of one writer; a small file may claim to have any number. The largest writer has some hundreds.
+_MOST_EXAMPLES = 50_000
+# What SQLite, HDF5 and their readers raise for damaged files.
+_UNREADABLE = (
+    OSError, sqlite3.Error, LookupError, ValueError, TypeError, AttributeError, RuntimeError,
+    OverflowError, MemoryError,
+)
 
 
 class EmnistFiles(abc.ABC):
@@ -56,8 +64,8 @@ class EmnistFiles(abc.ABC):
         """
         with self._naming():
             pixels, labels = self._read(split, writer)
-        labels = np.asarray(labels, np.int32)
         is_label = (labels >= 0) & (labels < image_batches.NUM_CLASSES)
+        labels = labels.astype(np.int32)
         in_range = (pixels >= 0) & (pixels <= 1)
         if pixels.shape != (*labels.shape, *_IMAGE) or not (is_label.all() and in_range.all()):
             raise DataError(f'{self.path}: has examples that are not images 28 x 28 in 62 classes')
@@ -78,8 +86,8 @@ class EmnistFiles(abc.ABC):
             yield
         except DataError:
             raise
-        except (OSError, sqlite3.Error, KeyError, ValueError, RuntimeError) as error:
-            reason = ' '.join(str(error).split())
+        except _UNREADABLE as error:
+            reason = _validate.shown(error)
             raise DataError(f'{self.path}: cannot be read as federated EMNIST ({reason})') from None
 
 
@@ -91,7 +99,7 @@ def open_files(path) -> EmnistFiles:
     """
     path = pathlib.Path(path)
     try:
-        with open(path, 'rb') as file:
+        with _files.open_regular(path) as file:
             start = file.read(32)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
@@ -127,6 +135,14 @@ class _Sqlite(EmnistFiles):
 
     def _index(self, split):
         with self._connection() as connection:
+            for table in ('client_metadata', 'examples'):
+                # A view may be a query that never ends.
+                kinds = connection.execute(
+                    'SELECT type, sql FROM sqlite_master WHERE name = ?', (table,)
+                ).fetchall()
+                if any(kind != 'table' or not str(sql).upper().startswith('CREATE TABLE')
+                       for kind, sql in kinds):
+                    raise ValueError(f'{table} is not a table of rows')
             return dict(connection.execute(
                 'SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? '
                 'ORDER BY client_id', (f'all_{split}',)
@@ -141,7 +157,8 @@ class _Sqlite(EmnistFiles):
         expected = self._writers[split][writer]
         if len(rows) != expected:
             raise DataError(
-                f'{self.path}: has {len(rows)} examples of a writer where its index has {expected}'
+                f'{self.path}: has {len(rows)} examples of a writer where its index has '
+                f'{_validate.shown(expected)}'
             )
         return _parse([row[0] for row in rows])
 
@@ -173,9 +190,33 @@ class _Hdf5(EmnistFiles):
         if split != 'train' and not path.is_file():
             return {}
         with h5py.File(path, 'r') as file:
-            return dict.fromkeys(sorted(file['examples']))
+            return dict.fromkeys(sorted(_inside(file, 'examples', h5py.Group)))
 
     def _read(self, split, writer):
         with h5py.File(self._path(split), 'r') as file:
-            group = file['examples'][writer]
-            return group['pixels'][()].astype(np.float32), group['label'][()]
+            group = _inside(_inside(file, 'examples', h5py.Group), writer, h5py.Group)
+            return (
+                _array(group, 'pixels', 'fiu', _IMAGE).astype(np.float32),
+                _array(group, 'label', 'iu', ()),
+            )
+
+
+def _inside(group, name: str, kind: type):
+    """A group or data set that is in the file itself: links may lead to any file or device."""
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise ValueError(f'{_validate.shown(name)} is missing or a link')
+    found = group[name]
+    if not isinstance(found, kind):
+        raise ValueError(f'{_validate.shown(name)} is not a {kind.__name__}')
+    return found
+
+
+def _array(group, name: str, kinds: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A data set [examples, *shape] of numbers, checked before there is room made for it."""
+    data = _inside(group, name, h5py.Dataset)
+    if data.is_virtual or data.external:
+        raise ValueError(f'{name} is in another file')
+    if data.dtype.kind not in kinds or data.shape is None or data.shape[1:] != shape \
+            or not 1 <= data.ndim <= 1 + len(shape) or data.shape[0] > _MOST_EXAMPLES:
+        raise ValueError(f'{name} is {data.dtype} of shape {data.shape}')
+    return data[()]

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 import tqdm
 
+from dpfl import _files, _validate
 from dpfl.tasks import text_records
 
 FORM = text_records.JsonLines('client', 'text')
@@ -42,7 +43,7 @@ def to_json_lines(path: pathlib.Path, client_column: str, text_column: str) -> B
         from pyarrow import parquet
     except ImportError:
         raise ValueError('data_path: Parquet needs the package pyarrow') from None
-    with open(path, 'rb') as source:
+    with _files.open_regular(path) as source:
         try:
             table = parquet.ParquetFile(source)
             columns = [_column(table, 'client_column', client_column),
@@ -56,7 +57,7 @@ def to_json_lines(path: pathlib.Path, client_column: str, text_column: str) -> B
         except (pyarrow.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            reason = ' '.join(str(error).split())
+            reason = _validate.shown(error)
             raise ValueError(f'data_path: is no whole Parquet file ({reason})') from None
     lines.seek(0)
     return lines
@@ -92,8 +93,12 @@ def _values(column) -> list:
         column = column.cast(pyarrow.binary())
     elif pyarrow.types.is_large_string(column.type):
         column = column.cast(pyarrow.large_binary())
-    elif pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type):
-        return [None if value is None else [] for value in column.to_pylist()]
+    elif not (
+        pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)
+        or pyarrow.types.is_null(column.type)
+    ):
+        # Other values need not have a form in Python: times beyond the year 9999, for instance.
+        return [[] if valid else None for valid in column.is_valid().to_pylist()]
     return column.to_pylist()
 
 

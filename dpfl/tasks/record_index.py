@@ -23,7 +23,7 @@ from typing import BinaryIO
 import numpy as np
 import tqdm
 
-from dpfl import _npz
+from dpfl import _files, _json, _npz
 from dpfl.mechanisms.optimize import cache
 from dpfl.tasks import text_records
 
@@ -106,7 +106,7 @@ def index_file(path: pathlib.Path, form) -> RecordIndex:
     digest = sha256(path)
     if unchanged and found.summary.sha256 == digest:
         return found
-    with open(path, 'rb', buffering=_BLOCK) as file:
+    with _files.open_regular(path, buffering=_BLOCK) as file:
         index = build(file, form, Summary(status.st_size, status.st_mtime_ns, digest))
     if kept is not None:
         # A full disk or a directory of someone else: the index is worth more than keeping it.
@@ -174,7 +174,7 @@ def sha256(path: pathlib.Path) -> str:
       OSError: if it cannot be read.
     """
     digest = hashlib.sha256()
-    with open(path, 'rb') as file, _progress(os.stat(path).st_size, 'digest') as bar:
+    with _files.open_regular(path) as file, _progress(os.stat(path).st_size, 'digest') as bar:
         while block := file.read(_BLOCK):
             digest.update(block)
             bar.update(len(block))
@@ -214,19 +214,27 @@ def _read(path: pathlib.Path) -> RecordIndex | None:
     """The kept index, or None if there is none that can be read."""
     try:
         arrays = _npz.load(path)
-        values = json.loads(arrays.pop('summary').tobytes())
+        values = _json.loads(arrays.pop('summary').tobytes())
         first = values.pop('first_malformed')
-        summary = Summary(**values, first_malformed=first and tuple(first))
+        summary = Summary(**values, first_malformed=None if first is None else tuple(first))
         index = RecordIndex(**arrays, summary=summary)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return index if _is_sound(index) else None
 
 
 def _is_sound(index: RecordIndex) -> bool:
     starts, offsets, lengths = index.starts, index.offsets, index.lengths
+    summary = index.summary
     return (
-        all(a.dtype == np.int64 and a.ndim == 1 for a in (starts, offsets, lengths))
+        all(type(value) is int and value >= 0 for value in (
+            summary.size, summary.mtime_ns, summary.records, summary.empty,
+        ))
+        and isinstance(summary.malformed, dict)
+        and all(type(value) is int and value > 0 for value in summary.malformed.values())
+        and (summary.first_malformed is None
+             or [*map(type, summary.first_malformed)] == [int, str])
+        and all(a.dtype == np.int64 and a.ndim == 1 for a in (starts, offsets, lengths))
         and len(starts) > 0 and starts[0] == 0 and (np.diff(starts) > 0).all()
         and starts[-1] == len(offsets) == len(lengths) == index.summary.records
         and (offsets >= 0).all() and (lengths > 0).all()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _validate
+from dpfl import _files, _json, _validate
 from dpfl.tasks import architectures, models
 from dpfl.tasks.text_process import NUM_SPECIAL_TOKENS
 
@@ -119,7 +119,7 @@ def load(path) -> LanguageModel:
     try:
         if not (folder / _GRAPH).is_file():
             raise ValueError('there is no saved_model.pb')
-        description = json.loads((folder / _DESCRIPTION).read_text(encoding='utf-8'))
+        description = _json.loads(_files.read_bytes(folder / _DESCRIPTION))
         variables = tf.train.load_checkpoint(str(folder / 'variables' / 'variables'))
         name, words = description['model'], description['vocabulary']
         shapes = models.ALL[name].weight_shapes(description['num_tokens'])

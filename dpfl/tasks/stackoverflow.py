@@ -22,6 +22,7 @@ from collections.abc import Iterator
 
 from google.protobuf import message
 
+from dpfl import _files, _validate
 from dpfl.tasks.federated_task import DataError
 from dpfl.tasks.word_clients import WordClients, share_of_heldout
 
@@ -66,7 +67,7 @@ def open_clients(path, heldout_fraction: float) -> tuple[WordClients, WordClient
 def _check_size(path: pathlib.Path) -> None:
     """Raises ValueError if the file is shorter than its header says, or is of another kind."""
     try:
-        with open(path, 'rb') as file:
+        with _files.open_regular(path) as file:
             header = file.read(100)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
@@ -136,6 +137,11 @@ class _File:
     def check_tables(self) -> None:
         """Raises DataError if a table or a column is missing."""
         for table, columns in _COLUMNS.items():
+            # A view may be a query that never ends.
+            kinds = self.execute('SELECT type, sql FROM sqlite_master WHERE name = ?', (table,))
+            if any(kind != 'table' or not str(sql).upper().startswith('CREATE TABLE')
+                   for kind, sql in kinds.fetchall()):
+                raise DataError(f'has {table}, which is not a table of rows')
             there = {row[1] for row in self.execute(f'PRAGMA table_info({table})')}
             if not there:
                 raise DataError(f'has no table {table}')
@@ -161,7 +167,7 @@ class _File:
             if columns[:1] == ['client_id'] or columns[:2] == ['split_name', 'client_id']:
                 return None
         runs: dict = {}
-        previous = None
+        previous = object()  # A client's id may be NULL.
         for row, client in self.execute('SELECT rowid, client_id FROM examples ORDER BY rowid'):
             if client == previous:
                 runs[client][-1][1] = row
@@ -226,5 +232,5 @@ def _sentence(blob: bytes) -> list[str]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, sqlite3.Error):
-        return f'is damaged or not an SQLite file ({" ".join(str(error).split())})'
-    return str(error)
+        return f'is damaged or not an SQLite file ({_validate.shown(error)})'
+    return _validate.shown(error)

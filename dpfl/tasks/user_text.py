@@ -11,6 +11,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
+from dpfl import _files
 from dpfl.tasks import parquet_records, record_index, text_records, tokenization
 from dpfl.tasks.federated_task import DataError
 from dpfl.tasks.word_clients import WordClients, share_of_heldout
@@ -90,7 +91,7 @@ def _open(path: pathlib.Path, client_column: str, text_column: str) -> tuple[str
         raise ValueError(f'data_path: must be a file whose name ends in one of {allowed}')
     form = text_records.FORMATS[suffix](client_column, text_column)
     index = record_index.index_file(path, form)
-    file, stamp = open(path, 'rb'), (index.summary.size, index.summary.mtime_ns)
+    file, stamp = _files.open_regular(path), (index.summary.size, index.summary.mtime_ns)
     return form.name, _Texts(path, index, file, form.parser(file), stamp)
 
 

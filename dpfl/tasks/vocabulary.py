@@ -8,9 +8,10 @@ import collections
 import dataclasses
 import functools
 import hashlib
+import io
 from collections.abc import Iterable, Mapping
 
-from dpfl import _validate
+from dpfl import _files, _validate
 from dpfl.tasks import tokenization
 from dpfl.tasks.text_process import NUM_SPECIAL_TOKENS
 
@@ -145,7 +146,7 @@ def _lines(name: str, path):
     """Line numbers and lines of a file, without a byte order mark; long lines come in parts."""
     number = 0
     try:
-        with open(path, encoding='utf-8-sig') as file:
+        with io.TextIOWrapper(_files.open_regular(path), encoding='utf-8-sig') as file:
             ended = True
             while line := file.readline(_LINE):
                 number += ended

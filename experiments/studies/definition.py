@@ -7,12 +7,11 @@ cohorts and initial model, and draw their noise from the same seed: they are com
 """
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpfl import _validate
+from dpfl import _files, _json, _validate
 
 FOLDER = pathlib.Path(__file__).parents[2] / 'configs' / 'studies'
 CURVES = ('round', 'epsilon')
@@ -196,9 +195,9 @@ def load(name: str) -> Study:
     if not path.is_file():
         raise ValueError(f'study={name}: must be a JSON file or one of {", ".join(names())}')
     try:
-        return _study(path, json.loads(path.read_text()))
+        return _study(path, _json.loads(_files.read_bytes(path)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        message = ' '.join(str(error).split())
+        message = _validate.shown(error)
         raise ValueError(f'study={name}: cannot be used ({message})') from None
 
 
@@ -220,7 +219,7 @@ def _study(path: pathlib.Path, values: dict[str, Any]) -> Study:
 def read_flagfile(path: pathlib.Path) -> dict[str, str]:
     """Flags of a file, `--name=value` or `--name` a line; others begin with `#` or are empty."""
     flags = {}
-    for line in path.read_text().splitlines():
+    for line in _files.read_text(path).splitlines():
         line = line.strip()
         if not line or line.startswith('#'):
             continue

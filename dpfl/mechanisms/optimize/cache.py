@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from dpfl import _files
 from dpfl.mechanisms import base, serialization
 from dpfl.participation import Participation
 
@@ -88,7 +89,7 @@ def _seal(key: str, mechanism: base.Mechanism) -> bytes:
 
 def _read(path: pathlib.Path, key: str) -> base.Mechanism | None:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _files.open_regular(path) as file, zipfile.ZipFile(file) as archive:
             seal = archive.comment
         mechanism = serialization.load(path)
     except Exception:  # Damage can surface as almost any error, down to one about memory.

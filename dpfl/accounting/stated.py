@@ -1,0 +1,143 @@
+"""Guarantees that a file states: they count only as far as they follow from the plan beside them.
+
+Whoever wrote a report may have written any epsilon into it. What it states is therefore computed
+once more from its plan and from the limits of participation that it names, and a number below that
+is refused. A larger one is no promise too much: other versions may have been less tight.
+"""
+
+import dataclasses
+
+from dpfl import _validate
+from dpfl.accounting.observed import Guarantee, Observed
+from dpfl.accounting.plan import PrivacyPlan
+from dpfl.participation import Participation
+
+# Relative: other releases of the numerical libraries may differ in the last digits.
+_TOLERANCE = 1e-6
+_COUNTS = ('rounds', 'min_separation', 'max_participations')
+_FIELDS = {field.name for field in dataclasses.fields(Guarantee)}
+
+
+def deltas(values) -> tuple[float, ...]:
+    """The deltas of a file, checked; raises ValueError unless all are within (0, 1)."""
+    if not isinstance(values, (list, tuple)) or not values:
+        raise ValueError(f'deltas={_validate.shown(values)}: must be a list of numbers')
+    return tuple(_validate.number('delta', delta, above=0, below=1) for delta in values)
+
+
+def texts(name: str, values) -> tuple[str, ...]:
+    """`values`, a list of texts, as a tuple; raises ValueError if they are something else."""
+    if not isinstance(values, (list, tuple)) or not all(isinstance(v, str) for v in values):
+        raise ValueError(f'{name}={_validate.shown(values)}: must be a list of texts')
+    return tuple(values)
+
+
+def guarantee(name: str, values, plan: PrivacyPlan, deltas, accountant: str) -> Guarantee:
+    """The guarantee of a plan that a file states under `name`.
+
+    Raises:
+      ValueError: if it is none, or promises more than the plan gives.
+    """
+    found = _read(name, values, len(deltas))
+    computed = Guarantee.of(plan, deltas, accountant)
+    for field in _COUNTS:
+        if getattr(found, field) != getattr(computed, field):
+            raise ValueError(
+                f'{name}.{field}={getattr(found, field)}: must be {getattr(computed, field)}, '
+                'that of the plan'
+            )
+    _require_not_below(name, found, computed)
+    return found
+
+
+def observed(values, plan: PrivacyPlan, deltas, accountant: str) -> Observed | None:
+    """What a file states that the log says; None if it states nothing.
+
+    Raises:
+      ValueError: if it is no such thing, or promises more than the plan gives within the limits
+        that are named. Whether the log had these limits, only the log can tell.
+    """
+    if values is None:
+        return None
+    if not isinstance(values, dict):
+        raise ValueError(f'observed={_validate.shown(values)}: must be an object or null')
+    holds = _read('observed.guarantee', values['guarantee'], len(deltas))
+    patterns = _read('observed.patterns', values['patterns'], len(deltas))
+    limits = Participation(holds.rounds, holds.min_separation, holds.max_participations)
+    plain = plan.without_sampling(limits)
+    method = accountant if accountant in plain.accountants else 'pld'
+    if plan.sampling != 'none' and holds.mu is None and holds.rho is None:
+        schema = dataclasses.replace(plan.participation, rounds=holds.rounds)
+        computed = Guarantee.of(plan.over(schema), deltas, accountant)
+    else:
+        computed = Guarantee.of(plain, deltas, method)
+    _require_not_below('observed.guarantee', holds, computed)
+    # The rounds of each client are not in a report: their sensitivity is taken as it is stated.
+    _require_not_below('observed.patterns', patterns, computed.with_sensitivity(
+        patterns.sensitivity, patterns.sensitivity_is_exact, plain, deltas, method
+    ))
+    violations = texts('violations', values['violations'])
+    if not violations and _breaks(holds, plan):
+        raise ValueError('observed.violations=[]: must say how the limits break the plan')
+    return Observed(**{
+        **values,
+        **{name: _validate.integer(name, values[name], minimum=0)
+           for name in ('clients', 'smallest_cohort', 'largest_cohort')},
+        'guarantee': holds,
+        'patterns': patterns,
+        'clients_by_participations': _pairs(values['clients_by_participations']),
+        'violations': violations,
+    })
+
+
+def _read(name: str, values, num_deltas: int) -> Guarantee:
+    """A guarantee whose numbers are numbers, of whatever size."""
+    if not isinstance(values, dict) or not _FIELDS <= values.keys():
+        raise ValueError(f'{name}: must have {", ".join(sorted(_FIELDS))}')
+    for field in _COUNTS:
+        _validate.integer(f'{name}.{field}', values[field], minimum=1)
+    _validate.number(f'{name}.sensitivity', values['sensitivity'], minimum=0)
+    _validate.truth(f'{name}.sensitivity_is_exact', values['sensitivity_is_exact'])
+    epsilons = values['epsilons']
+    if not isinstance(epsilons, (list, tuple)) or len(epsilons) != num_deltas:
+        raise ValueError(f'{name}.epsilons: must be a list of {num_deltas} numbers')
+    for field, value in (
+        ('rho', values['rho']), ('mu', values['mu']), *(('epsilons', each) for each in epsilons)
+    ):
+        if value is not None:
+            _validate.number(f'{name}.{field}', value, minimum=0)
+    return Guarantee(**{**values, 'epsilons': tuple(epsilons)})
+
+
+def _require_not_below(name: str, found: Guarantee, computed: Guarantee) -> None:
+    pairs = [
+        (field, getattr(found, field), getattr(computed, field))
+        for field in ('sensitivity', 'rho', 'mu')
+    ]
+    pairs += (('epsilons', *both) for both in zip(found.epsilons, computed.epsilons, strict=True))
+    for field, was, least in pairs:
+        # None is no guarantee at all, which is never too little.
+        if was is not None and (least is None or was < least * (1 - _TOLERANCE)):
+            raise ValueError(f'{name}.{field}={was}: must be at least {least}, what the plan gives')
+
+
+def _breaks(holds: Guarantee, plan: PrivacyPlan) -> bool:
+    """Whether limits of participation are beyond those of the plan."""
+    planned = plan.participation
+    return (
+        holds.rounds > planned.rounds
+        or holds.max_participations > planned.count
+        or (holds.max_participations > 1 and holds.min_separation < planned.min_separation)
+    )
+
+
+def _pairs(values) -> tuple[tuple[int, int], ...]:
+    if not isinstance(values, (list, tuple)):
+        raise ValueError('clients_by_participations: must be a list of pairs of integers')
+    pairs = tuple(map(tuple, values))
+    for pair in pairs:
+        if len(pair) != 2:
+            raise ValueError('clients_by_participations: must be a list of pairs of integers')
+        for number in pair:
+            _validate.integer('clients_by_participations', number, minimum=0)
+    return pairs
