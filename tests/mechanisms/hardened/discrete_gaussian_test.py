@@ -158,11 +158,12 @@ def test_the_tail_begins_where_the_strips_end():
 
 
 @pytest.mark.parametrize('stddev, strips', [
-    (0.3, 4094), (1.0, 4094), (2.5, 5), (2.5, 6), (40.0, 90),
+    (0.3, 4094), (1.0, 4094), (2.5, 4094), (2.5, 7), (40.0, 90),
 ])
 def test_probabilities_of_small_deviations(stddev, strips):
     """Chi-square with a fixed seed, against sums of 300 digits; with and without a tail."""
-    sampler, size = DiscreteGaussian(stddev, strips), 400_000
+    # What comes from the tail takes integers in Python.
+    sampler, size = DiscreteGaussian(stddev, strips), 400_000 if strips == 4094 else 30_000
     reach = int(12 * stddev) + 3
     support = range(-reach, reach + 1)
     with mpmath.workdps(30):
@@ -176,8 +177,9 @@ def test_probabilities_of_small_deviations(stddev, strips):
     statistic = ((counts - expected)[often] ** 2 / expected[often]).sum()
     assert 1e-4 < stats.chi2(often.sum() - 1).sf(statistic) < 1 - 1e-4
     assert rest[0][0] <= rest[1][0] + 6 * np.sqrt(rest[1][0]) + 3
-    # The same must notice a deviation that is 2 % too large.
-    wrong = np.exp(-np.arange(-reach, reach + 1) ** 2 / (2 * (1.02 * stddev) ** 2))
+    # The same must notice a deviation that is a little too large.
+    other = stddev * (1.02 if size == 400_000 else 1.08)
+    wrong = np.exp(-np.arange(-reach, reach + 1) ** 2 / (2 * other**2))
     wrong *= size / wrong.sum()
     statistic = ((counts - wrong)[often] ** 2 / wrong[often]).sum()
     assert stats.chi2(often.sum() - 1).sf(statistic) < 1e-4
@@ -185,14 +187,14 @@ def test_probabilities_of_small_deviations(stddev, strips):
 
 @pytest.mark.parametrize('name', ['strips of four', 'production', 'odd', 'tail', 'tail of strips'])
 def test_moments_and_distribution_of_wide_ones(name):
-    sampler, size = _SAMPLERS[name], 1_000_000
+    sampler, size = _SAMPLERS[name], 60_000 if 'tail' in name else 1_000_000
     drawn = sampler.draw(keystream.Keystream(_KEY, 2), size)
     unit = drawn / sampler.stddev
     for power, moment, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96), (6, 15, 10170)):
         deviation = ((unit**power).mean() - moment) / np.sqrt(variance / size)
         assert abs(deviation) < 4.5, power
     assert stats.kstest(unit, 'norm').pvalue > 1e-3
-    assert not (np.abs(unit).max() > 7 or np.abs(unit).max() < 4.2)
+    assert 4 < np.abs(unit).max() < 7
     # Every low bit is as often 1 as 0, and that of negative and of positive ones.
     if sampler.stddev > 1e6:
         for bit in range(40):
