@@ -20,9 +20,17 @@ from absl import flags
 
 from dpfl import accounting
 from dpfl.accounting import archive
-from experiments import command_line, composition, privacy_flags, schema_flags, secagg_flags
+from experiments import (
+    command_line,
+    composition,
+    noise_flags,
+    privacy_flags,
+    schema_flags,
+    secagg_flags,
+)
 
 flags.adopt_module_key_flags(privacy_flags)
+flags.adopt_module_key_flags(noise_flags)
 flags.adopt_module_key_flags(secagg_flags)
 flags.adopt_module_key_flags(composition)
 _MECHANISM = flags.DEFINE_enum(
@@ -80,6 +88,7 @@ def _planned() -> accounting.PrivacyReport:
         discretization=secagg_flags.discretization(
             _CLIP_NORM.value, _CLIENTS_PER_ROUND.value
         ),
+        **noise_flags.plan_fields(),
     )
     with command_line.refusing_bad_values():
         return accounting.PrivacyReport.from_plan(
