@@ -21,7 +21,7 @@ MOST_COORDINATES = 2**28
 _LEAST_NOISE, _MOST_NOISE = 2.0**-10, 2.0**20
 # Below it the tails of the discrete Gaussian are no longer negligible.
 _LEAST_DELTA = 1e-280
-# Of a delta, relative: the tails, which are below 1e-330.
+# Of a delta, relative: the tails, which are below 1e-320.
 _TAILS = 2.0**-40
 
 

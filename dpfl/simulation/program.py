@@ -219,8 +219,9 @@ class _Run:
         return self._profile
 
     def _train(self, writer: checkpoint.Writer):
-        # Keys are drawn when a run begins, not when its process is built.
-        state = aggregators.with_key(self._experiment.process.initialize())
+        state = self._experiment.process.initialize()
+        if self._experiment.plan.noise == 'hardened':
+            state = aggregators.with_key(state)  # Before it is saved, or used.
         first, rows = 0, ()
         if self._start is not None:
             state = state_lib.restore(self._start.state, state)
