@@ -112,12 +112,11 @@ class HardenedQuery(query.SumQuery):
         clipped = tf.nest.flatten(self._clip(update, params))
         vector = tf.concat([tf.reshape(tf.cast(leaf, tf.float64), [-1]) for leaf in clipped], 0)
         scale = tf.cast(weight, tf.float64) * self._units / tf.cast(params, tf.float64)
-        integers = tf.round(vector * scale)
-        norm, bound = tf.norm(integers), tf.constant(self._units * _WITHIN, tf.float64)
-        shrunk = integers * tf.where(norm <= bound, tf.ones_like(norm), bound / norm)
-        kept = tf.sign(shrunk) * tf.floor(tf.abs(shrunk))
-        # An update without a norm counts as zero.
-        return tf.cast(tf.where(tf.math.is_finite(norm), kept, tf.zeros_like(kept)), tf.int64)
+        norm = tf.norm(vector)
+        scaled = vector * tf.minimum(scale, self._units * _WITHIN / norm)
+        # An update without a norm counts as zero. The cast to integers rounds towards zero.
+        finite = tf.where(tf.math.is_finite(norm), scaled, tf.zeros_like(scaled))
+        return tf.cast(finite, tf.int64)
 
     def get_noised_result(self, sample_state, global_state):
         """The noised sum as the tensors of the specs, the state of the next round, the event."""

@@ -22,7 +22,8 @@ class NoisePlace:
 
     Attributes:
       name: 'state', in the state of the TFF process; 'regenerated', nowhere: it is drawn anew from
-        its keys; 'memory' or 'file', outside of TFF, in a `NoiseRing` or `HardenedRing` of `dpfl.aggregators`.
+        its keys; 'memory' or 'file', outside of TFF, in a `NoiseRing` or `HardenedRing` of
+        `dpfl.aggregators`.
       gigabytes: of the kept noise.
       reason: one clause.
     """

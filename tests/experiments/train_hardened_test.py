@@ -1,4 +1,4 @@
-"""The training binary with hardened noise: a killed run goes on, and flags that do not go with it."""
+"""The training binary with hardened noise: a killed run goes on, and what is refused."""
 
 import json
 import re

@@ -15,7 +15,7 @@ _SIGMA = 2.0**40
 
 
 def _drawn(kernel, rounds, size, sigma=_SIGMA, seed=0):
-    """z of each round with its own standard deviation, int64 [rounds, size]."""
+    """Noise z of each round with its own standard deviation, int64 [rounds, size]."""
     return np.array([
         discrete_gaussian.DiscreteGaussian(sigma * stream.step(kernel, t).stddev).draw(
             keystream.Keystream(keystream.seeded_key(seed), t), size
@@ -67,7 +67,7 @@ def _kernel(request):
 
 
 def test_exact_replay_in_python_integers(kernel):
-    """w is z plus the rounded prediction, and no prediction is further off than E."""
+    """The noise w is z plus the rounded prediction, and no prediction is further off than E."""
     z = _drawn(kernel, _ROUNDS, 5)
     w = _streamed(kernel, z)
     errors = np.nan_to_num(rounding.prediction_errors(kernel, _ROUNDS, _SIGMA))
