@@ -177,3 +177,17 @@ def test_an_update_of_the_largest_model_is_counted():
     added = (plan.sensitivity - plain.sensitivity) / plan.noise_multiplier
     assert added >= math.sqrt(hardened.MOST_COORDINATES * 19) / hardened.STDDEV
     assert dataclasses.replace(plan, noise='default') == plain
+
+
+def test_slack_moves_delta_and_epsilon():
+    asked = []
+
+    def curve(delta):
+        asked.append(delta)
+        return 1.0
+
+    assert accounting.with_slack(curve, 1e-6, 0.0) == 1.0
+    assert accounting.with_slack(curve, 1e-6, 0.25) == 1.25
+    assert asked[0] == 1e-6
+    assert 1e-6 * math.exp(-0.25) * (1 - 1e-11) < asked[1] < 1e-6 * math.exp(-0.25)
+    assert accounting.with_slack(curve, 1e-6, math.inf) == math.inf

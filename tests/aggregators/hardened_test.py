@@ -2,6 +2,9 @@
 
 import multiprocessing
 import os
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -324,3 +327,27 @@ def test_16_bit_updates_are_widened():
         )
         result, _, _ = query.get_noised_result(sent, state)
     assert sent.dtype == tf.int64 and result.dtype == tf.float16
+
+
+def test_memory_is_that_of_the_buffers():
+    """BLT with 4 buffers at 2.4M coordinates: 77 MB of buffers, 19 MB for each of a few rows."""
+    code = """
+import resource
+import numpy as np
+from dpfl import mechanisms
+from dpfl.aggregators import hardened_ring
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+kernel = mechanisms.Blt(9, [0.999, 0.97, 0.8, 0.3], [0.02, 0.05, 0.1, 0.2]).kernel()
+before = peak()
+stream = hardened_ring._Stream(kernel, (bytes(32), 2_400_000), None)
+for t in range(3):
+    row = stream.row(t, False)
+assert row.shape == (2_400_000,) and row.std() > 2.0**39
+stream.close()
+print(peak() - before)
+"""
+    done = subprocess.run(
+        [sys.executable, '-c', code], capture_output=True, text=True, check=True,
+        cwd=pathlib.Path(__file__).parents[2],
+    )
+    assert int(done.stdout) < 77e6 + 3 * 19.2e6 + 40e6
