@@ -85,7 +85,7 @@ class HardenedRing:
         self._close_stream()
 
     def supply(self, state):
-        """The state with the noise of its round, and with a key if it had none (`with_key`).
+        """The state with the noise of its round.
 
         Rounds that are not the next one after the last, such as the first round of a resumed run,
         are computed from the first round on.
@@ -94,12 +94,12 @@ class HardenedRing:
           state: of a TFF process or query with hardened noise, or any structure around it.
 
         Raises:
-          ValueError: if it does not hold exactly one such noise.
+          ValueError: if it does not hold exactly one such noise, or that has no key: a key drawn
+            here would be another one whenever the first round is tried again.
           OSError: if there is no space for the file.
         """
         if self._process != os.getpid():
             self._begin()
-        state = hardened_query.with_key(state)
         found = []
 
         def find(part):
@@ -109,6 +109,8 @@ class HardenedRing:
         tree.traverse(find, state)
         if len(found) != 1:
             raise ValueError(f'state: holds {len(found)} hardened noises, must hold one')
+        if not np.asarray(found[0].key).any():
+            raise ValueError('state: has no key, must have passed through with_key when it began')
         with_row = self._with_row(*found)
         return tree.traverse(
             lambda part: with_row if hardened_query.is_hardened(part) else None, state

@@ -4,6 +4,7 @@ import collections
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, mechanisms
@@ -98,8 +99,10 @@ def test_two_runs_have_keys_of_their_own():
     plan = _plan('blt')
     process = aggregators.build_aggregator(plan, supplied_noise=True).create(_TYPE)
     with aggregators.HardenedRing(plan) as ring:
-        one, _ = _run(process, ring, process.initialize(), 1, [])
-        other, _ = _run(process, ring, process.initialize(), 1, [])
+        one, other = (
+            _run(process, ring, aggregators.with_key(process.initialize()), 1, [])[0]
+            for _ in range(2)
+        )
     assert not np.isin(one, other).any()
 
 
@@ -122,8 +125,6 @@ def test_an_algorithm_of_tff_trains_with_it():
         mechanism=mechanisms.Blt(3, [0.9], [0.2]), participation=Participation(3), clip_norm=1.0,
         noise_multiplier=0.5, clients_per_round=2, noise='hardened',
     )
-    import tensorflow as tf
-
     rows = collections.OrderedDict(x=np.ones((4, 3), np.float32), y=np.ones((4, 1), np.float32))
     data = [tf.data.Dataset.from_tensor_slices(rows).batch(2) for _ in range(2)]
     model = tff.learning.models.functional_model_from_keras(
