@@ -30,9 +30,13 @@ def together(report: accounting.PrivacyReport) -> dict | None:
             )
     events = [each.dp_event() for each in reports]
     event = dp_accounting.ComposedDpEvent(events)
+    slack = sum(each.plan.slack for each in reports)
     rhos = [each.guarantee.rho for each in reports]
     with command_line.refusing_bad_values():
-        epsilon = accounting.epsilon_of_event(event, report.deltas[0], report.accountant)
+        epsilon = accounting.with_slack(
+            lambda delta: accounting.epsilon_of_event(event, delta, report.accountant),
+            report.deltas[0], slack,
+        )
     return {
         'reports': 1 + len(_COMPOSE_WITH.value),
         'rho': None if None in rhos else sum(rhos),

@@ -24,6 +24,7 @@ from dpfl.simulation import files
 from experiments import (
     command_line,
     composition,
+    noise_flags,
     privacy_flags,
     recorded_flags,
     schema_flags,
@@ -31,6 +32,7 @@ from experiments import (
 )
 
 flags.adopt_module_key_flags(privacy_flags)
+flags.adopt_module_key_flags(noise_flags)
 flags.adopt_module_key_flags(secagg_flags)
 flags.adopt_module_key_flags(composition)
 _MECHANISM = flags.DEFINE_enum(
@@ -88,6 +90,7 @@ def _planned() -> accounting.PrivacyReport:
         discretization=secagg_flags.discretization(
             _CLIP_NORM.value, _CLIENTS_PER_ROUND.value
         ),
+        **noise_flags.plan_fields(),
     )
     with command_line.refusing_bad_values():
         return accounting.PrivacyReport.from_plan(

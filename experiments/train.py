@@ -21,6 +21,7 @@ from dpfl.tasks import federated_task
 from experiments import (
     aggregation_flags,
     command_line,
+    noise_flags,
     privacy_flags,
     run_flags,
     run_model,
@@ -33,6 +34,7 @@ from experiments import (
 flags.adopt_module_key_flags(task_flags)
 flags.adopt_module_key_flags(warm_start_flags)
 flags.adopt_module_key_flags(privacy_flags)
+flags.adopt_module_key_flags(noise_flags)
 flags.adopt_module_key_flags(aggregation_flags)
 flags.adopt_module_key_flags(run_flags)
 flags.adopt_module_key_flags(sampling_flags)
@@ -116,6 +118,7 @@ def _main() -> None:
         chosen=_choose() if _MECHANISM.value == 'auto' else None,
         restarts=aggregation_flags.restarts(),
         clip_schedule=_clip_schedule(),
+        **noise_flags.plan_fields(),
         **sampling_flags.plan_fields(_population),
         **aggregation_flags.plan_fields(
             _CLIP_NORM.value, sampling_flags.clients_per_round(), task_flags.num_parameters
@@ -282,7 +285,10 @@ def _noise_place(plan, task: federated_task.FederatedTask) -> mechanisms.NoisePl
     """Where past noise is kept."""
     size = sum(math.prod(weight.shape) for weight in task.model.initial_weights[0])
     kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
-    return mechanisms.place_noise(kernel, size, _MEMORY_LIMIT.value)
+    place = mechanisms.place_noise
+    if plan.noise == 'hardened':
+        place = mechanisms.place_hardened_noise
+    return place(kernel, size, _MEMORY_LIMIT.value)
 
 
 def _client_optimizer():

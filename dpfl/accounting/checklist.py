@@ -60,6 +60,7 @@ def assumptions(report) -> list[str]:
         _clip_norm(plan),
         *_discretization(plan),
         _noise(plan),
+        *_hardened(plan),
         *([] if uses_sampling(report) else [plan.mechanism.describe_release()]),
         *_exactness(report),
         'The server is trusted to run the mechanism as described (central DP).',
@@ -142,6 +143,18 @@ def _noise(plan) -> str:
     )
 
 
+def _hardened(plan) -> list[str]:
+    if plan.noise == 'default':
+        return []
+    return [
+        'Hardened noise: what is released of a round is the exact sum of integers, one client\'s '
+        'of norm at most the clip norm, plus exact discrete Gaussian noise whose key streams are '
+        'those of AES-256; floats are made of that afterwards. The sensitivity counts the rounding '
+        f'of correlated noise, and epsilon that the discrete Gaussian is within {plan.slack:.1g} '
+        'of the Gaussian in every probability (docs/hardened.md).'
+    ]
+
+
 def _discretization(plan) -> list[str]:
     if plan.discretization is None:
         return []
@@ -174,6 +187,7 @@ def _exactness(report) -> list[str]:
 
 def not_covered(report) -> list[str]:
     """What the guarantee says nothing about, one sentence each."""
+    plan = report.plan
     items = [
         'Tuning of hyperparameters on the same clients, and choosing a checkpoint by its metrics.',
         'Metrics computed on clients\' data without noise, such as the training loss shown during '
@@ -182,8 +196,7 @@ def not_covered(report) -> list[str]:
         'Data used before the run, such as data for pre-training or for the vocabulary.',
         'Clients that do not follow the algorithm (the guarantee of the others still holds), and '
         'people with several devices beyond group privacy.',
-        'Attacks on floating-point arithmetic and on the pseudo-random generator (Philox, not a '
-        'cryptographic one).',
+        _attacks(plan),
         'Other runs on the same clients: guarantees of several runs add up (composition).',
         *report.also_not_covered,
     ]
@@ -203,6 +216,19 @@ def not_covered(report) -> list[str]:
     if not report.plan.noise_multiplier:
         items.insert(0, 'There is no noise: the run has no privacy guarantee.')
     return items
+
+
+def _attacks(plan) -> str:
+    if plan.noise == 'default':
+        return (
+            'Attacks on floating-point arithmetic and on the pseudo-random generator (Philox, not '
+            'a cryptographic one).'
+        )
+    return (
+        'Attacks on timing, caches and other side channels: how long noise and rounds take depends '
+        'on noise and data. (Floating-point arithmetic and the generator are covered, as far as '
+        'AES-256 is secure and the key stays secret.)'
+    )
 
 
 def round_up(value: float | None, digits: int = 4) -> str:

@@ -4,7 +4,6 @@ import dataclasses
 import math
 
 from dpfl import mechanisms
-from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms import pattern_sensitivity
 from dpfl.participation import Participation, ParticipationLog
@@ -57,7 +56,8 @@ class Guarantee:
             rho=_finite(mu * mu / 2),  # The square as a power would be an OverflowError.
             mu=_finite(mu),
             epsilons=tuple(
-                _finite(gaussian.epsilon_from_mu(mu, delta, accountant)) for delta in deltas
+                _finite(plan.epsilon_of_sensitivity(sensitivity, delta, accountant))
+                for delta in deltas
             ),
         )
 
@@ -101,7 +101,7 @@ def observe(
         if sizes.any()
         else mechanisms.Sensitivity(0.0, is_exact=True)
     )
-    attained = plain.shift * math.sqrt(patterns.squared)
+    attained = plain.with_rounding(plain.shift * math.sqrt(patterns.squared))
     exact = patterns.is_exact and plan.shift_is_exact
     if plan.sampling == 'none' or log.max_per_round > 1 or _sampling_violations(plan, log):
         # A client that counts m times in one round counts as m updates of the clip norm.

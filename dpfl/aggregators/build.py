@@ -10,6 +10,7 @@ from dpfl.aggregators import (
     discretized,
     estimators,
     exact_sum,
+    hardened_query,
     precision,
     process,
     query,
@@ -43,6 +44,7 @@ def build_query(
       clip: `clip_flat` or a `PerLayer`: how an update is brought within the clip norm.
       supplied_noise: whether the noise of past rounds is kept outside of the state, by a
         `NoiseRing` through which every state has to pass before its round; needs `record_specs`.
+        A plan with hardened noise always needs it, with a `HardenedRing`.
 
     Raises:
       ValueError: if the seed is not an integer >= 0; if `clip` is anything else, for the plan would
@@ -61,6 +63,10 @@ def build_query(
     if record_specs is not None and is_weighted != (cap is not None):
         kind = 'updates alone' if cap is None else 'WeightedRecord'
         raise ValueError(f'record_specs={record_specs}: must be of {kind} with example_cap={cap}')
+    if plan.noise == 'hardened':
+        hardened_query.require_supplied(record_specs, supplied_noise)
+        total = hardened_query.HardenedQuery(plan, record_specs, seed, clip)
+        return tfp.NormalizedQuery(total, denominator=plan.denominator)
     if supplied_noise and record_specs is None:
         raise ValueError('record_specs=None: must be given with supplied_noise')
     total = query.CorrelatedNoiseQuery(

@@ -245,6 +245,8 @@ class _Run:
 
     def _train(self, writer: checkpoint.Writer):
         state = self._experiment.process.initialize()
+        if self._experiment.plan.noise == 'hardened':
+            state = aggregators.with_key(state)  # Before it is saved, or used.
         first, rows = 0, ()
         if self._start is not None:
             state = state_lib.restore(self._start.state, state)
@@ -297,7 +299,9 @@ class _Run:
             yield lambda state: state
             return
         folder = path if place.name == 'file' else None
-        with aggregators.NoiseRing(self._experiment.plan, folder) as ring:
+        plan = self._experiment.plan
+        ring_type = aggregators.HardenedRing if plan.noise == 'hardened' else aggregators.NoiseRing
+        with ring_type(plan, folder) as ring:
 
             def supplied(state):
                 with self._profile.span('noise'), files.naming(path):
