@@ -20,6 +20,8 @@ class Guarantee:
         one round with sampling.
       rho, mu: zCDP and Gaussian DP parameters; None where there is no noise or with sampling.
       epsilons: one entry per delta; None where there is no noise.
+      accountants: what showed each epsilon: the accountant of the report, or the one that was best
+        where that had no value or is 'best'.
     """
 
     rounds: int
@@ -30,10 +32,12 @@ class Guarantee:
     rho: float | None
     mu: float | None
     epsilons: tuple[float | None, ...]
+    accountants: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plan: PrivacyPlan, deltas, accountant: str) -> 'Guarantee':
         """The guarantee of a plan at each delta."""
+        bounds = [plan.bound(delta, accountant) for delta in deltas]
         return cls(
             rounds=plan.participation.rounds,
             min_separation=plan.participation.min_separation,
@@ -42,7 +46,8 @@ class Guarantee:
             sensitivity_is_exact=plan.sensitivity_is_exact,
             rho=_finite(plan.rho),
             mu=_finite(plan.mu),
-            epsilons=tuple(_finite(plan.epsilon(delta, accountant)) for delta in deltas),
+            epsilons=tuple(_finite(bound.epsilon) for bound in bounds),
+            accountants=tuple(bound.accountant for bound in bounds),
         )
 
     def with_sensitivity(
@@ -50,15 +55,15 @@ class Guarantee:
     ) -> 'Guarantee':
         """The same limits with another sensitivity of the run, for a plan without sampling."""
         mu = sensitivity / plan.noise_multiplier if plan.noise_multiplier else math.inf
+        bounds = [gaussian.bound(mu, delta, accountant) for delta in deltas]
         return dataclasses.replace(
             self,
             sensitivity=sensitivity,
             sensitivity_is_exact=is_exact,
-            rho=_finite(mu**2 / 2),
+            rho=_finite(mu * mu / 2),
             mu=_finite(mu),
-            epsilons=tuple(
-                _finite(gaussian.epsilon_from_mu(mu, delta, accountant)) for delta in deltas
-            ),
+            epsilons=tuple(_finite(bound.epsilon) for bound in bounds),
+            accountants=tuple(bound.accountant for bound in bounds),
         )
 
 
@@ -94,7 +99,7 @@ def observe(
     seen, sizes = log.observed(), log.cohort_sizes
     violations = _violations(plan, log, seen)
     plain = plan.without_sampling(seen)
-    method = accountant if accountant in plain.accountants else 'pld'
+    method = accountant if accountant in plain.accountants else 'best'
     limits = Guarantee.of(plain, deltas, method)
     patterns = (
         pattern_sensitivity.of_log(plain.mechanism, log)

@@ -269,7 +269,7 @@ class PrivacyPlan:
     @property
     def rho(self) -> float | None:
         """The zCDP parameter `mu^2 / 2`; infinity without noise, None with sampling."""
-        return None if self.mu is None else self.mu**2 / 2
+        return None if self.mu is None else self.mu * self.mu / 2
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """The whole run as one event (the sensitivity is in its noise multiplier)."""
@@ -297,18 +297,22 @@ class PrivacyPlan:
         Raises:
           ValueError: if the delta is out of (0, 1), or the accountant does not know the sampling.
         """
+        return self.bound(delta, accountant).epsilon
+
+    def bound(self, delta: float, accountant: str = 'pld') -> gaussian.Bound:
+        """`epsilon`, and the accountant that showed it."""
         if self.sampling == 'none':
-            return gaussian.epsilon_from_mu(self.mu, delta, accountant)
+            return gaussian.bound(self.mu, delta, accountant)
         if accountant not in self.accountants:
             raise ValueError(
                 f'accountant={accountant}: must be one of {", ".join(self.accountants)} with '
                 f'sampling={self.sampling}'
             )
-        return events.epsilon_of_event(self.dp_event(), delta, accountant)
+        return events.bound(self.dp_event(), delta, accountant)
 
     @property
     def accountants(self) -> tuple[str, ...]:
-        """The accountants that know such a plan, the tightest first."""
+        """The accountants that know such a plan; the last one, 'best', takes the least of them."""
         if self.sampling == 'none':
             return gaussian.ACCOUNTANTS
         return events.methods_for(self._sampled_event(1.0))
