@@ -44,12 +44,13 @@ class PlanRecord:
     noise_is_seeded: bool
     sampling_is_seeded: bool = False
     also_not_covered: tuple[str, ...] = ()
+    train_metrics_released: bool = False
 
     def report(self, log: ParticipationLog | None) -> PrivacyReport:
         """The report of the plan and of a log."""
         return PrivacyReport.from_plan(
             self.plan, self.deltas, log, self.accountant, self.noise_is_seeded,
-            self.sampling_is_seeded, self.also_not_covered,
+            self.sampling_is_seeded, self.also_not_covered, self.train_metrics_released,
         )
 
     def to_json(self) -> str:
@@ -63,6 +64,7 @@ class PlanRecord:
             'noise_is_seeded': self.noise_is_seeded,
             'sampling_is_seeded': self.sampling_is_seeded,
             'also_not_covered': list(self.also_not_covered),
+            'train_metrics_released': self.train_metrics_released,
         }
         return json.dumps(values, indent=2, allow_nan=False) + '\n'
 
@@ -86,6 +88,7 @@ def read_plan(directory) -> PlanRecord:
             noise_is_seeded=bool(values['noise_is_seeded']),
             sampling_is_seeded=bool(values['sampling_is_seeded']),
             also_not_covered=tuple(values.get('also_not_covered', ())),
+            train_metrics_released=bool(values.get('train_metrics_released', False)),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f'{path}: not the plan of a run ({_one_line(error)})') from None

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import pathlib
 
@@ -136,3 +137,11 @@ def test_the_digests_are_those_of_sha256sum(tmp_path):
     assert archive.digests(tmp_path) == (
         'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  abc\n'
     )
+
+
+def test_released_training_metrics_survive_the_file_of_the_plan(tmp_path):
+    record = dataclasses.replace(_record(), train_metrics_released=True)
+    directory = _write(tmp_path, record)
+    assert archive.read_plan(directory).train_metrics_released
+    assert archive.verify(directory).differences == ()
+    assert archive.verify(directory).report.train_metrics_released
