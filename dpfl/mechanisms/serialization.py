@@ -37,10 +37,15 @@ def from_dict(values: dict) -> base.Mechanism:
     Raises:
       ValueError: if the name is unknown, or a parameter is missing, unknown or out of range.
     """
+    if not isinstance(values, dict):
+        raise ValueError(f'mechanism={type(values).__name__}: must be a dictionary of parameters')
     parameters = dict(values)
     name = _validate.choice('mechanism', parameters.pop('mechanism', None), tuple(_TYPES))
     if isinstance(parameters.get('base'), dict):
-        parameters['base'] = from_dict(parameters['base'])
+        try:
+            parameters['base'] = from_dict(parameters['base'])
+        except RecursionError:
+            raise ValueError('base: must not be within so many others') from None
     try:
         return _TYPES[name](**parameters)
     except TypeError:
@@ -99,5 +104,9 @@ def _nested(flat: dict) -> dict:
         inner = nested
         for name in outer:
             inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise ValueError(f'{name}={inner}: must be a dictionary, for {key} is in it')
+        if isinstance(inner.get(last), dict):
+            raise ValueError(f'{key}={value}: must be a dictionary, for others are in it')
         inner[last] = value
     return nested
