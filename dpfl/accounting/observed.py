@@ -6,7 +6,7 @@ import math
 from dpfl import mechanisms
 from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.mechanisms import pattern_sensitivity
+from dpfl.mechanisms import pattern_sensitivity, rounding
 from dpfl.participation import Participation, ParticipationLog
 
 
@@ -54,7 +54,7 @@ class Guarantee:
         self, sensitivity: float, is_exact: bool, plan: PrivacyPlan, deltas, accountant: str
     ) -> 'Guarantee':
         """The same limits with another sensitivity of the run, for a plan without sampling."""
-        mu = sensitivity / plan.noise_multiplier if plan.noise_multiplier else math.inf
+        mu = rounding.quotient_up(sensitivity, plan.noise_multiplier)
         bounds = [gaussian.bound(mu, delta, accountant) for delta in deltas]
         return dataclasses.replace(
             self,
@@ -106,7 +106,7 @@ def observe(
         if sizes.any()
         else mechanisms.Sensitivity(0.0, is_exact=True)
     )
-    attained = plain.shift * math.sqrt(patterns.squared)
+    attained = plain.shift * rounding.root_up(patterns.squared)
     exact = patterns.is_exact and plan.shift_is_exact
     if plan.sampling == 'none' or log.max_per_round > 1 or _sampling_violations(plan, log):
         # A client that counts m times in one round counts as m updates of the clip norm.

@@ -11,6 +11,7 @@ from dpfl.accounting import adaptive_clip as adaptive_clip_lib
 from dpfl.accounting import calibration, events, gaussian
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
+from dpfl.mechanisms import rounding
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
@@ -214,7 +215,7 @@ class PrivacyPlan:
         """
         if self.sampling != 'none':
             return self.shift
-        return self.shift * math.sqrt(self._sensitivity_bound.squared)
+        return self.shift * rounding.root_up(self._sensitivity_bound.squared)
 
     @property
     def sensitivity_is_exact(self) -> bool:
@@ -264,7 +265,7 @@ class PrivacyPlan:
         """
         if self.sampling != 'none':
             return None
-        return self.sensitivity / self.noise_multiplier if self.noise_multiplier else math.inf
+        return rounding.quotient_up(self.sensitivity, self.noise_multiplier)
 
     @property
     def rho(self) -> float | None:
