@@ -68,7 +68,7 @@ def main() -> None:
     if _FORMAT.value == 'html':
         from dpfl import report_page  # matplotlib takes a second to import.
 
-        print(report_page.render(report))
+        print(report_page.render(report, composition.render(together) if together else ''))
     elif _FORMAT.value == 'json':
         values = report.to_dict()
         if together:

@@ -64,12 +64,13 @@ class PlanRecord:
     sampling_is_seeded: bool = False
     also_not_covered: tuple[str, ...] = ()
     exported: bool = False
+    train_metrics_released: bool = False
 
     def report(self, log: ParticipationLog | None) -> PrivacyReport:
         """The report of the plan and of a log."""
         return PrivacyReport.from_plan(
             self.plan, self.deltas, log, self.accountant, self.noise_is_seeded,
-            self.sampling_is_seeded, self.also_not_covered,
+            self.sampling_is_seeded, self.also_not_covered, self.train_metrics_released,
         )
 
     def digest(self) -> str:
@@ -89,6 +90,7 @@ class PlanRecord:
             'sampling_is_seeded': self.sampling_is_seeded,
             'also_not_covered': list(self.also_not_covered),
             **({'exported': True} if self.exported else {}),
+            'train_metrics_released': self.train_metrics_released,
         }
         return json.dumps(values, indent=2, allow_nan=False) + '\n'
 
@@ -121,6 +123,9 @@ def read_plan(directory) -> PlanRecord:
             sampling_is_seeded=_validate.truth('sampling_is_seeded', values['sampling_is_seeded']),
             also_not_covered=stated.texts('also_not_covered', values.get('also_not_covered', ())),
             exported=_validate.truth('exported', values.get('exported', False)),
+            train_metrics_released=_validate.truth(
+                'train_metrics_released', values.get('train_metrics_released', False)
+            ),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f'{path}: not the plan of a run ({_one_line(error)})') from None
@@ -299,10 +304,8 @@ def _changed_report(directory: pathlib.Path, report: PrivacyReport, is_old: bool
         return [f'{REPORT}: not a privacy report ({_one_line(error)})']
     computed = report.to_dict()
     if is_old and isinstance(written, dict):
-        written, computed = (
-            {name: values[name] for name in written if name in computed and name not in _WORDS}
-            for values in (written, computed)
-        )
+        words = {name: None for name in _WORDS}
+        written, computed = _in_both(written | words, computed | words)
     differences = [
         f'{REPORT}: {where} is {was}, computed from {basis} {now}'
         for where, was, now in _compare(written, computed)
@@ -313,6 +316,18 @@ def _changed_report(directory: pathlib.Path, report: PrivacyReport, is_old: bool
     if not differences and page != report.render():
         differences.append(f'{PAGE}: is not the page of {REPORT}')
     return differences
+
+
+def _in_both(one: dict, other: dict) -> tuple[dict, dict]:
+    """Two dictionaries without the keys, at any depth, that only one of them has."""
+    pairs = {
+        name: _in_both(one[name], other[name])
+        if isinstance(one[name], dict) and isinstance(other[name], dict)
+        else (one[name], other[name])
+        for name in one
+        if name in other
+    }
+    return tuple({name: pair[i] for name, pair in pairs.items()} for i in (0, 1))
 
 
 def _compare(stated, computed, where: str = '') -> list[tuple[str, str, str]]:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 
 from dpfl import mechanisms
+from dpfl.accounting.gaussian import Bound
 from dpfl.mechanisms.hardened import rounding
 
 NOISES = ('default', 'hardened')
@@ -90,19 +91,20 @@ def slack(plan, largest_shift: float) -> float:
     return MOST_COORDINATES * rounds * reached / (24 * least**2) * (1 + 1e-6)
 
 
-def with_slack(of_gaussian: Callable[[float], float], delta: float, slack: float) -> float:
+def with_slack(of_gaussian: Callable[[float], Bound], delta: float, slack: float) -> Bound:
     """Epsilon at `delta` of one or several runs, from that of Gaussian mechanisms.
 
     Args:
-      of_gaussian: epsilon of those as a function of delta.
+      of_gaussian: epsilon of those, and who showed it, as a function of delta.
       delta: strictly between 0 and 1.
       slack: of the run, or the sum of those of several; 0 where all noise is Gaussian.
     """
     if not slack:
         return of_gaussian(delta)
     if delta < _LEAST_DELTA or math.isinf(slack):
-        return math.inf
-    return of_gaussian(delta * math.exp(-slack) * (1 - _TAILS)) + slack
+        return of_gaussian(delta)._replace(epsilon=math.inf)
+    found = of_gaussian(delta * math.exp(-slack) * (1 - _TAILS))
+    return found._replace(epsilon=found.epsilon + slack)
 
 
 def target(plan, epsilon: float, delta: float) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from dpfl.accounting import adaptive_clip as adaptive_clip_lib
 from dpfl.accounting import calibration, events, gaussian, hardened
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
+from dpfl.mechanisms import rounding
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
@@ -226,7 +227,7 @@ class PrivacyPlan:
         """
         if self.sampling != 'none':
             return self.shift
-        return self.with_rounding(self.shift * math.sqrt(self._sensitivity_bound.squared))
+        return self.with_rounding(self.shift * rounding.root_up(self._sensitivity_bound.squared))
 
     def with_rounding(self, sensitivity: float) -> float:
         """A sensitivity of the whole run with what rounding adds, if noise is hardened."""
@@ -281,7 +282,7 @@ class PrivacyPlan:
         """
         if self.sampling != 'none':
             return None
-        return self.sensitivity / self.noise_multiplier if self.noise_multiplier else math.inf
+        return rounding.quotient_up(self.sensitivity, self.noise_multiplier)
 
     @property
     def rho(self) -> float | None:
@@ -314,24 +315,28 @@ class PrivacyPlan:
         Raises:
           ValueError: if the delta is out of (0, 1), or the accountant does not know the sampling.
         """
+        return self.bound(delta, accountant).epsilon
+
+    def bound(self, delta: float, accountant: str = 'pld') -> gaussian.Bound:
+        """`epsilon`, and the accountant that showed it."""
         if self.sampling == 'none':
-            return self.epsilon_of_sensitivity(self.sensitivity, delta, accountant)
+            return self.bound_of_sensitivity(self.sensitivity, delta, accountant)
         if accountant not in self.accountants:
             raise ValueError(
                 f'accountant={accountant}: must be one of {", ".join(self.accountants)} with '
                 f'sampling={self.sampling}'
             )
         return hardened.with_slack(
-            lambda at: events.epsilon_of_event(self.dp_event(), at, accountant), delta, self.slack
+            lambda at: events.bound(self.dp_event(), at, accountant), delta, self.slack
         )
 
-    def epsilon_of_sensitivity(
+    def bound_of_sensitivity(
         self, sensitivity: float, delta: float, accountant: str = 'pld'
-    ) -> float:
-        """Epsilon of the run without use of sampling, if its sensitivity were another one."""
-        mu = sensitivity / self.noise_multiplier if self.noise_multiplier else math.inf
+    ) -> gaussian.Bound:
+        """`bound` of the run without use of sampling, if its sensitivity were another one."""
+        mu = rounding.quotient_up(sensitivity, self.noise_multiplier)
         return hardened.with_slack(
-            lambda at: gaussian.epsilon_from_mu(mu, at, accountant), delta, self._slack(mu)
+            lambda at: gaussian.bound(mu, at, accountant), delta, self._slack(mu)
         )
 
     def _slack(self, largest_shift: float) -> float:
@@ -343,12 +348,11 @@ class PrivacyPlan:
 
         0 but for hardened noise, whose discrete Gaussian is that close to the Gaussian.
         """
-        noise = self.noise_multiplier
-        return self._slack(self.sensitivity / noise if noise else math.inf)
+        return self._slack(rounding.quotient_up(self.sensitivity, self.noise_multiplier))
 
     @property
     def accountants(self) -> tuple[str, ...]:
-        """The accountants that know such a plan, the tightest first."""
+        """The accountants that know such a plan; the last one, 'best', takes the least of them."""
         if self.sampling == 'none':
             return gaussian.ACCOUNTANTS
         return events.methods_for(self._sampled_event(1.0))

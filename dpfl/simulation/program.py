@@ -110,6 +110,7 @@ class Experiment:
         return archive.PlanRecord(
             self.plan, (self.delta,), self.accountant, self.noise_is_seeded,
             sampling_is_seeded=self.plan.sampling != 'none', also_not_covered=self.not_covered,
+            train_metrics_released=self.release_train_metrics,
         )
 
 

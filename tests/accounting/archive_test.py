@@ -350,3 +350,9 @@ def test_changed_numbers_in_a_report_of_an_older_version_are_found(tmp_path):
     listed = {line.split()[1] for line in lines}
     (tmp_path / archive.SUMS).write_text(''.join(x for x in new if x.split()[1] in listed))
     assert any('epsilon is ' in each for each in archive.verify(tmp_path).differences)
+def test_released_training_metrics_survive_the_file_of_the_plan(tmp_path):
+    record = dataclasses.replace(_record(), train_metrics_released=True)
+    directory = write(tmp_path, record)
+    assert archive.read_plan(directory).train_metrics_released
+    assert archive.verify(directory).differences == ()
+    assert archive.verify(directory).report.train_metrics_released

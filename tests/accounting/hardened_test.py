@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting import hardened, plan_file
+from dpfl.accounting import gaussian, hardened, plan_file
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.mechanisms.discretization import Discretization
 
@@ -184,10 +184,10 @@ def test_slack_moves_delta_and_epsilon():
 
     def curve(delta):
         asked.append(delta)
-        return 1.0
+        return gaussian.Bound(1.0, 'rdp')
 
-    assert accounting.with_slack(curve, 1e-6, 0.0) == 1.0
-    assert accounting.with_slack(curve, 1e-6, 0.25) == 1.25
+    assert accounting.with_slack(curve, 1e-6, 0.0) == (1.0, 'rdp')
+    assert accounting.with_slack(curve, 1e-6, 0.25) == (1.25, 'rdp')
     assert asked[0] == 1e-6
     assert 1e-6 * math.exp(-0.25) * (1 - 1e-11) < asked[1] < 1e-6 * math.exp(-0.25)
-    assert accounting.with_slack(curve, 1e-6, math.inf) == math.inf
+    assert accounting.with_slack(curve, 1e-6, math.inf) == (math.inf, 'rdp')
