@@ -17,7 +17,7 @@ FLAGS = (
     '--client_max_batches=1', '--eval_clients=2', '--eval_every=30', '--checkpoint_every=3',
     '--rounds=20', '--min_separation=20', '--noise_seed=1',
 )
-_SECONDS = 300.0
+_SECONDS = 900.0
 # On standard error of every run that comes so far: where noise is kept, and the bar.
 _USUAL = ('noise: ', 'round/s', '?round/s', 's/round')
 
