@@ -30,7 +30,7 @@ from dpfl import (
     mechanisms,
 )
 from dpfl.accounting.report import PrivacyReport
-from dpfl.simulation import checkpoint, files, ledger
+from dpfl.simulation import checkpoint, files, ledger, population_run
 from dpfl.tasks import emnist_files, parquet_records, record_index, stackoverflow, vocabulary
 from dpfl.tasks.federated_task import DataError
 from experiments import command_line, run_model
@@ -470,7 +470,26 @@ def test_an_index_of_other_types_is_made_anew(tmp_path, monkeypatch):
     assert not outcomes.findings and outcomes.counts['taken'] == 240
 
 
+def test_a_client_without_a_name_is_a_client(tmp_path):
+    path = tmp_path / 'a.sqlite'
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute('CREATE TABLE client_metadata (client_id, split_name)')
+        connection.execute('CREATE TABLE examples (client_id, split_name, serialized_example_proto)')
+        for client in (None, 'a', 'b'):
+            connection.execute('INSERT INTO client_metadata VALUES (?, ?)', (client, 'train'))
+            connection.execute('INSERT INTO examples VALUES (?, ?, ?)', (client, 'train', b''))
+        connection.commit()
+    message = _refused(lambda: stackoverflow.open_clients(path, 0.5))
+    assert 'without the feature tokens' in message
+
+
 # Command lines.
+
+
+def test_no_number_of_rounds_runs_for_ever():
+    for call in (mechanisms.Identity, Participation, lambda n: population_run.run(None, n)):
+        assert '<= 4194304' in _refused(lambda call=call: call(2**31))
+
 
 
 @pytest.mark.parametrize('content', [

@@ -58,7 +58,7 @@ def run(population: Population, rounds: int, *, progress: bool = False) -> Popul
     Raises:
       ValueError: if there is no round, or one cannot be filled.
     """
-    _validate.integer('rounds', rounds, minimum=1)
+    _validate.integer('rounds', rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
     log, closed = ParticipationLog(), []
     with tqdm.tqdm(total=rounds, unit='round', disable=not progress, dynamic_ncols=True) as bar:
         for one in itertools.islice(population.rounds(), rounds):

@@ -120,8 +120,14 @@ def load(path) -> LanguageModel:
         if not (folder / _GRAPH).is_file():
             raise ValueError('there is no saved_model.pb')
         description = _json.loads(_files.read_bytes(folder / _DESCRIPTION))
+        for part in (folder / 'variables').iterdir():
+            _files.open_regular(part).close()  # TensorFlow would wait for a FIFO.
         variables = tf.train.load_checkpoint(str(folder / 'variables' / 'variables'))
         name, words = description['model'], description['vocabulary']
+        if words is not None and not (
+            isinstance(words, list) and all(isinstance(word, str) for word in words)
+        ):
+            raise ValueError('vocabulary: must be a list of words')
         shapes = models.ALL[name].weight_shapes(description['num_tokens'])
         weights = tuple(
             variables.get_tensor(f'parameters/{number}/.ATTRIBUTES/VARIABLE_VALUE')
@@ -129,7 +135,7 @@ def load(path) -> LanguageModel:
         )
         return LanguageModel(name, weights, None if words is None else tuple(words))
     except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
-        reason = ' '.join(str(error).split())
+        reason = _validate.shown(error)
         raise ValueError(
             f'path={path}: must be a SavedModel of a language model, as training leaves it '
             f'({reason})'

@@ -1,6 +1,8 @@
 """SavedModels are the models that they were made of, also for those who have no dpfl."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -86,3 +88,23 @@ def test_parts_that_do_not_go_together_are_named(changes, message):
     arguments = dict(name=model.name, weights=model.weights, vocabulary=model.vocabulary)
     with pytest.raises(ValueError, match=f'^{message}'):
         saved_models.LanguageModel(**{**arguments, **changes})
+
+
+@pytest.mark.parametrize('spoil', ['fifo', 'words'])
+def test_a_folder_of_somebody_else_is_one_line(spoil, tmp_path):
+    path = tmp_path / 'model'
+    saved_models.save(_model('micro'), path)
+    if spoil == 'fifo':
+        (path / 'variables' / 'variables.index').unlink()
+        os.mkfifo(path / 'variables' / 'variables.index')
+    else:
+        file = path / 'assets.extra' / 'model.json'
+        values = json.loads(file.read_text())
+        file.write_text(json.dumps(values | {'vocabulary': [1] * len(_WORDS)}))
+    signal.alarm(20)  # TensorFlow would wait for the FIFO, and the signal ends the tests.
+    try:
+        with pytest.raises(ValueError, match=f'^path={path}: must be a SavedModel') as caught:
+            saved_models.load(path)
+    finally:
+        signal.alarm(0)
+    assert str(caught.value).isprintable()

@@ -164,7 +164,7 @@ class Commands(Target):
             require(len(errors) == 1 and errors[0].isprintable(), f'status 2: {errors[:3]}')
         else:
             require(status in (0, 1), f'status {status}: {errors[:1]}')
-        if status == 0 and '--format=json' in self._given:
+        if status == 0 and flags.FLAGS['format'].value == 'json':
             json.loads(out.getvalue())
         if status == 2:
             raise _RefusedError(errors[0])
@@ -180,6 +180,9 @@ def _another(rng, old: str) -> str:
         except ValueError:
             parts.append(part)
         else:
-            parts.append(str(mutations.near(rng, number)))
+            other = mutations.near(rng, number)
+            if isinstance(number, int) and 10 * number < other < 10**9:
+                other = 10 * number  # More is allowed, and honest work for minutes.
+            parts.append(str(other))
     return ','.join(parts * int(rng.choice((1, 1, 1, 2))))
 
