@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import math
 
-import dp_accounting
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import fft, optimize, signal
@@ -135,7 +134,7 @@ def _of_direction(parts: list[tuple[_Losses, int]], step: float, delta: float) -
     decay = math.exp(-step)
     at_least = np.cumsum(masses[::-1])[::-1]
     beyond = np.append(at_least[1:], 0.0)
-    # sum over l > j of m_l (1 - decay^(l - j)) = (1 - decay) * sum over i >= 0 of decay^i beyond_j+i
+    # sum over l > j of m_l (1 - decay^(l - j)) = (1 - decay) * sum over i >= 0: decay^i beyond_j+i
     deltas = signal.lfilter([-math.expm1(-step)], [1.0, -decay], beyond[::-1])[::-1]
     weights = 1 / math.sqrt(max(-math.expm1(-2 * theta), 1 / length))
     # What is above the window has a mass of at most `_OUTSIDE` of exp(log sum - theta high).

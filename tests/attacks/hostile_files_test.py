@@ -474,7 +474,8 @@ def test_a_client_without_a_name_is_a_client(tmp_path):
     path = tmp_path / 'a.sqlite'
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute('CREATE TABLE client_metadata (client_id, split_name)')
-        connection.execute('CREATE TABLE examples (client_id, split_name, serialized_example_proto)')
+        columns = 'client_id, split_name, serialized_example_proto'
+        connection.execute(f'CREATE TABLE examples ({columns})')
         for client in (None, 'a', 'b'):
             connection.execute('INSERT INTO client_metadata VALUES (?, ?)', (client, 'train'))
             connection.execute('INSERT INTO examples VALUES (?, ?, ?)', (client, 'train', b''))
@@ -533,8 +534,8 @@ def test_mutated_command_lines_are_one_line(tmp_path):
         'os._exit(0)\n'
     )
     done = subprocess.run(
-        [sys.executable, '-c', code], cwd=pathlib.Path(__file__).parents[1], capture_output=True,
-        text=True, timeout=120, check=True,
+        [sys.executable, '-c', code], capture_output=True, text=True, timeout=120, check=True,
+        env={**os.environ, 'PYTHONPATH': str(pathlib.Path(__file__).parents[2])},
     )
     assert done.stdout.splitlines()[-1] == '{} 60', done.stdout
     assert set(commands.COMMANDS) == {

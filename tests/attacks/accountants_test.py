@@ -15,7 +15,7 @@ from dpfl import Participation, mechanisms
 from dpfl.accounting import events, gaussian, gaussian_curve
 from tests import oracles
 
-_SCRIPT = pathlib.Path(__file__).parents[1] / 'benchmarks' / 'attacks' / 'accountants.py'
+_SCRIPT = pathlib.Path(__file__).parents[2] / 'benchmarks' / 'attacks' / 'accountants.py'
 
 
 def _run(*flags):
