@@ -296,10 +296,10 @@ def test_offsets_whose_differences_overflow_are_refused(tmp_path):
 # Reports.
 
 
-def _report(mechanism=None, log=None) -> dict:
+def _report(mechanism=None, log=None, noise=3.0) -> dict:
     plan = accounting.PrivacyPlan(
         mechanism=mechanism or mechanisms.BinaryTree(6), participation=Participation(6, 2, 3),
-        clip_norm=1.0, noise_multiplier=3.0, clients_per_round=3,
+        clip_norm=1.0, noise_multiplier=noise, clients_per_round=3,
     )
     return json.loads(PrivacyReport.from_plan(plan, [1e-6], log, 'analytic_gaussian').to_json())
 
@@ -343,7 +343,18 @@ def test_a_report_of_a_strategy_that_is_not_monotone_can_be_written():
     assert _report(mechanisms.BandedToeplitz(6, [1.0, -0.5, 0.7]))['sensitivity'] > 0
 
 
+def test_numbers_too_large_or_too_small_to_compute_with_are_printed():
+    assert accounting.round_up(5e-324) == '1e-300'
+    assert PrivacyReport.from_json(json.dumps(_report(noise=1e160))).render()
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(3), participation=Participation(3), clip_norm=1.0,
+        noise_multiplier=1e-160, clients_per_round=1,
+    )
+    assert plan.rho == math.inf
+
+
 # Runs.
+
 
 
 def _checkpoint(change, arrays=None) -> bytes:
@@ -472,16 +483,19 @@ def test_an_index_of_other_types_is_made_anew(tmp_path, monkeypatch):
 
 def test_a_client_without_a_name_is_a_client(tmp_path):
     path = tmp_path / 'a.sqlite'
+    # A tf.train.Example whose feature `tokens` is the bytes 'a'.
+    example = b'\n\x11\n\x0f\n\x06tokens\x12\x05\n\x03\n\x01a'
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute('CREATE TABLE client_metadata (client_id, split_name)')
         columns = 'client_id, split_name, serialized_example_proto'
         connection.execute(f'CREATE TABLE examples ({columns})')
         for client in (None, 'a', 'b'):
             connection.execute('INSERT INTO client_metadata VALUES (?, ?)', (client, 'train'))
-            connection.execute('INSERT INTO examples VALUES (?, ?, ?)', (client, 'train', b''))
+            connection.execute('INSERT INTO examples VALUES (?, ?, ?)', (client, 'train', example))
         connection.commit()
-    message = _refused(lambda: stackoverflow.open_clients(path, 0.5))
-    assert 'without the feature tokens' in message
+    training, heldout, _ = stackoverflow.open_clients(path, 0.3)
+    found = [list(part.sentences(i)) for part in (training, heldout) for i in range(part.count)]
+    assert found == [[['a']]] * 3
 
 
 # Command lines.
