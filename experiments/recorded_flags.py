@@ -90,6 +90,7 @@ def _expected(
     words = {
         'adjacency': plan.adjacency,
         'estimator': plan.estimator.kind,
+        'noise': plan.noise,
         'adaptive_clip': _switch(plan.adaptive_clip is not None),
         'secagg': _switch(plan.discretization is not None),
     }
