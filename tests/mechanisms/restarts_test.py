@@ -171,7 +171,7 @@ def test_bad_schedules_of_equal_segments_are_refused(arguments, message):
 
 @pytest.mark.parametrize('starts, rounds, message', [
     ((3, 3), 8, r'starts=\(3, 3\): must increase within 1 .. 7'),
-    ((0,), 8, 'must increase within'),
+    ((0,), 8, 'starts=0: must be an integer >= 1'),
     ((8,), 8, 'must increase within'),
     ((1,), 8, 'base has 4 rounds: must be at least 7'),
 ])
@@ -181,7 +181,7 @@ def test_bad_schedules_are_refused(starts, rounds, message):
 
 
 @pytest.mark.parametrize('starts, message', [
-    ((2.5,), 'starts=2.5: must be an integer >= 0'),
+    ((2.5,), 'starts=2.5: must be an integer >= 1'),
     ((float('nan'),), 'starts=nan: must be an integer'),
     (3, 'starts=3: must be a list of integers'),
     (('2',), 'starts=2: must be an integer'),
