@@ -16,10 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl.accounting import hardened
 from dpfl.aggregators import exact_sum
 
 _CLIENTS, _FILLING = 6500, 4095
-_KINDS = ('float32', 'float64', 'float16', 'clipped denominator', 'two shards')
+_KINDS = ('float32', 'float64', 'float16', 'clipped denominator', 'two shards', 'hardened')
 
 
 def main() -> None:
@@ -63,9 +64,12 @@ def _sum_of(kind: str):
     estimator = accounting.Estimator('clipped' if kind == 'clipped denominator' else 'fixed')
     plan = accounting.PrivacyPlan(
         mechanism=mechanisms.Identity(1), participation=Participation(1), clip_norm=1.0,
-        noise_multiplier=1e-3, clients_per_round=_CLIENTS, estimator=estimator,
+        noise_multiplier=1.0, clients_per_round=_CLIENTS, estimator=estimator,
+        noise='hardened' if kind == 'hardened' else 'default',
     )  # fmt: skip
-    query = aggregators.build_query(plan, seed=0, record_specs=spec)
+    query = aggregators.build_query(
+        plan, seed=0, record_specs=spec, supplied_noise=kind == 'hardened'
+    )
     state = query.initial_global_state()
     params = query.derive_sample_params(state)
 
@@ -77,6 +81,8 @@ def _sum_of(kind: str):
         )  # fmt: skip
 
     units = exact_sum.units_per_clip_norm(_CLIENTS)
+    if kind == 'hardened':
+        units = hardened.STDDEV / plan.noise_multiplier
 
     def total(updates) -> float:
         shards = np.array_split(updates, 2 if kind == 'two shards' else 1)

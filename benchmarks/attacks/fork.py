@@ -32,10 +32,15 @@ def _plan(mechanism, **changes):
     )  # fmt: skip
 
 
+_HARDENED = _plan(mechanisms.Blt(4, [0.9], [0.2]), noise='hardened')
+
+
 def _query(plan):
     import tensorflow as tf
 
-    return aggregators.build_query(plan, record_specs=tf.TensorSpec([_SIZE]))
+    return aggregators.build_query(
+        plan, record_specs=tf.TensorSpec([_SIZE]), supplied_noise=plan.noise == 'hardened'
+    )
 
 
 def _distributed(kind):
@@ -56,6 +61,7 @@ QUERIES = {
     ),
     'Skellam': lambda: _distributed('skellam'),
     'discrete Gaussian': lambda: _distributed('discrete_gaussian'),
+    'hardened': lambda: _query(_HARDENED),
 }
 
 
@@ -89,7 +95,10 @@ def _parent(make, sender) -> None:
     graph = tf.Graph()
     with graph.as_default():
         update = tf.compat.v1.placeholder(tf.float32, [_SIZE])
-        state = query.initial_global_state()
+        start = query.initial_global_state()
+        state = tf.nest.map_structure(
+            lambda leaf: tf.compat.v1.placeholder(leaf.dtype, leaf.shape), start
+        )
         sample = query.accumulate_record(
             query.derive_sample_params(state),
             query.initial_sample_state(tf.TensorSpec([_SIZE])), update,
@@ -100,7 +109,12 @@ def _parent(make, sender) -> None:
         value = np.zeros(_SIZE, np.float32)
         value[0] = canary
         with tf.compat.v1.Session(graph=graph, config=config) as session:
-            return session.run(released, {update: value})
+            begun = session.run(start)
+            if make is QUERIES['hardened']:
+                with aggregators.HardenedRing(_HARDENED) as ring:
+                    begun = ring.supply(begun)
+            leaves = zip(tf.nest.flatten(state), tf.nest.flatten(begun), strict=True)
+            return session.run(released, {update: value, **dict(leaves)})
 
     release(0.0)  # Starts the generators of this process.
     ends = []

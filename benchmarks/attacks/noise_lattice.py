@@ -10,11 +10,12 @@ sums leaves multiples of a step. The attacker tries steps of 2^-23, 2^-24 and 2^
 adjacent coordinates as well as of coordinates half a block apart.
 
 The control is noise from TensorFlow's own normal variables, in which the attack must find the
-client. Exit status 1 if it finds one in dpfl's noise, more often than chance does once in 10^4
-runs, or none in the control.
+client. Exit status 1 if it finds one in dpfl's noise, default or hardened, more often than chance
+does once in 10^4 runs, or none in the control.
 """
 
 import argparse
+import itertools
 import sys
 
 import numpy as np
@@ -51,20 +52,21 @@ def main() -> None:
     rng = np.random.default_rng()
     right = count_right(of_tensorflow, trials, rng)
     is_control = is_found(right, trials)
-    print(f'{"control":<16}{right} of {trials} right{", as it should be" if is_control else ""}')
+    print(f'{"control":<26}{right} of {trials} right{", as it should be" if is_control else ""}')
     found = []
-    for name, make in MECHANISMS.items():
-        right = count_right(of_plan(make()), trials, rng)
-        print(f'{name:<16}{right} of {trials} right', flush=True)
+    for noise, (name, make) in itertools.product(accounting.NOISES, MECHANISMS.items()):
+        right = count_right(of_plan(make(), noise), trials, rng)
+        print(f'{noise:<10}{name:<16}{right} of {trials} right', flush=True)
         if is_found(right, trials):
-            found.append(name)
+            found.append(f'{name} ({noise})')
     print(f'found: {", ".join(found)}' if found else 'nothing found')
     sys.exit(bool(found) or not is_control)
 
 
 def is_found(right: int, trials: int) -> bool:
     """Whether so many right guesses are more than chance gives once in 10^4 runs."""
-    return stats.binomtest(right, trials, 0.5, 'greater').pvalue < 1e-4 / len(MECHANISMS)
+    tests = len(accounting.NOISES) * len(MECHANISMS)
+    return stats.binomtest(right, trials, 0.5, 'greater').pvalue < 1e-4 / tests
 
 
 def count_right(release, trials: int, rng) -> int:
@@ -112,18 +114,18 @@ def of_tensorflow(updates):
     return (total + stddev * noise).numpy().astype(np.float64), stddev
 
 
-def of_plan(mechanism):
+def of_plan(mechanism, noise: str = 'default'):
     """Releases of the first round of a plan with a mechanism."""
     participation = Participation(_ROUNDS, max_participations=1)
     plan = accounting.PrivacyPlan(
         mechanism=mechanism, participation=participation, clip_norm=1.0, clients_per_round=2,
-        noise_multiplier=mechanism.sensitivity(participation) / _MU,
+        noise_multiplier=mechanism.sensitivity(participation) / _MU, noise=noise,
     )  # fmt: skip
-    query = aggregators.build_query(plan, record_specs=_SPEC)
+    is_hardened = noise == 'hardened'
+    query = aggregators.build_query(plan, record_specs=_SPEC, supplied_noise=is_hardened)
 
     @tf.function
-    def released(updates):
-        state = query.initial_global_state()
+    def released(state, updates):
         sample, params = query.initial_sample_state(updates[0]), query.derive_sample_params(state)
         for update in tf.unstack(updates):
             sample = query.accumulate_record(params, sample, update)
@@ -131,7 +133,11 @@ def of_plan(mechanism):
 
     def release(updates):
         # The mean of two: its float32 numbers and those of the sum have the same digits.
-        noised = released(tf.constant(updates)).numpy().astype(np.float64) * plan.denominator
+        state = query.initial_global_state()
+        if is_hardened:
+            with aggregators.HardenedRing(plan, show_progress=False) as ring:
+                state = tf.nest.map_structure(tf.constant, ring.supply(state))
+        noised = released(state, tf.constant(updates)).numpy().astype(np.float64) * plan.denominator
         return noised, plan.stddev / mechanism.strategy_matrix()[0, 0]
 
     return release

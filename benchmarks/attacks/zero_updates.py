@@ -2,8 +2,8 @@
 
   python -m benchmarks.attacks.zero_updates
 
-Runs a round of each kind of query with and without a client whose update is zero, without noise,
-and compares all that the server computes from the cohort. Exit status 1 if anything differs.
+Runs a round of each kind of query with and without a client whose update is zero, with the same
+noise, and compares all that the server computes from the cohort. Exit status 1 if anything differs.
 """
 
 import sys
@@ -15,7 +15,7 @@ from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.mechanisms.discretization import Discretization
 
 _SIZE, _CLIENTS = 8, 100
-_ADAPTIVE = accounting.AdaptiveClip(count_stddev=1.0)
+_ADAPTIVE = accounting.AdaptiveClip(count_stddev=10.0)
 PLANS = {
     'plain': {},
     'adaptive clip': dict(adaptive_clip=_ADAPTIVE),
@@ -23,6 +23,7 @@ PLANS = {
     'adaptive clip, discretized': dict(
         adaptive_clip=_ADAPTIVE, discretization=Discretization(1e3, _SIZE, 1.0)
     ),
+    'hardened': dict(noise='hardened'),
 }
 
 
@@ -36,10 +37,16 @@ def differs(changes) -> bool:
     """Whether a client with a zero update changes the result, or the state of the next round."""
     plan = accounting.PrivacyPlan(
         mechanism=mechanisms.Identity(4), participation=Participation(4), clip_norm=1.0,
-        noise_multiplier=0.0, clients_per_round=_CLIENTS, **changes,
+        noise_multiplier=0.1, clients_per_round=_CLIENTS, **changes,
     )  # fmt: skip
-    query = aggregators.build_query(plan, seed=0, record_specs=tf.TensorSpec([_SIZE]))
+    is_hardened = plan.noise == 'hardened'
+    query = aggregators.build_query(
+        plan, seed=0, record_specs=tf.TensorSpec([_SIZE]), supplied_noise=is_hardened
+    )
     start = query.initial_global_state()
+    if is_hardened:
+        with aggregators.HardenedRing(plan) as ring:
+            start = ring.supply(start)
     params = query.derive_sample_params(start)
     others = np.random.default_rng(0).normal(size=[5, _SIZE]).astype(np.float32)
     ends = []

@@ -167,8 +167,6 @@ def measure(contender: str, coordinates: int, clients: int, pairs: int) -> dict:
         private = _Rounds(
             CONTENDERS[contender](shapes, clients), shapes, contender in _SECURE, ring
         )
-        if contender in _HARDENED:
-            private.state = aggregators.with_key(private.state)
         for number in range(pairs + 1):
             plain.run(values)
             private.run(values)

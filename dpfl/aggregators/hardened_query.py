@@ -6,22 +6,21 @@ to floating-point numbers included, is a function of what is released (docs/hard
 """
 
 import math
-import secrets
 from typing import Any, NamedTuple
 
 import dp_accounting
 import numpy as np
 import tensorflow as tf
-import tree
 
 from dpfl import _validate, accounting
 from dpfl.accounting import hardened
-from dpfl.aggregators import clipping, estimators, flat, noise, query
+from dpfl.aggregators import clipping, estimators, flat, keys, noise, query
 from dpfl.mechanisms.hardened import keystream
 
 # An update's integers have this norm at most, in units of what the plan counts. Rounding a norm in
 # float64 takes far less than the difference, whatever the number of coordinates.
 _WITHIN = 1 - 2.0**-20
+_KEY_WORDS = keystream.KEY_BYTES // 8
 
 
 class IntegerRow(NamedTuple):
@@ -41,8 +40,7 @@ class IntegerRow(NamedTuple):
 class HardenedQuery(query.SumQuery):
     """Sum of clipped, weighted updates as integers, plus integer noise, as floating-point numbers.
 
-    The state is a `query.QueryState`; of its `noise.NoiseState` the key has 256 bits, int64 [4],
-    and is 0 until a run begins: `with_key` draws it then.
+    The state is a `query.QueryState`; of its `noise.NoiseState` the key has 256 bits, int64 [4].
     """
 
     def __init__(
@@ -68,10 +66,10 @@ class HardenedQuery(query.SumQuery):
                 f'{hardened.MOST_COORDINATES} with noise=hardened'
             )
         self._units = hardened.STDDEV / plan.noise_multiplier  # Integers in a clip norm.
-        self._key = np.zeros(keystream.KEY_BYTES // 8, np.int64)
+        self._key = None
         if seed is not None:
             _validate.integer('seed', seed, minimum=0)
-            self._key = _words(keystream.seeded_key(seed))
+            self._key = np.frombuffer(keystream.seeded_key(seed), '<i8').astype(np.int64)
 
     def clip_norm(self, global_state):
         return global_state.clip_norm
@@ -80,10 +78,11 @@ class HardenedQuery(query.SumQuery):
         return global_state._replace(clip_norm=clip_norm)
 
     def initial_global_state(self) -> query.QueryState:
-        """State before the first round, without a key but for a seed."""
+        """State before the first round; without a seed each call starts from another key."""
+        key = keys.fresh_root_key(_KEY_WORDS) if self._key is None else tf.constant(self._key)
         return query.QueryState(
             tf.cast(self._plan.clip_norm, tf.float32),
-            noise.NoiseState(tf.constant(self._key), tf.zeros([], tf.int64), self._no_row()),
+            noise.NoiseState(key, tf.zeros([], tf.int64), self._no_row()),
         )
 
     def derive_sample_params(self, global_state):
@@ -155,26 +154,6 @@ class HardenedQuery(query.SumQuery):
         return IntegerRow(tf.constant(-1, tf.int64), tf.constant(self._size, tf.int64), empty)
 
 
-def with_key(state):
-    """The state of a run that begins: hardened noise without a key gets one.
-
-    It is drawn from the operating system in this call, by the process that calls. A state that has
-    a key, of a seed or of a run that goes on, stays as it is.
-
-    Args:
-      state: of a TFF process or query, or any structure around it.
-    """
-
-    def keyed(part):
-        if not is_hardened(part):
-            return None
-        if np.asarray(part.key).any():
-            return part
-        return part._replace(key=_words(secrets.token_bytes(keystream.KEY_BYTES)))
-
-    return tree.traverse(keyed, state)
-
-
 def is_hardened(part) -> bool:
     """Whether a part of a state is that of hardened noise."""
     return isinstance(part, noise.NoiseState) and isinstance(part.past, IntegerRow)
@@ -207,10 +186,6 @@ def _require_guarantee(plan) -> None:
             f'noise=hardened: must be default with mechanism={plan.mechanism.name} and '
             f'noise_multiplier={plan.noise_multiplier}, for which no bound is proven'
         )
-
-
-def _words(key: bytes) -> np.ndarray:
-    return np.frombuffer(key, '<i8').astype(np.int64)
 
 
 def _checks(state: noise.NoiseState, rounds: int) -> list:

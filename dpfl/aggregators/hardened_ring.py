@@ -3,7 +3,7 @@
 ```python
 process = aggregators.build_aggregator(plan, supplied_noise=True).create(value_type)
 with aggregators.HardenedRing(plan) as ring:
-    state = aggregators.with_key(process.initialize())
+    state = process.initialize()
     for cohort in cohorts:
         output = process.next(ring.supply(state), cohort)
         state = output.state
@@ -94,8 +94,7 @@ class HardenedRing:
           state: of a TFF process or query with hardened noise, or any structure around it.
 
         Raises:
-          ValueError: if it does not hold exactly one such noise, or that has no key: a key drawn
-            here would be another one whenever the first round is tried again.
+          ValueError: if it does not hold exactly one such noise.
           OSError: if there is no space for the file.
         """
         if self._process != os.getpid():
@@ -109,8 +108,6 @@ class HardenedRing:
         tree.traverse(find, state)
         if len(found) != 1:
             raise ValueError(f'state: holds {len(found)} hardened noises, must hold one')
-        if not np.asarray(found[0].key).any():
-            raise ValueError('state: has no key, must have passed through with_key when it began')
         with_row = self._with_row(*found)
         return tree.traverse(
             lambda part: with_row if hardened_query.is_hardened(part) else None, state

@@ -21,7 +21,7 @@ from dpfl import _validate
 
 _ALGORITHM = 'philox'
 _RANDOM_SOURCE = '/dev/urandom'
-# Lines of random bytes that are read for a key: 256 bytes each on average, and 16 are needed.
+# Lines of random bytes that are read for a key: 256 bytes each on average; 32 at most are needed.
 _LINES = 32
 
 
@@ -50,19 +50,19 @@ def seeded_root_key(seed: int, stream: str = 'noise') -> np.ndarray:
     return np.frombuffer(digest[:16], dtype='<i8').astype(np.int64)
 
 
-def fresh_root_key() -> tf.Tensor:
-    """A key from the operating system, int64 [2], which differs at every execution.
+def fresh_root_key(words: int = 2) -> tf.Tensor:
+    """A key from the operating system, int64 [words], which differs at every execution.
 
     Inside a graph, too: the bytes are read when it is executed. TensorFlow reads endless files by
-    lines only, and those have neither line feeds nor carriage returns: a byte is one of 254, so the
-    key has 127.8 random bits.
+    lines only, and those have neither line feeds nor carriage returns: a byte is one of 254, so a
+    word has 63.9 random bits.
 
     Raises (when executed):
       tf.errors.NotFoundError: if the operating system has no such source.
     """
     lines = tf.data.TextLineDataset(_RANDOM_SOURCE, buffer_size=1 << 14).take(_LINES)
     text = tf.strings.reduce_join(lines.batch(_LINES, drop_remainder=True).get_single_element())
-    return tf.reshape(tf.io.decode_raw(tf.strings.substr(text, 0, 16), tf.int64), [2])
+    return tf.reshape(tf.io.decode_raw(tf.strings.substr(text, 0, 8 * words), tf.int64), [words])
 
 
 def derive(key, index) -> tf.Tensor:

@@ -246,8 +246,6 @@ class _Run:
 
     def _train(self, writer: checkpoint.Writer):
         state = self._experiment.process.initialize()
-        if self._experiment.plan.noise == 'hardened':
-            state = aggregators.with_key(state)  # Before it is saved, or used.
         first, rows = 0, ()
         if self._start is not None:
             state = state_lib.restore(self._start.state, state)

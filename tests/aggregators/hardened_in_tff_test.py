@@ -75,7 +75,7 @@ def test_a_saved_state_goes_on_with_the_same_bits():
     factory = aggregators.build_aggregator(plan, supplied_noise=True)
     process, clients = factory.create(_TYPE), _clients(4)
     with aggregators.HardenedRing(plan) as ring:
-        start = aggregators.with_key(process.initialize())
+        start = process.initialize()
         whole, _ = _run(process, ring, start, _ROUNDS, clients)
     with aggregators.HardenedRing(plan) as ring:
         first, state = _run(process, ring, start, 2, clients)
@@ -100,7 +100,7 @@ def test_two_runs_have_keys_of_their_own():
     process = aggregators.build_aggregator(plan, supplied_noise=True).create(_TYPE)
     with aggregators.HardenedRing(plan) as ring:
         one, other = (
-            _run(process, ring, aggregators.with_key(process.initialize()), 1, [])[0]
+            _run(process, ring, process.initialize(), 1, [])[0]
             for _ in range(2)
         )
     assert not np.isin(one, other).any()

