@@ -42,8 +42,8 @@ _NOISE_MULTIPLIER = flags.DEFINE_float(
 _DELTA = flags.DEFINE_float('delta', 1e-10, 'Delta at which epsilon is given.')
 _ACCOUNTANT = flags.DEFINE_enum(
     'accountant', 'pld', accounting.ACCOUNTANTS,
-    'How epsilon is computed. best: the least of all that know the plan, which the report names; it '
-    'is the default with --sampling. Without replacement only rdp and moments know how.',
+    'How epsilon is computed. best: the least of all that know the plan, which the report names; '
+    'it is the default with --sampling. Without replacement only rdp and moments know how.',
 )
 _ADJACENCY = flags.DEFINE_enum(
     'adjacency', 'zero_out', accounting.ADJACENCIES,

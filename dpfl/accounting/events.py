@@ -17,8 +17,8 @@ from dpfl.accounting import gaussian, loss_distribution, moments
 from dpfl.accounting.gaussian import Bound
 
 _RELATION = dp_accounting.NeighboringRelation
-# Of one divergence of order a, absolute, and of the moment of which it is 1 / (a - 1): the series of
-# dp_accounting stops at exp(-30), and -1.6e-14 was seen where the truth is above 0.
+# Of one divergence of order a, absolute, and of the moment of which it is 1 / (a - 1): the series
+# of dp_accounting stops at exp(-30), and -1.6e-14 was seen where the truth is above 0.
 _ROUNDING, _ROUNDING_OF_MOMENT = 1e-13, 1e-12
 # Of the sum of squares that several releases give, relative.
 _ROUNDING_OF_MU = 1e-15

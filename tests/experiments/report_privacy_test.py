@@ -179,7 +179,7 @@ def test_composition_with_a_simulation_is_a_simulation(tmp_path):
     ((*_TREE, '--population=10'), '--population=10: must be None without sampling'),
     ((*_POISSON, '--population=10'), '--population=10: must be an integer >= 5000'),
     ((*_POISSON, '--accountant=analytic_gaussian'), '--accountant=analytic_gaussian: must be one'),
-    ((*_FIXED_SIZE, '--accountant=pld'), '--accountant=pld: must be one of rdp, moments, best with'),
+    ((*_FIXED_SIZE, '--accountant=pld'), '--accountant=pld: must be one of rdp, moments, best'),
     ((*_POISSON, '--min_separation=2'), '--min_separation=2: must be 1 with sampling=poisson'),
     ((*_TREE, '--restart_every=5'), '--restart_first, --restart_every: go together'),
     ((*_TREE, '--secagg'), '--secagg: needs --secagg_scale or --secagg_bits, one of them'),
