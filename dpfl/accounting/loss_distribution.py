@@ -19,7 +19,7 @@ from scipy import fft, optimize, signal
 # Width of the grid: this, unless one loss has too few points then, or one or all too many.
 _STEP = 1e-4
 _LEAST_POINTS = 2**12
-_MOST_POINTS = 2**17
+_MOST_POINTS = 2**16
 _MOST_POINTS_OF_EPSILON = 2e5
 # A wider grid is worth nothing.
 _WIDEST_STEP = 0.1
@@ -134,7 +134,8 @@ def _of_direction(parts: list[tuple[_Losses, int]], step: float, delta: float) -
     decay = math.exp(-step)
     at_least = np.cumsum(masses[::-1])[::-1]
     beyond = np.append(at_least[1:], 0.0)
-    # sum over l > j of m_l (1 - decay^(l - j)) = (1 - decay) * sum over i >= 0: decay^i beyond_j+i
+    # sum over l > j of m_l (1 - decay^(l - j)) is
+    # (1 - decay) times the sum over i >= 0 of decay^i beyond_(j + i).
     deltas = signal.lfilter([-math.expm1(-step)], [1.0, -decay], beyond[::-1])[::-1]
     weights = 1 / math.sqrt(max(-math.expm1(-2 * theta), 1 / length))
     # What is above the window has a mass of at most `_OUTSIDE` of exp(log sum - theta high).

@@ -1,4 +1,4 @@
-"""Rounding up: what sums, roots and quotients of float64 need so as not to be below the truth."""
+"""Rounding up: what sums, roots and quotients of float64 need not to be below the truth."""
 
 import fractions
 import math

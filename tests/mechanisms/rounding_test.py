@@ -100,8 +100,8 @@ def test_roots_and_quotients_are_rounded_up():
     for value, divisor in rng.uniform(0.1, 10, (500, 2)).tolist():
         root, quotient = rounding.root_up(value), rounding.quotient_up(value, divisor)
         assert fractions.Fraction(root) ** 2 >= fractions.Fraction(value)
-        product = fractions.Fraction(quotient) * fractions.Fraction(divisor)
-        assert product >= fractions.Fraction(value)
+        exact = fractions.Fraction(value) / fractions.Fraction(divisor)
+        assert fractions.Fraction(quotient) >= exact
         assert root <= math.nextafter(math.sqrt(value), math.inf)
         assert quotient <= math.nextafter(value / divisor, math.inf)
     assert (rounding.root_up(4.0), rounding.root_up(0.0)) == (2.0, 0.0)

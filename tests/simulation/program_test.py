@@ -48,6 +48,9 @@ def test_report_and_log_agree_with_the_run(run):
     values = json.loads(text)
     assert values['rho'] == experiment.plan.rho
     assert values['basis'] == 'plan'
+    assert values['train_metrics_released']
+    assert 'without noise' in values['not_covered'][0]
+    assert not toy_experiment.experiment().record.train_metrics_released
     assert values['noise_is_seeded']
     log = ParticipationLog.load(directory.path / 'participation.npz')
     assert log == ParticipationLog(map(experiment.sampler.cohort, range(toy_experiment.ROUNDS)))
