@@ -171,18 +171,6 @@ def test_reading_changes_nothing(path):
     assert path.read_bytes() == cut
 
 
-@pytest.mark.parametrize('length', [0, 5])
-def test_what_others_write_meanwhile_is_refused_and_not_dropped(path, length):
-    cut = path.read_bytes()[:-5] if length else path.read_bytes()
-    path.write_bytes(cut)
-    ours = _open(path)
-    more = cut + b'of another ledger, with more rounds\n'
-    path.write_bytes(more)
-    with pytest.raises(files.StorageError, match=f'ledger.jsonl: has {len(more)} bytes, must hav'):
-        ours.record(ours.rounds, _entry(ours.rounds))
-    assert path.read_bytes() == more
-
-
 def test_every_flipped_bit_is_noticed(path):
     whole = path.read_bytes()
     random = np.random.default_rng(0)
