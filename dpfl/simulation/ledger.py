@@ -11,6 +11,7 @@ who has it can take the noise off. Nor is the key of the digest of the data: who
 the data might be. `dpfl.accounting.ledger_lines` has the form of the lines.
 """
 
+import os
 import pathlib
 
 from dpfl import _files
@@ -42,6 +43,9 @@ class Ledger:
         self._path = path
         self._plan = plan
         self._lines = read(path)
+        with files.naming(path):
+            size = path.stat().st_size if path.exists() else 0
+        self._rest = size - self._lines.complete  # Bytes of a line that was cut off.
         if self._lines.plan not in (None, plan):
             raise LedgerError(f'{path}: is the ledger of another plan')
 
@@ -100,9 +104,12 @@ class Ledger:
                 )
 
     def _drop_rest(self) -> None:
-        if self._path.exists() and self._path.stat().st_size > self._lines.complete:
+        """Drops the line that was cut off when the ledger was read; nothing that came since."""
+        if self._rest:
             with files.naming(self._path), open(self._path, 'r+b') as file:
-                file.truncate(self._lines.complete)
+                if os.fstat(file.fileno()).st_size == self._lines.complete + self._rest:
+                    file.truncate(self._lines.complete)
+            self._rest = 0
 
 
 def read(path: pathlib.Path) -> ledger_lines.Ledger:

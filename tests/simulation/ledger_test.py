@@ -129,6 +129,18 @@ def test_a_ledger_of_an_older_version_is_read_but_not_continued(path):
         _open(path)
 
 
+@pytest.mark.parametrize('length', [0, 5])
+def test_what_others_write_meanwhile_is_refused_and_not_dropped(path, length):
+    cut = path.read_bytes()[:-5] if length else path.read_bytes()
+    path.write_bytes(cut)
+    ours = _open(path)
+    more = cut + b'of another ledger, with more rounds\n'
+    path.write_bytes(more)
+    with pytest.raises(files.StorageError, match=f'ledger.jsonl: has {len(more)} bytes, must hav'):
+        ours.record(ours.rounds, _entry(ours.rounds))
+    assert path.read_bytes() == more
+
+
 def test_every_flipped_bit_of_an_older_ledger_is_noticed():
     whole = _of_format_1(2)
     random = np.random.default_rng(0)
