@@ -54,7 +54,7 @@ class Restarted(base.Mechanism):
         if not isinstance(self.base, base.Mechanism):
             raise ValueError(f'base={_validate.shown(self.base)}: must be a mechanism')
         starts = tuple(
-            _validate.integer('starts', start, minimum=1, maximum=_validate.MOST_ROUNDS)
+            _validate.integer('starts', start, minimum=0, maximum=_validate.MOST_ROUNDS)
             for start in self.starts
         )
         object.__setattr__(self, 'starts', starts)
