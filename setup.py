@@ -18,6 +18,7 @@ setuptools.setup(
     # satisfy TFF (see requirements.in), and naming them would make pip replace what is installed.
     install_requires=[
         'absl-py',
+        'cryptography',
         'dp-accounting>=0.4.3',
         'markdown',
         'matplotlib',

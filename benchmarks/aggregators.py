@@ -14,6 +14,8 @@ a process of its own:
   honaker          dpfl, the same with the estimator of Honaker
   banded_inverse   dpfl, banded inverse with 8 bands
   banded           dpfl, 342 bands as of BandMF, whose past noise a ring keeps outside of TFF
+  hardened         dpfl, independent noise in integers, exact and from AES-256
+  hardened_blt     dpfl, the same for BLT with 4 buffers
   secure           dpfl, BLT with 4 buffers on secure sums of rounded updates
   distributed      dpfl, Skellam noise from the clients in secure sums
   stock_gaussian   tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
@@ -54,15 +56,17 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _SIZES = {'0.1M': 100_000, '2.4M': 2_400_000, '6.4M': 6_400_000}
 _TINY = 2_000
 _TFF_CONTENDERS = (
-    'gaussian', 'blt', 'blt_in_ring', 'tree', 'honaker', 'banded_inverse', 'banded', 'secure',
-    'distributed', 'stock_gaussian', 'stock_tree', 'stock_tree_in_dpfl', 'stock_ddp',
+    'gaussian', 'blt', 'blt_in_ring', 'tree', 'honaker', 'banded_inverse', 'banded',
+    'hardened', 'hardened_blt', 'secure', 'distributed',
+    'stock_gaussian', 'stock_tree', 'stock_tree_in_dpfl', 'stock_ddp',
 )
 _JAX_CONTENDERS = ('jax_blt', 'jax_banded')
 
 # (contender, compared with, most times its seconds above the mean), at 2.4M coordinates.
 _TARGETS = (
     ('blt', 'stock_tree', 1 / 6), ('honaker', 'stock_tree', 1 / 2), ('banded', 'stock_tree', 3.0),
-    ('secure', 'stock_ddp', 2.0),
+    ('secure', 'stock_ddp', 2.0), ('hardened', 'gaussian', 5.0),
+    ('hardened_blt', 'blt', 5.0),
 )  # fmt: skip
 _MOST_BYTES = ('banded', 6e9)
 

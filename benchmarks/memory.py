@@ -133,7 +133,8 @@ def _run(name: str, args) -> Memory:
 
 def _round(ledger: pathlib.Path) -> int:
     """The round that is being trained: it has the last line. 0 before the first."""
-    return ledger.read_bytes().count(b'\n') if ledger.exists() else 0
+    lines = ledger.read_bytes().count(b'\n') if ledger.exists() else 0
+    return max(lines - 1, 0)  # The first line is no round.
 
 
 if __name__ == '__main__':

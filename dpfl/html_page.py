@@ -4,6 +4,7 @@ import html
 import io
 
 import matplotlib
+from matplotlib.backends import backend_svg  # noqa: F401 - not when memory is short
 from matplotlib.figure import Figure
 
 _STYLE = """

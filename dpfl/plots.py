@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib import ticker
+from matplotlib.backends import backend_agg  # noqa: F401 - not when memory is short
 from matplotlib.figure import Figure
 
 # Ratio of the largest to the smallest value on a horizontal axis.

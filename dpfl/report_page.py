@@ -12,9 +12,14 @@ from dpfl import accounting, html_page
 _POINTS = 40
 
 
-def render(report: accounting.PrivacyReport) -> str:
-    """The page: text of `report.render()`, figures where there is noise, and no outside parts."""
-    body = markdown.markdown(report.render(), extensions=['tables'])
+def render(report: accounting.PrivacyReport, more: str = '') -> str:
+    """The page: text of `report.render()`, figures where there is noise, and no outside parts.
+
+    Args:
+      report: the report.
+      more: Markdown that follows its text.
+    """
+    body = markdown.markdown(report.render() + more, extensions=['tables'])
     figures = ''.join(
         f'<figure>{html_page.svg(drawn)}<figcaption>{html.escape(caption)}</figcaption></figure>\n'
         for drawn, caption in _figures(report)

@@ -1,7 +1,8 @@
 """What every binary does alike: flags, errors in one line, and the exit status.
 
 A bad flag, or a value that the library refuses, is one line `error: --flag=value: what is allowed`
-on standard error and exit status 2. Anything else that goes wrong is a bug, with its traceback.
+on standard error and exit status 2. What the machine refuses (a file, memory) is one line as well,
+with exit status 1, and Ctrl-C with 130. Anything else that goes wrong is a bug, with its traceback.
 """
 
 import atexit
@@ -9,17 +10,22 @@ import contextlib
 import errno
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable
 
 from absl import app, flags, logging
 
 from dpfl import _files, _validate
+from experiments import standard_streams
 
+_REFUSED = 1
 _BAD_USAGE = 2
 _INTERRUPTED = 130
 # Of one message; a value from the command line or a file may be of any length.
 _MOST_CHARACTERS = 2000
+# What Python says where a thread finds no memory for its stack, or would be one too many.
+_NO_THREAD = "can't start new thread"
 
 
 class UsageError(Exception):
@@ -66,20 +72,52 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
             if len(arguments) > 1:
                 raise UsageError(f'{arguments[1]}: is not a flag')
             main()
+            standard_streams.flush_results()
         except UsageError as error:
             _fail(str(error), _BAD_USAGE)
         except KeyboardInterrupt:
+            # Whoever is in more of a hurry ends the process as it cleans up, without a message.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             _fail('interrupted', _INTERRUPTED)
-        except BrokenPipeError:  # The reader of standard output has gone.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
-        except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:
+        except MemoryError as error:
+            _fail(' '.join(f'out of memory: {error}'.removesuffix(': ').split()), _REFUSED)
+        except RuntimeError as error:
+            if str(error) != _NO_THREAD:
                 raise
-            _fail(f'{_validate.shown(error.filename, 80)}: {error.strerror}', _BAD_USAGE)
+            _fail(f'out of memory: {error}', _REFUSED)
+        except BrokenPipeError:  # The reader of standard output has gone.
+            standard_streams.drop_results()
+            sys.exit(_REFUSED)
+        except OSError as error:
+            standard_streams.drop_results()
+            is_bad_name = error.errno == errno.ENAMETOOLONG
+            _fail(_what_failed(error), _BAD_USAGE if is_bad_name else _REFUSED)
 
+    standard_streams.prepare()
+    sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
     atexit.register(_drop_context_of_tff)
     app.run(guarded, flags_parser=_parse)
+
+
+def _what_failed(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    if error.filename is None:
+        return ' '.join(reason.split())
+    return f'{_validate.shown(error.filename, 80)}: {reason}'
+
+
+def _uncaught(kind, error, trace):
+    """A Ctrl-C that comes while another one is handled is no bug."""
+    if issubclass(kind, KeyboardInterrupt):
+        print('error: interrupted', file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+def _unraisable(unraisable):
+    """What a signal raises in a finalizer gets lost; the runtime raises it once more."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt | SystemExit):
+        sys.__unraisablehook__(unraisable)
 
 
 def _drop_context_of_tff():

@@ -1,9 +1,12 @@
 """The guarantee of several runs on the same clients together."""
 
+import math
+
 import dp_accounting
 from absl import flags
 
 from dpfl import accounting
+from dpfl.accounting import checklist, events
 from experiments import command_line
 
 _COMPOSE_WITH = flags.DEFINE_list(
@@ -28,31 +31,38 @@ def together(report: accounting.PrivacyReport) -> dict | None:
                 f'--compose_with={path}: must have adjacency={report.plan.adjacency}, as the first '
                 f'report, not {other.plan.adjacency}'
             )
-    events = [each.dp_event() for each in reports]
-    event = dp_accounting.ComposedDpEvent(events)
+    event = dp_accounting.ComposedDpEvent([each.dp_event() for each in reports])
+    slack = sum(each.plan.slack for each in reports)
     rhos = [each.guarantee.rho for each in reports]
     with command_line.refusing_bad_values():
-        epsilon = accounting.epsilon_of_event(event, report.deltas[0], report.accountant)
-    return {
-        'reports': 1 + len(_COMPOSE_WITH.value),
+        found = accounting.with_slack(
+            lambda delta: events.bound(event, delta, report.accountant), report.deltas[0], slack
+        )
+    values = {
+        'reports': len(reports),
         'rho': None if None in rhos else sum(rhos),
         'delta': report.deltas[0],
-        'epsilon': None if epsilon == float('inf') else epsilon,
-        'accountant': report.accountant,
+        'epsilon': None if math.isinf(found.epsilon) else found.epsilon,
+        'accountant': found.accountant,
+        'noise_is_seeded': any(each.noise_is_seeded for each in reports),
+        'sampling_is_seeded': any(each.sampling_is_seeded for each in reports),
+        'train_metrics_released': any(each.train_metrics_released for each in reports),
     }
+    return {'statement': checklist.statement_together(reports, _guarantee(values)), **values}
 
 
 def render(values: dict) -> str:
     """A section of the page."""
+    return f'\n## Composition\n\n{values["statement"]}\n'
+
+
+def _guarantee(values: dict) -> str:
+    """The guarantee in words, rounded up; empty without one."""
+    if values['epsilon'] is None:
+        return ''
     round_up = accounting.round_up
     rho = '' if values['rho'] is None else f'{round_up(values["rho"])}-zCDP and '
-    guarantee = 'no differential privacy' if values['epsilon'] is None else (
-        f'{rho}({round_up(values["epsilon"])}, {values["delta"]:g})-DP'
-    )
-    return (
-        f'\n## Composition\n\nThis run and {values["reports"] - 1} other(s) on the same clients '
-        f'together: {guarantee} for each client.\n'
-    )
+    return f'{rho}({round_up(values["epsilon"])}, {values["delta"]:g})-DP'
 
 
 def _read(path: str) -> accounting.PrivacyReport:

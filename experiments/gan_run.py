@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import tensorflow_federated as tff
 
 from dpfl import _validate, accounting, aggregators, learning
 from dpfl.simulation import files, program
-from dpfl.tasks import gan_models
+from dpfl.tasks import gan_models, saved_models
 from experiments import contact_sheet, run_model
 
 SAVED_MODEL = 'generator'
@@ -211,10 +210,5 @@ def save_generator(training: Training, directory: pathlib.Path) -> None:
         return {'pixels': gan_models.pixels_of(model.generate(tuple(module.weights), inputs))}
 
     module.generate = generate
-    partial = path.with_name(path.name + '.partial')
     with files.naming(path):
-        for old in (partial, path):
-            if old.exists():
-                shutil.rmtree(old)
-        tf.saved_model.save(module, str(partial), signatures={'generate': generate})
-        partial.rename(path)
+        saved_models.write(module, path, {'generate': generate})

@@ -80,7 +80,7 @@ def load(model: str, seed: int) -> federated_task.FederatedTask:
         return federated_task.FederatedTask(population=None, **shared)
     return federated_task.FederatedTask(
         population=task.population,
-        description={'file': task.files.path.name, 'clients': {'training': task.population}},
+        description={'clients': {'training': task.population}},
         not_covered=(_COUNTS, _SAME_WRITERS),
         **shared,
     )

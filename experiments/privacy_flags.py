@@ -42,8 +42,8 @@ _NOISE_MULTIPLIER = flags.DEFINE_float(
 _DELTA = flags.DEFINE_float('delta', 1e-10, 'Delta at which epsilon is given.')
 _ACCOUNTANT = flags.DEFINE_enum(
     'accountant', 'pld', accounting.ACCOUNTANTS,
-    'How epsilon is computed. Without replacement only rdp and moments know how, and rdp is the '
-    'default.',
+    'How epsilon is computed. best: the least of all that know the plan, which the report names; '
+    'it is the default with --sampling. Without replacement only rdp and moments know how.',
 )
 _ADJACENCY = flags.DEFINE_enum(
     'adjacency', 'zero_out', accounting.ADJACENCIES,
@@ -139,10 +139,10 @@ def plan(
 
 
 def accountant(plan: accounting.PrivacyPlan) -> str:
-    """Value of --accountant; if it is not given, the tightest that knows the plan's sampling."""
-    if flags.FLAGS[_ACCOUNTANT.name].present or _ACCOUNTANT.value in plan.accountants:
+    """Value of --accountant; if it is not given, the best one where the plan has sampling."""
+    if flags.FLAGS[_ACCOUNTANT.name].present or plan.sampling == 'none':
         return _ACCOUNTANT.value
-    return plan.accountants[0]
+    return 'best'
 
 
 def _numbers(flag) -> list[float]:

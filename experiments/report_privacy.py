@@ -20,9 +20,19 @@ from absl import flags
 
 from dpfl import accounting
 from dpfl.accounting import archive
-from experiments import command_line, composition, privacy_flags, schema_flags, secagg_flags
+from dpfl.simulation import files
+from experiments import (
+    command_line,
+    composition,
+    noise_flags,
+    privacy_flags,
+    recorded_flags,
+    schema_flags,
+    secagg_flags,
+)
 
 flags.adopt_module_key_flags(privacy_flags)
+flags.adopt_module_key_flags(noise_flags)
 flags.adopt_module_key_flags(secagg_flags)
 flags.adopt_module_key_flags(composition)
 _MECHANISM = flags.DEFINE_enum(
@@ -58,7 +68,7 @@ def main() -> None:
     if _FORMAT.value == 'html':
         from dpfl import report_page  # matplotlib takes a second to import.
 
-        print(report_page.render(report))
+        print(report_page.render(report, composition.render(together) if together else ''))
     elif _FORMAT.value == 'json':
         values = report.to_dict()
         if together:
@@ -80,6 +90,7 @@ def _planned() -> accounting.PrivacyReport:
         discretization=secagg_flags.discretization(
             _CLIP_NORM.value, _CLIENTS_PER_ROUND.value
         ),
+        **noise_flags.plan_fields(),
     )
     with command_line.refusing_bad_values():
         return accounting.PrivacyReport.from_plan(
@@ -91,15 +102,41 @@ def _verified() -> accounting.PrivacyReport:
     path = pathlib.Path(_RUN_DIR.value)
     if not path.is_dir():
         raise command_line.UsageError(f'--run_dir={path}: must be a directory')
-    with command_line.refusing_bad_values():
-        found = archive.verify(path)
-    if found.differences:
-        for difference in found.differences:
-            print(f'error: {path}: {difference}', file=sys.stderr)
+    try:
+        # No run may write there meanwhile.
+        with command_line.refusing_bad_values(), files.locked(path, to_read=True):
+            found = archive.verify(path)
+    except files.StorageError as error:
+        sys.exit(f'error: {error}')
+    differences = [*found.differences]
+    if found.report is not None:
+        differences += recorded_flags.differences(path, found.report)
+    for difference in differences:
+        print(f'error: {path}: {difference}', file=sys.stderr)
+    if differences:
         sys.exit(1)
-    print(f'{path}: verified, no file was changed and the report follows from plan and log',
-          file=sys.stderr)
+    print(f'{path}: {_verdict(path, found)}', file=sys.stderr)
+    for note in found.notes:
+        print(f'{path}: note: {note}', file=sys.stderr)
     return found.report
+
+
+def _verdict(path: pathlib.Path, found: archive.Verification) -> str:
+    """What was verified, in one sentence, and no more than that."""
+    listed = f'verified: every file that {archive.SUMS} lists is as it was'
+    if found.notes:
+        return f'{listed}, log and ledger agree, and the numbers follow from plan and log'
+    if found.report.observed is None:
+        return (
+            f'{listed}, none was added, and the report follows from the plan; this is an export, '
+            'without the log and the ledger of its run'
+        )
+    has_flags = (path / archive.FLAGS).exists()
+    return (
+        f'{listed}, none was added (but for {archive.CHECKPOINTS}/, which is secret and not '
+        f'checked), log, ledger{", flags" if has_flags else ""} and plan agree, and the report '
+        'follows from plan and log'
+    )
 
 
 if __name__ == '__main__':

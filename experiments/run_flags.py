@@ -6,12 +6,14 @@ No TensorFlow.
 import json
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from absl import flags
 
 from dpfl import accounting
-from dpfl.simulation import addresses, checkpoint
+from dpfl.accounting import archive
+from dpfl.simulation import addresses, checkpoint, files, ledger, tokens
+from dpfl.tasks import federated_task
 from experiments import command_line, schema_flags
 
 OUTPUT_DIR = flags.DEFINE_string('output_dir', None, 'Directory of the run.')
@@ -30,33 +32,53 @@ KEEP_CHECKPOINTS = flags.DEFINE_integer(
 _WORKERS = flags.DEFINE_list(
     'workers', [],
     'Where shards are trained, as host:port,...: workers of scripts/start_worker.sh. They get the '
-    'model and client data, unencrypted; the noise stays here. By default all is done here.',
+    'model and client data, encrypted if there is a --worker_token_file; the noise stays here. By '
+    'default all is done here.',
+)
+_WORKER_TOKEN_FILE = flags.DEFINE_list(
+    'worker_token_file', [],
+    'Token files of the workers, copies of those of their --token_file: one for all of --workers, '
+    'or one each, comma-separated in their order. Run and worker prove to each other that they '
+    'have it.',
 )
 PROFILE = flags.DEFINE_bool(
     'profile', False, 'Also say where the time of a round goes, at the end and in profile.json.'
 )
 _DATA = 'data.json'
+_CONFIDENTIAL = (
+    'These are exact counts of the clients\' data, which no guarantee covers: they are not for '
+    'sharing. The digests have a key, which is in checkpoints/.'
+)
 
 
 def output_dir() -> pathlib.Path:
     """The directory of --output_dir.
 
     Raises:
-      UsageError: if the flags of the directory do not go together.
+      UsageError: if the flags of the directory do not go together, or its name does not fit into a
+        line of flags.txt.
     """
     if RESUME.value and OVERWRITE.value:
         raise command_line.UsageError('--resume: goes without --overwrite')
-    return pathlib.Path(schema_flags.required('output_dir'))
+    name = schema_flags.required('output_dir')
+    if not name.isprintable() or name != name.strip():
+        raise command_line.UsageError(
+            f'--output_dir={name!a}: must have printable characters only, and no space at its ends'
+        )
+    return pathlib.Path(name)
 
 
-def workers() -> tuple[str, ...]:
-    """The addresses of --workers.
+def workers() -> tuple[addresses.Address, ...]:
+    """The addresses of --workers, with their tokens.
 
     Raises:
-      UsageError: if one of them is none.
+      UsageError: if one of them is none, or if a token cannot be read.
     """
-    with command_line.refusing_bad_values():
-        return tuple(map(str, addresses.parse(_WORKERS.value)))
+    with command_line.refusing_bad_values(
+        token_file='worker_token_file', tokens='worker_token_file'
+    ):
+        found = [tokens.read(path) for path in _WORKER_TOKEN_FILE.value]
+        return addresses.parse(_WORKERS.value, found if _WORKERS.value else ())
 
 
 def configuration(free: Sequence[str] = ()) -> dict:
@@ -86,9 +108,12 @@ def start(flag_values: dict, plan: accounting.PrivacyPlan) -> checkpoint.Checkpo
     Raises:
       UsageError: if a flag has changed, or the plan (a file of --strategy).
       CheckpointError: if there are checkpoints, and none can be used.
+      LedgerError: if the ledger is damaged, or that of an older version.
     """
     if not RESUME.value:
         return None
+    # Refused before anything else, and in one line, if an older version began the run.
+    ledger.read(output_dir() / archive.LEDGER)
     refused = []
     folder = output_dir() / 'checkpoints'
     try:
@@ -104,22 +129,51 @@ def start(flag_values: dict, plan: accounting.PrivacyPlan) -> checkpoint.Checkpo
     return found
 
 
-def record_data(directory, description: Mapping, is_new: bool) -> None:
+def require_start(directory, start: checkpoint.Checkpoint | None) -> None:
+    """Checks that a run that begins leaves no earlier one: its flags and data would be replaced.
+
+    Args:
+      directory: `outputs.RunDirectory`, in use, so that no other run comes between.
+      start: what the run continues from.
+
+    Raises:
+      RunError: if there are rounds, and nothing to continue from; or another run has begun since
+        `start` was read.
+    """
+    if start is not None:
+        return
+    path = directory.path / 'ledger.jsonl'
+    if checkpoint.exist(directory.path / 'checkpoints'):
+        raise files.RunError(f'{directory.path}: another run has begun there meanwhile')
+    if path.exists() and path.stat().st_size:
+        raise files.RunError(f'{path}: has rounds, and there is no checkpoint to continue from')
+
+
+def record_data(directory, task: federated_task.FederatedTask, is_new: bool) -> None:
     """Writes what the data of a run are to its `data.json`, if there is anything to say.
 
     Args:
       directory: `outputs.RunDirectory` of the run.
-      description: of a `federated_task.FederatedTask`.
+      task: of the run.
       is_new: whether the run begins; one that goes on has to have the same data.
 
     Raises:
       UsageError: if a run that goes on has other data.
+      StorageError: if a file cannot be read or written.
     """
-    text = json.dumps(dict(description), indent=2) + '\n'
+    if not task.description:
+        return
+    from dpfl.simulation import data_digest  # TensorFlow.
+
+    key = directory.data_key(is_new)
+    digests = {
+        name: data_digest.of_file(key, name, digest) for name, digest in task.fingerprints.items()
+    }
+    values = {'confidential': _CONFIDENTIAL, **task.description, 'keyed_digests': digests}
+    text = json.dumps(values, indent=2) + '\n'
     path = directory.path / _DATA
     if is_new:
-        if description:
-            directory.write_text(_DATA, text)
+        directory.write_text(_DATA, text)
     elif path.exists() and path.read_text() != text:
         raise command_line.UsageError(
             f'--data_path: must have the data with which the run began, and the vocabulary; {path} '

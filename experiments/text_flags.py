@@ -60,6 +60,7 @@ class TextData:
 
     task: word_clients.WordTask
     description: dict
+    fingerprints: dict
     not_covered: tuple[str, ...]
 
     def with_model(self, model) -> federated_task.FederatedTask:
@@ -70,6 +71,7 @@ class TextData:
             client_batches=self.task.client_batches,
             heldout=self.task.heldout_dataset,
             description=self.description,
+            fingerprints=self.fingerprints,
             not_covered=self.not_covered,
         )
 
@@ -114,6 +116,7 @@ def load() -> TextData:
     """
     name = flags.FLAGS.task
     words = _public_vocabulary()  # A bad one is refused before the data are read.
+    fingerprints = {}
     with command_line.refusing_bad_values():
         if name == 'stackoverflow':
             path = data_flags.downloadable_path(stackoverflow.URL, 'stackoverflow.sqlite')
@@ -122,7 +125,7 @@ def load() -> TextData:
             )
         else:
             path = data_flags.required_path()
-            training, heldout, description = user_text.open_clients(
+            training, heldout, description, fingerprints['data'] = user_text.open_clients(
                 path, _CLIENT_COLUMN.value, _TEXT_COLUMN.value, data_flags.heldout_fraction(),
                 _STRICT.value,
             )
@@ -132,11 +135,10 @@ def load() -> TextData:
             training, heldout, words, _SENTENCE_LENGTH.value, _CLIENT_MAX_TOKENS.value or None
         )
     source = _vocabulary_source()
-    description['vocabulary'] = {
-        'words': len(words.words), 'from': source, 'sha256': words.digest()
-    }
+    description['vocabulary'] = {'words': len(words.words), 'from': source}
+    fingerprints['vocabulary'] = words.digest()
     private = (_NOT_PRIVATE,) if source == _VOCABULARY_PRIVATE.name else ()
-    return TextData(task, description, (*private, _COUNTS))
+    return TextData(task, description, fingerprints, (*private, _COUNTS))
 
 
 def _vocabulary_source() -> str:

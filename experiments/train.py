@@ -15,11 +15,13 @@ import sys
 from absl import flags
 
 from dpfl import accounting, mechanisms
+from dpfl.accounting import archive
 from dpfl.simulation import files
 from dpfl.tasks import federated_task
 from experiments import (
     aggregation_flags,
     command_line,
+    noise_flags,
     privacy_flags,
     run_flags,
     run_model,
@@ -32,6 +34,7 @@ from experiments import (
 flags.adopt_module_key_flags(task_flags)
 flags.adopt_module_key_flags(warm_start_flags)
 flags.adopt_module_key_flags(privacy_flags)
+flags.adopt_module_key_flags(noise_flags)
 flags.adopt_module_key_flags(aggregation_flags)
 flags.adopt_module_key_flags(run_flags)
 flags.adopt_module_key_flags(sampling_flags)
@@ -115,6 +118,7 @@ def _main() -> None:
         chosen=_choose() if _MECHANISM.value == 'auto' else None,
         restarts=aggregation_flags.restarts(),
         clip_schedule=_clip_schedule(),
+        **noise_flags.plan_fields(),
         **sampling_flags.plan_fields(_population),
         **aggregation_flags.plan_fields(
             _CLIP_NORM.value, sampling_flags.clients_per_round(), task_flags.num_parameters
@@ -127,10 +131,15 @@ def _main() -> None:
     run_flags.workers()  # Refused before anything takes long.
     configuration = run_flags.configuration(free=['format'])
     start = run_flags.start(configuration, plan)
-    if start is not None and start.rounds == plan.participation.rounds:
+    if start is not None and _is_finished(output_dir, start, plan):
         _print_finished(output_dir, start)
     else:
         _train(plan, output_dir, configuration, start)
+
+
+def _is_finished(output_dir, start, plan) -> bool:
+    """Whether all rounds are done, and all files written, of which the digests are the last."""
+    return start.rounds == plan.participation.rounds and archive.has_ended(output_dir)
 
 
 def _population() -> int:
@@ -146,18 +155,18 @@ def _train(plan, output_dir, configuration, start) -> None:
     task = task_flags.load(_SEED.value)
     language = task_flags.language_model(_SEED.value)
     task = warm_start_flags.apply(task, language)
-    experiment = _experiment(task, population, plan, configuration)
+    experiment = _experiment(task, population, plan, configuration, language)
     with command_line.refusing_bad_values():
         directory = outputs.RunDirectory(
             output_dir, overwrite=run_flags.OVERWRITE.value, resume=run_flags.RESUME.value
         )
-    run_flags.record_data(directory, task.description, is_new=start is None)
-    if start is None:
-        directory.write_text('flags.txt', run_flags.flags_text())
-    print(experiment.noise_place, file=sys.stderr)
-    result = program.run_training(experiment, directory, start)
-    if language is not None:
-        run_model.save(output_dir, *language)
+    with directory.in_use():
+        run_flags.require_start(directory, start)
+        run_flags.record_data(directory, task, is_new=start is None)
+        if start is None:
+            directory.write_text('flags.txt', run_flags.flags_text())
+        print(experiment.noise_place, file=sys.stderr)
+        result = program.run_training(experiment, directory, start)
     if result.profile is not None:
         print(result.profile.render(), file=sys.stderr, end='')
     _print_result(output_dir, result.report, {
@@ -208,7 +217,9 @@ def _choose() -> mechanisms.Mechanism:
     return mechanism
 
 
-def _experiment(task: federated_task.FederatedTask, population: int, plan, configuration):
+def _experiment(
+    task: federated_task.FederatedTask, population: int, plan, configuration, language
+):
     import tensorflow_federated as tff
 
     from dpfl import aggregators, learning
@@ -254,6 +265,7 @@ def _experiment(task: federated_task.FederatedTask, population: int, plan, confi
             checkpoint_every=run_flags.CHECKPOINT_EVERY.value,
             keep_checkpoints=run_flags.KEEP_CHECKPOINTS.value,
             workers=run_flags.workers(),
+            finish=None if language is None else lambda path: run_model.save(path, *language),
             profile=run_flags.PROFILE.value,
             configuration=configuration,
         )
@@ -273,7 +285,10 @@ def _noise_place(plan, task: federated_task.FederatedTask) -> mechanisms.NoisePl
     """Where past noise is kept."""
     size = sum(math.prod(weight.shape) for weight in task.model.initial_weights[0])
     kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
-    return mechanisms.place_noise(kernel, size, _MEMORY_LIMIT.value)
+    place = mechanisms.place_noise
+    if plan.noise == 'hardened':
+        place = mechanisms.place_hardened_noise
+    return place(kernel, size, _MEMORY_LIMIT.value)
 
 
 def _client_optimizer():

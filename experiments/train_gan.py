@@ -15,6 +15,7 @@ import sys
 from absl import flags
 
 from dpfl import accounting
+from dpfl.accounting import archive
 from dpfl.simulation import files
 from dpfl.tasks import federated_task
 from experiments import (
@@ -106,7 +107,10 @@ def _main() -> None:
         free=['format', 'scale', 'scaled_population', 'scaled_delta']
     )
     start = run_flags.start(configuration, plan)
-    if start is not None and start.rounds == plan.participation.rounds:
+    if (
+        start is not None and start.rounds == plan.participation.rounds
+        and archive.has_ended(output_dir)
+    ):
         print(f'{output_dir}: is finished, all {start.rounds} rounds are done', file=sys.stderr)
         report = _read_report(output_dir)
         rows = start.rows
@@ -152,9 +156,11 @@ def _train(plan, output_dir, configuration, start):
         directory = outputs.RunDirectory(
             output_dir, overwrite=run_flags.OVERWRITE.value, resume=run_flags.RESUME.value
         )
-    if start is None:
-        directory.write_text('flags.txt', run_flags.flags_text())
-    result = program.run_training(experiment, directory, start)
+    with directory.in_use():
+        run_flags.require_start(directory, start)
+        if start is None:
+            directory.write_text('flags.txt', run_flags.flags_text())
+        result = program.run_training(experiment, directory, start)
     if result.profile is not None:
         print(result.profile.render(), file=sys.stderr, end='')
     return result.report, [result.metrics]

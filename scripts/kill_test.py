@@ -27,6 +27,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from dpfl.simulation import checkpoint, outputs, program  # noqa: E402
 from experiments import command_line  # noqa: E402
+from tests import runs  # noqa: E402
 from tests.simulation import toy_experiment  # noqa: E402
 
 _RUNS = flags.DEFINE_integer('runs', 100, 'Runs that are killed.', lower_bound=1)
@@ -34,7 +35,6 @@ _ROUNDS = flags.DEFINE_integer('rounds', 40, 'Rounds of a run.', lower_bound=1)
 _CHECKPOINT_EVERY = flags.DEFINE_integer('checkpoint_every', 3, 'Of a run.', lower_bound=1)
 _SEED = flags.DEFINE_integer('seed', 0, 'Of the moments.', lower_bound=0)
 
-_SAME = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
 _SECONDS_TO_END = 120.0
 
 
@@ -87,10 +87,7 @@ class _Kind:
 
     def differences(self, path: pathlib.Path) -> list[str]:
         """Names of the files that are not those of the run that was not interrupted."""
-        names = [
-            name for name in _SAME
-            if (path / name).read_bytes() != (self._reference / name).read_bytes()
-        ]
+        names = runs.differences(path, self._reference)
         return names + ['metrics.csv'] * (_metrics(path) != _metrics(self._reference))
 
 
@@ -106,7 +103,8 @@ def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> 
             if not child.kill():
                 break  # It was faster.
             ledger = path / 'ledger.jsonl'
-            rounds.append(ledger.read_bytes().count(b'\n') if ledger.exists() else 0)
+            lines = ledger.read_bytes().count(b'\n') if ledger.exists() else 0
+            rounds.append(max(lines - 1, 0))  # The first line is no round.
     _Child(path, kind).finish()
     return rounds
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Starts a TFF worker on this host, setting up .venv first if need be: `scripts/start_worker.sh [port]`.
-# It is not authenticated, so only this host reaches it unless told otherwise; for more, --help.
+# Starts a TFF worker on this host, setting up .venv first if need be:
+# `scripts/start_worker.sh [port] --token_file=worker.token` for other hosts, which need a copy of that
+# file; without a token only this host reaches it. For more, --help.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

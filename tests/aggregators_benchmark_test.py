@@ -28,11 +28,14 @@ def test_help_names_every_contender():
 
 
 @pytest.mark.tff
-def test_a_contender_is_measured():
-    done = _run('--tiny', '--sizes=0.1M', '--contenders=blt', '--pairs=1')
+@pytest.mark.parametrize('name', ['blt', 'hardened_blt'])
+def test_a_contender_is_measured(name):
+    done = _run('--tiny', '--sizes=0.1M', f'--contenders={name}', '--pairs=1')
     assert (done.returncode, done.stderr) == (0, '')
     assert 'not run' not in done.stdout
-    ((seconds, peak),) = re.findall(r'^  blt +([\d.]+) .* ([\d.]+)$', done.stdout, re.MULTILINE)
+    ((seconds, peak),) = re.findall(
+        rf'^  {name} +([\d.]+) .* ([\d.]+)$', done.stdout, re.MULTILINE
+    )
     assert float(seconds) > 0 and float(peak) > 0
 
 

@@ -22,8 +22,8 @@ _LAYERS = (
 )
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}
 _PURE = {
-    '', '_validate', '_files', '_json', '_npz', 'participation', 'mechanisms', 'accounting', 'plots',
-    'html_page', 'report_page',
+    '', '_validate', '_files', '_json', '_npz', 'participation', 'mechanisms', 'accounting',
+    'plots', 'html_page', 'report_page',
 }
 
 

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 
 from dpfl import plots
@@ -43,3 +46,18 @@ def test_separations_are_in_order_of_the_variable(tmp_path):
     figure = plots.separations(rows, 'timer_hours')
     assert [line.get_ydata().tolist() for line in figure.axes[2].lines] == [[0.3] * 2, [0.2] * 2]
     figure.savefig(tmp_path / 'separations.png')
+
+
+def test_what_draws_is_imported_before_memory_may_be_short():
+    code = (
+        'import sys\n'
+        'from dpfl import html_page, plots, report_page\n'
+        'before = {name for name in sys.modules if name.startswith("matplotlib")}\n'
+        'import io\n'
+        'figure = plots.training_curves([{"round": 1, "loss": 2.0}, {"round": 2, "loss": 1.0}])\n'
+        'figure.savefig(io.BytesIO(), format="png")\n'
+        'html_page.svg(figure)\n'
+        'print({name for name in sys.modules if name.startswith("matplotlib")} - before)\n'
+    )
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert done.stdout == 'set()\n'

@@ -63,16 +63,24 @@ _IN_RING = {
     'blt_in_ring': _blt,
     'banded': lambda: mechanisms.BandedToeplitz.fichtenberger(_ROUNDS, _BANDS),
 }
+_HARDENED = {
+    'hardened': lambda: mechanisms.Identity(_ROUNDS),
+    'hardened_blt': _blt,
+}
 
 
-def _of(make_mechanism, **options):
+def _of(make_mechanism, noise='default', **options):
     return lambda shapes, clients: aggregators.build_aggregator(
-        _plan(make_mechanism(), clients), **options
+        _plan(make_mechanism(), clients, noise=noise), **options
     )
 
 
 CONTENDERS = {
     **{name: _of(make, supplied_noise=True) for name, make in _IN_RING.items()},
+    **{
+        name: _of(make, noise='hardened', supplied_noise=True)
+        for name, make in _HARDENED.items()
+    },
     'gaussian': _of(lambda: mechanisms.Identity(_ROUNDS)),
     'blt': _of(_blt),
     'honaker': _of(lambda: mechanisms.HonakerTree(_ROUNDS)),
@@ -151,14 +159,20 @@ def measure(contender: str, coordinates: int, clients: int, pairs: int) -> dict:
             past_bytes = plan.mechanism.kernel().buffers * coordinates * 4
             _require_memory(past_bytes)
             ring = stack.enter_context(aggregators.NoiseRing(plan))
+        if contender in _HARDENED:
+            plan = _plan(_HARDENED[contender](), clients, noise='hardened')
+            past_bytes = plan.mechanism.kernel().buffers * coordinates * 8
+            ring = stack.enter_context(aggregators.HardenedRing(plan))
         plain = _Rounds(tff.aggregators.UnweightedMeanFactory(), shapes, secure=False)
         private = _Rounds(
             CONTENDERS[contender](shapes, clients), shapes, contender in _SECURE, ring
         )
+        if contender in _HARDENED:
+            private.state = aggregators.with_key(private.state)
         for number in range(pairs + 1):
             plain.run(values)
             private.run(values)
-            if ring and number == 0:
+            if contender in _IN_RING and number == 0:
                 _fill(ring)
         state_bytes = private.state_bytes() + past_bytes
         peak_bytes = family.peak_bytes()

@@ -9,6 +9,7 @@ from dpfl.accounting.checklist import round_up
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.events import epsilon_of_event
 from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
+from dpfl.accounting.hardened import NOISES, with_slack
 from dpfl.accounting.plan import ADJACENCIES, SAMPLINGS, PrivacyPlan
 from dpfl.accounting.report import PrivacyReport
 
@@ -18,6 +19,7 @@ __all__ = [
     'SAMPLINGS',
     'AdaptiveClip',
     'Estimator',
+    'NOISES',
     'PrivacyPlan',
     'PrivacyReport',
     'epsilon_from_mu',
@@ -26,4 +28,5 @@ __all__ = [
     'mu_from_epsilon',
     'mu_from_rho',
     'round_up',
+    'with_slack',
 ]

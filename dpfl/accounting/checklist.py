@@ -29,7 +29,13 @@ def adjacency(report) -> str:
 
 def accountant(report) -> str:
     """How epsilon was computed."""
-    return _ACCOUNTANT[report.accountant]
+    used = dict.fromkeys(report.guarantee.accountants or (report.accountant,))
+    how = ' and '.join(_ACCOUNTANT[name] for name in used)
+    if report.accountant == 'best':
+        return f'{how}; the least of all accountants that know the plan'
+    if report.accountant not in used or len(used) > 1:
+        return f'{how}; accountant={report.accountant} has no value for these numbers'
+    return how
 
 
 def statement(report) -> str:
@@ -42,13 +48,55 @@ def statement(report) -> str:
         f'({round_up(epsilon)}, {delta:g})-DP'
         for epsilon, delta in zip(holds.epsilons, report.deltas, strict=True)
     ]
-    secrets = [
+    secrets = known_secrets(report)
+    run = 'The run' if not secrets else f'Simulation: with secret {" and ".join(secrets)} this run'
+    ended = early_end(report)
+    run += f', which ended {ended},' if ended else ''
+    verb = 'would satisfy' if secrets else 'satisfies'
+    return f'{run} {verb} {" and ".join(parts)} for each client{_exception([report])}.'
+
+
+def statement_together(reports, guarantee: str) -> str:
+    """What several runs on the same clients satisfy together, in one sentence.
+
+    Args:
+      reports: of the runs.
+      guarantee: in words, or an empty string where there is none.
+    """
+    subject = f'This run and {len(reports) - 1} other(s) on the same clients together'
+    if not guarantee:
+        return f'{subject}: no differential privacy.'
+    secrets = sorted({secret for report in reports for secret in known_secrets(report)})
+    if secrets:
+        subject = (
+            f'Simulation: with secret {" and ".join(reversed(secrets))} this run and '
+            f'{len(reports) - 1} other(s) on the same clients would together satisfy'
+        )
+    else:
+        subject += ' satisfy'
+    return f'{subject} {guarantee} for each client{_exception(reports)}.'
+
+
+def known_secrets(report) -> list[str]:
+    """What of a run is known that the guarantee takes as secret: then it is a simulation."""
+    return [
         *(['noise'] if report.noise_is_seeded else []),
         *(['cohorts'] if report.sampling_is_seeded and uses_sampling(report) else []),
     ]
-    subject = 'The run satisfies' if not secrets \
-        else f'Simulation: with secret {" and ".join(secrets)} this run would satisfy'
-    return f'{subject} {" and ".join(parts)} for each client.'
+
+
+def early_end(report) -> str:
+    """After how many of the planned rounds the log ends; empty if it has all of them."""
+    planned = report.plan.participation.rounds
+    if report.observed is None or report.observed.guarantee.rounds >= planned:
+        return ''
+    return f'after {report.observed.guarantee.rounds} of {planned} planned rounds'
+
+
+def _exception(reports) -> str:
+    if not any(report.train_metrics_released for report in reports):
+        return ''
+    return ', but for the metrics of training clients, which were released without noise'
 
 
 def assumptions(report) -> list[str]:
@@ -60,6 +108,7 @@ def assumptions(report) -> list[str]:
         _clip_norm(plan),
         *_discretization(plan),
         _noise(plan),
+        *_hardened(plan),
         *([] if uses_sampling(report) else [plan.mechanism.describe_release()]),
         *_exactness(report),
         'The server is trusted to run the mechanism as described (central DP).',
@@ -76,9 +125,10 @@ def uses_sampling(report) -> bool:
 def _participation(report) -> list[str]:
     plan, holds = report.plan, report.guarantee
     if not uses_sampling(report):
+        planned = '' if report.basis == 'log' else 'planned '
         return [
             f'Each client takes part in at most {holds.max_participations} of {holds.rounds} '
-            f'rounds, any two of them at least {holds.min_separation} apart.'
+            f'{planned}rounds, any two of them at least {holds.min_separation} apart.'
         ]
     if plan.sampling == 'poisson':
         how = (
@@ -142,6 +192,18 @@ def _noise(plan) -> str:
     )
 
 
+def _hardened(plan) -> list[str]:
+    if plan.noise == 'default':
+        return []
+    return [
+        'Hardened noise: what is released of a round is the exact sum of integers, one client\'s '
+        'of norm at most the clip norm, plus exact discrete Gaussian noise whose key streams are '
+        'those of AES-256; floats are made of that afterwards. The sensitivity counts the rounding '
+        f'of correlated noise, and epsilon that the discrete Gaussian is within {plan.slack:.1g} '
+        'of the Gaussian in every probability (docs/hardened.md).'
+    ]
+
+
 def _discretization(plan) -> list[str]:
     if plan.discretization is None:
         return []
@@ -174,15 +236,16 @@ def _exactness(report) -> list[str]:
 
 def not_covered(report) -> list[str]:
     """What the guarantee says nothing about, one sentence each."""
+    plan = report.plan
     items = [
         'Tuning of hyperparameters on the same clients, and choosing a checkpoint by its metrics.',
         'Metrics computed on clients\' data without noise, such as the training loss shown during '
         'the run.',
+        'How long rounds took, such as `seconds` in metrics.csv: it depends on single clients.',
         'Data used before the run, such as data for pre-training or for the vocabulary.',
         'Clients that do not follow the algorithm (the guarantee of the others still holds), and '
         'people with several devices beyond group privacy.',
-        'Attacks on floating-point arithmetic and on the pseudo-random generator (Philox, not a '
-        'cryptographic one).',
+        _attacks(plan),
         'Other runs on the same clients: guarantees of several runs add up (composition).',
         *report.also_not_covered,
     ]
@@ -199,9 +262,28 @@ def not_covered(report) -> list[str]:
     if report.sampling_is_seeded and uses_sampling(report):
         items.insert(0, 'This run is a simulation: its cohorts came from a given seed, so whoever '
                         'knows the seed knows who took part.')
+    if report.train_metrics_released:
+        items.insert(
+            0, 'The metrics of the training clients: they were released with this run, without '
+            'noise. The guarantee is for the models alone, and does not hold for the directory of '
+            'the run as a whole.'
+        )
     if not report.plan.noise_multiplier:
         items.insert(0, 'There is no noise: the run has no privacy guarantee.')
     return items
+
+
+def _attacks(plan) -> str:
+    if plan.noise == 'default':
+        return (
+            'Attacks on floating-point arithmetic and on the pseudo-random generator (Philox, not '
+            'a cryptographic one).'
+        )
+    return (
+        'Attacks on timing, caches and other side channels: how long noise and rounds take depends '
+        'on noise and data. (Floating-point arithmetic and the generator are covered, as far as '
+        'AES-256 is secure and the key stays secret.)'
+    )
 
 
 def round_up(value: float | None, digits: int = 4) -> str:

@@ -10,14 +10,20 @@ import math
 
 import dp_accounting
 import numpy as np
-from dp_accounting import pld, rdp
+from dp_accounting import rdp
 
 from dpfl import _validate
-from dpfl.accounting import gaussian, moments
+from dpfl.accounting import gaussian, loss_distribution, moments
+from dpfl.accounting.gaussian import Bound
 
 _RELATION = dp_accounting.NeighboringRelation
-# Of the logarithms in one divergence, absolute; -1.6e-14 was seen where the truth is above 0.
-_ROUNDING = 1e-13
+# Of one divergence of order a, absolute, and of the moment of which it is 1 / (a - 1): the series
+# of dp_accounting stops at exp(-30), and -1.6e-14 was seen where the truth is above 0.
+_ROUNDING, _ROUNDING_OF_MOMENT = 1e-13, 1e-12
+# Of the sum of squares that several releases give, relative.
+_ROUNDING_OF_MU = 1e-15
+# Less noise than this is none: its squares do not fit a float.
+_LEAST_NOISE = 1e-100
 # More noise than this on a sample is counted as this much: beyond, dp_accounting loses all digits.
 _MOST_NOISE = 1e6
 
@@ -34,50 +40,81 @@ def epsilon_of_event(
         add or remove one, so they do not go together.
       delta: strictly between 0 and 1.
       method: one of `gaussian.ACCOUNTANTS`. 'analytic_gaussian' takes events without sampling
-        only, 'pld' none without replacement.
+        only, 'pld' none without replacement. 'best' takes the least of those that know the event.
 
     Returns:
-      An upper bound; infinity where there is no guarantee.
+      An upper bound; infinity where there is no guarantee. Where the privacy loss distribution has
+      no value, as its grid would be too wide, it is the best of the others; `bound` says so.
 
     Raises:
       ValueError: if an argument is out of its range, or the method does not know the event.
     """
+    return bound(event, delta, method).epsilon
+
+
+def bound(event: dp_accounting.DpEvent, delta: float, method: str = 'pld') -> Bound:
+    """`epsilon_of_event`, and the accountant that showed it."""
     _validate.number('delta', delta, above=0, below=1)
     _validate.choice('method', method, gaussian.ACCOUNTANTS)
     parts = _flatten(event)
-    if math.isinf(parts.mu_squared):
-        return math.inf
-    mu = math.sqrt(parts.mu_squared)
-    if not parts.sampled:
-        return gaussian.epsilon_from_mu(mu, delta, method)
-    relation = _relation(parts)
+    if not parts.sampled or math.isinf(parts.mu_squared):
+        mu = math.sqrt(parts.mu_squared) * (1 + _ROUNDING_OF_MU)
+        return gaussian.bound(mu, delta, method)
+    _refuse_mixtures(parts)
     if method not in (methods := methods_for(event)):
         raise ValueError(f'method={method}: must be one of {", ".join(methods)} with sampling')
-    if method == 'moments':
-        return moments.epsilon(
-            moments.gaussian(mu) + sum(n * _log_moments(e) for e, n in parts.sampled), delta
-        )
-    accountant = (pld.PLDAccountant if method == 'pld' else rdp.RdpAccountant)(
-        neighboring_relation=relation
-    )
-    if mu:
-        accountant.compose(dp_accounting.GaussianDpEvent(1 / mu))
-    for sampled, count in parts.sampled:
-        accountant.compose(sampled, count)
-    if method == 'pld':
-        return float(accountant.get_epsilon(delta))
-    releases = sum(count for _, count in parts.sampled)
-    return _epsilon_of_divergences(accountant, releases, delta)
+    known = methods[:-1] if method == 'best' else (method,)
+    found = _least(parts, delta, known)
+    return found if math.isfinite(found.epsilon) else _least(parts, delta, methods[:-1])
 
 
 def methods_for(event: dp_accounting.DpEvent) -> tuple[str, ...]:
-    """The accountants of `gaussian.ACCOUNTANTS` that know the event, the tightest first."""
+    """The accountants of `gaussian.ACCOUNTANTS` that know the event, in that order.
+
+    Which of them gives least depends on the numbers; 'best', the last one, finds out.
+    """
     sampled = [part for part, _ in _flatten(event).sampled]
     if not sampled:
         return gaussian.ACCOUNTANTS
     if any(isinstance(part, dp_accounting.SampledWithoutReplacementDpEvent) for part in sampled):
-        return ('rdp', 'moments')
-    return ('pld', 'rdp', 'moments')
+        return ('rdp', 'moments', 'best')
+    return ('pld', 'rdp', 'moments', 'best')
+
+
+def _least(parts: '_Parts', delta: float, methods) -> Bound:
+    return min(
+        (Bound(_CONVERSIONS[method](parts, delta), method) for method in methods),
+        key=lambda found: found.epsilon,
+    )
+
+
+def _by_pld(parts: '_Parts', delta: float) -> float:
+    releases = [
+        ((event.sampling_probability, event.event.noise_multiplier), count)
+        for event, count in parts.sampled
+    ]
+    if parts.mu_squared:
+        releases.append(((1.0, 1 / math.sqrt(parts.mu_squared)), 1))
+    return loss_distribution.epsilon(releases, delta, _by_rdp(parts, delta))
+
+
+def _by_rdp(parts: '_Parts', delta: float) -> float:
+    accountant = rdp.RdpAccountant(neighboring_relation=_relation(parts))
+    if parts.mu_squared:
+        accountant.compose(dp_accounting.GaussianDpEvent(1 / math.sqrt(parts.mu_squared)))
+    for sampled, count in parts.sampled:
+        accountant.compose(sampled, count)
+    return _epsilon_of_divergences(accountant, sum(count for _, count in parts.sampled), delta)
+
+
+def _by_moments(parts: '_Parts', delta: float) -> float:
+    log_moments = moments.gaussian(math.sqrt(parts.mu_squared))
+    return moments.epsilon(
+        log_moments + sum(count * _log_moments(event) for event, count in parts.sampled), delta
+    )
+
+
+_CONVERSIONS = {'pld': _by_pld, 'rdp': _by_rdp, 'moments': _by_moments}
 
 
 @dataclasses.dataclass
@@ -95,14 +132,14 @@ def _flatten(event: dp_accounting.DpEvent, count: int = 1, parts: _Parts | None 
         parts.mu_squared = math.inf
     elif isinstance(event, dp_accounting.GaussianDpEvent):
         noise = event.noise_multiplier
-        parts.mu_squared += count / noise**2 if noise else math.inf
+        parts.mu_squared += count / noise**2 if noise > _LEAST_NOISE else math.inf
     elif isinstance(event, dp_accounting.ComposedDpEvent):
         for part in event.events:
             _flatten(part, count, parts)
     elif isinstance(event, dp_accounting.SelfComposedDpEvent):
         _flatten(event.event, count * event.count, parts)
     elif _is_sampled_gaussian(event):
-        if not event.event.noise_multiplier:
+        if event.event.noise_multiplier <= _LEAST_NOISE:
             parts.mu_squared = math.inf
         parts.sampled.append((_with_noise_that_counts(event), count))
     elif not isinstance(event, dp_accounting.NoOpDpEvent):
@@ -128,14 +165,16 @@ def _is_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
     ) and isinstance(event.event, dp_accounting.GaussianDpEvent)
 
 
-def _relation(parts: _Parts):
-    kinds = {type(event) for event, _ in parts.sampled}
-    if len(kinds) > 1:
+def _refuse_mixtures(parts: _Parts) -> None:
+    if len({type(event) for event, _ in parts.sampled}) > 1:
         raise ValueError(
             'event: Poisson samples and samples without replacement must not be composed; their '
             'neighbours differ'
         )
-    if kinds == {dp_accounting.PoissonSampledDpEvent}:
+
+
+def _relation(parts: _Parts):
+    if isinstance(parts.sampled[0][0], dp_accounting.PoissonSampledDpEvent):
         return _RELATION.ADD_OR_REMOVE_ONE
     return _RELATION.REPLACE_ONE
 
@@ -146,8 +185,10 @@ def _epsilon_of_divergences(accountant: rdp.RdpAccountant, releases: int, delta:
     A divergence of a rare sample under much noise is lost in the rounding of a logarithm near 1,
     and may even come out below 0, which the conversion refuses.
     """
-    divergences = np.maximum(accountant._rdp, 0) + releases * _ROUNDING
-    return float(rdp.compute_epsilon(accountant._orders, divergences, delta)[0])
+    orders = accountant._orders
+    rounding = _ROUNDING + _ROUNDING_OF_MOMENT / (orders - 1)
+    divergences = np.maximum(accountant._rdp, 0) + releases * rounding
+    return float(rdp.compute_epsilon(orders, divergences, delta)[0])
 
 
 def _log_moments(event: dp_accounting.DpEvent):

@@ -6,21 +6,29 @@ proposition 1.6).
 """
 
 import math
+from typing import NamedTuple
 
 import dp_accounting
-import numpy as np
 from dp_accounting import pld, rdp
-from scipy import optimize, special
 
 from dpfl import _validate
-from dpfl.accounting import moments
+from dpfl.accounting import gaussian_curve, moments
 
-# The tightest first, but for the exact one.
-ACCOUNTANTS = ('pld', 'rdp', 'analytic_gaussian', 'moments')
+# 'best' is the least of what the others give; which of them that is depends on the numbers.
+ACCOUNTANTS = ('pld', 'rdp', 'analytic_gaussian', 'moments', 'best')
 
-# Grid of the privacy loss distribution; coarser for guarantees so weak that it would not fit.
+# Grid of the privacy loss distribution; coarser where it would have too many points.
 _PLD_INTERVAL = 1e-4
-_PLD_INTERVAL_PER_RHO = 2e-6
+_PLD_POINTS = 2**19
+# Beyond this the grid does not fit floats any more.
+_PLD_MOST_MU = 1e4
+
+
+class Bound(NamedTuple):
+    """An epsilon that holds, and the accountant that showed it, which is never 'best'."""
+
+    epsilon: float
+    accountant: str
 
 
 def mu_from_rho(rho: float) -> float:
@@ -44,52 +52,58 @@ def epsilon_from_mu(mu: float, delta: float, method: str = 'pld') -> float:
       method: 'pld' (privacy loss distribution; pessimistic by its grid and its cut tails, about
         1e-6 for delta >= 1e-10 and up to 2 % at 1e-15), 'rdp' (Renyi DP with the orders and
         conversion of dp_accounting, looser), 'analytic_gaussian' (the exact value; Balle and Wang
-        2018, theorem 8), 'moments' (that of document 001, the loosest).
+        2018, theorem 8), 'moments' (that of document 001, the loosest), 'best' (the least of
+        these, which is the exact value).
 
     Returns:
-      An epsilon that is never below the truth, up to rounding in the last digits of float64.
+      An epsilon that is never below the truth. Where the privacy loss distribution has none, for
+      delta below its cut tails or mu beyond its grid, it is the exact value; `bound` says so.
 
     Raises:
       ValueError: if an argument is out of its range.
     """
+    return bound(mu, delta, method).epsilon
+
+
+def bound(mu: float, delta: float, method: str = 'pld') -> Bound:
+    """`epsilon_from_mu`, and the accountant that showed it."""
     _validate.number('delta', delta, above=0, below=1)
     _validate.choice('method', method, ACCOUNTANTS)
+    shown = 'analytic_gaussian' if method == 'best' else method
     if math.isinf(mu) and mu > 0:
-        return math.inf
+        return Bound(math.inf, shown)
     mu = _validate.number('mu', mu, minimum=0)
     if mu == 0:
-        return 0.0
-    if method == 'analytic_gaussian':
-        return _analytic(mu, delta)
-    if method == 'moments':
-        return moments.epsilon(moments.gaussian(mu), delta)
-    if method == 'pld':
-        interval = max(_PLD_INTERVAL, _PLD_INTERVAL_PER_RHO * mu**2)
-        accountant = pld.PLDAccountant(value_discretization_interval=interval)
-    else:
-        accountant = rdp.RdpAccountant()
+        return Bound(0.0, shown)
+    exact = gaussian_curve.epsilon(mu, delta)
+    if shown == 'analytic_gaussian' or math.isinf(exact):
+        return Bound(exact, shown)
+    found = _CONVERSIONS[shown](mu, delta)
+    if not math.isfinite(found):
+        return Bound(exact, 'analytic_gaussian')
+    # What is below the exact value is so by rounding.
+    return Bound(max(found, exact), shown)
+
+
+def _by_pld(mu: float, delta: float) -> float:
+    if mu > _PLD_MOST_MU:
+        return math.inf
+    # Nearly all of the normal distribution is within 10 standard deviations.
+    spread = mu**2 + 20 * mu
+    accountant = pld.PLDAccountant(
+        value_discretization_interval=max(_PLD_INTERVAL, spread / _PLD_POINTS)
+    )
     return float(accountant.compose(dp_accounting.GaussianDpEvent(1 / mu)).get_epsilon(delta))
 
 
-def log_delta(mu: float, epsilon: float) -> float:
-    """Logarithm of the exact delta of a Gaussian release (Balle and Wang 2018, theorem 8)."""
-    above = special.log_ndtr(mu / 2 - epsilon / mu)
-    below = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
-    if below >= above:
-        return -math.inf
-    return float(above + np.log1p(-np.exp(below - above)))
+def _by_rdp(mu: float, delta: float) -> float:
+    # That of a Gaussian release at order a is a mu^2 / 2 (Mironov 2017, proposition 7).
+    orders = rdp.RdpAccountant()._orders
+    return float(rdp.compute_epsilon(orders, orders * mu**2 / 2, delta)[0])
 
 
-def _analytic(mu: float, delta: float) -> float:
-    def excess(epsilon):
-        return max(log_delta(mu, epsilon), -1e300) - math.log(delta)
+def _by_moments(mu: float, delta: float) -> float:
+    return moments.epsilon(moments.gaussian(mu), delta)
 
-    if excess(0.0) <= 0:
-        return 0.0
-    upper = mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1.0
-    epsilon = optimize.brentq(excess, 0.0, upper, xtol=1e-14, rtol=1e-14)
-    step = 1e-13
-    while excess(epsilon) > 0:  # The root is found to rounding; end on the safe side of it.
-        epsilon += step * max(1.0, epsilon)
-        step *= 2
-    return epsilon
+
+_CONVERSIONS = {'pld': _by_pld, 'rdp': _by_rdp, 'moments': _by_moments}

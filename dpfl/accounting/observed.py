@@ -4,9 +4,8 @@ import dataclasses
 import math
 
 from dpfl import mechanisms
-from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.mechanisms import pattern_sensitivity
+from dpfl.mechanisms import pattern_sensitivity, rounding
 from dpfl.participation import Participation, ParticipationLog
 
 
@@ -20,6 +19,8 @@ class Guarantee:
         one round with sampling.
       rho, mu: zCDP and Gaussian DP parameters; None where there is no noise or with sampling.
       epsilons: one entry per delta; None where there is no noise.
+      accountants: what showed each epsilon: the accountant of the report, or the one that was best
+        where that had no value or is 'best'.
     """
 
     rounds: int
@@ -30,10 +31,12 @@ class Guarantee:
     rho: float | None
     mu: float | None
     epsilons: tuple[float | None, ...]
+    accountants: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plan: PrivacyPlan, deltas, accountant: str) -> 'Guarantee':
         """The guarantee of a plan at each delta."""
+        bounds = [plan.bound(delta, accountant) for delta in deltas]
         return cls(
             rounds=plan.participation.rounds,
             min_separation=plan.participation.min_separation,
@@ -42,23 +45,24 @@ class Guarantee:
             sensitivity_is_exact=plan.sensitivity_is_exact,
             rho=_finite(plan.rho),
             mu=_finite(plan.mu),
-            epsilons=tuple(_finite(plan.epsilon(delta, accountant)) for delta in deltas),
+            epsilons=tuple(_finite(bound.epsilon) for bound in bounds),
+            accountants=tuple(bound.accountant for bound in bounds),
         )
 
     def with_sensitivity(
         self, sensitivity: float, is_exact: bool, plan: PrivacyPlan, deltas, accountant: str
     ) -> 'Guarantee':
         """The same limits with another sensitivity of the run, for a plan without sampling."""
-        mu = sensitivity / plan.noise_multiplier if plan.noise_multiplier else math.inf
+        mu = rounding.quotient_up(sensitivity, plan.noise_multiplier)
+        bounds = [plan.bound_of_sensitivity(sensitivity, delta, accountant) for delta in deltas]
         return dataclasses.replace(
             self,
             sensitivity=sensitivity,
             sensitivity_is_exact=is_exact,
-            rho=_finite(mu * mu / 2),  # The square as a power would be an OverflowError.
+            rho=_finite(mu * mu / 2),
             mu=_finite(mu),
-            epsilons=tuple(
-                _finite(gaussian.epsilon_from_mu(mu, delta, accountant)) for delta in deltas
-            ),
+            epsilons=tuple(_finite(bound.epsilon) for bound in bounds),
+            accountants=tuple(bound.accountant for bound in bounds),
         )
 
 
@@ -94,14 +98,14 @@ def observe(
     seen, sizes = log.observed(), log.cohort_sizes
     violations = _violations(plan, log, seen)
     plain = plan.without_sampling(seen)
-    method = accountant if accountant in plain.accountants else 'pld'
+    method = accountant if accountant in plain.accountants else 'best'
     limits = Guarantee.of(plain, deltas, method)
     patterns = (
         pattern_sensitivity.of_log(plain.mechanism, log)
         if sizes.any()
         else mechanisms.Sensitivity(0.0, is_exact=True)
     )
-    attained = plain.shift * math.sqrt(patterns.squared)
+    attained = plain.with_rounding(plain.shift * rounding.root_up(patterns.squared))
     exact = patterns.is_exact and plan.shift_is_exact
     if plan.sampling == 'none' or log.max_per_round > 1 or _sampling_violations(plan, log):
         # A client that counts m times in one round counts as m updates of the clip norm.

@@ -27,7 +27,6 @@ def _bullets(items) -> str:
 
 
 def _checklist(report) -> str:
-    holds = report.guarantee
     kind = 'approximate DP' if checklist.uses_sampling(report) else 'zCDP'
     return '\n'.join([
         '1. **DP setting.** Central DP: the server sees clipped updates and is trusted to add the '
@@ -44,8 +43,17 @@ def _checklist(report) -> str:
         f'    - *Formal statement*: {checklist.statement(report)}',
         '    - *Verifiability*: `python -m experiments.report_privacy` recomputes these numbers: '
         'from the parameters below, or from the directory of the run with `--run_dir`, which also '
-        f'checks that no file was changed. The run had {holds.rounds} rounds.',
+        f'checks the files that it lists. {_rounds(report)}',
     ])
+
+
+def _rounds(report) -> str:
+    ended = checklist.early_end(report)
+    if ended:
+        return f'The run ended {ended}.'
+    if report.observed is None:
+        return f'The plan has {report.guarantee.rounds} rounds.'
+    return f'The run had {report.observed.guarantee.rounds} rounds.'
 
 
 def _participation(report) -> str:
@@ -76,7 +84,8 @@ def _log_section(report) -> str:
         '## Participation',
         verdict,
         *([_bullets(observed.violations)] if observed.violations else []),
-        f'{observed.guarantee.rounds} rounds recorded, cohorts of {observed.smallest_cohort} to '
+        f'{observed.guarantee.rounds} rounds recorded '
+        f'({report.plan.participation.rounds} planned), cohorts of {observed.smallest_cohort} to '
         f'{observed.largest_cohort} clients, {observed.clients} clients in all (clients by how '
         f'often they took part: {times}{more}).',
     ])

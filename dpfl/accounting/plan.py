@@ -8,9 +8,10 @@ import dp_accounting
 
 from dpfl import _validate, mechanisms
 from dpfl.accounting import adaptive_clip as adaptive_clip_lib
-from dpfl.accounting import calibration, events, gaussian
+from dpfl.accounting import calibration, events, gaussian, hardened
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
+from dpfl.mechanisms import rounding
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
@@ -65,6 +66,9 @@ class PrivacyPlan:
         as in document 001, section 3, which lowers norm and noise during training.
       estimator: of the mean of a round (document 001); whatever it is, noise is in units of how
         far one client moves it, so the guarantee is that of `noise_multiplier`.
+      noise: 'default', continuous Gaussian noise in floating point; 'hardened', discrete Gaussian
+        noise on integer sums from a cryptographic generator (docs/hardened.md), whose rounding is
+        in the sensitivity.
 
     Raises:
       ValueError: if a field is out of its range, or fields contradict each other.
@@ -82,6 +86,7 @@ class PrivacyPlan:
     adaptive_clip: AdaptiveClip | None = None
     clip_schedule: tuple[tuple[int, float], ...] = ()
     estimator: Estimator = Estimator()
+    noise: str = 'default'
 
     def __post_init__(self):
         _validate.number('clip_norm', self.clip_norm, above=0)
@@ -89,6 +94,7 @@ class PrivacyPlan:
         _validate.integer('clients_per_round', self.clients_per_round, minimum=1)
         _validate.choice('sampling', self.sampling, SAMPLINGS)
         _validate.choice('adjacency', self.adjacency, _ADJACENCIES_OF[self.sampling])
+        _validate.choice('noise', self.noise, hardened.NOISES)
         _validate.integer(
             'rounds', self.participation.rounds, minimum=1, maximum=self.mechanism.rounds
         )
@@ -110,6 +116,8 @@ class PrivacyPlan:
             self._check_adaptive_clip()
         if self.clip_schedule:
             self._check_clip_schedule()
+        if self.noise == 'hardened':
+            hardened.check(self)
 
     def _check_adaptive_clip(self):
         if not isinstance(self.mechanism, mechanisms.Restarted | mechanisms.Identity):
@@ -186,8 +194,13 @@ class PrivacyPlan:
                 lambda noise: with_noise(noise).epsilon(delta, accountant), epsilon,
                 silent.sensitivity, delta, accountant,
             ))
-        mu = calibration.mu_from_epsilon(epsilon, delta, accountant)
-        plan = with_noise(silent.sensitivity / mu)
+        if silent.noise == 'hardened':
+            target = hardened.target(silent, epsilon, delta)
+            mu = calibration.mu_from_epsilon(*target, accountant)
+            plan = with_noise(hardened.noise_multiplier(silent, mu))
+        else:
+            mu = calibration.mu_from_epsilon(epsilon, delta, accountant)
+            plan = with_noise(silent.sensitivity / mu)
         while plan.epsilon(delta, accountant) > epsilon:  # The division may round down.
             plan = with_noise(math.nextafter(plan.noise_multiplier, math.inf) * (1 + 1e-15))
         return plan
@@ -214,7 +227,11 @@ class PrivacyPlan:
         """
         if self.sampling != 'none':
             return self.shift
-        return self.shift * math.sqrt(self._sensitivity_bound.squared)
+        return self.with_rounding(self.shift * rounding.root_up(self._sensitivity_bound.squared))
+
+    def with_rounding(self, sensitivity: float) -> float:
+        """A sensitivity of the whole run with what rounding adds, if noise is hardened."""
+        return hardened.sensitivity(self, sensitivity) if self.noise == 'hardened' else sensitivity
 
     @property
     def sensitivity_is_exact(self) -> bool:
@@ -226,7 +243,8 @@ class PrivacyPlan:
     @property
     def shift_is_exact(self) -> bool:
         """Whether one client can move a round by the whole norm that the sensitivity counts."""
-        return self.discretization is None and self.estimator.kind == 'fixed'
+        is_rounded = self.discretization is not None or self.noise == 'hardened'
+        return not is_rounded and self.estimator.kind == 'fixed'
 
     @property
     def stddev(self) -> float:
@@ -264,7 +282,7 @@ class PrivacyPlan:
         """
         if self.sampling != 'none':
             return None
-        return self.sensitivity / self.noise_multiplier if self.noise_multiplier else math.inf
+        return rounding.quotient_up(self.sensitivity, self.noise_multiplier)
 
     @property
     def rho(self) -> float | None:
@@ -297,18 +315,44 @@ class PrivacyPlan:
         Raises:
           ValueError: if the delta is out of (0, 1), or the accountant does not know the sampling.
         """
+        return self.bound(delta, accountant).epsilon
+
+    def bound(self, delta: float, accountant: str = 'pld') -> gaussian.Bound:
+        """`epsilon`, and the accountant that showed it."""
         if self.sampling == 'none':
-            return gaussian.epsilon_from_mu(self.mu, delta, accountant)
+            return self.bound_of_sensitivity(self.sensitivity, delta, accountant)
         if accountant not in self.accountants:
             raise ValueError(
                 f'accountant={accountant}: must be one of {", ".join(self.accountants)} with '
                 f'sampling={self.sampling}'
             )
-        return events.epsilon_of_event(self.dp_event(), delta, accountant)
+        return hardened.with_slack(
+            lambda at: events.bound(self.dp_event(), at, accountant), delta, self.slack
+        )
+
+    def bound_of_sensitivity(
+        self, sensitivity: float, delta: float, accountant: str = 'pld'
+    ) -> gaussian.Bound:
+        """`bound` of the run without use of sampling, if its sensitivity were another one."""
+        mu = rounding.quotient_up(sensitivity, self.noise_multiplier)
+        return hardened.with_slack(
+            lambda at: gaussian.bound(mu, at, accountant), delta, self._slack(mu)
+        )
+
+    def _slack(self, largest_shift: float) -> float:
+        return 0.0 if self.noise == 'default' else hardened.slack(self, largest_shift)
+
+    @property
+    def slack(self) -> float:
+        """By how much epsilon may exceed that of `dp_event`, at a delta smaller by its exponential.
+
+        0 but for hardened noise, whose discrete Gaussian is that close to the Gaussian.
+        """
+        return self._slack(rounding.quotient_up(self.sensitivity, self.noise_multiplier))
 
     @property
     def accountants(self) -> tuple[str, ...]:
-        """The accountants that know such a plan, the tightest first."""
+        """The accountants that know such a plan; the last one, 'best', takes the least of them."""
         if self.sampling == 'none':
             return gaussian.ACCOUNTANTS
         return events.methods_for(self._sampled_event(1.0))

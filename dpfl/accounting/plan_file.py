@@ -24,6 +24,7 @@ def to_dict(plan: PrivacyPlan) -> dict:
         'adaptive_clip': plan.adaptive_clip and dataclasses.asdict(plan.adaptive_clip),
         'clip_schedule': [list(change) for change in plan.clip_schedule],
         'estimator': dataclasses.asdict(plan.estimator),
+        'noise': plan.noise,
     }
 
 
@@ -45,5 +46,6 @@ def from_dict(values: dict, mechanism_parameters: dict) -> PrivacyPlan:
         adaptive_clip=None if adaptive_clip is None else AdaptiveClip(**adaptive_clip),
         clip_schedule=tuple(tuple(change) for change in values.get('clip_schedule', ())),
         estimator=Estimator(**values.get('estimator', {})),
+        noise=values.get('noise', 'default'),
         **{name: values[name] for name in _NUMBERS},
     )

@@ -37,6 +37,7 @@ class PrivacyReport:
       sampling_is_seeded: the cohorts came from a known seed, so a run whose guarantee rests on
         sampling is a simulation.
       also_not_covered: what else of the run the guarantee says nothing about, a sentence each.
+      train_metrics_released: metrics of the training clients were released without noise.
     """
 
     plan: PrivacyPlan
@@ -47,6 +48,7 @@ class PrivacyReport:
     noise_is_seeded: bool
     sampling_is_seeded: bool = False
     also_not_covered: tuple[str, ...] = ()
+    train_metrics_released: bool = False
 
     @classmethod
     def from_plan(
@@ -58,6 +60,7 @@ class PrivacyReport:
         noise_is_seeded: bool = False,
         sampling_is_seeded: bool = False,
         also_not_covered: tuple[str, ...] = (),
+        train_metrics_released: bool = False,
     ) -> 'PrivacyReport':
         """Report of a plan and, if given, of the participation log of the run that followed it.
 
@@ -80,6 +83,7 @@ class PrivacyReport:
             noise_is_seeded=noise_is_seeded,
             sampling_is_seeded=sampling_is_seeded,
             also_not_covered=tuple(also_not_covered),
+            train_metrics_released=train_metrics_released,
         )
 
     @property
@@ -128,6 +132,7 @@ class PrivacyReport:
             'basis': self.basis,
             'noise_is_seeded': self.noise_is_seeded,
             'sampling_is_seeded': self.sampling_is_seeded,
+            'train_metrics_released': self.train_metrics_released,
             'deltas': list(self.deltas),
             'plan': plan,
             'plan_guarantee': dataclasses.asdict(self.plan_guarantee),
@@ -173,6 +178,9 @@ class PrivacyReport:
                 ),
                 also_not_covered=stated.texts(
                     'also_not_covered', values.get('also_not_covered', ())
+                ),
+                train_metrics_released=_validate.truth(
+                    'train_metrics_released', values.get('train_metrics_released', False)
                 ),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -15,7 +15,8 @@ from dpfl.participation import Participation
 # Relative: other releases of the numerical libraries may differ in the last digits.
 _TOLERANCE = 1e-6
 _COUNTS = ('rounds', 'min_separation', 'max_participations')
-_FIELDS = {field.name for field in dataclasses.fields(Guarantee)}
+# Older versions did not say which accountant showed each epsilon.
+_FIELDS = {field.name for field in dataclasses.fields(Guarantee)} - {'accountants'}
 
 
 def deltas(values) -> tuple[float, ...]:
@@ -106,7 +107,8 @@ def _read(name: str, values, num_deltas: int) -> Guarantee:
     ):
         if value is not None:
             _validate.number(f'{name}.{field}', value, minimum=0)
-    return Guarantee(**{**values, 'epsilons': tuple(epsilons)})
+    accountants = texts(f'{name}.accountants', values.get('accountants', ()))
+    return Guarantee(**{**values, 'epsilons': tuple(epsilons), 'accountants': accountants})
 
 
 def _require_not_below(name: str, found: Guarantee, computed: Guarantee) -> None:

@@ -42,7 +42,8 @@ class AdaptiveSample(NamedTuple):
 
     Attributes:
       sum: that of the inner query.
-      within: number of clients within the norm minus the number of the others, int32 scalar.
+      within: number of clients within the norm minus the number of the others, int32 scalar;
+        clients whose update is zero are neither.
     """
 
     sum: Any
@@ -62,9 +63,10 @@ class AdaptiveClipQuery(query.WrappedQuery):
     the feedback undoes. The clip norm in use becomes C^{t+1} after the last round of a segment of
     the mechanism, and after each round if the noise is independent.
 
-    A client adds 1/2 or -1/2 to the count, as theorem 1 assumes (`accounting.adaptive_clip`). An
-    update that is not finite counts as zero. The fraction is of the planned cohort size: clients
-    that are missing count half, and clients beyond it count as well.
+    A client adds 1/2 or -1/2 to the count, as theorem 1 assumes (`accounting.adaptive_clip`), and 0
+    if its update is zero or not finite, for then it is zeroed out: the count must not show that it
+    was there. The fraction is of the planned cohort size: clients that are missing count half, and
+    clients beyond it count as well.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class AdaptiveClipQuery(query.WrappedQuery):
         norm = clipping.norm(clipping.finite(estimators.update_of(record)))
         return AdaptiveSample(
             self._inner.preprocess_record(params.inner, record),
-            tf.where(norm <= params.estimate, 1, -1),
+            tf.where(norm > 0, tf.where(norm <= params.estimate, 1, -1), 0),
         )
 
     def get_noised_result(self, sample_state, global_state):

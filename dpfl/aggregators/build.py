@@ -9,6 +9,8 @@ from dpfl.aggregators import (
     clipping,
     discretized,
     estimators,
+    exact_sum,
+    hardened_query,
     precision,
     process,
     query,
@@ -26,9 +28,9 @@ def build_query(
 ) -> tfp.DPQuery:
     """The mean of a round under a privacy plan, as a `tfp.DPQuery`.
 
-    Composition, of what clients send: clip -> times weight -> (to integers) -> (with the bit for
-    adaptive clipping) -> sum; of what the server does: (from integers) -> add noise -> divide by
-    the planned denominator.
+    Composition, of what clients send: clip -> times weight -> to whole units (or to the integers
+    of a discretization) -> (with the bit for adaptive clipping) -> exact sum; of what the server
+    does: from units -> add noise -> divide by the planned denominator.
 
     Args:
       plan: determines clip norm, noise, denominator, discretization, adaptive clipping, weights.
@@ -37,16 +39,19 @@ def build_query(
       record_specs: structure of `tf.TensorSpec` of one client's record: of its update, in float32
         or float64, or in 16-bit floats; a `WeightedRecord` if the plan's estimator has an
         `example_cap`. With it the state has one type from the first round on, as TFF and
-        `tf.function` loops need; without it the noise buffers appear with the first result.
-        Needed for a discretization and for 16-bit floats.
+        `tf.function` loops need; without it the noise buffers appear with the first result, which
+        is float64. Needed for a discretization and for 16-bit floats.
       clip: `clip_flat` or a `PerLayer`: how an update is brought within the clip norm.
       supplied_noise: whether the noise of past rounds is kept outside of the state, by a
         `NoiseRing` through which every state has to pass before its round; needs `record_specs`.
+        A plan with hardened noise always needs it, with a `HardenedRing`.
 
     Raises:
-      ValueError: if the seed is not an integer >= 0; if specs are missing or contradict the plan;
-        if the state would be too large for TFF, which a `NoiseRing` helps.
+      ValueError: if the seed is not an integer >= 0; if `clip` is anything else, for the plan would
+        not know what it does; if specs are missing or contradict the plan; if the state would be
+        too large for TFF, which a `NoiseRing` helps.
     """
+    clipping.check(clip)
     if record_specs is not None and precision.has_halves(record_specs):
         wide = build_query(
             plan, seed, record_specs=precision.widened_specs(record_specs), clip=clip,
@@ -58,6 +63,10 @@ def build_query(
     if record_specs is not None and is_weighted != (cap is not None):
         kind = 'updates alone' if cap is None else 'WeightedRecord'
         raise ValueError(f'record_specs={record_specs}: must be of {kind} with example_cap={cap}')
+    if plan.noise == 'hardened':
+        hardened_query.require_supplied(record_specs, supplied_noise)
+        total = hardened_query.HardenedQuery(plan, record_specs, seed, clip)
+        return tfp.NormalizedQuery(total, denominator=plan.denominator)
     if supplied_noise and record_specs is None:
         raise ValueError('record_specs=None: must be given with supplied_noise')
     total = query.CorrelatedNoiseQuery(
@@ -65,6 +74,8 @@ def build_query(
     )
     if cap is not None:
         total = estimators.WeightedQuery(total, cap)
+    if plan.discretization is None:
+        total = exact_sum.ExactSumQuery(total, plan, estimators.update_of(record_specs))
     if estimator == 'clipped':
         total = estimators.ClippedDenominatorQuery(total, 2 * plan.denominator, cap)
     if plan.discretization is not None:
@@ -134,6 +145,7 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             _validate.integer('seed', seed, minimum=0)
         if secure_sum and plan.discretization is None:
             raise ValueError('secure_sum=True: must be False without a discretization in the plan')
+        clipping.check(clip)
         self._plan, self._seed, self._clip = plan, seed, clip
         self._supplied_noise = supplied_noise
         self._sum = secure.SecureSumFactory(plan) if secure_sum else tff.aggregators.SumFactory()

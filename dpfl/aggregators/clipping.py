@@ -92,3 +92,14 @@ class PerLayer:
         bounds = clip_norm * (shares / np.linalg.norm(shares)).astype(np.float32)
         clipped = [clip_flat(leaf, bounds[index]) for index, leaf in enumerate(leaves)]
         return tf.nest.pack_sequence_as(update, clipped)
+
+
+def check(clip) -> None:
+    """Checks that a clip is one whose bound the plan counts: `clip_flat` or a `PerLayer`.
+
+    Raises:
+      ValueError: if it is anything else, such as a function that does not clip.
+    """
+    if clip is not clip_flat and type(clip) is not PerLayer:
+        name = getattr(clip, '__name__', type(clip).__name__)
+        raise ValueError(f'clip={name}: must be clip_flat or a PerLayer')

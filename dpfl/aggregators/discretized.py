@@ -6,6 +6,7 @@ much rounding inflates the norm of an update, and which modulus the sums need, i
 `dpfl.mechanisms.discretization`, and so to the privacy plan.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,8 @@ from dpfl.mechanisms.discretization import Discretization
 # Roundings drawn before the update is rounded towards zero. With the alpha of production each
 # fails with probability exp(-1/2) at most: all of them, with 2e-14.
 _MOST_ATTEMPTS = 64
-# Squared norms are summed in float64.
-_MARGIN = 1e-9
+# Of squared norms: for what is rounded on the way from clients to the noise, see `_check_rounding`.
+_MARGIN = 1e-7
 
 
 class DiscretizedState(NamedTuple):
@@ -93,6 +94,7 @@ class DiscretizedQuery(query.WrappedQuery):
         self._settings = plan.discretization
         self._largest_cohort = plan.clients_per_round
         self._specs = _checked_specs(self._settings, record_specs)
+        _check_rounding(self._settings, plan.clients_per_round)
         self._dtype = integer_type(self._settings, plan.clients_per_round)
         self._root_key = keys.root_key_source(seed, 'rotation')
 
@@ -151,9 +153,9 @@ class DiscretizedQuery(query.WrappedQuery):
         total = sample_state.update - clients * self._settings.linf_bound
         sign_key = self.derive_sample_params(global_state).sign_key
         sign = rotation.signs(sign_key, self._settings.dimension)
-        # float64 holds the integers; they no longer matter once they are divided by the scale.
+        # In float64 up to the noise: what it rounds is far below `_MARGIN` of one client's norm.
         scaled = tf.cast(total, tf.float64) / tf.cast(self._scale(global_state), tf.float64)
-        vector = rotation.rotate_back(tf.cast(scaled, tf.float32), sign)
+        vector = rotation.rotate_back(scaled, sign)
         result, inner, event = self._inner.get_noised_result(
             _unflatten(vector, self._specs), global_state.inner
         )
@@ -218,6 +220,23 @@ def round_conditionally(vector, key, settings: Discretization):
     return tf.while_loop(goes_on, attempt, start)[1]
 
 
+def _check_rounding(settings: Discretization, clients_per_round: int) -> None:
+    """Checks that the server's arithmetic stays within the margin of one client's norm.
+
+    A pass of the rotation adds 32 products for a coordinate at most, and so rounds by `32 sqrt(32)
+    2^-53` of the norm of the sum; the norm is below `clients_per_round` clients' norms, and there
+    are two neighbouring runs.
+    """
+    passes = math.ceil(math.log2(settings.padded_dimension) / 5)
+    steps = 2 + 182 * passes
+    most = int(_MARGIN / 4 / (2 * steps * 2.0**-53))
+    if clients_per_round > most:
+        raise ValueError(
+            f'clients_per_round={clients_per_round}: must be at most {most} with a discretization, '
+            'for sums are rounded to float64'
+        )
+
+
 def _checked_specs(settings: Discretization, record_specs):
     if record_specs is None:
         raise ValueError('record_specs=None: must be given with a discretization')
@@ -239,8 +258,5 @@ def _flatten(tensors) -> tf.Tensor:
 def _unflatten(vector, specs):
     leaves = tf.nest.flatten(specs)
     parts = tf.split(vector, [int(np.prod(spec.shape)) for spec in leaves])
-    shaped = [
-        tf.cast(tf.reshape(part, spec.shape), spec.dtype)
-        for part, spec in zip(parts, leaves, strict=True)
-    ]
+    shaped = [tf.reshape(part, spec.shape) for part, spec in zip(parts, leaves, strict=True)]
     return tf.nest.pack_sequence_as(specs, shaped)

@@ -5,7 +5,6 @@ import dataclasses
 import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
-from tensorflow_privacy.privacy.dp_query import discrete_gaussian_utils
 
 from dpfl.aggregators import clipping, discretized, keys, precision, process, query, secure
 from dpfl.aggregators.distributed_noise import DistributedNoise
@@ -26,7 +25,7 @@ class DistributedNoiseQuery(discretized.DiscretizedQuery):
         super().__init__(
             query.CorrelatedNoiseQuery(silent, record_specs, clip=clip), noise.plan, record_specs
         )
-        self._noise, self._entropy = noise, keys.entropy()
+        self._noise = noise
         self._dtype = tf.int64
 
     def preprocess_record(self, params, record) -> discretized.DiscretizedSample:
@@ -38,9 +37,8 @@ class DistributedNoiseQuery(discretized.DiscretizedQuery):
         stddev, size = self._noise.local_stddev, self._settings.padded_dimension
         if not stddev:
             return 0
-        if self._noise.kind == 'skellam':
-            return skellam(keys.fresh_root_key(self._entropy), stddev, size)
-        return discrete_gaussian_utils.sample_discrete_gaussian(int(stddev), [size], tf.int64)
+        draw = skellam if self._noise.kind == 'skellam' else discrete_gaussian
+        return draw(keys.fresh_root_key(), stddev, size)
 
     def get_noised_result(self, sample_state, global_state):
         modulus, least = self._noise.modulus, self._noise.min_clients
@@ -64,7 +62,8 @@ class DistributedNoiseQuery(discretized.DiscretizedQuery):
 def skellam(key, stddev: float, size: int) -> tf.Tensor:
     """Independent Skellam variables of mean 0, int64 [size], a function of the key.
 
-    tensorflow-privacy's own are seeded by the clock in microseconds, which clients can share.
+    tensorflow-privacy's own are seeded by the clock in microseconds, which clients can share, and
+    its discrete Gaussian ones by a generator that forked processes share.
 
     Args:
       key: int64 [2].
@@ -77,6 +76,42 @@ def skellam(key, stddev: float, size: int) -> tf.Tensor:
         for part in range(2)
     )
     return plus - minus
+
+
+def discrete_gaussian(key, stddev: float, size: int) -> tf.Tensor:
+    """Independent discrete Gaussian variables of mean 0, int64 [size], a function of the key.
+
+    Discrete Laplace variables of scale `stddev`, each accepted with probability
+    `exp(-(|y| - stddev)^2 / (2 stddev^2))` (Canonne, Kamath and Steinke 2020, algorithm 3), in
+    float64.
+
+    Args:
+      key: int64 [2].
+      stddev: parameter sigma, a whole number above 0.
+      size: number of variables.
+    """
+    candidates = size + size // 2 + 100  # About 76 % are accepted.
+
+    def attempt(number, accepted):
+        u, v, w = (
+            keys.uniform(keys.derive(keys.derive(key, number), part), candidates, tf.float64)
+            for part in range(3)
+        )
+        magnitude = tf.floor(-tf.math.log1p(-u) * stddev)
+        is_negative = v < 0.5
+        # Zero has no sign: with both it would be drawn twice as often.
+        is_once = ~(is_negative & tf.equal(magnitude, 0))
+        is_accepted = w < tf.exp(-tf.square(magnitude - stddev) / (2 * stddev**2))
+        drawn = tf.cast(tf.where(is_negative, -magnitude, magnitude), tf.int64)
+        kept = tf.boolean_mask(drawn, is_once & is_accepted)
+        return number + 1, tf.concat([accepted, kept], axis=0)
+
+    _, drawn = tf.while_loop(
+        lambda _, accepted: tf.size(accepted) < size, attempt,
+        (tf.zeros([], tf.int64), tf.zeros([0], tf.int64)),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])),
+    )  # fmt: skip
+    return tf.ensure_shape(drawn[:size], [size])
 
 
 def build_distributed_query(

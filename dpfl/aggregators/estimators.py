@@ -47,13 +47,13 @@ class WeightedQuery(query.WrappedQuery):
         super().__init__(inner)
         self._example_cap = example_cap
 
-    def initial_sample_state(self, template=None):
-        return self._inner.initial_sample_state(update_of(template))
-
     def preprocess_record(self, params, record):
         weight = weight_of(record, self._example_cap)
         clipped = self._inner.preprocess_record(params, record.update)
         return tf.nest.map_structure(lambda leaf: leaf * tf.cast(weight, leaf.dtype), clipped)
+
+
+_WEIGHT_UNIT = 2.0**-40
 
 
 class WeightedSample(NamedTuple):
@@ -61,7 +61,7 @@ class WeightedSample(NamedTuple):
 
     Attributes:
       sum: that of the inner query, of `w_k update_k`.
-      weight: sum of w_k, float32 scalar.
+      weight: sum of w_k in multiples of 2^-40, so that it is exact, float64 scalar.
     """
 
     sum: Any
@@ -83,15 +83,19 @@ class ClippedDenominatorQuery(query.WrappedQuery):
         self._example_cap = example_cap
 
     def initial_sample_state(self, template=None):
-        return WeightedSample(self._inner.initial_sample_state(template), tf.zeros([]))
+        return WeightedSample(
+            self._inner.initial_sample_state(template), tf.zeros([], tf.float64)
+        )
 
     def preprocess_record(self, params, record):
+        weight = tf.cast(weight_of(record, self._example_cap), tf.float64)
         return WeightedSample(
-            self._inner.preprocess_record(params, record), weight_of(record, self._example_cap)
+            self._inner.preprocess_record(params, record),
+            tf.math.rint(weight / _WEIGHT_UNIT) * _WEIGHT_UNIT,
         )
 
     def get_noised_result(self, sample_state, global_state):
-        factor = self._min_weight / 2 / tf.maximum(self._min_weight, sample_state.weight)
+        factor = self._min_weight / 2 / tf.maximum(sample_state.weight, self._min_weight)
         scaled = tf.nest.map_structure(
             lambda leaf: leaf * tf.cast(factor, leaf.dtype), sample_state.sum
         )

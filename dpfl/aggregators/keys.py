@@ -4,10 +4,14 @@ A key is an int64 tensor of shape [2], 128 bits. A run has one root key for each
 key of a round is derived from the root key, and that of its float32 coordinates (or float64) from
 the round's, each by a block of Philox. Keys are never consecutive integers: streams of neighbouring
 seeds do not overlap.
+
+A root key that nobody may know is read from the operating system where and when a run starts: by
+the computation itself, in whichever process executes it. Nothing random is drawn when a graph is
+built, and no generator of a process is used: a graph that is built once and executed in several
+processes, forked ones too, gives each of them a key of its own.
 """
 
 import hashlib
-import secrets
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +20,9 @@ import tensorflow as tf
 from dpfl import _validate
 
 _ALGORITHM = 'philox'
-_PHILOX = 1  # Of TensorFlow's raw operations.
+_RANDOM_SOURCE = '/dev/urandom'
+# Lines of random bytes that are read for a key: 256 bytes each on average, and 16 are needed.
+_LINES = 32
 
 
 def root_key_source(seed: int | None, stream: str = 'noise') -> Callable[[], tf.Tensor]:
@@ -32,8 +38,7 @@ def root_key_source(seed: int | None, stream: str = 'noise') -> Callable[[], tf.
       ValueError: if the seed is not an integer >= 0.
     """
     if seed is None:
-        bits = entropy()
-        return lambda: fresh_root_key(bits)
+        return fresh_root_key
     key = seeded_root_key(seed, stream)
     return lambda: tf.constant(key)
 
@@ -45,22 +50,19 @@ def seeded_root_key(seed: int, stream: str = 'noise') -> np.ndarray:
     return np.frombuffer(digest[:16], dtype='<i8').astype(np.int64)
 
 
-def entropy() -> np.ndarray:
-    """Fresh bits from the operating system, int64 [2]."""
-    return np.frombuffer(secrets.token_bytes(16), dtype=np.int64)
+def fresh_root_key() -> tf.Tensor:
+    """A key from the operating system, int64 [2], which differs at every execution.
 
+    Inside a graph, too: the bytes are read when it is executed. TensorFlow reads endless files by
+    lines only, and those have neither line feeds nor carriage returns: a byte is one of 254, so the
+    key has 127.8 random bits.
 
-def fresh_root_key(entropy_bits: np.ndarray) -> tf.Tensor:
-    """A root key that differs at every execution, int64 [2].
-
-    TensorFlow's own source inside a graph is seeded with 32 bits only, hence `entropy_bits`, drawn
-    when the graph is built; and one graph may start several runs, hence the source inside.
-
-    Args:
-      entropy_bits: what `entropy` gave, int64 [2].
+    Raises (when executed):
+      tf.errors.NotFoundError: if the operating system has no such source.
     """
-    inside = tf.raw_ops.NonDeterministicInts(shape=[2], dtype=tf.int64)
-    return derive(tf.bitwise.bitwise_xor(inside, entropy_bits), 0)
+    lines = tf.data.TextLineDataset(_RANDOM_SOURCE, buffer_size=1 << 14).take(_LINES)
+    text = tf.strings.reduce_join(lines.batch(_LINES, drop_remainder=True).get_single_element())
+    return tf.reshape(tf.io.decode_raw(tf.strings.substr(text, 0, 16), tf.int64), [2])
 
 
 def derive(key, index) -> tf.Tensor:
@@ -77,35 +79,6 @@ def of_round(key, round_index, part: int) -> tf.Tensor:
     return derive(derive(key, round_index), part)
 
 
-def normal(key, size: int, dtype=tf.float32) -> tf.Tensor:
-    """Independent standard normal variables, [size], in float32 or float64."""
-    return normal_from(position(key), size, dtype)
-
-
-def position(key) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where Philox starts for a key: its own key, uint64 [1], and its counter, uint64 [2]."""
-    return tuple(tf.raw_ops.StatelessRandomGetKeyCounter(seed=key))
-
-
-def normal_from(start, size: int, dtype, first=0) -> tf.Tensor:
-    """Number `first` and those after it of the variables that `normal` draws, [size].
-
-    Args:
-      start: what `position` gave for the key.
-      size: how many.
-      dtype: float32 or float64.
-      first: integer, a multiple of 4. (Each step of the counter gives four variables, or two in
-        float64.)
-    """
-    philox_key, counter = start
-    steps = tf.cast(first // (4 if dtype == tf.float32 else 2), tf.uint64)
-    # The counter of a key starts at 0 in its lower half: no carry.
-    counter += tf.stack([steps, tf.zeros([], tf.uint64)])
-    return tf.raw_ops.StatelessRandomNormalV2(
-        shape=[size], key=philox_key, counter=counter, alg=_PHILOX, dtype=dtype
-    )
-
-
 def uniform_bits(key, size: int) -> tf.Tensor:
     """Independent uniform bits, int32 [size]."""
     return tf.random.stateless_uniform(
@@ -113,9 +86,9 @@ def uniform_bits(key, size: int) -> tf.Tensor:
     )
 
 
-def uniform(key, size: int) -> tf.Tensor:
-    """Independent variables uniform on [0, 1), float32 [size]."""
-    return tf.random.stateless_uniform([size], seed=key, dtype=tf.float32, alg=_ALGORITHM)
+def uniform(key, size: int, dtype=tf.float32) -> tf.Tensor:
+    """Independent variables uniform on [0, 1), float32 or float64 [size]."""
+    return tf.random.stateless_uniform([size], seed=key, dtype=dtype, alg=_ALGORITHM)
 
 
 def derive_from_content(key, vector) -> tf.Tensor:

@@ -3,9 +3,12 @@
 Everything that changes from round to round is in `NoiseState`, in tensors: a saved state continues
 with the same bits. What a round needs of the rounds before it is there in one of three ways:
 
-- in buffers in the state;
+- in buffers in the state, in the type of the coordinates;
 - nowhere, for a product with banded `C^-1`: that noise is independent and is drawn anew;
 - outside of TFF, in a `noise_ring.NoiseRing`, which supplies each state with its finished row.
+
+The noise of the round itself is float64, and so is the row: a float32 number has steps that a
+release would show where it is smaller than the noise in it.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from dpfl import mechanisms
-from dpfl.aggregators import flat, keys
+from dpfl.aggregators import flat, keys, normal
 
 
 class SuppliedRow(NamedTuple):
@@ -22,8 +25,8 @@ class SuppliedRow(NamedTuple):
     Attributes:
       round: which round it is for, int64 scalar; -1 for none.
       sizes: numbers of coordinates, int64 [2]: float32, float64.
-      float32: the coordinates of that type, float32 [any].
-      float64: the others, float64 [any].
+      float32: noise of the coordinates of that type, float64 [any].
+      float64: noise of the others, float64 [any].
     """
 
     round: Any
@@ -90,8 +93,8 @@ def initial_state(
 def _no_row(sizes) -> SuppliedRow:
     # A placeholder has no static size: empty and full rows have one type.
     empty = [
-        tf.raw_ops.PlaceholderWithDefault(input=tf.zeros([0], dtype), shape=[None])
-        for dtype in flat.DTYPES
+        tf.raw_ops.PlaceholderWithDefault(input=tf.zeros([0], tf.float64), shape=[None])
+        for _ in flat.DTYPES
     ]
     return SuppliedRow(tf.constant(-1, tf.int64), sizes, *empty)
 
@@ -104,7 +107,7 @@ def _zero_buffers(kernel, record_specs) -> dict[str, tf.Tensor]:
 
 
 def independent_noise(key, round_index, record_specs):
-    """Noise z of one round: standard normal tensors of the structure of `record_specs`."""
+    """Noise z of one round: standard normal float64 tensors in the structure of `record_specs`."""
     vectors = {
         dtype: _drawn(key, round_index, dtype, size)
         for dtype, size in flat.sizes(record_specs).items()
@@ -113,13 +116,13 @@ def independent_noise(key, round_index, record_specs):
 
 
 def _drawn(key, round_index, dtype, size):
-    return keys.normal(keys.of_round(key, round_index, flat.DTYPES.index(dtype)), size, dtype)
+    return normal.normal(keys.of_round(key, round_index, flat.DTYPES.index(dtype)), size)
 
 
 def next_noise(
     kernel: mechanisms.Kernel, rounds: int, state: NoiseState, record_specs
 ) -> tuple[Any, NoiseState]:
-    """Row `state.round` of `C^-1 z` for unit noise, and the state of the next round.
+    """Row `state.round` of `C^-1 z` for unit noise, in float64, and the state of the next round.
 
     Args:
       kernel: how to stream the noise.
@@ -144,7 +147,7 @@ def next_noise(
         row = tf.gather(kernel.table, kernel.row(round_index))
         if isinstance(kernel, mechanisms.BandedProduct):
             vectors = {
-                dtype: _product(tf.cast(row, dtype), state.key, round_index, size)
+                dtype: _product(row, dtype, state.key, round_index, size)
                 for dtype, size in flat.sizes(record_specs).items()
             }
             past = ()
@@ -160,7 +163,7 @@ def _advanced(kernel, row, key, round_index, buffers):
     for name, below in buffers.items():
         dtype = tf.as_dtype(name)
         z = _drawn(key, round_index, dtype, below.shape[1])
-        vectors[dtype], following[name] = _STEPS[type(kernel)](tf.cast(row, dtype), z, below)
+        vectors[dtype], following[name] = _STEPS[type(kernel)](row, z, below)
     return vectors, following
 
 
@@ -178,24 +181,39 @@ def _supplied(row: SuppliedRow, round_index, sizes):
     return vectors, _no_row(row.sizes)
 
 
-def _product(taps, key, round_index, size):
+def _product(taps, dtype, key, round_index, size):
     def add(lag, total):
-        z = _drawn(key, round_index - tf.cast(lag, tf.int64), taps.dtype, size)
+        z = _drawn(key, round_index - tf.cast(lag, tf.int64), dtype, size)
         return lag + 1, total + taps[lag] * z
 
     lags = tf.minimum(taps.shape[0], tf.cast(round_index, tf.int32) + 1)
-    start = (tf.zeros([], tf.int32), tf.zeros([size], taps.dtype))
+    start = (tf.zeros([], tf.int32), tf.zeros([size], tf.float64))
     return tf.while_loop(lambda lag, _: lag < lags, add, start, parallel_iterations=1)[1]
 
 
+# A step takes the row of the kernel's table [...] and the noise z of the round [size], in float64,
+# and the buffers [kernel.buffers, size]; it gives y, float64 [size], and the next buffers. The part
+# of y that comes from the past is computed in the type of the buffers.
+
+
 def _state_space_step(linear_map, z, buffers):
-    both = tf.matmul(linear_map, tf.concat([z[None], buffers], axis=0))
-    return both[0], both[1:]
+    if not buffers.shape[0]:
+        return linear_map[0, 0] * z, buffers
+    dtype = buffers.dtype
+    from_past = tf.tensor_scatter_nd_update(linear_map, [[0, 0]], [tf.zeros([], tf.float64)])
+    both = tf.matmul(
+        tf.cast(from_past, dtype), tf.concat([tf.cast(z, dtype)[None], buffers], axis=0)
+    )
+    return linear_map[0, 0] * z + tf.cast(both[0], tf.float64), both[1:]
 
 
 def _banded_solve_step(bands, z, buffers):
-    y = (z - tf.matmul(bands[None, 1:], buffers)[0]) / bands[0]
-    return y, tf.concat([y[None], buffers], axis=0)[:-1]
+    if not buffers.shape[0]:
+        return z / bands[0], buffers
+    dtype = buffers.dtype
+    from_past = tf.matmul(tf.cast(bands[None, 1:] / bands[0], dtype), buffers)[0]
+    y = z / bands[0] - tf.cast(from_past, tf.float64)
+    return y, tf.concat([tf.cast(y, dtype)[None], buffers], axis=0)[:-1]
 
 
 _STEPS = {

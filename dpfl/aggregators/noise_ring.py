@@ -28,12 +28,12 @@ import tqdm
 import tree
 
 from dpfl import accounting
-from dpfl.aggregators import flat, keys, noise
+from dpfl.aggregators import flat, keys, noise, normal
 from dpfl.mechanisms import in_place, kernels
 
 # Coordinates that are done at a time: the ring of 342 bands then takes 2.8 MB, and stays in cache
 # while its rounds are done again.
-_BLOCK = 2048
+_BLOCK = normal.BLOCK
 # Blocks and rounds whose noise is drawn at a time when rounds are done again.
 _DRAWN = (16, 64)
 
@@ -57,6 +57,7 @@ class NoiseRing:
         self._rounds = plan.participation.rounds
         self._kernel = plan.mechanism.with_rounds(self._rounds).kernel()
         self._directory = directory
+        self._process = os.getpid()
         self._show_progress = show_progress
         self._streams: list[_Stream] = []
         self._source = None  # Key and sizes of the rows.
@@ -86,9 +87,15 @@ class NoiseRing:
           state: of a TFF process or query whose noise is supplied, or any structure around it.
 
         Raises:
+          RuntimeError: if the ring was made before this process was forked: its threads are not
+            here, and what they know belongs to the other process.
           ValueError: if it does not hold exactly one such noise.
           OSError: if there is no space for the file.
         """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                'NoiseRing: must be made in the process that uses it, not before a fork'
+            )
         found = []
 
         def find(part):
@@ -164,8 +171,8 @@ class _Stream:
         del self._past
 
     def row(self, t: int, show_progress: bool) -> np.ndarray:
-        """Row `t`, [size]."""
-        out = np.empty((self._blocks, _BLOCK), self.dtype.as_numpy_dtype)
+        """Row `t`, float64 [size]."""
+        out = np.empty((self._blocks, _BLOCK))
         # A round that fails half-way leaves a past that no later round may use.
         done, self._done = self._done, None
         if t == done:
@@ -179,7 +186,7 @@ class _Stream:
         step = self._step(t)
         with tf.device('CPU'):
             key = keys.of_round(self._key, t, self._part)
-            z = keys.normal(key, out.size, self.dtype).numpy().reshape(out.shape)
+            z = _drawn(key, tf.constant(0, tf.int64), out.size).numpy().reshape(out.shape)
 
         def work(blocks):
             for block in blocks:
@@ -200,7 +207,7 @@ class _Stream:
                 chunk = slice(since, min(since + _DRAWN[1], t + 1))
                 with tf.device('CPU'):
                     first = tf.constant(begin * _BLOCK, tf.int64)
-                    z = _draw(tuple(part[chunk] for part in starts), first, self.dtype).numpy()
+                    z = _draw(tuple(part[chunk] for part in starts), first).numpy()
                 z = z.reshape(len(z), _DRAWN[0], _BLOCK)
                 for i, block in enumerate(blocks):
                     for step, drawn in zip(steps[chunk], z, strict=True):
@@ -220,19 +227,25 @@ class _Stream:
 
 @tf.function(reduce_retracing=True)
 def _positions(root_key, rounds, part: int):
-    """What `keys.position` gives for each of the first rounds: uint64 [rounds, 1], [rounds, 2]."""
+    """What `normal.position` gives for the first rounds: [rounds, 1] and [rounds, 2]."""
     return tf.map_fn(
-        lambda t: keys.position(keys.of_round(root_key, t, part)), tf.range(rounds),
+        lambda t: normal.position(keys.of_round(root_key, t, part)), tf.range(rounds),
         fn_output_signature=(tf.uint64, tf.uint64),
     )  # fmt: skip
 
 
 @tf.function(reduce_retracing=True)
-def _draw(starts, first, dtype: tf.DType):
+def _drawn(key, first, size: int):
+    """Variables `first` and those after it of one round, [size]."""
+    return normal.normal_from(normal.position(key), size, first)
+
+
+@tf.function(reduce_retracing=True)
+def _draw(starts, first):
     """Variables `first` and those after it of some rounds, [rounds, _DRAWN[0] * _BLOCK]."""
     return tf.map_fn(
-        lambda start: keys.normal_from(start, _DRAWN[0] * _BLOCK, dtype, first), starts,
-        fn_output_signature=dtype, parallel_iterations=1,
+        lambda start: normal.normal_from(start, _DRAWN[0] * _BLOCK, first), starts,
+        fn_output_signature=tf.float64, parallel_iterations=1,
     )  # fmt: skip
 
 

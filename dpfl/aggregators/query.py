@@ -129,15 +129,18 @@ class CorrelatedNoiseQuery(SumQuery):
 
     def get_noised_result(self, sample_state, global_state):
         """The sum with the noise of this round, the state of the next, and the event."""
-        specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, sample_state)
+        specs = self._record_specs
+        if specs is None:
+            specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, sample_state)
         unit_noise, noise_state = noise.next_noise(
             self._kernel, self._plan.participation.rounds, global_state.noise, specs
         )
         stddev = global_state.clip_norm * self._plan.update_noise_multiplier
+        # Added up in float64: sums that were rounded before would differ by more than one update.
         noised = [
-            total + tf.cast(stddev, total.dtype) * unit
-            for total, unit in zip(
-                tf.nest.flatten(sample_state), tf.nest.flatten(unit_noise), strict=True
+            tf.cast(tf.cast(total, tf.float64) + tf.cast(stddev, tf.float64) * unit, spec.dtype)
+            for total, unit, spec in zip(
+                *map(tf.nest.flatten, (sample_state, unit_noise, specs)), strict=True
             )
         ]
         return (

@@ -64,5 +64,5 @@ def rotate(vector, sign, padded_size: int) -> tf.Tensor:
 
 
 def rotate_back(rotated, sign) -> tf.Tensor:
-    """The inverse of `rotate`, float32 [size]."""
-    return hadamard(rotated)[: sign.shape[0]] * sign
+    """The inverse of `rotate`, [size] in the type of `rotated`."""
+    return hadamard(rotated)[: sign.shape[0]] * tf.cast(sign, rotated.dtype)

@@ -61,6 +61,7 @@ def sharded_cohorts(
     cohorts: Iterable[Sequence[Any]],
     client_data: Callable[[Any], Any],
     num_shards: int | None = None,
+    observe: Callable[[list[list[Any]]], None] | None = None,
 ) -> Iterator[list[tf.data.Dataset]]:
     """Shards of one cohort after the other; the next is prepared while the caller uses this one.
 
@@ -71,12 +72,19 @@ def sharded_cohorts(
       cohorts: clients of each round; read one round ahead.
       client_data: the batches of a client, as in `shard`; called in a thread of its own.
       num_shards: as in `shard`.
+      observe: is called in that thread with what each cohort trains on, before it is there: for
+        each client, in the order of the cohort, its batches.
     """
     cohorts = iter(cohorts)
 
     def prepare():
         cohort = next(cohorts, None)
-        return None if cohort is None else shard(map(client_data, cohort), num_shards)
+        if cohort is None:
+            return None
+        clients = [_read(client_data(client)) for client in cohort]
+        if observe is not None:
+            observe(clients)
+        return shard(clients, num_shards)
 
     with concurrent.futures.ThreadPoolExecutor(1, 'dpfl-shards') as executor:
         pending = executor.submit(prepare)

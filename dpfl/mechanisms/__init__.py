@@ -13,7 +13,12 @@ from dpfl.mechanisms.choose import choose
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.identity import Identity
 from dpfl.mechanisms.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
-from dpfl.mechanisms.noise_place import MOST_STATE_BYTES, NoisePlace, place_noise
+from dpfl.mechanisms.noise_place import (
+    MOST_STATE_BYTES,
+    NoisePlace,
+    place_hardened_noise,
+    place_noise,
+)
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
@@ -48,6 +53,7 @@ __all__ = [
     'optimize_banded_inverse',
     'optimize_banded_toeplitz',
     'optimize_blt',
+    'place_hardened_noise',
     'place_noise',
     'save',
     'stream',

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate
-from dpfl.mechanisms import base, kernels, sensitivity
+from dpfl.mechanisms import base, kernels, rounding, sensitivity
 
 # Rows of C^-1 that are solved for at one time: large enough for matrix products to dominate.
 _ROWS_AT_ONCE = 256
@@ -31,7 +31,8 @@ class Banded(base.Mechanism):
         for j > t (left of the matrix); `diagonals[:, 0]` is positive.
 
     Raises:
-      ValueError: if the table has another shape or entries that are not allowed.
+      ValueError: if the table has another shape or entries that are not allowed; on the diagonal
+        also those below 1e-100, and any above 1e100, whose squares would not be floats.
     """
 
     name: ClassVar[str] = 'banded'
@@ -154,6 +155,17 @@ def _table(value) -> np.ndarray:
         raise ValueError(f'diagonals[{t}, {j}]={table[t, j]}: must be 0, left of the matrix')
     if not table[:, 0].min() > 0:
         raise ValueError(f'diagonals[:, 0] has the entry {table[:, 0].min()}: each must be > 0')
+    # The squares of all columns are floats then, with their digits.
+    if table[:, 0].min() < rounding.SMALLEST:
+        raise ValueError(
+            f'diagonals[:, 0] has the entry {table[:, 0].min()}: each must be >= '
+            f'{rounding.SMALLEST:g}'
+        )
+    if np.abs(table).max() > rounding.LARGEST:
+        raise ValueError(
+            f'diagonals has an entry of size {np.abs(table).max()}: each must be <= '
+            f'{rounding.LARGEST:g}'
+        )
     table.setflags(write=False)
     return table
 

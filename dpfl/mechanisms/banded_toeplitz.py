@@ -7,7 +7,7 @@ import numpy as np
 from scipy import signal
 
 from dpfl import _validate
-from dpfl.mechanisms import base, kernels, toeplitz, toeplitz_sensitivity
+from dpfl.mechanisms import base, kernels, rounding, toeplitz, toeplitz_sensitivity
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,6 +36,12 @@ class BandedToeplitz(base.Mechanism):
         if not coefficients.size or coefficients[0] <= 0:
             first = coefficients[:1].tolist()
             raise ValueError(f'coefficients start with {first}: must start with a number > 0')
+        if coefficients[0] < rounding.SMALLEST or np.abs(coefficients).max() > rounding.LARGEST:
+            raise ValueError(
+                f'coefficients={coefficients.tolist()}: the first must be >= '
+                f'{rounding.SMALLEST:g} and all <= {rounding.LARGEST:g} in size, so that their '
+                'squares are floats'
+            )
 
     @classmethod
     def fichtenberger(cls, rounds: int, bands: int) -> 'BandedToeplitz':

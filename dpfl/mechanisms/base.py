@@ -11,7 +11,7 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate
-from dpfl.mechanisms import kernels
+from dpfl.mechanisms import kernels, rounding
 from dpfl.mechanisms import workload as workloads
 from dpfl.participation import Participation
 
@@ -97,16 +97,25 @@ class Mechanism(abc.ABC):
         Raises:
           ValueError: if the schema has more rounds than the mechanism.
         """
-        return math.sqrt(self.sensitivity_bound(participation).squared)
+        return rounding.root_up(self.sensitivity_bound(participation).squared)
 
     def sensitivity_is_exact(self, participation: Participation) -> bool:
         """Whether an admitted pattern attains `sensitivity`."""
         return self.sensitivity_bound(participation).is_exact
 
     def sensitivity_bound(self, participation: Participation) -> Sensitivity:
-        """`sensitivity` squared, and whether it is exact."""
+        """`sensitivity` squared, and whether it is exact, up to the rounding that it allows for."""
         _validate.integer('rounds', participation.rounds, minimum=1, maximum=self.rounds)
-        return self.with_rounds(participation.rounds)._sensitivity(participation)
+        bound = self.with_rounds(participation.rounds)._sensitivity(participation)
+        if self._is_counted():
+            return bound
+        # Sums over rounds, and over participations with transforms of a few roundings each.
+        terms = 4 * (participation.rounds + 10 * participation.count)
+        return bound._replace(squared=rounding.sum_up(bound.squared, terms))
+
+    def _is_counted(self) -> bool:
+        """Whether the squared sensitivity is an integer that was counted, without rounding."""
+        return False
 
     def max_error(self, workload: np.ndarray | None = None) -> float:
         """Largest standard deviation of a prefix sum for unit noise (document 002, section 3.2)."""

@@ -6,7 +6,14 @@ from typing import ClassVar
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms import base, blt_inverse, kernels, toeplitz, toeplitz_sensitivity
+from dpfl.mechanisms import (
+    base,
+    blt_inverse,
+    kernels,
+    rounding,
+    toeplitz,
+    toeplitz_sensitivity,
+)
 
 # Each takes memory for every round; published mechanisms have up to 10.
 _MOST_BUFFERS = 1024
@@ -44,6 +51,10 @@ class Blt(base.Mechanism):
             )
         if self.decay.min() < 0 or self.decay.max() > 1:
             raise ValueError(f'decay={self.decay.tolist()}: each entry must be within [0, 1]')
+        if np.abs(self.scale).max() > rounding.LARGEST:
+            raise ValueError(
+                f'scale={self.scale.tolist()}: each entry must be <= {rounding.LARGEST:g} in size'
+            )
 
     @classmethod
     def from_inverse_decay(cls, rounds: int, decay, inverse_decay) -> 'Blt':

@@ -32,5 +32,8 @@ class Identity(base.Mechanism):
     def _prefix_squared_error(self) -> np.ndarray:
         return np.arange(1.0, self.rounds + 1)
 
+    def _is_counted(self) -> bool:
+        return True
+
     def _sensitivity(self, participation) -> base.Sensitivity:
         return base.Sensitivity(float(participation.count), is_exact=True)

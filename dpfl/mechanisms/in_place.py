@@ -16,13 +16,21 @@ from dpfl.mechanisms import kernels
 
 
 class _Maps(NamedTuple):
-    """A round of a `StateSpace`: its linear map."""
+    """A round of a `StateSpace`.
 
+    Attributes:
+      first: coefficient of z in the row, float64.
+      matrix: the linear map without that coefficient.
+    """
+
+    first: np.float64
     matrix: np.ndarray
 
     def apply(self, z, buffers, out) -> None:
-        both = np.einsum('ij,jk->ik', self.matrix, np.concatenate([z[None], buffers]))
-        out[:] = both[0]
+        rounded = z.astype(self.matrix.dtype)
+        both = np.einsum('ij,jk->ik', self.matrix, np.concatenate([rounded[None], buffers]))
+        np.multiply(z, self.first, out=out)
+        out += both[0]
         buffers[:] = both[1:]
 
 
@@ -30,13 +38,13 @@ class _Ring(NamedTuple):
     """A round of a banded kernel.
 
     Attributes:
-      first: coefficient of z.
+      first: coefficient of z, float64.
       weights: [rows in use], of the rows of the ring.
       slot: the row of the ring that this round writes; None without a ring.
       keeps_output: whether that is what the round gave (a solve) or its noise (a product).
     """
 
-    first: np.floating
+    first: np.float64
     weights: np.ndarray
     slot: int | None
     keeps_output: bool
@@ -44,7 +52,8 @@ class _Ring(NamedTuple):
     def apply(self, z, buffers, out) -> None:
         # einsum adds up the rows in their order, with one thread: BLAS may split a sum.
         total = np.einsum('j,jk->k', self.weights, buffers[:self.weights.size])
-        np.add(total, self.first * z, out=out)
+        np.multiply(z, self.first, out=out)
+        out += total
         if self.slot is not None:
             buffers[self.slot] = out if self.keeps_output else z
 
@@ -55,18 +64,20 @@ Step = _Maps | _Ring
 def step(kernel: kernels.Kernel, round_index: int, dtype) -> Step:
     """What a round does to each block.
 
-    Its `apply(z, buffers, out)` takes the noise of the round [size], the buffers
-    [kernel.buffers, size], which are zero before the first round and are changed, and an array
-    [size] for the row of `C^-1 z`. All are of `dtype`; rounds are applied in their order.
+    Its `apply(z, buffers, out)` takes the noise of the round, float64 [size], the buffers, `dtype`
+    [kernel.buffers, size], which are zero before the first round and are changed, and an array,
+    float64 [size], for the row of `C^-1 z`. Rounds are applied in their order.
 
     Args:
       kernel: how to stream the noise.
       round_index: counts from 0.
-      dtype: floating-point type of the computation.
+      dtype: floating-point type of the buffers.
     """
     row = kernel.table[kernel.row(round_index)]
     if isinstance(kernel, kernels.StateSpace):
-        return _Maps(row.astype(dtype))
+        matrix = row.astype(dtype)
+        matrix[0, 0] = 0
+        return _Maps(row[0, 0], matrix)
     is_solve = isinstance(kernel, kernels.BandedSolve)
     if is_solve:
         row = np.concatenate([[1.0], -row[1:]]) / row[0]
@@ -74,6 +85,6 @@ def step(kernel: kernels.Kernel, round_index: int, dtype) -> Step:
     slots = np.arange(min(size, round_index))
     lags = 1 + (round_index - 1 - slots) % max(size, 1)
     return _Ring(
-        row[0].astype(dtype), row[lags].astype(dtype),
+        row[0], row[lags].astype(dtype),
         round_index % size if size else None, is_solve,
     )

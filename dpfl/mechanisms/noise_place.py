@@ -13,6 +13,7 @@ FEW_BYTES = 16_000_000
 # Messages of TFF's own runtime have at most 2 GiB, and the state also holds model and optimizer.
 MOST_STATE_BYTES = 1_500_000_000
 _BYTES = 4  # float32
+_HARDENED_BYTES = 8  # float64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,8 @@ class NoisePlace:
 
     Attributes:
       name: 'state', in the state of the TFF process; 'regenerated', nowhere: it is drawn anew from
-        its keys; 'memory' or 'file', outside of TFF, in a `NoiseRing` of `dpfl.aggregators`.
+        its keys; 'memory' or 'file', outside of TFF, in a `NoiseRing` or `HardenedRing` of
+        `dpfl.aggregators`.
       gigabytes: of the kept noise.
       reason: one clause.
     """
@@ -32,7 +34,7 @@ class NoisePlace:
 
     @property
     def is_supplied(self) -> bool:
-        """Whether a `NoiseRing` supplies each round's row."""
+        """Whether a ring supplies each round's row."""
         return self.name in ('memory', 'file')
 
     def __str__(self):
@@ -75,3 +77,24 @@ def place_noise(kernel: kernels.Kernel, dimension: int, memory_limit: float) -> 
             f'{gigabytes:.3g} GB are more than {memory_limit:g} GB; drawn anew in each round',
         )
     return NoisePlace('file', gigabytes, f'more than {memory_limit:g} GB of memory')
+
+
+def place_hardened_noise(
+    kernel: kernels.Kernel, dimension: int, memory_limit: float
+) -> NoisePlace:
+    """Where past noise of a plan with `noise='hardened'` is kept: never in the state.
+
+    Args:
+      kernel, dimension, memory_limit: as in `place_noise`; a coordinate takes 8 bytes here.
+
+    Raises:
+      ValueError: if an argument is out of its range.
+    """
+    _validate.integer('dimension', dimension, minimum=1)
+    _validate.number('memory_limit', memory_limit, minimum=0)
+    gigabytes = kernel.buffers * dimension * _HARDENED_BYTES / 1e9
+    if gigabytes <= memory_limit:
+        return NoisePlace('memory', gigabytes, 'hardened, made outside of TFF')
+    return NoisePlace(
+        'file', gigabytes, f'hardened, made outside of TFF; more than {memory_limit:g} GB of memory'
+    )

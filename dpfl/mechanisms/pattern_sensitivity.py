@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from dpfl import _validate
-from dpfl.mechanisms import banded_inverse, banded_toeplitz, base, blt, tree
+from dpfl.mechanisms import banded_inverse, banded_toeplitz, base, blt, rounding, tree
 from dpfl.participation import ParticipationLog
 
 # Entries of the Gram matrix, and of other arrays, that are held at one time: bound the memory.
@@ -64,7 +64,10 @@ def of_log(mechanism: base.Mechanism, log: ParticipationLog) -> base.Sensitivity
         exact = _signs_agree(_columns(mechanism, log.rounds, pattern))
     if isinstance(mechanism, tree.FullHonakerTree) and log.rounds < mechanism.rounds:
         exact = False  # A run that stops early releases less than all nodes.
-    return base.Sensitivity(float(sums[worst][client]), is_exact=exact)
+    squared = float(sums[worst][client])
+    if not mechanism._is_counted():
+        squared = rounding.sum_up(squared, 4 * log.rounds)
+    return base.Sensitivity(squared, is_exact=exact)
 
 
 def _add_sums(total: np.ndarray, patterns: np.ndarray, weights: np.ndarray, low: int) -> None:

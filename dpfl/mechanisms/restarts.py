@@ -35,9 +35,12 @@ class Restarted(base.Mechanism):
     effect. It restarts at the end of a round, counted from 0, so the first round of the next
     segment is 129 + 1024 i; see `every`.
 
+    Restarts of a mechanism that restarts are restarts: they are held as one schedule.
+
     Attributes:
       base: the mechanism of every segment, with at least as many rounds as the longest one.
-      starts: first rounds of the segments but the first, increasing, within 1 .. rounds - 1.
+      starts: first rounds of the segments but the first, integers that increase within
+        1 .. rounds - 1.
       rounds: number of rounds, at least 1.
 
     Raises:
@@ -53,10 +56,7 @@ class Restarted(base.Mechanism):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         if not isinstance(self.base, base.Mechanism):
             raise ValueError(f'base={_validate.shown(self.base)}: must be a mechanism')
-        starts = tuple(
-            _validate.integer('starts', start, minimum=0, maximum=_validate.MOST_ROUNDS)
-            for start in self.starts
-        )
+        starts = _starts(self.starts)
         object.__setattr__(self, 'starts', starts)
         bounds = (0, *starts, self.rounds)
         if any(end <= start for start, end in zip(bounds, bounds[1:], strict=False)):
@@ -69,6 +69,18 @@ class Restarted(base.Mechanism):
                 f'base has {self.base.rounds} rounds: must be at least {longest}, those of the '
                 'longest segment'
             )
+        if isinstance(self.base, Restarted):
+            object.__setattr__(self, 'starts', self._starts_with_those_of_the_base())
+            object.__setattr__(self, 'base', self.base.base)
+
+    def _starts_with_those_of_the_base(self) -> tuple[int, ...]:
+        """First rounds of the segments of the segments but the first."""
+        firsts = (0, *self.starts)
+        inside = zip(firsts, self.lengths, strict=True)
+        return tuple(sorted({*self.starts, *(
+            first + start for first, length in inside for start in self.base.starts
+            if start < length
+        )}))
 
     @classmethod
     def every(
@@ -153,6 +165,9 @@ class Restarted(base.Mechanism):
             return restarted_toeplitz.sensitivity(coefficients, self.lengths, participation)
         return self._bound(participation)
 
+    def _is_counted(self) -> bool:
+        return self.base._is_counted()
+
     def _forest(self) -> tree_sensitivity.Forest | None:
         """The subtrees of all segments side by side; None if they do not give the sensitivity."""
         if not isinstance(self.base, tree.BinaryTree | tree.HonakerTree):
@@ -174,7 +189,8 @@ class Restarted(base.Mechanism):
         uncoupled = self._uncoupled(participation)
         if uncoupled.is_exact or self.rounds > _MOST_COUPLED_ROUNDS:
             return uncoupled
-        coupled = sensitivity.of_matrix(self.strategy_matrix(), participation)
+        released = self.released_matrix()
+        coupled = sensitivity.upper_bound(released.T @ released, participation)
         return coupled if coupled.is_exact else min(uncoupled, coupled)
 
     def _uncoupled(self, participation: Participation) -> base.Sensitivity:
@@ -198,6 +214,19 @@ class Restarted(base.Mechanism):
         exact = all(bound.is_exact for bounds in inside.values() for bound in bounds)
         free = 1 in (len(self.lengths), participation.min_separation, participation.count)
         return base.Sensitivity(float(best.max()), is_exact=exact and free)
+
+
+def _starts(values) -> tuple[int, ...]:
+    """Integers from any sequence of them."""
+    try:
+        values = tuple(values)
+    except TypeError:
+        shown = _validate.shown(values)
+        raise ValueError(f'starts={shown}: must be a list of integers') from None
+    return tuple(
+        _validate.integer('starts', value, minimum=1, maximum=_validate.MOST_ROUNDS)
+        for value in values
+    )
 
 
 def _column_norms(segment: base.Mechanism) -> np.ndarray:

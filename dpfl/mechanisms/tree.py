@@ -43,6 +43,9 @@ class _Tree(base.Mechanism):
             return tree_sensitivity.sensitivity(participation, forest)
         return self._sensitivity_of_prefix_sums(participation)
 
+    def _is_counted(self) -> bool:
+        return self.released == 'nodes'
+
     @abc.abstractmethod
     def _sensitivity_of_prefix_sums(self, participation) -> base.Sensitivity:
         """Sensitivity of `C`: what the noised prefix sums alone reveal."""
@@ -83,6 +86,9 @@ class BinaryTree(_Tree):
     def _prefix_squared_error(self) -> np.ndarray:
         """Number of subtrees that make up each prefix: the ones in the binary form of t + 1."""
         return _bits(self.rounds).sum(axis=1).astype(np.float64)
+
+    def _is_counted(self) -> bool:
+        return True  # The prefix sums are made of nodes, too.
 
     def _sensitivity_of_prefix_sums(self, participation) -> base.Sensitivity:
         forest = tree_sensitivity.Forest.of(self.rounds, right_children=False)

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import _files, _json, _npz, _validate, accounting, participation
+from dpfl.accounting import archive
 from dpfl.simulation import files
 
 _VERSION = 1
@@ -49,7 +50,7 @@ class Checkpoint:
     Attributes:
       rounds: number of rounds done.
       configuration: what the run was made from; values that JSON has.
-      plan_digest: of its privacy plan; see `plan_digest`.
+      plan_digest: of its privacy plan; see `archive.plan_digest`.
       ledger: position in the ledger, of `Ledger.position`.
       rows: metrics of the rounds.
       cohorts: clients of each round, int64.
@@ -74,7 +75,7 @@ class Checkpoint:
             its name.
         """
         before = {**self.configuration, 'plan_digest': self.plan_digest}
-        now = json.loads(json.dumps({**configuration, 'plan_digest': plan_digest(plan)}))
+        now = json.loads(json.dumps({**configuration, 'plan_digest': archive.plan_digest(plan)}))
         for name in sorted({*before, *now}, key=lambda name: (name == 'plan_digest', name)):
             if before.get(name) != now.get(name):
                 raise ValueError(
@@ -181,14 +182,6 @@ def _rows(values, rounds: int) -> list[dict]:
     return values
 
 
-def plan_digest(plan: accounting.PrivacyPlan) -> str:
-    """SHA-256 of a plan, the numbers of its mechanism included, in hexadecimal."""
-    values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
-    values['mechanism'] = plan.mechanism.digest()
-    text = json.dumps(values, sort_keys=True, default=dataclasses.asdict)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 class _Hashing:
     """A binary file for writing that knows the digest of what was written."""
 
@@ -225,6 +218,11 @@ def latest(folder, refused: Callable[[str], None]) -> Checkpoint | None:
     if paths:
         raise CheckpointError(f'{folder}: holds no checkpoint that can be used')
     return None
+
+
+def exist(folder) -> bool:
+    """Whether there are checkpoints in a folder, which need not exist."""
+    return bool(_paths(pathlib.Path(folder)))
 
 
 class Writer:

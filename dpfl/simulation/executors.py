@@ -9,12 +9,17 @@ from collections.abc import Callable
 
 import grpc
 import tensorflow_federated as tff
+from google.protobuf import message
 
-from dpfl.simulation import compilation
+from dpfl.simulation import answers, compilation, failures
 
+# A worker must not fill the memory of a run: its messages are bounded, to what those of TFF can be,
+# and those that are compressed are not taken (TFF compresses none), as they could become any size.
+_MOST_BYTES = (1 << 31) - 1
 _CHANNEL_OPTIONS = (
-    ('grpc.max_receive_message_length', -1),
+    ('grpc.max_receive_message_length', _MOST_BYTES),
     ('grpc.max_send_message_length', -1),
+    ('grpc.per_message_decompression', 0),
     ('grpc.enable_http_proxy', 0),
 )
 
@@ -26,7 +31,7 @@ _DRAIN_SECONDS = 10.0
 
 
 def channel(target: str, *options: tuple[str, int]) -> grpc.Channel:
-    """A channel for messages of any size."""
+    """A channel for messages as large as TFF's can be."""
     return grpc.insecure_channel(target, (*_CHANNEL_OPTIONS, *options))
 
 
@@ -38,8 +43,8 @@ class Runner:
 
     Args:
       connection: a channel to the worker.
-      explain: the exception to raise for one of gRPC, or for a ValueError (a channel that was
-        closed).
+      explain: the exception to raise for one of gRPC, for a ValueError (a channel that was closed),
+        or for whatever reading an answer raises.
       max_cohort_sizes: for how many cohort sizes it keeps executors.
     """
 
@@ -97,11 +102,11 @@ class Runner:
         self._loop.stop()
 
 
-class _QuietChannel:
-    """A channel that reports no changes of its state.
+class QuietChannel:
+    """A channel that writes no tracebacks to standard error, and reports no changes of its state.
 
     TFF subscribes to them for its restarts. A thread of gRPC polls for them, and writes a traceback
-    to standard error when the channel is closed under it.
+    when the channel is closed under it. It writes another one for an answer that is no message.
     """
 
     def __init__(self, connection):
@@ -109,6 +114,17 @@ class _QuietChannel:
 
     def subscribe(self, callback, try_to_connect=False):
         """Ignores the subscription."""
+
+    def unary_unary(self, method, request_serializer, response_deserializer, **options):
+        """A call that fails, as a call does, if the answer is no message."""
+
+        def read(data):
+            try:
+                return response_deserializer(data)
+            except message.DecodeError:
+                return None  # The failure of the call.
+
+        return self._channel.unary_unary(method, request_serializer, read, **options)
 
     def __getattr__(self, name):
         return getattr(self._channel, name)
@@ -123,7 +139,7 @@ class _Stub(tff.framework.RemoteExecutorStub):
 
     def __init__(self, connection, explain):
         self._explain = explain
-        self._stub = tff.framework.RemoteExecutorGrpcStub(_QuietChannel(connection))
+        self._stub = tff.framework.RemoteExecutorGrpcStub(QuietChannel(connection))
 
     def _call(self, method, request):
         try:
@@ -153,7 +169,15 @@ class _Stub(tff.framework.RemoteExecutorStub):
         return self._call(self._stub.create_selection, request)
 
     def compute(self, request):
-        return self._call(self._stub.compute, request)
+        response = self._call(self._stub.compute, request)
+        answers.check_message(response.value)
+        return response
+
+    def explain_answer(self, error):
+        """The exception for one that reading an answer has raised."""
+        if isinstance(error, answers.AnswerError):
+            return self._explain(error)
+        return self._explain(answers.AnswerError(f'{type(error).__name__}: {error}'))
 
     def dispose(self, request):
         return self._release(self._stub.dispose, request)
@@ -163,11 +187,28 @@ class _Stub(tff.framework.RemoteExecutorStub):
 
 
 class _Executor(tff.framework.RemoteExecutor):
-    """An executor to which a computation is sent once, however often it is executed."""
+    """An executor to which a computation is sent once, however often it is executed.
 
-    def __init__(self, stub):
+    What it answers is read only if it can be what was asked for.
+    """
+
+    def __init__(self, stub, num_clients):
         super().__init__(stub, dispose_batch_size=1)
+        self._answering = stub
+        self._num_clients = num_clients
         self._computations = {}
+
+    async def _compute(self, value_ref, type_spec):
+        try:
+            value = await super()._compute(value_ref, type_spec)
+            answers.check_value(value, type_spec, self._num_clients)
+        except (failures.WorkerError, failures.ComputationError):
+            raise
+        except Exception as error:  # Whatever TFF stumbles upon in what is not what it expects.
+            failure = self._answering.explain_answer(error)
+        else:
+            return value
+        raise failure
 
     async def create_value(self, value, type_spec=None):
         if not isinstance(value, tff.framework.ConcreteComputation):
@@ -203,8 +244,9 @@ class _Executors(tff.framework.ExecutorFactory):
         if key not in self._executors:
             while len(self._executors) >= self._max_count:
                 self._executors.popitem(last=False)[1].close()
-            executor = _Executor(self._stub)
-            executor.set_cardinalities({tff.CLIENTS: 0, **cardinalities})
+            cardinalities = {tff.CLIENTS: 0, **cardinalities}
+            executor = _Executor(self._stub, cardinalities[tff.CLIENTS])
+            executor.set_cardinalities(cardinalities)
             self._executors[key] = executor
         self._executors.move_to_end(key)
         return self._executors[key]

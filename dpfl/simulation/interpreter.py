@@ -67,6 +67,7 @@ class Interpreter:
 
         Raises:
           ComputationError: if TensorFlow refuses, or if it has something that is not executed here.
+          OutOfMemoryError: if there is not the memory for a tensor.
           TypeError: if the argument is not of the computation's type.
           ValueError: if values at clients are of different numbers of clients.
         """
@@ -92,7 +93,7 @@ class Interpreter:
                 function = execution.evaluate(program.block, {})
                 result = function(*arguments) if callable(function) else function
         except tf.errors.OpError as error:
-            raise ComputationError(failures.one_line(error.message)) from None
+            raise failures.of_tensorflow(error) from None
         except (concurrent.futures.CancelledError, RuntimeError):
             if not self._is_closed:
                 raise

@@ -1,95 +1,63 @@
 """The ledger of a run: which cohort met which noise, on the disk before the round is released.
 
-Noise protects a round once. If the same noise is added to the sums of two different cohorts, the
-difference of the two releases has no noise at all. After a crash the rounds since the last
-checkpoint are run again with their noise; the ledger is what remains of the first time, and says
-whether the release would be the same one.
+Noise protects a round once. If the same noise is added to the sums of two different cohorts, or of
+one cohort with different data, the difference of the two releases has no noise at all. After a
+crash the rounds since the last checkpoint are run again with their noise; the ledger is what
+remains of the first time, and says whether the release would be the same one.
 
-`ledger.jsonl` has a line for each round: digests of the cohort, of the model it starts from, and of
-the noise key with its position. The key itself is not there: who has it can take the noise off.
-Every line ends with a digest of all lines so far, so that none can change or go unnoticed.
+`ledger.jsonl` has a line for each round: digests of the cohort, of the data that it trains on, of
+the model it starts from, and of the noise key with its position. The noise key itself is not there:
+who has it can take the noise off. Nor is the key of the digest of the data: who has it can try what
+the data might be. `dpfl.accounting.ledger_lines` has the form of the lines.
 """
 
-import dataclasses
-import hashlib
-import json
 import pathlib
-from collections.abc import Iterable, Sequence
 
-import numpy as np
-
-from dpfl import _files, _json
+from dpfl import _files
+from dpfl.accounting import ledger_lines
+from dpfl.accounting.ledger_lines import Entry
 from dpfl.simulation import files
-
-# Also the version of the format: what the chain of digests starts from.
-_START = hashlib.sha256(b'dpfl ledger 1').hexdigest()
 
 
 class LedgerError(files.RunError):
     """The ledger is damaged, or forbids a round. The message is one line."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """What the release of one round depends on, as SHA-256 digests in hexadecimal.
-
-    Attributes:
-      cohort: of the clients; see `cohort_digest`.
-      model: of the weights that the clients start from; see `digest`.
-      noise: of the noise keys and their positions; see `digest`.
-    """
-
-    cohort: str
-    model: str
-    noise: str
-
-
-def cohort_digest(cohort: Sequence[int]) -> str:
-    """Digest of a set of clients: their order does not matter."""
-    return digest([np.sort(np.asarray(cohort, dtype=np.int64))])
-
-
-def digest(arrays: Iterable[np.ndarray]) -> str:
-    """Digest of arrays with their types and shapes."""
-    total = hashlib.sha256()
-    for array in map(np.asarray, arrays):
-        total.update(f'{array.dtype.str} {array.shape}\n'.encode())
-        total.update(np.ascontiguousarray(array).data)
-    return total.hexdigest()
-
-
 class Ledger:
-    """The ledger in a file, which is made by the first entry.
+    """The ledger in a file, which is made by the first entry, for its owner only.
 
     A last line without its end was cut off by a crash before its round was released: it is dropped.
 
     Args:
       path: of the file.
+      plan: digest of the plan of the run, of `archive.PlanRecord.digest`.
 
     Raises:
-      LedgerError: if any other line is not what was written.
+      LedgerError: if any other line is not what was written, if the ledger is that of another plan,
+        or if an older version of dpfl has begun it.
       StorageError: if the file cannot be read.
     """
 
-    def __init__(self, path: pathlib.Path):
+    def __init__(self, path: pathlib.Path, plan: str):
         self._path = path
-        self._entries: list[Entry] = []
-        self._chain = [_START]
-        self._complete = 0  # Bytes of the file without a line that was cut off.
-        self._read()
+        self._plan = plan
+        self._lines = read(path)
+        if self._lines.plan not in (None, plan):
+            raise LedgerError(f'{path}: is the ledger of another plan')
 
     @property
     def rounds(self) -> int:
         """Number of rounds that were released, or were about to be."""
-        return len(self._entries)
+        return len(self._lines.entries)
 
     def position(self, rounds: int) -> str:
-        """Digest of the first `rounds` lines: tells a ledger from any other."""
-        return self._chain[rounds]
+        """Digest of the first `rounds` rounds: tells a ledger from any other."""
+        chain = self._lines.chain
+        return chain[rounds] if chain else ledger_lines.first_line(self._plan)[1]
 
     def cohort(self, round_index: int) -> str:
         """Digest of the cohort of a round."""
-        return self._entries[round_index].cohort
+        return self._lines.entries[round_index].cohort
 
     def record(self, round_index: int, entry: Entry) -> None:
         """Puts a round on the disk before its release; a round that is run again must be the same.
@@ -99,8 +67,8 @@ class Ledger:
           entry: of the round.
 
         Raises:
-          LedgerError: if the round may not be released: it was, with another cohort, model or
-            noise; or its noise belongs to another round.
+          LedgerError: if the round may not be released: it was, with another cohort, model, noise
+            or data; or its noise belongs to another round.
           StorageError: if the file cannot be written.
         """
         if round_index < self.rounds:
@@ -108,61 +76,51 @@ class Ledger:
             return
         if round_index > self.rounds:
             raise LedgerError(f'{self._path}: ends before round {round_index}, at {self.rounds}')
-        if any(entry.noise == earlier.noise for earlier in self._entries):
+        if any(entry.noise == earlier.noise for earlier in self._lines.entries):
             raise LedgerError(f'{self._path}: the noise of round {round_index} was used before')
-        line, chain = self._line(round_index, entry)
+        begin, chains = b'', list(self._lines.chain)
+        if not chains:
+            begin, chain = ledger_lines.first_line(self._plan)
+            chains.append(chain)
+        line, chain = ledger_lines.line(chains[-1], round_index, entry)
         self._drop_rest()
-        files.append(self._path, line)
-        self._complete += len(line)
-        self._entries.append(entry)
-        self._chain.append(chain)
+        files.append(self._path, begin + line, self._lines.complete, files.PRIVATE)
+        self._lines.complete += len(begin + line)
+        self._lines.entries.append(entry)
+        self._lines.chain = [*chains, chain]
 
     def _require_same(self, round_index: int, entry: Entry) -> None:
-        recorded = dataclasses.asdict(self._entries[round_index])
-        for name, value in dataclasses.asdict(entry).items():
+        recorded = self._lines.entries[round_index].values()
+        for name, value in entry.values().items():
             if value != recorded[name]:
+                other = 'other' if name == 'data' else 'another'
                 raise LedgerError(
-                    f'{self._path}: round {round_index} was released with another {name}; the same '
+                    f'{self._path}: round {round_index} was released with {other} {name}; the same '
                     'noise must not be used again'
                 )
 
-    def _line(self, round_index: int, entry: Entry) -> tuple[bytes, str]:
-        values = {'round': round_index, **dataclasses.asdict(entry)}
-        chain = hashlib.sha256((self._chain[-1] + json.dumps(values)).encode()).hexdigest()
-        return (json.dumps({**values, 'chain': chain}) + '\n').encode(), chain
-
-    def _read(self) -> None:
-        with files.naming(self._path):
-            data = _files.read_bytes(self._path) if self._path.exists() else b''
-        *lines, rest = data.split(b'\n')
-        for written in lines:
-            entry = _parse(written)
-            line, chain = self._line(self.rounds, entry) if entry else (b'', '')
-            if line != written + b'\n':
-                raise self._damaged()
-            self._chain.append(chain)
-            self._entries.append(entry)
-            self._complete += len(line)
-        # As long as a line, but without its end: no crash leaves that. (Zeros come from a power
-        # failure.)
-        whole = self._line(self.rounds, Entry(_START, _START, _START))[0]
-        if len(rest.rstrip(b'\0')) >= len(whole):
-            raise self._damaged()
-
-    def _damaged(self) -> LedgerError:
-        return LedgerError(f'{self._path}: line {self.rounds + 1} is damaged')
-
     def _drop_rest(self) -> None:
-        if self._path.exists() and self._path.stat().st_size > self._complete:
+        if self._path.exists() and self._path.stat().st_size > self._lines.complete:
             with files.naming(self._path), open(self._path, 'r+b') as file:
-                file.truncate(self._complete)
+                file.truncate(self._lines.complete)
 
 
-def _parse(line: bytes) -> Entry | None:
+def read(path: pathlib.Path) -> ledger_lines.Ledger:
+    """What the ledger of a run says that can be continued; nothing if there is no file.
+
+    Raises:
+      LedgerError: if a line is not what was written, or an older version of dpfl has begun it.
+      StorageError: if the file cannot be read.
+    """
+    with files.naming(path):
+        data = _files.read_bytes(path) if path.exists() else b''
     try:
-        values = _json.loads(line)
-        entry = Entry(values['cohort'], values['model'], values['noise'])
-        is_text = all(isinstance(value, str) for value in dataclasses.astuple(entry))
-        return entry if is_text else None
-    except (ValueError, KeyError, TypeError):
-        return None
+        lines = ledger_lines.parse(data)
+    except ledger_lines.LineError as error:
+        raise LedgerError(f'{path}: {error}') from None
+    if lines.format != ledger_lines.FORMAT:
+        raise LedgerError(
+            f'{path}: has format {lines.format}, which says nothing of the data: the run can be '
+            'verified, but only the version of dpfl that began it can continue it'
+        )
+    return lines

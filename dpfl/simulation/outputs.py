@@ -7,6 +7,7 @@ import csv
 import io
 import os
 import pathlib
+import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 
@@ -18,15 +19,22 @@ import tqdm
 from dpfl import accounting, mechanisms, plots, report_page
 from dpfl.accounting import archive
 from dpfl.participation import ParticipationLog
-from dpfl.simulation import files
+from dpfl.simulation import data_digest, files
 
 _HTML = 'privacy_report.html'
+_KEY = 'data.key'
+# What the guarantee of a run does not cover: files of exact counts, of what single clients cost in
+# time, or by which guesses at such contents can be tried. docs/threat_model.md has the reasons.
+_PRIVATE = frozenset({
+    archive.SUMS, archive.LOG, archive.LEDGER, archive.FLAGS, 'metrics.csv', 'data.json',
+    'profile.json',
+})
 # The ledger is the last to go: as long as it is there, no other run begins.
-_FOLDERS = ('checkpoints', 'tensorboard', 'plots', 'saved_model', 'generator')
+_FOLDERS = (archive.CHECKPOINTS, 'tensorboard', 'plots', 'saved_model', 'generator')
 _FILES = (
     archive.SUMS, 'metrics.csv', archive.REPORT, archive.PAGE, _HTML, archive.LOG, archive.PLAN,
-    archive.STRATEGY, 'model.npz', 'gan_report.md', 'data.json', 'profile.json', 'flags.txt',
-    'ledger.jsonl',
+    archive.STRATEGY, archive.MODEL, 'gan_report.md', 'data.json', 'profile.json', archive.FLAGS,
+    archive.LEDGER,
 )
 
 
@@ -46,6 +54,7 @@ class RunDirectory:
 
     def __init__(self, path, *, overwrite: bool = False, resume: bool = False):
         self.path = pathlib.Path(path)
+        self._is_in_use = False
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
@@ -58,18 +67,59 @@ class RunDirectory:
                 )
             if earlier and overwrite:
                 with self.in_use():
+                    # Of a run that was killed as it wrote them.
+                    for partial in self.path.glob('*.partial'):
+                        if partial.name.removesuffix('.partial') in _FOLDERS + _FILES:
+                            _remove(partial)
                     for name in earlier:
                         _remove(self.path / name)
         except OSError as error:
             raise ValueError(f'output_dir={path}: must be writable ({error.strerror})') from None
 
+    @contextlib.contextmanager
     def in_use(self):
-        """Context in which no other run can use the directory; raises StorageError if one does."""
-        return files.locked(self.path)
+        """Context in which no other run can use the directory; contexts may be nested.
+
+        Raises:
+          StorageError: if another run uses it.
+        """
+        if self._is_in_use:
+            yield
+            return
+        with files.locked(self.path):
+            self._is_in_use = True
+            try:
+                yield
+            finally:
+                self._is_in_use = False
 
     def write_text(self, name: str, text: str) -> None:
-        """Writes a file of the directory as a whole: it is never seen half written."""
+        """Writes a file of the directory as a whole: it is never seen half written.
+
+        Files that the guarantee does not cover are for their owner only.
+        """
         self._write(name, text.encode())
+
+    def data_key(self, is_new: bool) -> bytes:
+        """Key of the digests of the clients' data, in `checkpoints/`: it is as secret as they are.
+
+        Args:
+          is_new: whether the run begins; the operating system then gives a key, unless there is one
+            of a beginning that was cut off.
+
+        Raises:
+          StorageError: if a run that goes on has none, or it cannot be read or written.
+        """
+        path = self.path / archive.CHECKPOINTS / _KEY
+        with files.naming(path):
+            if is_new and not path.exists():
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                key = secrets.token_bytes(data_digest.KEY_BYTES)
+                files.write_atomically(path, lambda file: file.write(key), files.PRIVATE)
+            found = path.read_bytes()
+        if len(found) != data_digest.KEY_BYTES:
+            raise files.StorageError(f'{path}: must have {data_digest.KEY_BYTES} bytes')
+        return found
 
     def write_plan(self, record: archive.PlanRecord) -> None:
         """Writes `plan.json` and `strategy.npz`; digests of an earlier state go."""
@@ -81,7 +131,7 @@ class RunDirectory:
         self.write_text(archive.PLAN, record.to_json())
 
     def write_log(self, log: ParticipationLog) -> None:
-        """Writes `participation.npz`."""
+        """Writes `participation.npz`, for its owner only: it says who took part."""
         file = io.BytesIO()
         log.save(file)
         self._write(archive.LOG, file.getvalue())
@@ -91,7 +141,7 @@ class RunDirectory:
         arrays = {str(i): np.asarray(weight) for i, weight in enumerate(weights.trainable)}
         file = io.BytesIO()
         np.savez(file, **arrays)
-        self._write('model.npz', file.getvalue())
+        self._write(archive.MODEL, file.getvalue())
 
     def write_report(self, report: accounting.PrivacyReport) -> None:
         """Writes `privacy_report.json`, `.md` and `.html`."""
@@ -105,7 +155,8 @@ class RunDirectory:
 
     def _write(self, name: str, data: bytes) -> None:
         # From memory: archives of NumPy that cannot be completed complain when they are collected.
-        files.write_atomically(self.path / name, lambda file: file.write(data))
+        mode = files.PRIVATE if name in _PRIVATE else 0o666
+        files.write_atomically(self.path / name, lambda file: file.write(data), mode)
 
 
 class Metrics:
@@ -143,9 +194,9 @@ class Metrics:
         with _naming(events_path):
             if events_path.exists():
                 shutil.rmtree(events_path)
+            events_path.mkdir(mode=0o700)
             self._tensorboard = tff.program.TensorBoardReleaseManager(str(events_path))
-        if rows or csv_path.exists():
-            directory.write_text('metrics.csv', _table(rows))
+        directory.write_text('metrics.csv', _table(rows))
         with _naming(csv_path):
             self._csv = tff.program.CSVFileReleaseManager(str(csv_path), key_fieldname='round')
         # A thread of its own: signals raise exceptions in the main thread only, so none cuts a row
@@ -163,8 +214,8 @@ class Metrics:
     def __exit__(self, kind, error, trace):
         self._writer.shutdown(wait=True)
         self._bar.close()
-        # Where the run fails, for a full disk perhaps, that is the error to show.
-        with contextlib.suppress(files.StorageError) if error else contextlib.nullcontext():
+        # Where the run fails, for a full disk or for lack of memory, that is the error to show.
+        with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self._plot()
 
     def release(self, round_number: int, values: Mapping[str, float]) -> None:
@@ -182,6 +233,8 @@ class Metrics:
     def _write(self, round_number: int, values: Mapping[str, float]) -> None:
         with _naming(self._directory.path / 'metrics.csv'):
             asyncio.run(self._csv.release(values, round_number))
+            # TFF writes a new file for a metric that is new.
+            os.chmod(self._directory.path / 'metrics.csv', files.PRIVATE)
         self._write_events(round_number, values)
 
     def _write_events(self, round_number: int, values: Mapping[str, float]) -> None:
@@ -196,7 +249,9 @@ class Metrics:
         figure = plots.training_curves(self.rows, self._references)
         with files.naming(path):
             path.parent.mkdir(exist_ok=True)
-        files.write_atomically(path, lambda file: figure.savefig(file, format='png', dpi=120))
+        files.write_atomically(
+            path, lambda file: figure.savefig(file, format='png', dpi=120), files.PRIVATE
+        )
 
 
 @contextlib.contextmanager
@@ -222,7 +277,7 @@ def _table(rows: Sequence[Mapping[str, float]]) -> str:
 
 
 def _remove(path: pathlib.Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink()

@@ -1,8 +1,10 @@
 """The training loop: one run from its first round to its privacy report."""
 
+import collections
 import contextlib
 import dataclasses
 import logging
+import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,9 +12,18 @@ from typing import Any
 import tensorflow_federated as tff
 
 from dpfl import _validate, accounting, aggregators, learning, mechanisms
-from dpfl.accounting import archive
+from dpfl.accounting import archive, ledger_lines
 from dpfl.participation import ParticipationLog
-from dpfl.simulation import checkpoint, files, memory, outputs, runtime, sampling
+from dpfl.simulation import (
+    addresses,
+    checkpoint,
+    data_digest,
+    files,
+    memory,
+    outputs,
+    runtime,
+    sampling,
+)
 from dpfl.simulation import ledger as ledger_lib
 from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import state as state_lib
@@ -23,7 +34,9 @@ _log = logging.getLogger(__name__)
 # Ends of a run, in the middle of a round too, that leave the rounds before it as they were: these
 # are saved at once. A run that goes on then repeats none that was complete: not even on another
 # host, where TensorFlow may round differently, which the ledger would refuse.
-_KEEPING_STATE = (runtime.WorkerError, KeyboardInterrupt, SystemExit)
+_KEEPING_STATE = (
+    runtime.WorkerError, runtime.OutOfMemoryError, MemoryError, KeyboardInterrupt, SystemExit,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +66,7 @@ class Experiment:
       not_covered: what of the data the guarantee says nothing about, a sentence each.
       workers: where shards are trained, as in `runtime.distributed_runtime`; none for this host. No
         bit of the run depends on them.
+      finish: writes what else is made of the model of a run that is done; from its directory.
       profile: also measure where the time goes.
       configuration: what the run was made from, in values that JSON has: a run is continued with
         the same only.
@@ -74,7 +88,8 @@ class Experiment:
     checkpoint_every: int = 10
     keep_checkpoints: int = 3
     not_covered: tuple[str, ...] = ()
-    workers: Sequence[str] = ()
+    workers: Sequence[str | addresses.Address] = ()
+    finish: Callable[[pathlib.Path], None] | None = None
     profile: bool = False
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -95,6 +110,7 @@ class Experiment:
         return archive.PlanRecord(
             self.plan, (self.delta,), self.accountant, self.noise_is_seeded,
             sampling_is_seeded=self.plan.sampling != 'none', also_not_covered=self.not_covered,
+            train_metrics_released=self.release_train_metrics,
         )
 
 
@@ -151,8 +167,13 @@ class _Run:
         self._profile = profile_lib.Profile() if experiment.profile else profile_lib.Nothing()
         if start is not None:
             start.require_run(experiment.configuration, experiment.plan)
-        self._ledger = ledger_lib.Ledger(directory.path / 'ledger.jsonl')
+        self._ledger = ledger_lib.Ledger(
+            directory.path / archive.LEDGER, experiment.record.digest()
+        )
         self._log = self._released()
+        self._data_key = directory.data_key(is_new=start is None)
+        # Of the cohorts whose shards are ready, the next one first.
+        self._data_digests: collections.deque[str] = collections.deque()
 
     def _released(self) -> ParticipationLog:
         """The log of all rounds in the ledger, those since the checkpoint included.
@@ -160,7 +181,7 @@ class _Run:
         Raises:
           RunError: if checkpoint, ledger and sampler are not of one run.
         """
-        path = self._directory.path / 'ledger.jsonl'
+        path = self._directory.path / archive.LEDGER
         done = 0 if self._start is None else self._start.rounds
         if self._start is None and self._ledger.rounds:
             raise files.RunError(
@@ -174,7 +195,7 @@ class _Run:
         log = ParticipationLog(() if self._start is None else self._start.cohorts)
         for t in range(done, self._ledger.rounds):
             cohort = self._experiment.sampler.cohort(t)
-            if ledger_lib.cohort_digest(cohort) != self._ledger.cohort(t):
+            if ledger_lines.cohort_digest(cohort) != self._ledger.cohort(t):
                 raise files.RunError(f'{path}: round {t} had another cohort')
             log.append(cohort)
         return log
@@ -182,7 +203,7 @@ class _Run:
     def run(self) -> Result:
         experiment, directory = self._experiment, self._directory
         writer = checkpoint.Writer(
-            directory.path / 'checkpoints', experiment.keep_checkpoints,
+            directory.path / archive.CHECKPOINTS, experiment.keep_checkpoints,
             None if self._start is None else self._start.rounds,
         )
         directory.write_plan(experiment.record)
@@ -191,23 +212,28 @@ class _Run:
                 experiment.workers, observe=self._profile.observe
             ), writer:
                 state, metrics = self._train(writer)
-                directory.write_model(experiment.process.get_model_weights(state))
-                report = self._report()
-                # Last of all: the run with this checkpoint is complete.
+                # Before the model: what is released is never computed a second time.
                 writer.save(self._checkpoint(self._rounds, state, metrics.rows))
                 writer.wait()
+                directory.write_model(experiment.process.get_model_weights(state))
+                if experiment.finish is not None:
+                    experiment.finish(directory.path)
+                report = self._report()
         except BaseException as error:
-            if self._log.rounds:
+            if self._ledger.rounds:
                 if isinstance(error, runtime.WorkerError):
                     # At once: the report can take longer than noticing that a worker is gone.
                     _log.warning('%s; writing the report of the rounds so far', error)
                 # Where this fails too, the first error is the one to show.
-                with contextlib.suppress(files.StorageError):
+                with contextlib.suppress(files.RunError, MemoryError):
                     self._report()
             raise
         finally:
             # Of a run that failed, too: a run may be slow before it fails.
             profile = self._write_profile()
+            if profile is not None and (directory.path / archive.SUMS).exists():
+                with contextlib.suppress(files.StorageError):
+                    directory.write_digests()
         return Result(report, metrics.last, profile)
 
     def _write_profile(self) -> profile_lib.Profile | None:
@@ -220,6 +246,8 @@ class _Run:
 
     def _train(self, writer: checkpoint.Writer):
         state = self._experiment.process.initialize()
+        if self._experiment.plan.noise == 'hardened':
+            state = aggregators.with_key(state)  # Before it is saved, or used.
         first, rows = 0, ()
         if self._start is not None:
             state = state_lib.restore(self._start.state, state)
@@ -230,7 +258,9 @@ class _Run:
             writer.wait()
         experiment = self._experiment
         cohorts = map(experiment.sampler.cohort, range(first, self._rounds))
-        shards = learning.sharded_cohorts(cohorts, experiment.client_data, experiment.num_shards)
+        shards = learning.sharded_cohorts(
+            cohorts, experiment.client_data, experiment.num_shards, self._observe
+        )
         with outputs.Metrics(
             self._directory, self._rounds, experiment.reference_accuracies, rows
         ) as metrics, contextlib.closing(shards), self._noise() as with_noise:
@@ -255,7 +285,7 @@ class _Run:
                 done, state = reached
                 if done > saved:
                     # Where this fails too, the first error is the one to show.
-                    with contextlib.suppress(files.StorageError):
+                    with contextlib.suppress(files.RunError, MemoryError):
                         writer.save(self._checkpoint(done, state, metrics.rows[:done]))
                         writer.wait()
                 raise
@@ -270,7 +300,9 @@ class _Run:
             yield lambda state: state
             return
         folder = path if place.name == 'file' else None
-        with aggregators.NoiseRing(self._experiment.plan, folder) as ring:
+        plan = self._experiment.plan
+        ring_type = aggregators.HardenedRing if plan.noise == 'hardened' else aggregators.NoiseRing
+        with ring_type(plan, folder) as ring:
 
             def supplied(state):
                 with self._profile.span('noise'), files.naming(path):
@@ -283,13 +315,14 @@ class _Run:
         experiment, span = self._experiment, self._profile.span
         started = time.monotonic()
         cohort = experiment.sampler.cohort(t)
-        with span('ledger'):
-            # Before the release: log and ledger never have less than what was released.
-            self._ledger.record(t, state_lib.ledger_entry(state, cohort))
-        if t == self._log.rounds:  # Otherwise the round is run again: the same release.
-            self._log.append(cohort)
         with span('data'):
             data = next(shards)
+        with span('ledger'):
+            # Before the release: log and ledger never have less than what was released.
+            entry = state_lib.ledger_entry(state, cohort, self._data_digests.popleft())
+            self._ledger.record(t, entry)
+        if t == self._log.rounds:  # Otherwise the round is run again: the same release.
+            self._log.append(cohort)
         with span('TFF'):
             output = experiment.process.next(state, data)
         values = _round_metrics(experiment, output, t + 1, started, span)
@@ -297,11 +330,15 @@ class _Run:
             metrics.release(t + 1, values)
         return output.state
 
+    def _observe(self, clients: list[list[Any]]) -> None:
+        """Keeps the digest of what a cohort will train on; called in the thread of the shards."""
+        self._data_digests.append(data_digest.of_cohort(self._data_key, clients))
+
     def _checkpoint(self, done: int, state, rows) -> checkpoint.Checkpoint:
         return checkpoint.Checkpoint(
             rounds=done,
             configuration=self._experiment.configuration,
-            plan_digest=checkpoint.plan_digest(self._experiment.plan),
+            plan_digest=archive.plan_digest(self._experiment.plan),
             ledger=self._ledger.position(done),
             rows=tuple(rows),
             cohorts=[self._log.cohort(t) for t in range(done)],
@@ -310,6 +347,8 @@ class _Run:
 
     def _report(self) -> accounting.PrivacyReport:
         """Writes log and report of the rounds that were begun, and the digests of all files."""
+        for t in range(self._log.rounds, self._ledger.rounds):  # A signal came between the two.
+            self._log.append(self._experiment.sampler.cohort(t))
         report = self._experiment.record.report(self._log)
         self._directory.write_log(self._log)
         self._directory.write_report(report)

@@ -22,7 +22,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import executor_pb2, executor_pb2_grpc
 
-from dpfl.simulation import addresses, executors, failures
+from dpfl.simulation import addresses, answers, executors, failures, tls, tunnel
 
 # It counts as lost after four pings in turn without an answer: not after a time, because clocks go
 # on while this process is stopped.
@@ -41,13 +41,14 @@ class RemoteWorker:
     """A worker at an address; a context manager that leaves it running.
 
     Args:
-      address: where it listens.
+      address: where it listens; with the token that it asks for, connections are encrypted.
       max_cohort_sizes: as in `executors.Runner`.
     """
 
     def __init__(self, address: addresses.Address, max_cohort_sizes: int):
         self._address = address
         self._max_cohort_sizes = max_cohort_sizes
+        self._tunnel = None
         self._failure = None
         self._closed = threading.Event()
 
@@ -57,14 +58,23 @@ class RemoteWorker:
         Raises:
           WorkerError: if it cannot be reached, does not compute, or is of another version of TFF.
         """
-        _require_port(self._address)
         with contextlib.ExitStack() as stack:
-            self._channel = stack.enter_context(executors.channel(str(self._address)))
+            self._target = str(self._address)
+            if self._address.token is not None:
+                self._tunnel = stack.enter_context(tunnel.Tunnel(self._address))
+                self._target = self._tunnel.target
+            self._require_port()
+            self._channel = stack.enter_context(executors.channel(self._target))
             self._runner = executors.Runner(self._channel, self.explain, self._max_cohort_sizes)
             stack.callback(self._close)
             watcher = threading.Thread(target=self._watch, name='dpfl-watch', daemon=True)
             watcher.start()
-            self._check()
+            try:
+                self._check()
+            except failures.WorkerError as error:
+                if self._tunnel is None and tls.is_spoken(self._address.host, self._address.port):
+                    raise self._error('asks for a token, and none was given for it') from error
+                raise
             self._resources = stack.pop_all()
         return self
 
@@ -79,35 +89,55 @@ class RemoteWorker:
         """What the failure of a call means, as an exception in one line."""
         if self._failure is not None:
             return self._error(self._failure)
+        if isinstance(error, answers.AnswerError):
+            what = failures.printable(str(error))
+            return self._error(f'answers what it was not asked for: {what}')
         if not isinstance(error, grpc.RpcError):
             return error
         if failures.is_of_worker(error):
-            return self._error(f'does not answer: {failures.details(error)}')
-        return failures.ComputationError(f'worker {self._address}: {failures.details(error)}')
+            why = self._tunnel is not None and self._tunnel.failure or failures.details(error)
+            return self._error(f'does not answer: {why}')
+        return failures.RemoteComputationError(
+            f'worker {self._address}: {failures.details(error)}'
+        )
 
     def _error(self, message) -> failures.WorkerError:
         return failures.WorkerError(f'worker {self._address} {message}')
+
+    def _require_port(self) -> None:
+        try:
+            if self._tunnel is not None:
+                self._tunnel.check()
+            else:
+                place = (self._address.host, self._address.port)
+                socket.create_connection(place, _CONNECT_SECONDS).close()
+        except OSError as error:
+            reason = str(error.strerror or error)
+            if reason == tls.NO_TLS:
+                reason += ', as a worker that was started without a token'
+            raise self._error(f'cannot be reached: {reason}') from error
 
     def _check(self) -> None:
         try:
             answer, versions = self.submit(_probe(), np.int32(_ANSWER)).result(_CHECK_SECONDS)
         except concurrent.futures.TimeoutError:
             raise self._error(f'computed nothing for {_CHECK_SECONDS:g} seconds') from None
-        except failures.ComputationError as error:
+        except failures.RemoteComputationError as error:
             raise self._error(f'cannot compute: {error}') from error
         if answer != _ANSWER + 1:
             raise self._error(f'computes wrongly: {_ANSWER} + 1 = {answer}')
         ours = _installed_version()
-        theirs = sorted({_version(path.decode()) for path in versions})
+        theirs = sorted({_version(path.decode(errors='replace')) for path in versions})
         if ours is not None and theirs and ours not in theirs:
-            raise self._error(f'has TFF {", ".join(theirs)}; this process has {ours}')
+            named = failures.printable(', '.join(theirs))
+            raise self._error(f'has TFF {named}; this process has {ours}')
 
     def _watch(self) -> None:
         """Closes the channel, so that calls in progress fail, when the worker does not answer."""
         # Without a pool of its own, gRPC would use the connection that is watched.
         options = [('grpc.use_local_subchannel_pool', 1), ('grpc.max_reconnect_backoff_ms', 1000)]
-        with executors.channel(str(self._address), *options) as channel:
-            dispose = executor_pb2_grpc.ExecutorGroupStub(channel).Dispose
+        with executors.channel(self._target, *options) as channel:
+            dispose = executor_pb2_grpc.ExecutorGroupStub(executors.QuietChannel(channel)).Dispose
             unanswered = 0
             while not self._closed.wait(_PING_SECONDS if unanswered == 0 else 0):
                 started = time.monotonic()
@@ -132,14 +162,6 @@ class RemoteWorker:
         self._closed.set()
         self._channel.close()
         self._runner.close()
-
-
-def _require_port(address) -> None:
-    try:
-        socket.create_connection((address.host, address.port), _CONNECT_SECONDS).close()
-    except OSError as error:
-        reason = error.strerror or error
-        raise failures.WorkerError(f'worker {address} cannot be reached: {reason}') from error
 
 
 def _is_answer(dispose, timeout) -> bool:

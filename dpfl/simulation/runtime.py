@@ -21,9 +21,11 @@ import tensorflow_federated as tff
 
 from dpfl import _validate, learning
 from dpfl.simulation import addresses, interpreter, memory, remote, signals, split_round
-from dpfl.simulation.failures import ComputationError, WorkerError
+from dpfl.simulation.failures import ComputationError, OutOfMemoryError, WorkerError
 
-__all__ = ['ComputationError', 'WorkerError', 'distributed_runtime', 'local_runtime']
+__all__ = [
+    'ComputationError', 'OutOfMemoryError', 'WorkerError', 'distributed_runtime', 'local_runtime',
+]
 
 # How long a signal may wait.
 _SIGNAL_SECONDS = 0.2
@@ -58,6 +60,7 @@ def local_runtime(
       ComputationError: out of a computation in the block, if it fails, or if it needs what is not
         executed here: secure sums (TFF has a test context for those), `federated_select`, code of
         other frameworks than TensorFlow.
+      OutOfMemoryError: out of a computation in the block, if a tensor finds no memory.
     """
     if max_concurrent_clients is None:
         max_concurrent_clients = learning.shards.default_num_shards()
@@ -108,7 +111,7 @@ class _LocalContext(tff.framework.SyncContext):
 
 @contextlib.contextmanager
 def distributed_runtime(
-    workers: Sequence[str],
+    workers: Sequence[str | addresses.Address],
     *,
     observe: Callable[[str, float], None] | None = None,
 ):
@@ -120,17 +123,20 @@ def distributed_runtime(
     noise above all. Results do not depend on how many workers there are. They differ from those of
     `local_runtime` by the rounding of float32: TFF's worker is another build of TensorFlow.
 
-    Nothing is encrypted, and nobody is asked who they are: the network has to be one where neither
-    matters, or connections go through a tunnel.
+    With the token of a worker (`addresses.parse`) the connection to it is encrypted, and each side
+    knows that the other has the token. Without, nothing is encrypted, and nobody is asked who they
+    are: the network has to be one where neither matters, or connections go through a tunnel.
 
     Args:
-      workers: where workers listen, as `host:port`; none for `local_runtime`.
+      workers: where workers listen, as `host:port` or as `addresses.Address`; none for
+        `local_runtime`.
       observe: as in `local_runtime`; and 'workers' with the seconds that a round waited for them.
 
     Raises:
       ValueError: if one of `workers` is not an address.
-      WorkerError: if a worker cannot be reached, does not compute or has another version of TFF;
-        out of a computation in the block, within half a minute, if a worker no longer answers.
+      WorkerError: if a worker cannot be reached, has another token, does not compute or has another
+        version of TFF; out of a computation in the block, within half a minute, if a worker no
+        longer answers.
       ComputationError: as in `local_runtime`.
     """
     parsed = addresses.parse(workers)

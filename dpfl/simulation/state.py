@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import tree
 
+from dpfl.accounting import ledger_lines
 from dpfl.aggregators import noise
-from dpfl.simulation import checkpoint, ledger
+from dpfl.simulation import checkpoint
 
 
 def leaves(state) -> list[np.ndarray | bytes]:
@@ -49,8 +50,13 @@ def _kind(leaf) -> str:
     return 'bytes' if isinstance(leaf, bytes) else f'{np.asarray(leaf).dtype}{np.shape(leaf)}'
 
 
-def ledger_entry(state, cohort) -> ledger.Entry:
+def ledger_entry(state, cohort, data: str) -> ledger_lines.Entry:
     """What the ledger records of the round that begins with a state.
+
+    Args:
+      state: of the learning process.
+      cohort: the clients of the round.
+      data: digest of what they train on, of `data_digest.of_cohort`.
 
     Raises:
       ValueError: if the state holds no noise of a privacy plan.
@@ -58,10 +64,11 @@ def ledger_entry(state, cohort) -> ledger.Entry:
     positions = [[part.key, part.round] for part in _noise_states(state)]
     if not positions:
         raise ValueError('process: must hold the noise of a privacy plan in its state')
-    return ledger.Entry(
-        cohort=ledger.cohort_digest(cohort),
-        model=ledger.digest(tree.flatten(state.global_model_weights)),
-        noise=ledger.digest(tree.flatten(positions)),
+    return ledger_lines.Entry(
+        cohort=ledger_lines.cohort_digest(cohort),
+        model=ledger_lines.digest(tree.flatten(state.global_model_weights)),
+        noise=ledger_lines.digest(tree.flatten(positions)),
+        data=data,
     )
 
 

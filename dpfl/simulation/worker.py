@@ -11,7 +11,9 @@ Who can reach it is decided by `launcher.py`.
 """
 
 import contextlib
+import dataclasses
 import importlib.util
+import json
 import os
 import pathlib
 import socket
@@ -19,8 +21,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 
-from dpfl.simulation import failures
+from dpfl.simulation import credentials, failures
 
 _LAUNCHER = pathlib.Path(__file__).with_name('launcher.py')
 
@@ -32,10 +35,13 @@ class Worker:
       listener: a socket that is bound and does not listen yet; whoever connects to it reaches the
         worker. It is closed here.
       require_isolation: end at once if it would listen on every network interface of the host, too.
+      token: what whoever connects has to prove that it has, see `credentials.py`; needs
+        `require_isolation`. None to ask nobody.
       max_concurrent_clients: how many clients of a round it trains at a time; None for no limit.
 
     Raises:
       OSError: if the process cannot be started.
+      ValueError: for a token without isolation: others could go round the relay that asks for it.
       WorkerError: if the installed TFF has no worker.
 
     Attributes:
@@ -48,16 +54,24 @@ class Worker:
         listener: socket.socket,
         *,
         require_isolation: bool = False,
+        token: bytes | None = None,
         max_concurrent_clients: int | None = None,
     ):
+        if token is not None and not require_isolation:
+            raise ValueError('require_isolation=False: must be True with a token')
         with contextlib.ExitStack() as stack:
             self._log = stack.enter_context(tempfile.TemporaryFile())
             port = stack.enter_context(_reserve_port())
-            # Ours is closed: one that nobody serves would keep those waiting who connect to it.
-            with listener:
+            notices, writing = map(open, os.pipe(), 'rw')
+            self._notices = stack.enter_context(notices)
+            # Ours are closed: a listener that nobody serves would keep those waiting who connect to
+            # it, and the pipe would not end with the relay.
+            with listener, writing, _secret(token) as secret:
                 self._address = (listener.family, listener.getsockname())
+                isolation = 'required' if require_isolation else 'tried'
                 self._process = _start(
-                    [listener.fileno(), port, 'required' if require_isolation else 'tried'],
+                    [listener.fileno(), port, isolation, writing.fileno(), secret],
+                    [listener.fileno(), writing.fileno(), *({secret} - {'-'})],
                     -1 if max_concurrent_clients is None else max_concurrent_clients, self._log,
                 )  # fmt: skip
             self._resources = stack.pop_all()
@@ -78,8 +92,14 @@ class Worker:
         """Ends the process at once: it holds nothing that is worth saving."""
         self._process.kill()
 
-    def wait(self):
-        """Waits for the end of the process."""
+    def wait(self, report: Callable[[str], None] = lambda line: None):
+        """Waits for the end of the process.
+
+        Args:
+          report: called with a line about who was refused, at most one a second.
+        """
+        for line in self._notices:
+            report(line.rstrip('\n'))
         self._process.wait()
 
     def await_ready(self, timeout: float):
@@ -130,6 +150,20 @@ class Worker:
             except OSError:
                 return False
         return True
+
+
+@contextlib.contextmanager
+def _secret(token: bytes | None):
+    """Yields a descriptor of what the relay needs to ask for the token, in memory; '-' for none."""
+    if token is None:
+        yield '-'
+        return
+    text = json.dumps(dataclasses.asdict(credentials.for_worker(token)))
+    with open(os.memfd_create('dpfl-credentials'), 'w') as file:
+        file.write(text)
+        file.flush()
+        os.lseek(file.fileno(), 0, os.SEEK_SET)
+        yield file.fileno()
 
 
 def _target(family, address) -> str:
@@ -187,13 +221,13 @@ _ENVIRONMENT = {
 }
 
 
-def _start(launch, concurrency, log) -> subprocess.Popen:
+def _start(launch, descriptors, concurrency, log) -> subprocess.Popen:
     """Starts `launcher.py` with what it takes between the process id and the binary."""
     path = binary()
     arguments = [os.getpid(), *launch, path, f'--max_concurrent_computation_calls={concurrency}']
     return subprocess.Popen(
         [sys.executable, '-IS', _LAUNCHER, *map(str, arguments)],
-        pass_fds=launch[:1],
+        pass_fds=descriptors,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,

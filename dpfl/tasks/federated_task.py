@@ -23,8 +23,10 @@ class FederatedTask:
       heldout: from (number of clients, batch size) to a `tf.data.Dataset` of batches of clients
         that are not trained on, of at most so many.
       reference_accuracies: what accuracies can be compared with, by name.
-      description: what the data are, in values that JSON has: counts, digests, what was left out.
-        No text and no client key of the data. A run is continued with the same data only.
+      description: what the data are, in values that JSON has: counts, what was left out. No text,
+        no client key and no digest of the data. A run is continued with the same data only.
+      fingerprints: digests of the files of the data, by what they are. They have no key, and so are
+        a test of every guess at the contents: they must not be written anywhere.
       not_covered: what of this task the guarantee of a run says nothing about, a sentence each.
     """
 
@@ -34,4 +36,5 @@ class FederatedTask:
     heldout: Callable[[int, int], Any]
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     not_covered: tuple[str, ...] = ()

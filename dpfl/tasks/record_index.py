@@ -1,5 +1,8 @@
 """Where in a file of texts each client's records are: made in one pass, and kept for later runs.
 
+A kept index is for its owner only: it has the size of the file, its digest, and how long each
+record is, from which guesses at single records can be tested.
+
 Neither texts nor client keys are in an index: keys are replaced by digests, and clients are
 numbered in the order of these. So the numbers of clients are the same however the records of the
 file are ordered, memory does not grow with the length of keys, and the first clients are a random

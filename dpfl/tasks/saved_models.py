@@ -65,18 +65,42 @@ def save(model: LanguageModel, path) -> None:
     Raises:
       OSError: if it cannot be written.
     """
-    path = pathlib.Path(path)
     module = _module(model.architecture, model.weights)
-    partial = path.with_name(path.name + '.partial')
-    _remove(partial)
-    tf.saved_model.save(module, str(partial), signatures={'serving_default': module.predict})
     description = {
         'model': model.name, 'num_tokens': int(model.weights[0].shape[0]),
         'vocabulary': model.vocabulary,
     }
-    file = partial / _DESCRIPTION
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(description, ensure_ascii=False), encoding='utf-8')
+
+    def describe(folder: pathlib.Path) -> None:
+        file = folder / _DESCRIPTION
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(description, ensure_ascii=False), encoding='utf-8')
+
+    write(module, path, {'serving_default': module.predict}, describe)
+
+
+def write(module: tf.Module, path, signatures, complete=lambda folder: None) -> None:
+    """Writes a module as a SavedModel; what is there is replaced, as a whole.
+
+    Args:
+      module: with its variables.
+      path: of the folder; one beside it is used meanwhile, `<path>.partial`.
+      signatures: functions of the module by name.
+      complete: adds to the folder what TensorFlow does not write.
+
+    Raises:
+      OSError: if it cannot be written.
+    """
+    path = pathlib.Path(path)
+    partial = path.with_name(path.name + '.partial')
+    _remove(partial)
+    try:
+        tf.saved_model.save(module, str(partial), signatures=signatures)
+    except tf.errors.OpError as error:
+        message = ' '.join(error.message.split())
+        # In such messages the reason stands after the path.
+        raise OSError(message.rpartition('; ')[2]) from None
+    complete(partial)
     _remove(path)
     partial.rename(path)
 

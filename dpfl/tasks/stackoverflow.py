@@ -47,7 +47,7 @@ def open_clients(path, heldout_fraction: float) -> tuple[WordClients, WordClient
         `data_path`.
     """
     path = pathlib.Path(path)
-    size = _checked_size(path)
+    _check_size(path)
     try:
         file = _File(path)
         file.check_tables()
@@ -58,15 +58,14 @@ def open_clients(path, heldout_fraction: float) -> tuple[WordClients, WordClient
         raise ValueError(f'data_path={path}: {_reason(error)}') from None
     description = {
         'format': 'sqlite',
-        'bytes': size,
         'clients': {'training': len(training.keys), 'heldout': len(heldout.keys)},
         'splits': splits,
     }
     return training.clients(), heldout.clients(), description
 
 
-def _checked_size(path: pathlib.Path) -> int:
-    """Size of the file in bytes, after a look at its header, which says how long it should be."""
+def _check_size(path: pathlib.Path) -> None:
+    """Raises ValueError if the file is shorter than its header says, or is of another kind."""
     try:
         with _files.open_regular(path) as file:
             header = file.read(100)
@@ -83,7 +82,6 @@ def _checked_size(path: pathlib.Path) -> int:
         raise ValueError(
             f'data_path={path}: is incomplete, it has {size} of {expected} bytes'
         )
-    return size
 
 
 def _split(file: '_File', heldout_fraction: float) -> tuple['_Part', '_Part', dict[str, int]]:

@@ -21,8 +21,10 @@ _PARQUET = ('.parquet', '.pq')
 
 def open_clients(
     path, client_column: str, text_column: str, heldout_fraction: float, strict: bool = False
-) -> tuple[WordClients, WordClients, dict]:
-    """Training clients, held-out clients, and what the file has.
+) -> tuple[WordClients, WordClients, dict, str]:
+    """Training clients, held-out clients, what the file has, and the SHA-256 of its bytes.
+
+    The digest has no key, and must not be written anywhere: it is a test of guesses at the texts.
 
     Args:
       path: of the file; its name says the format: `.jsonl`, `.ndjson`, `.json` (all of them one
@@ -60,8 +62,6 @@ def open_clients(
     clients = WordClients(count, texts.sentences)
     description = {
         'format': name,
-        'bytes': summary.size,
-        'sha256': summary.sha256,
         'clients': {'training': count - num_heldout, 'heldout': num_heldout},
         'records': summary.records,
         'left_out': {'empty': summary.empty, **summary.malformed},
@@ -69,7 +69,10 @@ def open_clients(
     if summary.first_malformed is not None:
         line, reason = summary.first_malformed
         description['first_malformed'] = f'line {line}: {reason}'
-    return clients.slice(num_heldout, count), clients.slice(0, num_heldout), description
+    return (
+        clients.slice(num_heldout, count), clients.slice(0, num_heldout), description,
+        summary.sha256,
+    )
 
 
 def _open(path: pathlib.Path, client_column: str, text_column: str) -> tuple[str, '_Texts']:

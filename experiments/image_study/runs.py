@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import accounting
+from dpfl.accounting import archive
 from dpfl.simulation import checkpoint, files
 from experiments.image_study import settings
 
@@ -70,7 +71,7 @@ def train(
     path = directory / training.name
     rounds = plan.participation.rounds
     start = _start(path, configuration, plan) if resume else None
-    if start is not None and start.rounds == rounds:
+    if start is not None and start.rounds == rounds and archive.has_ended(path):
         print(f'{path}: is finished', file=sys.stderr)
         report, rows = _report(path), start.rows
     else:

@@ -62,7 +62,8 @@ class Job:
     def rounds_begun(self) -> int:
         """How many rounds it has begun so far."""
         try:
-            return (self.folder / _LEDGER).read_bytes().count(b'\n')
+            lines = (self.folder / _LEDGER).read_bytes().count(b'\n')
+            return max(lines - 1, 0)  # The first line is no round.
         except OSError:
             return 0
 

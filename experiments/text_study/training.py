@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import accounting
+from dpfl.accounting import archive
 from dpfl.simulation import checkpoint, files
 from experiments import run_model
 from experiments.text_study import settings
@@ -93,7 +94,10 @@ def train(
     from dpfl.simulation import outputs, program
 
     start = _start(directory, configuration, plan) if resume else None
-    if start is not None and start.rounds == plan.participation.rounds:
+    if (
+        start is not None and start.rounds == plan.participation.rounds
+        and archive.has_ended(directory)
+    ):
         print(f'{directory}: is finished', file=sys.stderr)
         metrics = {name: value for row in start.rows for name, value in row.items()}
         return _trained(task, directory, _report(directory), metrics)
@@ -109,7 +113,10 @@ def train(
 
 def _trained(task, directory, report, metrics) -> Trained:
     # Always: it is not known whether a SavedModel that is there is of this run.
+    from dpfl.simulation import outputs
+
     run_model.save(directory, task.model, task.words)
+    outputs.RunDirectory(directory, resume=True).write_digests()
     return Trained(run_model.weights(directory), report, metrics)
 
 

@@ -152,7 +152,7 @@ def test_a_poisson_sampled_run_is_rounds_of_sampled_gaussians():
         dp_accounting.PoissonSampledDpEvent(0.005, dp_accounting.GaussianDpEvent(1.0)), 500
     )
     assert plan.dp_event() == event
-    assert plan.accountants == ('pld', 'rdp', 'moments')
+    assert plan.accountants == ('pld', 'rdp', 'moments', 'best')
     assert (plan.mu, plan.rho, plan.sensitivity) == (None, None, 1.0)
     composed = dp_accounting.rdp.RdpAccountant().compose(event).get_epsilon(1e-6)
     assert plan.epsilon(1e-6, 'rdp') == pytest.approx(composed, rel=1e-9)
@@ -169,7 +169,7 @@ def test_a_fixed_size_sample_counts_two_clip_norms_unless_told_otherwise(
 ):
     plan = _sampled(sampling='without_replacement', adjacency=adjacency)
     assert plan.dp_event().event.event.noise_multiplier == noise_multiplier
-    assert plan.accountants == ('rdp', 'moments')
+    assert plan.accountants == ('rdp', 'moments', 'best')
 
 
 @pytest.mark.parametrize('sampling', ['poisson', 'without_replacement'])

@@ -219,6 +219,9 @@ def _conforms(value, schema, root):
         _plan(mechanism=mechanisms.BinaryTree(6)), [1e-6], log=ParticipationLog([[0], [0]])
     ),
     _sampled_report([[0], [1]]),
+    accounting.PrivacyReport.from_plan(
+        _plan(), [1e-6], accountant='best', train_metrics_released=True
+    ),
 ])
 def test_json_follows_its_schema(report):
     path = pathlib.Path(accounting.__file__).with_name('privacy_report.schema.json')
@@ -237,6 +240,50 @@ def test_a_run_that_stopped_early_keeps_the_plan():
     report = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=log)
     assert report.basis == 'plan'
     assert report.observed.guarantee.rounds == 3
+
+
+def test_an_early_end_is_stated_with_the_rounds_that_happened_and_those_planned():
+    log = ParticipationLog([[0, 1], [2, 3], [0, 4]])
+    report = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=log)
+    ended = 'which ended after 3 of 6 planned rounds, satisfies'
+    assert ended in report.to_dict()['statement']
+    page = report.render()
+    assert ended in page and 'The run ended after 3 of 6 planned rounds.' in page
+    assert '3 rounds recorded (6 planned)' in page and 'The run had 6 rounds' not in page
+    assert 'in at most 3 of 6 planned rounds' in page
+    full = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=_KEPT).render()
+    assert 'The run had 6 rounds.' in full and 'ended' not in full
+    assert 'The plan has 6 rounds.' in accounting.PrivacyReport.from_plan(_plan(), [1e-6]).render()
+
+
+def test_released_training_metrics_are_named_first_and_excepted_in_the_statement():
+    silent, released = (
+        accounting.PrivacyReport.from_plan(
+            _plan(), [1e-6], log=_KEPT, train_metrics_released=flag
+        ) for flag in (False, True)
+    )
+    values = released.to_dict()
+    assert values['train_metrics_released'] and not silent.to_dict()['train_metrics_released']
+    assert 'released with this run, without noise' in values['not_covered'][0]
+    assert 'does not hold for the directory of the run as a whole' in values['not_covered'][0]
+    assert 'but for the metrics of training clients' in values['statement']
+    assert 'training clients' not in silent.render()
+    assert accounting.PrivacyReport.from_json(released.to_json()) == released
+
+
+def test_the_page_says_which_accountant_was_used():
+    by = {
+        name: accounting.PrivacyReport.from_plan(_plan(), [1e-20], accountant=name)
+        for name in ('pld', 'best')
+    }
+    # The privacy loss distribution has no epsilon at such a delta.
+    for name, words in (('pld', 'accountant=pld has no value'), ('best', 'the least of all')):
+        assert by[name].guarantee.accountants == ('analytic_gaussian',)
+        assert by[name].guarantee.epsilons[0] == by[name].plan.epsilon(1e-20, 'analytic_gaussian')
+        assert f'theorem 8); {words}' in by[name].render()
+        assert accounting.PrivacyReport.from_json(by[name].to_json()) == by[name]
+    exact = accounting.PrivacyReport.from_plan(_plan(), [1e-20], accountant='analytic_gaussian')
+    assert 'theorem 8).' in exact.render()
 
 
 def test_no_noise_is_no_guarantee():

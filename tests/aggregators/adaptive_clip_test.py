@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import clipping, keys, noise
+from dpfl.aggregators import clipping, exact_sum, keys, noise
 from tests import oracles
 
 _COUNT = tf.TensorSpec([], tf.float64)
@@ -178,14 +178,14 @@ def test_the_first_restart_is_after_round_128_counted_from_0():
 
 
 def test_noise_has_the_scale_of_the_norm_in_use():
-    # Zero updates: each round is noise alone.
+    # Tiny updates: each round is noise alone.
     plan = _plan(40, mechanisms.BinaryTree(20), 9, 15, noise_multiplier=0.9)
     run, z = _Run(plan, 4), _redrawn('noise', 40, tf.TensorSpec([4]))
     unit = oracles.streamed_by_solving(plan.mechanism, z)
     for t in range(40):
         clip_norm = run.norms[0]
         expected = clip_norm * plan.update_noise_multiplier * unit[t] / 10
-        np.testing.assert_allclose(run.next(np.zeros((3, 4))), expected, rtol=1e-4, atol=1e-7)
+        np.testing.assert_allclose(run.next(np.full((3, 4), 1e-9)), expected, rtol=1e-4, atol=1e-7)
     assert run.norms[0] < 0.3
 
 
@@ -217,7 +217,7 @@ def test_noisy_fractions_beyond_0_and_1_are_added_up_as_they_are():
     plan = _plan(50, mechanisms.Identity(50), 10, 20, adaptive=adaptive)
     run, fractions = _Run(plan, 1), []
     for _ in range(50):
-        run.next(np.zeros((10, 1)))
+        run.next(np.full((10, 1), 1e-9))
         fractions.append(float(run.state.numerator_state.fractions))
     released = np.diff([0.0, *fractions])
     expected = 1 + 200.0 / 10 * _redrawn('clipped count', 50, _COUNT)
@@ -256,9 +256,11 @@ def test_a_client_moves_both_sums_by_what_theorem_1_counts():
     plan = _plan(5)
     query = aggregators.build_query(plan, 0, record_specs=tf.TensorSpec([2]))
     params = query.derive_sample_params(query.initial_global_state())
-    for length, half in ((0.1, 1), (7.0, -1)):
+    units = exact_sum.units_per_clip_norm(plan.clients_per_round)
+    # A client that sends zero is zeroed out: it moves neither sum.
+    for length, half in ((0.1, 1), (7.0, -1), (0.0, 0), (np.nan, 0)):
         sample = query.preprocess_record(params, tf.constant([length, 0.0]))
-        assert np.linalg.norm(sample.sum) <= plan.clip_norm
+        assert np.linalg.norm(sample.sum) <= units
         assert sample.within == half  # Halved at the server.
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import flat, keys, noise
+from dpfl.aggregators import keys, noise
 from dpfl.mechanisms import in_place
 from tests import mechanism_cases, oracles
 
@@ -204,13 +204,15 @@ def test_supplied_noise_needs_the_specs():
         aggregators.build_query(_plan(_MECHANISMS['blt']), supplied_noise=True)
 
 
-@pytest.mark.parametrize('dtype', flat.DTYPES)
-def test_blocks_of_variables_are_parts_of_the_whole(dtype):
-    key = keys.derive(keys.seeded_root_key(3), 1)
-    whole = keys.normal(key, 10_001, dtype)
-    np.testing.assert_array_equal(
-        whole, tf.random.stateless_normal([10_001], key, dtype=dtype, alg='philox')
+def test_a_ring_from_before_a_fork_is_refused(monkeypatch):
+    plan = _plan(_MECHANISMS['blt'])
+    query = aggregators.build_query(
+        plan, record_specs=tf.TensorSpec([3]), supplied_noise=True
     )
-    for first in (4, 2048, 8192):
-        part = keys.normal_from(keys.position(key), 1000, dtype, first)
-        np.testing.assert_array_equal(part, whole[first:first + 1000])
+    with aggregators.NoiseRing(plan) as ring:
+        state = query.initial_global_state()
+        ring.supply(state)
+        with monkeypatch.context() as patch:
+            patch.setattr('os.getpid', lambda: -1)
+            with pytest.raises(RuntimeError, match='NoiseRing: must be made in the process that'):
+                ring.supply(state)

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, learning, mechanisms
-from dpfl.simulation import checkpoint, outputs, program, runtime, sampling
+from dpfl.simulation import checkpoint, ledger, outputs, program, runtime, sampling
 from experiments import gan_run, run_model
 
 _ROUNDS = 4
@@ -83,6 +83,25 @@ def test_a_run_that_was_stopped_ends_with_the_same_generator(runs):
     assert (from_round, from_start) == (2, 0)
     for name in _SAME:
         assert (crashed / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+@pytest.mark.tff
+def test_a_round_is_not_repeated_with_other_images(runs, tmp_path):
+    """Where the last checkpoint is lost after the model was written."""
+    experiment, (_, whole), _ = runs
+    path = shutil.copytree(whole, tmp_path / 'run')
+    (path / 'checkpoints' / '00000004.checkpoint').unlink()
+    changed = next(client for client in experiment.sampler.cohort(2) if client not in _SIZES)
+
+    def client_data(client):
+        batches = experiment.client_data(client)
+        if client == changed:
+            batches = [{**batch, 'x': 1 - batch['x']} for batch in batches]
+        return batches
+
+    with pytest.raises(ledger.LedgerError, match='round 2 was released with other data'):
+        _resume(dataclasses.replace(experiment, client_data=client_data), path)
+    assert (path / 'model.npz').read_bytes() == (whole / 'model.npz').read_bytes()
 
 
 @pytest.mark.tff

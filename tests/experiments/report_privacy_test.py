@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from dpfl import accounting, mechanisms
+from dpfl import Participation, accounting, mechanisms
 from tests import binaries
 
 _run = functools.partial(binaries.run, 'report_privacy')
@@ -50,7 +50,6 @@ def test_production_blt_of_document_002():
 def test_page_is_the_report_of_the_plan():
     done = _run('--mechanism=blt', '--blt_decay=0.9,0.4', '--blt_scale=0.2,0.3', '--rounds=20',
                 '--noise_multiplier=3', '--delta=1e-6', '--clients_per_round=50')
-    from dpfl import Participation
     plan = accounting.PrivacyPlan(
         mechanism=mechanisms.Blt(20, [0.9, 0.4], [0.2, 0.3]), participation=Participation(20),
         clip_norm=1.0, noise_multiplier=3.0, clients_per_round=50,
@@ -143,6 +142,25 @@ def _damaged(tmp_path_factory):
     return path
 
 
+def test_composition_with_a_simulation_is_a_simulation(tmp_path):
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(4), participation=Participation(4), clip_norm=1.0,
+        noise_multiplier=5.0, clients_per_round=3,
+    )
+    path = tmp_path / 'seeded.json'
+    path.write_text(accounting.PrivacyReport.from_plan(
+        plan, [1e-10], noise_is_seeded=True, train_metrics_released=True
+    ).to_json())
+    flags = (*_TREE, f'--compose_with={path}')
+    together = json.loads(_run(*flags, '--format=json').stdout)['composition']
+    assert together['noise_is_seeded'] and together['train_metrics_released']
+    assert together['statement'].startswith('Simulation: with secret noise this run and 1 other')
+    assert 'but for the metrics of training clients' in together['statement']
+    for form in ('text', 'html'):
+        page = _run(*flags, f'--format={form}').stdout
+        assert 'Composition' in page and together['statement'] in page
+
+
 @pytest.mark.parametrize('flags, message', [
     (_TREE[:1], '--rounds: must be given'),
     ((*_TREE, '--rounds=abc'), '--rounds=abc: must be an integer'),
@@ -161,7 +179,7 @@ def _damaged(tmp_path_factory):
     ((*_TREE, '--population=10'), '--population=10: must be None without sampling'),
     ((*_POISSON, '--population=10'), '--population=10: must be an integer >= 5000'),
     ((*_POISSON, '--accountant=analytic_gaussian'), '--accountant=analytic_gaussian: must be one'),
-    ((*_FIXED_SIZE, '--accountant=pld'), '--accountant=pld: must be one of rdp, moments with'),
+    ((*_FIXED_SIZE, '--accountant=pld'), '--accountant=pld: must be one of rdp, moments, best'),
     ((*_POISSON, '--min_separation=2'), '--min_separation=2: must be 1 with sampling=poisson'),
     ((*_TREE, '--restart_every=5'), '--restart_first, --restart_every: go together'),
     ((*_TREE, '--secagg'), '--secagg: needs --secagg_scale or --secagg_bits, one of them'),

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from dpfl.simulation import addresses, tokens, tunnel
 from tests import binaries
 
 _START = 240
@@ -38,18 +39,23 @@ def _can_isolate():
 
 @pytest.mark.tff
 @pytest.mark.skipif(not _can_isolate(), reason='no network namespaces here')
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_it_says_where_it_is_and_ends_with_its_child(number):
+@pytest.mark.parametrize('number, has_token', [
+    (signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGKILL, False),
+    (signal.SIGKILL, True),
+])
+def test_it_says_where_it_is_and_ends_with_its_child(number, has_token, tmp_path):
     port = _free_port()
+    flags = [f'--token_file={tmp_path}/token', '--address=127.0.0.1'] if has_token else []
     with subprocess.Popen(
-        _command(f'--port={port}'), cwd=binaries.ROOT, stdout=subprocess.PIPE,
+        _command(f'--port={port}', *flags), cwd=binaries.ROOT, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
     ) as process:
         try:
             first, second = process.stdout.readline(), process.stdout.readline()
             assert first.startswith('TFF worker (process '), process.stderr.read()
             assert f' on 127.0.0.1:{port}; ' in first
-            assert second.startswith('It asks nobody who they are: ')
+            whom = 'Only who has the token' if has_token else 'It asks nobody who they are: '
+            assert second.startswith(whom)
             child = int(first.split()[3].rstrip(')'))
             socket.create_connection(('127.0.0.1', port)).close()
             # On another address of this host, as other hosts would see it.
@@ -85,6 +91,11 @@ def test_a_port_in_use_is_refused():
 @pytest.mark.parametrize('flag, message', [
     ('--address=localhost', '--address=localhost: must be the number of an interface'),
     ('--port=0', '--port=0'),
+    ('--address=0.0.0.0', '--address=0.0.0.0: must be of this host alone'),
+    ('--address=::', '--address=::: must be of this host alone'),
+    ('--token_file=/missing/worker.token',
+     '--token_file=/missing/worker.token: must be where a file can be made (No such file'),
+    ('--token_file=/dev/null', '--token_file=/dev/null: must be a regular file'),
 ])
 def test_bad_flags_are_one_line(flag, message):
     done = _run(flag)
@@ -94,13 +105,58 @@ def test_bad_flags_are_one_line(flag, message):
 
 @pytest.mark.tff
 @pytest.mark.skipif(not _can_isolate(), reason='no namespaces here')
-def test_without_namespaces_it_listens_everywhere_only_if_told_to():
+def test_without_namespaces_it_listens_everywhere_only_if_told_to(tmp_path):
+    token_file = tmp_path / 'worker.token'
     forbid = 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$@"'
-    done = subprocess.run(
-        ['unshare', '-r', 'sh', '-c', forbid, 'sh', *_command(f'--port={_free_port()}')],
-        cwd=binaries.ROOT, capture_output=True, text=True, check=False, env=dict(os.environ),
-        timeout=_START,
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith('error: this system gives the worker no network of its own')
-    assert done.stderr.count('\n') == 1
+    for flags, consequence in [
+        ([], 'so it would listen on every interface; --allow_anybody accepts that'),
+        ([f'--token_file={token_file}'], 'so others could go round the token'),
+    ]:
+        command = _command(f'--port={_free_port()}', *flags)
+        done = subprocess.run(
+            ['unshare', '-r', 'sh', '-c', forbid, 'sh', *command],
+            cwd=binaries.ROOT, capture_output=True, text=True, check=False, env=dict(os.environ),
+            timeout=_START,
+        )
+        assert done.returncode == 1
+        last = done.stderr.splitlines()[-1]
+        assert last.startswith('error: this system gives the worker no network of its own')
+        assert last.endswith(consequence)
+
+
+def test_a_token_does_not_go_with_anybody(tmp_path):
+    done = _run(f'--token_file={tmp_path}/worker.token', '--allow_anybody')
+    assert done.returncode == 2
+    assert done.stderr == 'error: --allow_anybody: goes without --token_file\n'
+
+
+@pytest.mark.tff
+@pytest.mark.skipif(not _can_isolate(), reason='no network namespaces here')
+def test_with_a_token_it_listens_everywhere_and_names_whom_it_refuses(tmp_path):
+    port, path = _free_port(), tmp_path / 'worker.token'
+    with subprocess.Popen(
+        _command(f'--port={port}', f'--token_file={path}'), cwd=binaries.ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:
+        try:
+            said = [process.stdout.readline() for _ in range(2)]
+            assert f' on 0.0.0.0:{port}; ' in said[0]
+            assert said[1].startswith(f'Only who has the token in {path} reaches it')
+            assert process.stderr.readline() == f'{path}: made, with a new token\n'
+            token = tokens.read(path)
+            # On another address of this host, as other hosts see it.
+            for secret, refused in ((token, None), (bytes(32), 'it has another token')):
+                address, = addresses.parse([f'127.0.0.2:{port}'], [secret])
+                with tunnel.Tunnel(address) as made:
+                    if refused is None:
+                        made.check()
+                        continue
+                    with pytest.raises(OSError, match=refused):
+                        made.check()
+            assert process.stderr.readline() == 'refused 127.0.0.1: it has another token\n'
+        finally:
+            process.terminate()
+            rest = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    # The secret is nowhere in what it wrote.
+    assert token.hex() not in ''.join([*said, *rest])

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import hashlib
 import json
 import lzma
 import random
@@ -83,7 +84,7 @@ def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_p
 
     # As if it had been cut off, and the vocabulary had changed meanwhile.
     (tmp_path / 'checkpoints' / '00000003.checkpoint').unlink()
-    description['vocabulary']['sha256'] = 'another'
+    description['keyed_digests']['vocabulary'] = 'another'
     (tmp_path / 'data.json').write_text(json.dumps(description, indent=2) + '\n')
     done = _run(*flags, '--resume')
     assert done.returncode == 2
@@ -126,6 +127,12 @@ def test_user_text_trains_with_a_private_vocabulary_and_says_so(data, tmp_path):
     assert 'it was counted on the text of the training clients, without noise' in page
     assert 'exact counts' in page
     _assert_no_keys(tmp_path)
+    # Neither the size of the file nor a digest that anyone can compute.
+    data = (data / 'data.jsonl').read_bytes()
+    text = (tmp_path / 'data.json').read_text()
+    assert hashlib.sha256(data).hexdigest() not in text and str(len(data)) not in text
+    assert len(description['keyed_digests']['data']) == 64
+    assert 'not for sharing' in description['confidential']
     verified = binaries.run('report_privacy', f'--run_dir={tmp_path}')
     assert verified.returncode == 0, verified.stderr
 

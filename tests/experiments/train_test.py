@@ -1,6 +1,7 @@
 """The training binary as its users meet it: results, one-line errors, and nothing left running."""
 
 import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ import pytest
 
 from dpfl import ParticipationLog, accounting, mechanisms
 from dpfl.simulation import checkpoint
-from tests import binaries
+from tests import binaries, runs
 
 _CONFIGS = binaries.ROOT / 'configs'
 _QUICKSTART = '--flagfile=configs/quickstart.flags'
@@ -37,8 +38,7 @@ def _contents(path: pathlib.Path) -> dict[pathlib.Path, bytes]:
 
 
 def _assert_same_run(path: pathlib.Path, other: pathlib.Path):
-    for name in ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json'):
-        assert (path / name).read_bytes() == (other / name).read_bytes(), name
+    assert runs.differences(path, other) == []
 
 
 _SIX_ROUNDS = [*_SMALL, '--rounds=6', '--min_separation=6', '--checkpoint_every=2']
@@ -70,7 +70,7 @@ def test_a_run_from_start_to_end(finished, tmp_path):
         'tensorboard', 'plots', 'flags.txt', 'model.npz', 'ledger.jsonl', 'checkpoints',
         'plan.json', 'strategy.npz', 'privacy_report.html', 'SHA256SUMS', 'saved_model',
     }
-    assert len(list((path / 'checkpoints').iterdir())) == 3
+    assert len(list((path / 'checkpoints').glob('*.checkpoint'))) == 3
     report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
     assert report.guarantee.epsilons == (result['epsilon'],)
     assert report.noise_is_seeded
@@ -138,6 +138,32 @@ def test_a_finished_run_says_so_and_prints_its_result_again(finished, copied):
 
 
 @pytest.mark.tff
+def test_a_run_that_was_killed_after_its_last_round_writes_what_is_missing(finished, copied):
+    (copied / 'model.npz').unlink()
+    (copied / 'SHA256SUMS').unlink()
+    shutil.rmtree(copied / 'saved_model')
+    done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume')
+    assert done.returncode == 0, done.stderr
+    _assert_same_run(copied, finished[0])
+    assert 'saved_model/saved_model.pb' in (copied / 'SHA256SUMS').read_text()
+    assert _verify(copied).returncode == 0
+
+
+@pytest.mark.tff
+def test_a_run_of_an_older_version_is_not_continued(copied):
+    chain = hashlib.sha256(b'dpfl ledger 1').hexdigest()
+    values = {'round': 0, 'cohort': 'c' * 64, 'model': 'd' * 64, 'noise': 'e' * 64}
+    chain = hashlib.sha256((chain + json.dumps(values)).encode()).hexdigest()
+    (copied / 'ledger.jsonl').write_text(json.dumps({**values, 'chain': chain}) + '\n')
+    before = _contents(copied)
+    done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume')
+    assert done.returncode == 1
+    assert done.stderr.startswith(f'error: {copied}/ledger.jsonl: has format 1, ')
+    assert done.stderr.count('\n') == 1
+    assert _contents(copied) == before
+
+
+@pytest.mark.tff
 @pytest.mark.parametrize('changed, message', [
     (['--rounds=7'], '--rounds=7: must be 6, as when the run began'),
     (['--clip_norm=0.3'], '--clip_norm=0.3: must be 0.2, as when the run began'),
@@ -181,7 +207,7 @@ def test_a_strategy_file_that_changed_is_noticed(copied, tmp_path):
 @pytest.mark.tff
 def test_a_run_without_a_checkpoint_that_can_be_used_stays_as_it_is(copied):
     for path, data in zip(
-        sorted((copied / 'checkpoints').iterdir()),
+        sorted((copied / 'checkpoints').glob('*.checkpoint')),
         (b'', b'PK foreign', b'dpfl checkpoint 2\n'), strict=True,
     ):
         path.write_bytes(data)

@@ -1,10 +1,11 @@
 """--workers of experiments.train: refused, missing, and no part of what a run must keep."""
 
 import socket
+import subprocess
 
 import pytest
 
-from dpfl.simulation import worker
+from dpfl.simulation import tokens, worker
 from tests import binaries
 
 _START = 240
@@ -31,6 +32,50 @@ def test_bad_addresses_are_refused_before_anything(tmp_path):
         'error: --workers=localhost: must be host:port, such as 10.0.0.7:8000\n'
     )
     assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('names, message', [
+    ('missing', 'missing: must be readable (No such file or directory)'),
+    ('{path}/open', '{path}/open: must be of this user, and closed to others'),
+    ('{path}/a,{path}/a', '2 of them: must be one, or one for each of 3 workers'),
+])
+def test_bad_tokens_are_refused_before_anything(tmp_path, names, message):
+    tokens.make(tmp_path / 'a')
+    (tmp_path / 'open').touch(0o644)
+    flag = f'--worker_token_file={names.format(path=tmp_path)}'
+    done = _train(tmp_path / 'run', '--workers=a:1,b:1,c:1', flag)
+    assert done.returncode == 2
+    expected = f'error: --worker_token_file={message.format(path=tmp_path)}'
+    assert done.stderr.startswith(expected)
+    assert done.stderr.count('\n') == 1
+    assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.tff
+@pytest.mark.skipif(
+    subprocess.run(['unshare', '-rn', 'true'], capture_output=True, check=False).returncode != 0,
+    reason='no network namespaces here',
+)
+def test_a_wrong_token_is_one_line_and_the_run_goes_on_with_the_right_one(tmp_path):
+    for name in ('right', 'wrong'):
+        tokens.make(tmp_path / name)
+    token = tokens.read(tmp_path / 'right')
+    with worker.Worker(_listener(), require_isolation=True, token=token) as elsewhere:
+        elsewhere.await_ready(_START)
+        arguments = (tmp_path / 'run', f'--workers={elsewhere.target}')
+        for flags, reason in [
+            (['--worker_token_file=' + str(tmp_path / 'wrong')],
+             'cannot be reached: it has another token'),
+            (['--resume'], 'asks for a token, and none was given for it'),
+        ]:
+            done = _train(*arguments, *flags)
+            assert done.returncode == 1
+            assert done.stderr.splitlines()[-1] == f'error: worker {elsewhere.target} {reason}'
+            assert 'Traceback' not in done.stderr
+        done = _train(*arguments, f'--worker_token_file={tmp_path}/right', '--resume')
+    assert done.returncode == 0, done.stderr
+    written = [path for path in (tmp_path / 'run').rglob('*') if path.is_file()]
+    assert not [path for path in written if token.hex().encode() in path.read_bytes()]
 
 
 @pytest.mark.tff

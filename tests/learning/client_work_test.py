@@ -11,11 +11,12 @@ import tensorflow_privacy as tfp
 from tensorflow.core.framework import dataset_options_pb2
 
 from dpfl import Participation, accounting, aggregators, learning, mechanisms
+from dpfl.aggregators import exact_sum
 from dpfl.learning import client_work
 from tests.learning import models
 
 _RATE = 0.1
-_CLIP = 0.4
+_CLIP, _CLIENTS = 0.4, 3
 _START = [models.INITIAL, np.zeros(1, np.float32)]
 # Two batches of different sizes, one batch, none, many, one row.
 _COHORT = [models.client(seed, sizes) for seed, sizes in enumerate([[3, 2], [4], [], [4] * 5, [1]])]
@@ -24,7 +25,7 @@ _COHORT = [models.client(seed, sizes) for seed, sizes in enumerate([[3, 2], [4],
 def _query():
     plan = accounting.PrivacyPlan(
         mechanism=mechanisms.Identity(1), participation=Participation(1), clip_norm=_CLIP,
-        noise_multiplier=1.0, clients_per_round=3,
+        noise_multiplier=1.0, clients_per_round=_CLIENTS,
     )  # fmt: skip
     return aggregators.build_query(plan)
 
@@ -45,10 +46,15 @@ def _build(kind='fedavg', train_metrics=True):
 
 
 def _work(shards, *args, **kwargs):
-    """Sums over the shards of what leaves them."""
+    """Sums over the shards of what leaves them: of the records, and of the metrics."""
     work = _build(*args, **kwargs)
     outputs = [work(_weights(), tf.constant(_CLIP), shard) for shard in shards]
-    return tf.nest.map_structure(lambda *parts: sum(part.numpy() for part in parts), *outputs)
+    totals, metrics = tf.nest.map_structure(
+        lambda *parts: sum(part.numpy() for part in parts), *outputs
+    )
+    # Records leave in whole units.
+    unit = _CLIP / exact_sum.units_per_clip_norm(_CLIENTS)
+    return [total * unit for total in totals], metrics
 
 
 def test_nothing_tunes_how_a_shard_is_read():

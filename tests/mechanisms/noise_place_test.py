@@ -34,3 +34,14 @@ def test_the_place_follows_from_the_bytes(kernel, dimension, limit, name, gigaby
 def test_bad_arguments_are_named(dimension, limit, message):
     with pytest.raises(ValueError, match=message):
         mechanisms.place_noise(_BLT, dimension, limit)
+
+
+@pytest.mark.parametrize('limit, name', [(1.0, 'memory'), (0.01, 'file')])
+def test_hardened_noise_is_never_in_the_state(limit, name):
+    kernel = mechanisms.Blt(20, [0.9, 0.4], [0.2, 0.3]).kernel()
+    place = mechanisms.place_hardened_noise(kernel, 1_000_000, limit)
+    assert (place.name, place.gigabytes, place.is_supplied) == (name, 0.016, True)
+    independent = mechanisms.place_hardened_noise(mechanisms.Identity(3).kernel(), 10, 0.0)
+    assert (independent.name, independent.gigabytes) == ('memory', 0.0)
+    with pytest.raises(ValueError, match='dimension=0: must be an integer >= 1'):
+        mechanisms.place_hardened_noise(kernel, 0, 1.0)

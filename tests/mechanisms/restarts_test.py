@@ -2,6 +2,7 @@ import time
 
 import numpy as np
 import pytest
+from scipy import linalg
 
 from dpfl import Participation, mechanisms
 from tests import oracles
@@ -170,13 +171,66 @@ def test_bad_schedules_of_equal_segments_are_refused(arguments, message):
 
 @pytest.mark.parametrize('starts, rounds, message', [
     ((3, 3), 8, r'starts=\(3, 3\): must increase within 1 .. 7'),
-    ((0,), 8, 'must increase within'),
+    ((0,), 8, 'starts=0: must be an integer >= 1'),
     ((8,), 8, 'must increase within'),
     ((1,), 8, 'base has 4 rounds: must be at least 7'),
 ])
 def test_bad_schedules_are_refused(starts, rounds, message):
     with pytest.raises(ValueError, match=message):
         mechanisms.Restarted(mechanisms.BinaryTree(4), starts, rounds)
+
+
+@pytest.mark.parametrize('starts, message', [
+    ((2.5,), 'starts=2.5: must be an integer >= 1'),
+    ((float('nan'),), 'starts=nan: must be an integer'),
+    (3, 'starts=3: must be a list of integers'),
+    (('2',), 'starts=2: must be an integer'),
+])
+def test_starts_that_are_no_integers_are_refused(starts, message):
+    with pytest.raises(ValueError, match=message):
+        mechanisms.Restarted(mechanisms.BinaryTree(8), starts, 8)
+
+
+@pytest.mark.parametrize('base', [3, None, 'tree', {'mechanism': 'tree', 'rounds': 8}, [1]])
+def test_a_base_that_is_no_mechanism_is_refused(base):
+    with pytest.raises(ValueError, match='base=.*: must be a mechanism'):
+        mechanisms.Restarted(base, (2,), 8)
+
+
+_NESTED = {**_ALWAYS_EXACT, **_SOMETIMES_EXACT}
+
+
+@pytest.mark.parametrize('base', _NESTED.values(), ids=_NESTED)
+def test_restarts_of_restarts_equal_brute_force(base):
+    rng = np.random.default_rng(4)
+    for _ in range(30):
+        rounds = int(rng.integers(2, 9))
+        inner_starts, outer_starts = (np.flatnonzero(rng.random(rounds - 1) < 0.3) + 1
+                                      for _ in range(2))
+        inner = mechanisms.Restarted(base, inner_starts, rounds)
+        nested = mechanisms.Restarted(inner, outer_starts, rounds)
+        # Block by block, straight from the definition.
+        blocks = [inner.with_rounds(length) for length in np.diff([0, *outer_starts, rounds])]
+        np.testing.assert_array_equal(
+            nested.strategy_matrix(),
+            linalg.block_diag(*(block.strategy_matrix() for block in blocks)),
+        )
+        released = linalg.block_diag(*(block.released_matrix() for block in blocks))
+        schema = Participation(rounds, int(rng.integers(1, 4)), int(rng.integers(1, 5)))
+        bound = nested.sensitivity_bound(schema)
+        truth = oracles.squared_sensitivity(released, schema)
+        assert bound.squared >= truth * (1 - 1e-12)
+        if bound.is_exact:
+            assert bound.squared == pytest.approx(truth, rel=1e-12)
+        assert mechanisms.from_dict(nested.to_dict()) == nested
+
+
+def test_restarts_of_restarts_are_one_schedule_of_nodes():
+    inner = mechanisms.Restarted(mechanisms.BinaryTree(8), (3,), 8)
+    nested = mechanisms.Restarted(inner, (4,), 8)
+    assert nested == mechanisms.Restarted(mechanisms.BinaryTree(8), (3, 4, 7), 8)
+    assert nested.describe_release().startswith('The noise starts afresh 3 times.')
+    assert nested.sensitivity_bound(Participation(8)).is_exact
 
 
 def test_fewer_rounds_keep_the_schedule():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl import mechanisms
+from dpfl.mechanisms import serialization
 
 _STRATEGIES = pathlib.Path(__file__).parents[2] / 'configs' / 'strategies'
 
@@ -34,6 +35,49 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
             mechanisms.load(path)
     with pytest.raises(ValueError, match='has schema version None: must be 1'):
         mechanisms.load(archive)
+
+
+@pytest.mark.parametrize('values, message', [
+    (3, 'mechanism=3: must be the values of a mechanism'),
+    ([], r'mechanism=\[\]: must be the values of a mechanism'),
+    ({'mechanism': 'restarted', 'base': 3, 'starts': [1], 'rounds': 4},
+     'mechanism=3: must be the values of a mechanism'),
+    ({'mechanism': 'restarted', 'base': {'mechanism': 'tree', 'rounds': 4}, 'starts': [1.5],
+      'rounds': 4}, 'starts=1.5: must be an integer'),
+])
+def test_dictionaries_of_other_things_are_refused_in_one_line(values, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        mechanisms.from_dict(values)
+    assert '\n' not in str(raised.value)
+
+
+def test_a_base_within_thousands_of_others_is_refused():
+    values = {'mechanism': 'tree', 'rounds': 4}
+    for _ in range(5000):
+        values = {'mechanism': 'restarted', 'base': values, 'starts': [], 'rounds': 4}
+    with pytest.raises(ValueError, match='mechanism=<dict>: must be the values of a mechanism'):
+        mechanisms.from_dict(values)
+
+
+@pytest.mark.parametrize('names', [('base', 'base/mechanism'), ('base/mechanism', 'base')])
+def test_a_number_where_a_dictionary_is_expected_is_refused(tmp_path, names):
+    path = tmp_path / 'strategy.npz'
+    arrays = {'base': np.array(3), 'base/mechanism': np.array('tree')}
+    np.savez(path, schema_version=1, mechanism='restarted', rounds=4, starts=[1],
+             **{name: arrays[name] for name in names})
+    with pytest.raises(ValueError, match='must not have two values') as raised:
+        mechanisms.load(path)
+    assert '\n' not in str(raised.value)
+
+
+def test_fractional_starts_in_a_file_are_refused(tmp_path):
+    path = tmp_path / 'strategy.npz'
+    mechanism = mechanisms.Restarted(mechanisms.BinaryTree(4), (2,), 4)
+    np.savez(path, schema_version=1, **{
+        **serialization._flat(mechanism.to_dict()), 'starts': [1.7]
+    })
+    with pytest.raises(ValueError, match='starts=1.7: must be an integer'):
+        mechanisms.load(path)
 
 
 def test_unknown_names_and_parameters_are_refused():

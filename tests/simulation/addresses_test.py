@@ -30,3 +30,23 @@ def test_others_are_refused(text):
 def test_a_worker_is_named_once():
     with pytest.raises(ValueError, match='workers=a:1: must be given once'):
         addresses.parse(['a:1', 'b:1', 'a:1'])
+
+
+def test_tokens_are_for_all_or_one_each_and_are_not_shown():
+    workers = ['a:1', 'b:1']
+    for tokens, expected in [
+        ([], [None, None]), ([b'x'], [b'x', b'x']), ([b'x', b'y'], [b'x', b'y']),
+    ]:
+        found = addresses.parse(workers, tokens)
+        assert [address.token for address in found] == expected
+        assert addresses.parse(found) == found
+        assert [address.token for address in addresses.parse(found)] == expected
+        assert 'token' not in repr(found) and "b'x'" not in repr(found)
+    for tokens in ([b'x'] * 3, [b'x'] * 4):
+        with pytest.raises(ValueError, match='tokens=. of them: must be one, or one for each of 2'):
+            addresses.parse(workers, tokens)
+
+
+def test_a_worker_with_two_tokens_is_named_twice():
+    with pytest.raises(ValueError, match='workers=a:1: must be given once'):
+        addresses.parse(['a:1', 'a:1'], [b'x', b'y'])

@@ -1,69 +1,83 @@
 """The ledger: what is written stays, what is damaged is noticed, noise is used once."""
 
+import hashlib
 import json
 import resource
 
 import numpy as np
 import pytest
 
+from dpfl.accounting import ledger_lines
 from dpfl.simulation import files, ledger
 
 _KEY = np.array([81985529216486895, -1], np.int64)
 
 
-def _entry(t, cohort=None, model=None, noise=None):
-    return ledger.Entry(
-        cohort=ledger.cohort_digest([t, 7] if cohort is None else cohort),
-        model=ledger.digest([np.float32(t if model is None else model)]),
-        noise=ledger.digest([_KEY, np.int64(t if noise is None else noise)]),
+_PLAN = ledger_lines.digest([np.int64(2)])
+
+
+def _entry(t, cohort=None, model=None, noise=None, data=None):
+    return ledger_lines.Entry(
+        cohort=ledger_lines.cohort_digest([t, 7] if cohort is None else cohort),
+        model=ledger_lines.digest([np.float32(t if model is None else model)]),
+        noise=ledger_lines.digest([_KEY, np.int64(t if noise is None else noise)]),
+        data=ledger_lines.digest([np.int8(t if data is None else data)]),
     )
+
+
+def _open(path):
+    return ledger.Ledger(path, _PLAN)
 
 
 @pytest.fixture(name='path')
 def _path(tmp_path):
     """A ledger of three rounds."""
     path = tmp_path / 'ledger.jsonl'
-    written = ledger.Ledger(path)
+    written = _open(path)
     for t in range(3):
         written.record(t, _entry(t))
     return path
 
 
 def test_a_ledger_is_read_back(path):
-    again = ledger.Ledger(path)
+    again = _open(path)
     assert again.rounds == 3
-    assert again.cohort(1) == ledger.cohort_digest([7, 1])
+    assert again.cohort(1) == ledger_lines.cohort_digest([7, 1])
     assert len({again.position(rounds) for rounds in range(4)}) == 4
-    assert [json.loads(line)['round'] for line in path.read_text().splitlines()] == [0, 1, 2]
+    first, *rounds = map(json.loads, path.read_text().splitlines())
+    assert (first['format'], first['plan']) == (2, _PLAN)
+    assert [each['round'] for each in rounds] == [0, 1, 2]
 
 
 def test_a_round_that_is_run_again_leaves_the_file_as_it_is(path):
     before = path.read_bytes()
-    again = ledger.Ledger(path)
+    again = _open(path)
     for t in range(3):
         again.record(t, _entry(t))
     assert path.read_bytes() == before
     again.record(3, _entry(3))
-    assert path.read_bytes().startswith(before) and ledger.Ledger(path).rounds == 4
+    assert path.read_bytes().startswith(before) and _open(path).rounds == 4
 
 
-@pytest.mark.parametrize('changed', ['cohort', 'model', 'noise'])
+@pytest.mark.parametrize('changed', ['cohort', 'model', 'noise', 'data'])
 def test_a_round_is_not_run_again_with_anything_else(path, changed):
     before = path.read_bytes()
-    other = {'cohort': [1, 8], 'model': 9, 'noise': 9}[changed]
-    with pytest.raises(ledger.LedgerError, match=f'round 1 was released with another {changed}'):
-        ledger.Ledger(path).record(1, _entry(1, **{changed: other}))
+    other = {'cohort': [1, 8], 'model': 9, 'noise': 9, 'data': 9}[changed]
+    with pytest.raises(
+        ledger.LedgerError, match=f'round 1 was released with (an)?other {changed}; the same noise'
+    ):
+        _open(path).record(1, _entry(1, **{changed: other}))
     assert path.read_bytes() == before
 
 
 def test_noise_is_not_used_in_two_rounds(path):
     with pytest.raises(ledger.LedgerError, match='the noise of round 3 was used before'):
-        ledger.Ledger(path).record(3, _entry(3, noise=0))
+        _open(path).record(3, _entry(3, noise=0))
 
 
 def test_no_round_is_left_out(path):
     with pytest.raises(ledger.LedgerError, match='ends before round 4, at 3'):
-        ledger.Ledger(path).record(4, _entry(4))
+        _open(path).record(4, _entry(4))
 
 
 def test_a_last_line_that_was_cut_off_is_written_anew(path):
@@ -72,16 +86,76 @@ def test_a_last_line_that_was_cut_off_is_written_anew(path):
     for length in range(1, len(last)):
         for zeros in (b'', b'\0' * (len(last) - length)):
             path.write_bytes(whole[:-length] + zeros)
-            cut = ledger.Ledger(path)
+            cut = _open(path)
             assert cut.rounds == 2
             cut.record(2, _entry(2))
             assert path.read_bytes() == whole
 
 
+def test_a_first_line_that_was_cut_off_is_written_anew(path):
+    lines = path.read_bytes().splitlines(keepends=True)
+    begin = lines[0] + lines[1]
+    for length in range(len(begin)):
+        path.write_bytes(begin[:length])
+        cut = _open(path)
+        assert cut.rounds == 0
+        cut.record(0, _entry(0))
+        assert path.read_bytes() == begin
+
+
+def test_the_ledger_of_another_plan_is_refused(path):
+    with pytest.raises(ledger.LedgerError, match='ledger.jsonl: is the ledger of another plan'):
+        ledger.Ledger(path, '0' * 64)
+
+
+def _of_format_1(rounds):
+    """As version 82c59e2 wrote it."""
+    text, chain = '', hashlib.sha256(b'dpfl ledger 1').hexdigest()
+    for t in range(rounds):
+        values = {'round': t, **_entry(t).values()}
+        del values['data']
+        chain = hashlib.sha256((chain + json.dumps(values)).encode()).hexdigest()
+        text += json.dumps({**values, 'chain': chain}) + '\n'
+    return text.encode()
+
+
+def test_a_ledger_of_an_older_version_is_read_but_not_continued(path):
+    old = _of_format_1(3)
+    found = ledger_lines.parse(old)
+    assert (found.format, found.plan, len(found.entries)) == (1, None, 3)
+    assert found.entries[1].cohort == _entry(1).cohort and found.entries[1].data is None
+    path.write_bytes(old)
+    with pytest.raises(ledger.LedgerError, match='ledger.jsonl: has format 1, .* continue it$'):
+        _open(path)
+
+
+def test_every_flipped_bit_of_an_older_ledger_is_noticed():
+    whole = _of_format_1(2)
+    random = np.random.default_rng(0)
+    for i in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[i] ^= 1 << random.integers(8)
+        with pytest.raises(ledger_lines.LineError, match=r'^line \d is damaged'):
+            ledger_lines.parse(bytes(damaged))
+
+
+def test_a_format_of_the_future_is_named():
+    values = {'format': 3, 'plan': _PLAN}
+    chain = hashlib.sha256(b'dpfl ledger').hexdigest()
+    chain = hashlib.sha256((chain + json.dumps(values)).encode()).hexdigest()
+    line = json.dumps({**values, 'chain': chain}) + '\n'
+    with pytest.raises(ledger_lines.LineError, match='^has format 3, this version reads 1 and 2$'):
+        ledger_lines.parse(line.encode())
+
+
+def test_the_ledger_is_for_its_owner_only(path):
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_reading_changes_nothing(path):
     cut = path.read_bytes()[:-5]
     path.write_bytes(cut)
-    ledger.Ledger(path).record(0, _entry(0))
+    _open(path).record(0, _entry(0))
     assert path.read_bytes() == cut
 
 
@@ -93,14 +167,14 @@ def test_every_flipped_bit_is_noticed(path):
         damaged[i] ^= 1 << random.integers(8)
         path.write_bytes(damaged)
         with pytest.raises(ledger.LedgerError, match=r'ledger.jsonl: line \d is damaged'):
-            ledger.Ledger(path)
+            _open(path)
 
 
 def test_a_line_that_was_taken_out_is_noticed(path):
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(lines[0] + lines[2])
-    with pytest.raises(ledger.LedgerError, match='line 2 is damaged'):
-        ledger.Ledger(path)
+    path.write_bytes(lines[0] + lines[1] + lines[3])
+    with pytest.raises(ledger.LedgerError, match='line 3 is damaged'):
+        _open(path)
 
 
 def test_the_key_is_not_in_the_file(path):
@@ -111,14 +185,15 @@ def test_the_key_is_not_in_the_file(path):
 
 def test_digests_tell_arrays_apart():
     arrays = [np.zeros(2), np.zeros(2, np.float32), np.zeros((2, 1)), np.zeros(1), np.ones(2)]
-    assert len({ledger.digest([array]) for array in arrays}) == len(arrays)
-    assert ledger.digest([np.zeros(2)] * 2) != ledger.digest([np.zeros(4)])
-    assert ledger.cohort_digest([3, 1]) == ledger.cohort_digest(np.array([1, 3], np.int32))
+    assert len({ledger_lines.digest([array]) for array in arrays}) == len(arrays)
+    assert ledger_lines.digest([np.zeros(2)] * 2) != ledger_lines.digest([np.zeros(4)])
+    other_order = ledger_lines.cohort_digest(np.array([1, 3], np.int32))
+    assert ledger_lines.cohort_digest([3, 1]) == other_order
 
 
 def test_a_full_disk_is_named_and_leaves_the_rounds_before(path):
     before = path.read_bytes()
-    full = ledger.Ledger(path)
+    full = _open(path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
     try:
@@ -128,9 +203,9 @@ def test_a_full_disk_is_named_and_leaves_the_rounds_before(path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before
     full.record(3, _entry(3))
-    assert ledger.Ledger(path).rounds == 4
+    assert _open(path).rounds == 4
 
 
 def test_a_folder_that_is_gone_is_named(tmp_path):
     with pytest.raises(files.StorageError, match='gone/ledger.jsonl: No such file or directory'):
-        ledger.Ledger(tmp_path / 'gone' / 'ledger.jsonl').record(0, _entry(0))
+        _open(tmp_path / 'gone' / 'ledger.jsonl').record(0, _entry(0))

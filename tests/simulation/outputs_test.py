@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
+from dpfl import ParticipationLog
 from dpfl.simulation import files, outputs
 
 
@@ -51,6 +52,33 @@ def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
     with pytest.raises(files.StorageError, match='flags.txt: disk full'):
         directory.write_text('flags.txt', 'new')
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [('flags.txt', 'old')]
+
+
+def test_what_no_guarantee_covers_is_for_its_owner_only(tmp_path):
+    directory = outputs.RunDirectory(tmp_path)
+    directory.write_log(ParticipationLog([[1, 2]]))
+    for name in ('data.json', 'profile.json', 'flags.txt', 'notes.txt'):
+        (tmp_path / f'{name}.partial').touch(mode=0o644)  # A killed process has left it.
+        directory.write_text(name, 'text')
+    _release(directory, [{'round': 1, 'epsilon': 0.1}, {'round': 2, 'loss': 0.1}])
+    directory.write_digests()
+    key = directory.data_key(is_new=True)
+    assert len(key) == 32 and directory.data_key(is_new=True) == directory.data_key(False) == key
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes.pop('notes.txt') & 0o077 and modes.pop('plots') & 0o077
+    assert modes.pop('tensorboard') == modes.pop('checkpoints') == 0o700
+    assert set(modes) == {
+        'participation.npz', 'data.json', 'profile.json', 'flags.txt', 'metrics.csv', 'SHA256SUMS',
+    }
+    assert set(modes.values()) == {0o600}
+    assert (tmp_path / 'plots' / 'training.png').stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / 'checkpoints' / 'data.key').stat().st_mode & 0o777 == 0o600
+
+
+def test_a_run_that_goes_on_needs_the_key_of_its_data(tmp_path):
+    with pytest.raises(files.StorageError, match='data.key: No such file'):
+        outputs.RunDirectory(tmp_path, resume=True).data_key(is_new=False)
+    assert not (tmp_path / 'checkpoints').exists()
 
 
 def _metrics_of(path):
@@ -107,3 +135,25 @@ def test_metrics_that_cannot_be_written_are_named(tmp_path, name):
             outputs.Metrics(directory, 9)
         metrics.release(2, {'loss': 1.0})
     assert '\n' not in str(caught.value)
+
+
+def test_a_run_that_fails_shows_its_error_and_not_that_of_its_plot(tmp_path, monkeypatch):
+    def fail(*args):
+        raise ImportError('failed to map segment from shared object')
+
+    monkeypatch.setattr(outputs.plots, 'training_curves', fail)
+    with pytest.raises(MemoryError), outputs.Metrics(outputs.RunDirectory(tmp_path), 9) as metrics:
+        metrics.release(1, {'loss': 1.0})
+        raise MemoryError
+
+
+def test_a_directory_is_in_use_until_the_outermost_context_ends(tmp_path):
+    directory = outputs.RunDirectory(tmp_path)
+    with directory.in_use():
+        with directory.in_use():
+            pass
+        with pytest.raises(files.StorageError, match='is in use by another run'):
+            with outputs.RunDirectory(tmp_path).in_use():
+                pass
+    with outputs.RunDirectory(tmp_path).in_use():
+        pass

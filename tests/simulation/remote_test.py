@@ -2,12 +2,15 @@
 
 import dataclasses
 import os
+import pathlib
 import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 
+import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,19 +18,34 @@ import tensorflow_federated as tff
 import tree
 
 from dpfl import learning
-from dpfl.simulation import checkpoint, outputs, program, remote, runtime, worker
-from tests.simulation import toy_experiment
+from dpfl.simulation import addresses, checkpoint, outputs, program, remote, runtime, worker
+from tests import runs
+from tests.simulation import lying_worker, toy_experiment
 
 pytestmark = pytest.mark.tff
 
-_SAME = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
 _START = 240
+_TOKEN = bytes(range(32))
+
+needs_namespaces = pytest.mark.skipif(
+    subprocess.run(['unshare', '-rn', 'true'], capture_output=True, check=False).returncode != 0,
+    reason='no network namespaces here',
+)
+with_and_without_token = pytest.mark.parametrize(
+    'token', [None, pytest.param(_TOKEN, marks=needs_namespaces)], ids=['plain', 'token']
+)
 
 
-def _listener():
+def _listener(port=0):
     listener = socket.socket(socket.AF_INET)
-    listener.bind(('127.0.0.1', 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(('127.0.0.1', port))
     return listener
+
+
+def _addresses(workers, token):
+    """Of workers that have a token, or none."""
+    return addresses.parse([one.target for one in workers], [token] if token else ())
 
 
 @pytest.fixture(name='start')
@@ -35,8 +53,10 @@ def _start():
     """Starts a worker that listens as one elsewhere does."""
     workers = []
 
-    def start():
-        started = worker.Worker(_listener())
+    def start(token=None, port=0):
+        started = worker.Worker(
+            _listener(port), token=token, require_isolation=token is not None
+        )
         workers.append(started)
         started.await_ready(_START)
         return started
@@ -127,9 +147,10 @@ def test_an_error_of_a_client_names_the_worker_and_it_goes_on(start):
         assert adding_round(1, [1, 2]) == (5, 1)
 
 
-def test_a_worker_that_is_killed_in_a_round_is_named_at_once(start):
-    workers = [start(), start()]
-    with runtime.distributed_runtime([one.target for one in workers]):
+@with_and_without_token
+def test_a_worker_that_is_killed_in_a_round_is_named_at_once(start, token):
+    workers = [start(token), start(token)]
+    with runtime.distributed_runtime(_addresses(workers, token)):
         assert _counting_round(0, [3, 4]) == (7, 0)
         started = time.monotonic()
         with pytest.raises(runtime.WorkerError) as caught:
@@ -141,17 +162,43 @@ def test_a_worker_that_is_killed_in_a_round_is_named_at_once(start):
             _counting_round(0, [3, 4])
 
 
-def test_a_worker_that_is_stopped_in_a_round_is_named(start, monkeypatch):
+@with_and_without_token
+def test_a_worker_that_is_stopped_in_a_round_is_named(start, monkeypatch, token):
     assert (remote._PINGS + 1) * remote._PING_SECONDS <= 25  # Half a minute is promised.
     monkeypatch.setattr(remote, '_PING_SECONDS', 0.5)
-    workers = [start(), start()]
-    with runtime.distributed_runtime([one.target for one in workers]):
+    workers = [start(token), start(token)]
+    with runtime.distributed_runtime(_addresses(workers, token)):
         assert _counting_round(0, [3, 4]) == (7, 0)
         with pytest.raises(runtime.WorkerError) as caught:
             _endless(0.5, lambda: os.kill(workers[1].pid, signal.SIGSTOP))
         assert str(caught.value) == f'worker {workers[1].target} has not answered for 2 seconds'
         left = time.monotonic()
     assert time.monotonic() - left < 20
+
+
+@needs_namespaces
+def test_a_relay_that_is_stopped_is_named(start, monkeypatch):
+    monkeypatch.setattr(remote, '_PING_SECONDS', 0.5)
+    elsewhere = start(_TOKEN)
+    children = pathlib.Path(f'/proc/{elsewhere.pid}/task/{elsewhere.pid}/children')
+    with runtime.distributed_runtime(_addresses([elsewhere], _TOKEN)):
+        with pytest.raises(runtime.WorkerError, match='has not answered for 2 seconds'):
+            _endless(0.5, lambda: os.kill(int(children.read_text()), signal.SIGSTOP))
+
+
+@with_and_without_token
+def test_a_worker_that_was_restarted_between_rounds_is_named(start, token):
+    first = start(token)
+    with runtime.distributed_runtime(_addresses([first], token)):
+        assert _counting_round(0, [3, 4]) == (7, 0)
+        first.__exit__()
+        again = start(token, port=int(first.target.partition(':')[2]))
+        assert again.target == first.target
+        with pytest.raises(runtime.WorkerError, match=f'worker {first.target}') as caught:
+            _counting_round(0, [3, 4])
+        assert '\n' not in str(caught.value)
+    with runtime.distributed_runtime(_addresses([again], token)):
+        assert _counting_round(0, [3, 4]) == (7, 0)
 
 
 def test_a_worker_that_computes_for_long_is_not_taken_for_lost(start, monkeypatch):
@@ -171,6 +218,41 @@ def test_no_worker_at_the_address():
         ):
             with runtime.distributed_runtime([address]):
                 pass
+
+
+@needs_namespaces
+def test_the_token_changes_no_bit(start):
+    process = toy_experiment.experiment().process
+    shards = learning.shard(map(toy_experiment.data, range(9)), 3)
+
+    def rounds(workers):
+        with runtime.distributed_runtime(workers):
+            first = process.next(process.initialize(), shards)
+            return first, process.next(first.state, shards)
+
+    threads = threading.active_count()
+    secured = [start(_TOKEN), start(_TOKEN)]
+    found = rounds(_addresses(secured, _TOKEN))
+    assert threading.active_count() <= threads + 1  # That of TensorFlow, for its own.
+    assert _bits(found) == _bits(rounds([start().target]))
+
+
+@needs_namespaces
+def test_another_token_or_none_is_one_line_within_seconds(start):
+    elsewhere, plain = start(_TOKEN), start()
+    cases = [
+        (elsewhere, bytes(32), 'cannot be reached: it has another token'),
+        (elsewhere, None, 'asks for a token, and none was given for it'),
+        (plain, _TOKEN, 'cannot be reached: it does not speak TLS, as a worker that was started '
+                        'without a token'),
+    ]
+    for one, token, message in cases:
+        started = time.monotonic()
+        with pytest.raises(runtime.WorkerError) as caught:
+            with runtime.distributed_runtime(_addresses([one], token)):
+                pass
+        assert str(caught.value) == f'worker {one.target} {message}'
+        assert time.monotonic() - started < 10
 
 
 def test_something_else_at_the_address(monkeypatch):
@@ -222,19 +304,42 @@ def test_a_run_that_lost_a_worker_goes_on_here_to_the_same_end(start, tmp_path, 
     assert f'worker {workers[1].target} does not answer: ' in said
 
     shutil.copytree(directory.path, tmp_path / 'other')
-    for path, resumed, same in [
-        (tmp_path / 'other', dataclasses.replace(experiment, workers=[workers[0].target]), _SAME),
-        (directory.path, experiment, ('participation.npz',)),
+    for path, resumed, allowed in [
+        (tmp_path / 'other', dataclasses.replace(experiment, workers=[workers[0].target]), set()),
+        (directory.path, experiment, {'model.npz', 'ledger.jsonl', 'privacy_report.json'}),
     ]:
         saved = checkpoint.latest(path / 'checkpoints', pytest.fail)
         assert saved.rounds >= 3  # All that were complete, though no checkpoint was due.
         program.run_training(resumed, outputs.RunDirectory(path, resume=True), saved)
-        for name in same:
-            expected = (tmp_path / 'reference' / name).read_bytes()
-            assert (path / name).read_bytes() == expected, name
+        assert set(runs.differences(path, tmp_path / 'reference')) <= allowed
     # Here another build of TensorFlow has computed the last rounds.
     models = [
         np.load(path / 'model.npz') for path in (directory.path, tmp_path / 'reference')
     ]
     for name in models[0].files:
         np.testing.assert_allclose(models[0][name], models[1][name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_whose_worker_lies_keeps_the_rounds_before_and_goes_on(start, tmp_path):
+    experiment = toy_experiment.experiment(rounds=4, checkpoint_every=100, num_shards=2)
+    honest = start()
+    program.run_training(
+        dataclasses.replace(experiment, workers=[honest.target]),
+        outputs.RunDirectory(tmp_path / 'reference'),
+    )
+    directory = outputs.RunDirectory(tmp_path / 'run')
+
+    def answer(context):
+        context.abort(grpc.StatusCode.INTERNAL, 'so it says')
+
+    with lying_worker.lying_worker(lying_worker.probed(), answer) as liar:
+        with pytest.raises(runtime.WorkerError, match=f'round 1: worker {liar}: so it says'):
+            program.run_training(
+                dataclasses.replace(experiment, workers=[honest.target, liar]), directory
+            )
+    saved = checkpoint.latest(directory.path / 'checkpoints', pytest.fail)
+    program.run_training(
+        dataclasses.replace(experiment, workers=[honest.target]),
+        outputs.RunDirectory(directory.path, resume=True), saved,
+    )
+    assert not runs.differences(directory.path, tmp_path / 'reference')

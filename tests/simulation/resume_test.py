@@ -3,11 +3,13 @@
 import csv
 import dataclasses
 import errno
+import itertools
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
@@ -78,19 +80,20 @@ def _resume(experiment, path, refused=pytest.fail):
 
 
 def _crash(experiment, path, t):
-    """Runs until the data of round `t`, which counts from 0, is asked for."""
-    first = int(experiment.sampler.cohort(t)[0])
-    asked = []  # In the toy experiment a client takes part every four rounds.
-
-    def client_data(client):
-        asked.append(int(client))
-        done = start.rounds if start else 0
-        if client == first and len(asked) > 3 * (t - done):
-            raise _CrashError
-        return toy_experiment.data(client)
-
+    """Runs until round `t`, which counts from 0, is in the ledger and about to be computed."""
     start = _latest(path)
-    crashing = dataclasses.replace(experiment, client_data=client_data)
+    rounds = itertools.count(start.rounds if start else 0)
+
+    def crash(*arguments):
+        if next(rounds) == t:
+            raise _CrashError
+        return experiment.process.next(*arguments)
+
+    process = types.SimpleNamespace(
+        initialize=experiment.process.initialize, next=crash,
+        get_model_weights=experiment.process.get_model_weights,
+    )
+    crashing = dataclasses.replace(experiment, process=process)
     with pytest.raises(_CrashError):
         program.run_training(crashing, outputs.RunDirectory(path, resume=True), start)
 
@@ -144,7 +147,7 @@ def test_a_run_that_ended_stays_as_it_is(experiment, reference, tmp_path):
 
 
 def test_damaged_checkpoints_cost_rounds_and_no_bits(experiment, path, reference):
-    saved = sorted((path / 'checkpoints').iterdir())
+    saved = sorted((path / 'checkpoints').glob('*.checkpoint'))
     saved[-1].write_bytes(saved[-1].read_bytes()[:-9])
     refused = []
     _resume(experiment, path, refused.append)
@@ -183,9 +186,10 @@ def _with_damaged_ledger(path):
 
 def _with_the_ledger_of_another_run(path):
     # Another noise key: as long, and whole.
-    other = ledger.Ledger(path / 'other')
+    plan = ledger.read(path / 'ledger.jsonl').plan
+    other = ledger.Ledger(path / 'other', plan)
     for t in range(4):
-        other.record(t, ledger.Entry('0' * 64, '1' * 64, f'{t:064}'))
+        other.record(t, ledger.Entry('0' * 64, '1' * 64, f'{t:064}', '2' * 64))
     os.replace(path / 'other', path / 'ledger.jsonl')
 
 
@@ -218,13 +222,68 @@ def test_another_cohort_is_refused(experiment, path):
     assert _contents(path) == before
 
 
-def test_other_data_that_changes_the_model_is_refused_before_its_release(experiment, path):
-    other = dataclasses.replace(
-        experiment, client_data=lambda client: toy_experiment.data(client + 1)
-    )
-    # Round 2 starts from the model of the checkpoint; round 3 from what the other data made of it.
-    with pytest.raises(ledger.LedgerError, match='round 4: .* was released with another model'):
+def _with_other_data_in(experiment, t):
+    """Where a client of round `t` has other data than before."""
+    changed = int(experiment.sampler.cohort(t)[1])
+
+    def client_data(client):
+        return toy_experiment.data(client + 12 * (client == changed))
+
+    return dataclasses.replace(experiment, client_data=client_data)
+
+
+def test_other_data_are_refused_before_their_release(experiment, path):
+    # Also in the first round that is repeated, which starts from the model of the checkpoint.
+    with pytest.raises(ledger.LedgerError, match='round 3: .*round 2 was released with other data'):
+        _resume(_with_other_data_in(experiment, 2), path)
+    assert len(_metrics(path)) == 2
+
+
+@pytest.mark.parametrize('lost', [True, False])
+def test_a_model_that_was_released_is_not_computed_again_from_other_data(
+    experiment, reference, tmp_path, lost
+):
+    """After the end of a run, with its last checkpoint or without it."""
+    path = shutil.copytree(reference, tmp_path / 'run')
+    if lost:
+        (path / 'checkpoints' / f'{_ROUNDS:08d}.checkpoint').unlink()
+    released = (path / 'model.npz').read_bytes()
+    other = _with_other_data_in(experiment, _ROUNDS - 1)
+    if lost:
+        with pytest.raises(ledger.LedgerError, match='round 7: .* was released with other data'):
+            _resume(other, path)
+    else:
         _resume(other, path)
+    assert (path / 'model.npz').read_bytes() == released
+
+
+def test_a_model_is_on_the_disk_only_with_its_checkpoint(experiment, path, monkeypatch):
+    """Whenever the machine stops: no order of a crash lets a released round be computed again."""
+    names = []
+    replace = os.replace
+
+    def observe(old, new):
+        names.append(pathlib.Path(new).name)
+        replace(old, new)
+
+    monkeypatch.setattr(os, 'replace', observe)
+    _resume(experiment, path)
+    assert names.index(f'{_ROUNDS:08d}.checkpoint') < names.index('model.npz')
+    assert names[-1] == 'SHA256SUMS'
+
+
+def test_without_the_key_of_the_data_no_run_goes_on(experiment, path):
+    key = path / 'checkpoints' / 'data.key'
+    assert key.stat().st_mode & 0o777 == 0o600 and key.stat().st_size == 32
+    assert key.parent.stat().st_mode & 0o777 == 0o700
+    key.unlink()
+    before = _contents(path)
+    with pytest.raises(files.StorageError, match='checkpoints/data.key: No such file'):
+        _resume(experiment, path)
+    assert _contents(path) == before
+    key.write_bytes(b'short')
+    with pytest.raises(files.StorageError, match='checkpoints/data.key: must have 32 bytes'):
+        _resume(experiment, path)
 
 
 @pytest.mark.parametrize('changes, message', [
@@ -263,7 +322,7 @@ def test_a_full_disk_is_named_in_its_round_and_costs_nothing(
 
 
 @pytest.mark.parametrize('name, message', [
-    ('ledger.jsonl', 'round 4: .*/ledger.jsonl: Is a directory'),
+    ('ledger.jsonl', 'round 3: .*/ledger.jsonl: Is a directory'),
     ('metrics.csv', 'round 3: .*/metrics.csv: '),
     ('checkpoints', 'round [45]: .*/checkpoints/00000004.checkpoint: Not a directory'),
 ])
@@ -277,7 +336,7 @@ def test_what_cannot_be_written_is_named_in_its_round(experiment, path, name, me
         return toy_experiment.data(client)
 
     (path / 'ledger.jsonl').write_bytes(b''.join(
-        (path / 'ledger.jsonl').read_bytes().splitlines(keepends=True)[:2]
+        (path / 'ledger.jsonl').read_bytes().splitlines(keepends=True)[:3]
     ))
     with pytest.raises(files.StorageError, match=message) as caught:
         _resume(dataclasses.replace(experiment, client_data=client_data), path)
@@ -302,11 +361,11 @@ def test_a_state_of_another_process_is_refused(experiment):
 def test_noise_is_found_in_the_state_or_missed(experiment):
     with runtime.local_runtime():
         first, second = (experiment.process.initialize() for _ in range(2))
-    one, other = (state_lib.ledger_entry(state, [1, 2]) for state in (first, second))
+    one, other = (state_lib.ledger_entry(state, [1, 2], 'd') for state in (first, second))
     assert one.model == other.model and one.cohort == other.cohort
     assert one.noise != other.noise  # Another key.
     with pytest.raises(ValueError, match='process: must hold the noise of a privacy plan'):
-        state_lib.ledger_entry(first.global_model_weights, [1, 2])
+        state_lib.ledger_entry(first.global_model_weights, [1, 2], 'd')
 
 
 def test_killed_runs_end_as_if_they_had_not_been():

@@ -7,12 +7,12 @@ import pytest
 
 from dpfl import mechanisms
 from dpfl.simulation import checkpoint, outputs, program
+from tests import runs
 from tests.simulation import toy_experiment
 
 pytestmark = pytest.mark.tff
 
 _ROUNDS = 5
-_SAME = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
 
 
 def _experiment(name, **changes):
@@ -52,8 +52,7 @@ def test_a_run_that_crashed_ends_with_the_same_bits(finished, tmp_path, name):
         _run(dataclasses.replace(experiment, client_data=client_data), tmp_path)
     assert checkpoint.latest(tmp_path / 'checkpoints', pytest.fail).rounds == 2
     _run(experiment, tmp_path)
-    for file in _SAME:
-        assert (tmp_path / file).read_bytes() == (finished['memory'] / file).read_bytes(), file
+    assert runs.differences(tmp_path, finished['memory']) == []
     unknown = {path.name for path in tmp_path.iterdir()} - {
         path.name for path in finished['memory'].iterdir()
     }

@@ -169,3 +169,8 @@ def test_port_stays_reserved():
                 other.bind(('', port))
     with socket.create_server(('', port)):
         pass
+
+
+def test_a_token_without_isolation_is_refused():
+    with listener() as bound, pytest.raises(ValueError, match='must be True with a token'):
+        worker.Worker(bound, token=bytes(32))

@@ -134,6 +134,12 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     assert record_index.index_file(path, _FORM).num_clients == 1
 
 
+def test_a_kept_index_is_for_its_owner_only(tmp_path, cache):
+    record_index.index_file(_write(tmp_path / 'a.jsonl', [('a', 'x'), ('b', 'y')]), _FORM)
+    kept, = (path for path in cache.rglob('*') if path.is_file())
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_key_is_not_in_the_kept_index(tmp_path, cache):
     key = 'somebody@example.org'
     path = _write(tmp_path / 'a.jsonl', [(key, 'private words')])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -31,6 +32,26 @@ def test_a_model_comes_back_with_its_bits(name, tmp_path):
     assert (again.name, again.vocabulary) == (model.name, model.vocabulary)
     for first, second in zip(model.weights, again.weights, strict=True):
         np.testing.assert_array_equal(first, second)
+    assert [p.name for p in tmp_path.iterdir()] == ['model']
+
+
+@pytest.mark.parametrize('function', ['save', 'write'])
+def test_a_model_that_cannot_be_written_is_an_error_of_the_system(tmp_path, function):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    module = tf.Module()
+    module.weights = tf.Variable(tf.zeros(10_000))
+    try:
+        with pytest.raises(OSError, match='File too large') as caught:
+            if function == 'save':
+                saved_models.save(_model('micro'), tmp_path / 'model')
+            else:
+                saved_models.write(module, tmp_path / 'model', {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert '\n' not in str(caught.value)
+    assert not (tmp_path / 'model').exists()
+    saved_models.save(_model('micro'), tmp_path / 'model')
     assert [p.name for p in tmp_path.iterdir()] == ['model']
 
 

@@ -43,7 +43,7 @@ def _joined(sentences):
 
 def test_clients_are_split_and_each_is_there_once(tmp_path):
     path = _write_json(tmp_path / 'a.jsonl')
-    training, heldout, description = _open(path)
+    training, heldout, description, _ = _open(path)
     assert (training.count, heldout.count) == (15, 5)
     every = [*map(_joined, _sentences(training)), *map(_joined, _sentences(heldout))]
     assert len(every) == 20 and set(every) == _EXPECTED
@@ -92,7 +92,9 @@ def test_parquet_gives_the_same_clients(types, tmp_path):
     assert _sentences(found[1]) == _sentences(expected[1])
     assert found[2]['format'] == 'parquet' and found[2]['records'] == len(rows)
     data = (tmp_path / 'a.parquet').read_bytes()
-    assert found[2]['sha256'] == hashlib.sha256(data).hexdigest()
+    assert found[3] == hashlib.sha256(data).hexdigest()
+    # A size and a digest without a key are tests of guesses at the texts.
+    assert not {'bytes', 'sha256'} & set(found[2]) and found[3] not in json.dumps(found[2])
 
 
 def test_rows_of_parquet_that_are_malformed_are_counted(tmp_path):
@@ -102,7 +104,7 @@ def test_rows_of_parquet_that_are_malformed_are_counted(tmp_path):
     said = pyarrow.StringArray.from_buffers(len(rows), *binary.buffers()[1:], binary.buffers()[0])
     path = tmp_path / 'a.parquet'
     parquet.write_table(pyarrow.table({'who': [who for who, _ in rows], 'said': said}), path)
-    training, heldout, description = _open(path)
+    training, heldout, description, _ = _open(path)
     assert training.count + heldout.count == 2 == description['records']
     assert description['left_out'] == {'empty': 1, 'no text': 1, 'not UTF-8': 1, 'no client id': 1}
     assert description['first_malformed'] == 'line 2: no text'
@@ -170,7 +172,7 @@ def test_a_missing_column_names_its_flag(tmp_path):
 @pytest.mark.parametrize('change', ['append', 'other bytes'])
 def test_a_file_that_changes_is_noticed(change, tmp_path):
     path = _write_json(tmp_path / 'a.jsonl')
-    training, _, _ = _open(path)
+    training, *_ = _open(path)
     status = os.stat(path)
     if change == 'append':
         with open(path, 'a') as file:

@@ -79,7 +79,6 @@ class Commands(Target):
 
     refusals = (_RefusedError,)
 
-
     def __init__(self, folder, binary: str):
         super().__init__(folder)
         self.name = binary
@@ -146,8 +145,9 @@ class Commands(Target):
         self._saved = flagsaver.save_flag_values(flags.FLAGS)
         out, err = io.StringIO(), io.StringIO()
         status = None
-        before = sys.argv
+        before, directory = sys.argv, os.getcwd()
         sys.argv = [before[0], *self._given]
+        os.chdir(path)  # A mutated --output is a file there.
         try:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 try:
@@ -156,6 +156,7 @@ class Commands(Target):
                     status = end.code or 0
         finally:
             sys.argv = before
+            os.chdir(directory)
         errors = [line for line in err.getvalue().replace('\r', '\n').splitlines()
                   if 'error' in line.lower()]
         if status == 2:
@@ -168,7 +169,6 @@ class Commands(Target):
             json.loads(out.getvalue())
         if status == 2:
             raise _RefusedError(errors[0])
-
 
 
 def _another(rng, old: str) -> str:

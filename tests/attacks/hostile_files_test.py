@@ -551,8 +551,8 @@ def test_mutated_command_lines_are_one_line(tmp_path):
         'os._exit(0)\n'
     )
     done = subprocess.run(
-        [sys.executable, '-c', code], cwd=pathlib.Path(__file__).parents[1], capture_output=True,
-        text=True, timeout=120, check=True,
+        [sys.executable, '-c', code], capture_output=True, text=True, timeout=120, check=True,
+        env={**os.environ, 'PYTHONPATH': str(pathlib.Path(__file__).parents[2])},
     )
     assert done.stdout.splitlines()[-1] == '{} 60', done.stdout
     assert set(commands.COMMANDS) == {

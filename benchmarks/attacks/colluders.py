@@ -1,0 +1,91 @@
+"""Looks for sums in which colluders raise the effect of one client above its clip norm.
+
+  python -m benchmarks.attacks.colluders
+
+The repeated rounding attack of Casacuberta, Shoemate, Vadhan and Wagaman 2022: 6,500 clients fill
+a sum of float32 numbers up to a power of two, the victim takes it across, and beyond it the steps
+are twice as wide, so that each of the others is rounded up to twice what it sends. The same is
+tried on the steps of float64, and on sums of several shards. A plain float32 sum is the control, in
+which the effect is 1.59 clip norms. Exit status 1 if it exceeds 1 in dpfl's sums, or not in the
+control.
+"""
+
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl.aggregators import exact_sum
+
+_CLIENTS, _FILLING = 6500, 4095
+_KINDS = ('float32', 'float64', 'float16', 'clipped denominator', 'two shards')
+
+
+def main() -> None:
+    control = effect(_float32_sum, np.float32)
+    effects = {kind: effect(*_sum_of(kind)) for kind in _KINDS}
+    print(f'{"control":<24}{control:.4f} clip norms')
+    for kind, value in effects.items():
+        print(f'{kind:<24}{value:.12f} clip norms')
+    found = [kind for kind, value in effects.items() if value > 1]
+    print(f'found: {", ".join(found)}' if found else 'nothing found')
+    sys.exit(bool(found) or not control > 1.5)
+
+
+def effect(total, dtype) -> float:
+    """How far the victim moves a sum at most, of several ways to collude.
+
+    Args:
+      total: (updates in their order, [clients]) -> their sum, a number.
+      dtype: of the updates.
+    """
+    # Just above the half of a step beyond the power of two, for steps of float32 and of float64.
+    colluding = [2.0**-12 * 1.001, 2.0**-12 * 0.999, 2.0**-41 * 1.001, 2.0**-40 * 1.5]
+    moved = []
+    for value in colluding:
+        rest = _CLIENTS - _FILLING - 2
+        before, after = [1.0] * _FILLING + [0.4], [value] * rest
+        sums = [
+            total(np.array([*before, *victim, *after], dtype)) for victim in ([1.0], [])
+        ]
+        moved.append(sums[0] - sums[1])
+    return max(moved)
+
+
+def _float32_sum(updates) -> float:
+    return float(np.add.accumulate(updates)[-1])
+
+
+def _sum_of(kind: str):
+    dtype = np.dtype(kind if kind.startswith('float') else 'float32')
+    spec = tf.TensorSpec([1], tf.as_dtype(dtype))
+    estimator = accounting.Estimator('clipped' if kind == 'clipped denominator' else 'fixed')
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(1), participation=Participation(1), clip_norm=1.0,
+        noise_multiplier=1e-3, clients_per_round=_CLIENTS, estimator=estimator,
+    )  # fmt: skip
+    query = aggregators.build_query(plan, seed=0, record_specs=spec)
+    state = query.initial_global_state()
+    params = query.derive_sample_params(state)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.as_dtype(dtype))])
+    def in_order(updates):
+        return tf.foldl(
+            lambda sample, update: query.accumulate_record(params, sample, update[None]), updates,
+            query.initial_sample_state(spec),
+        )  # fmt: skip
+
+    units = exact_sum.units_per_clip_norm(_CLIENTS)
+
+    def total(updates) -> float:
+        shards = np.array_split(updates, 2 if kind == 'two shards' else 1)
+        samples = [in_order(tf.constant(shard)) for shard in shards]
+        sample = tf.nest.map_structure(lambda *parts: tf.add_n(parts), *samples)
+        return float(np.ravel(tf.nest.flatten(sample)[0])[0]) / units
+
+    return total, dtype
+
+
+if __name__ == '__main__':
+    main()

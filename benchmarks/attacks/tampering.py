@@ -1,0 +1,190 @@
+"""Changes a finished run in many ways, and looks whether its verification notices.
+
+  python benchmarks/attacks/tampering.py
+
+Trains a small model, and for each way makes a copy of the run, changes it, and verifies it as
+`experiments.report_privacy --run_dir` does. Who changes a plan or a log here is no beginner: report
+and digests are made anew, and in some ways the ledger, too. Only who makes everything anew, the
+flags included, goes unnoticed; copies kept elsewhere tell then. Exits with status 1 if a change
+goes unnoticed.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(_ROOT))
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+from dpfl import ParticipationLog  # noqa: E402
+from dpfl.accounting import archive, ledger_lines  # noqa: E402
+from experiments import recorded_flags  # noqa: E402
+
+
+def train(folder: pathlib.Path) -> pathlib.Path:
+    """Trains a small model for a few rounds; the directory of the run."""
+    subprocess.run(
+        [sys.executable, '-m', 'experiments.train', '--model=micro', '--vocabulary_size=40',
+         '--sentence_length=5', '--mechanism=tree', '--noise_multiplier=2', '--delta=1e-6',
+         '--accountant=analytic_gaussian', '--rounds=3', '--clients_per_round=3',
+         '--population=12', '--min_separation=2',
+         '--eval_every=3', '--eval_clients=2', '--profile', f'--output_dir={folder}/run'],
+        cwd=_ROOT, check=True, capture_output=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return folder / 'run'
+
+
+def noticed(run: pathlib.Path) -> list[str]:
+    """What the verification of a run says is wrong, a sentence each."""
+    try:
+        found = archive.verify(run)
+    except ValueError as error:
+        return [str(error)]
+    more = [] if found.report is None else recorded_flags.differences(run, found.report)
+    return [*found.differences, *more]
+
+
+def attempts(run: pathlib.Path) -> dict[str, Callable[[pathlib.Path], None]]:
+    """Ways to change a run, by name: each changes a copy of it."""
+    found = {}
+    for name in [archive.SUMS, *archive.listed(run)]:
+        found[f'a bit of {name}'] = lambda copy, name=name: _flip(copy / name)
+    for name in archive.listed(run):
+        found[f'{name} deleted'] = lambda copy, name=name: (copy / name).unlink()
+        found[f'{name} changed, its line dropped'] = lambda copy, name=name: _drop(copy, name)
+    for name in ('notes.txt', 'plots/generated_000001.png', 'saved_model/assets/words'):
+        found[f'{name} added'] = lambda copy, name=name: _add(copy, name)
+    for name in ('model.npz', archive.LOG, 'plots', archive.SUMS):
+        found[f'{name} replaced by a link'] = lambda copy, name=name: _link(copy, name)
+    return {
+        **found,
+        'log cut to one round': lambda copy: _forge(copy, log=_cut(copy, 1)),
+        'log and ledger cut to one round': lambda copy: _forge(
+            copy, log=_cut(copy, 1), ledger=True
+        ),
+        'log, ledger and metrics cut to one round': _cut_all,
+        'another client in the log': lambda copy: _forge(copy, log=_with_another_client(copy)),
+        'noise of the plan times 10': lambda copy: _forge(copy, noise_multiplier=20.0),
+        'noise of the plan times 10, new ledger': lambda copy: _forge(
+            copy, noise_multiplier=20.0, ledger=True
+        ),
+        'clip norm of the plan halved, new ledger': lambda copy: _forge(
+            copy, clip_norm=0.5, ledger=True
+        ),
+        'a line of the ledger taken out': _without_a_line,
+    }
+
+
+def _flip(path: pathlib.Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def _drop(copy: pathlib.Path, name: str) -> None:
+    _flip(copy / name)
+    lines = (copy / archive.SUMS).read_text().splitlines(keepends=True)
+    kept = [line for line in lines if line.split('  ', 1)[1].rstrip('\n') != name]
+    (copy / archive.SUMS).write_text(''.join(kept))
+
+
+def _add(copy: pathlib.Path, name: str) -> None:
+    (copy / name).parent.mkdir(exist_ok=True)
+    (copy / name).write_text('added')
+
+
+def _link(copy: pathlib.Path, name: str) -> None:
+    elsewhere = copy.with_name('elsewhere')
+    os.replace(copy / name, elsewhere)
+    (copy / name).symlink_to(elsewhere)
+
+
+def _cut(copy: pathlib.Path, rounds: int) -> ParticipationLog:
+    log = ParticipationLog.load(copy / archive.LOG)
+    return ParticipationLog(log.cohort(t) for t in range(rounds))
+
+
+def _with_another_client(copy: pathlib.Path) -> ParticipationLog:
+    log = ParticipationLog.load(copy / archive.LOG)
+    cohorts = [log.cohort(t).tolist() for t in range(log.rounds)]
+    cohorts[0][0] = 99
+    return ParticipationLog(cohorts)
+
+
+def _cut_all(copy: pathlib.Path) -> None:
+    lines = (copy / 'metrics.csv').read_text().splitlines(keepends=True)
+    (copy / 'metrics.csv').write_text(''.join(lines[:2]))
+    _forge(copy, log=_cut(copy, 1), ledger=True)
+
+
+def _without_a_line(copy: pathlib.Path) -> None:
+    lines = (copy / archive.LEDGER).read_bytes().splitlines(keepends=True)
+    (copy / archive.LEDGER).write_bytes(b''.join(lines[:2] + lines[3:]))
+    (copy / archive.SUMS).write_text(archive.digests(copy))
+
+
+def _forge(copy, log: ParticipationLog | None = None, ledger: bool = False, **changes) -> None:
+    """Changes log or plan, and makes report, page and digests anew; if asked, the ledger, too."""
+    record = archive.read_plan(copy)
+    record = dataclasses.replace(record, plan=dataclasses.replace(record.plan, **changes))
+    log = log or ParticipationLog.load(copy / archive.LOG)
+    (copy / archive.PLAN).write_text(record.to_json())
+    log.save(copy / archive.LOG)
+    report = record.report(log)
+    (copy / archive.REPORT).write_text(report.to_json() + '\n')
+    (copy / archive.PAGE).write_text(report.render())
+    if ledger:
+        old = ledger_lines.parse((copy / archive.LEDGER).read_bytes())
+        text, chain = ledger_lines.first_line(record.digest())
+        for t in range(log.rounds):
+            line, chain = ledger_lines.line(chain, t, old.entries[t])
+            text += line
+        (copy / archive.LEDGER).write_bytes(text)
+    (copy / archive.SUMS).write_text(archive.digests(copy))
+
+
+def attack(run: pathlib.Path) -> dict[str, list[str]]:
+    """What the verification says of each way to change a run; nothing where it notices nothing."""
+    results = {}
+    for name, change in attempts(run).items():
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(shutil.copytree(run, pathlib.Path(folder, 'run')))
+            change(copy)
+            results[name] = [each.replace(f'{copy}', '.') for each in noticed(copy)]
+    return results
+
+
+def main() -> None:
+    """Trains, attacks, and prints a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--run_dir', help='a finished run; it is copied, and stays as it is')
+    parser.add_argument('--json', action='store_true', help='print what was said of each change')
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        run = pathlib.Path(args.run_dir) if args.run_dir else train(pathlib.Path(folder))
+        if wrong := noticed(run):
+            parser.error(f'the run is changed already: {wrong[0]}')
+        results = attack(run)
+    if args.json:
+        print(json.dumps(results, indent=1))
+    else:
+        width = max(map(len, results))
+        for name, said in results.items():
+            print(f'{name:<{width}}  {said[0] if said else "UNNOTICED"}')
+    unnoticed = [name for name, said in results.items() if not said]
+    print(f'{len(results)} changes, {len(unnoticed)} unnoticed', file=sys.stderr)
+    sys.exit(1 if unnoticed else 0)
+
+
+if __name__ == '__main__':
+    main()

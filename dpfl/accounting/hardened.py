@@ -1,0 +1,129 @@
+"""What hardened noise changes in the accounting: integers, their rounding, discrete Gaussians.
+
+docs/hardened.md has the theorem and its proof. A run with `noise='hardened'` is a release of
+integers with discrete Gaussian noise of standard deviation `STDDEV` for each unit of the strategy;
+one client's update is a vector of integers of norm at most `STDDEV / noise_multiplier`.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+
+from dpfl import mechanisms
+from dpfl.accounting.gaussian import Bound
+from dpfl.mechanisms.hardened import rounding
+
+NOISES = ('default', 'hardened')
+# Standard deviation of the integers z, where the diagonal of C is 1.
+STDDEV = 2.0**40
+# Of a model. Plans do not know their model: rounding is counted for the largest.
+MOST_COORDINATES = 2**28
+# Within them, an update has enough integers and float64 holds them all.
+_LEAST_NOISE, _MOST_NOISE = 2.0**-10, 2.0**20
+# Below it the tails of the discrete Gaussian are no longer negligible.
+_LEAST_DELTA = 1e-280
+# Of a delta, relative: the tails, which are below 1e-320.
+_TAILS = 2.0**-40
+
+
+def check(plan) -> None:
+    """Checks what a plan with hardened noise may have.
+
+    Raises:
+      ValueError: if it has something whose proof is not there.
+    """
+    for name, has in (
+        ('discretization', plan.discretization is not None),
+        ('adaptive_clip', plan.adaptive_clip is not None),
+        ('estimator', plan.estimator.kind != 'fixed'),
+    ):
+        if has:
+            value = plan.estimator.kind if name == 'estimator' else getattr(plan, name)
+            allowed = 'fixed' if name == 'estimator' else 'None'
+            raise ValueError(f'{name}={value}: must be {allowed} with noise=hardened')
+    if plan.noise_multiplier and not _LEAST_NOISE <= plan.noise_multiplier <= _MOST_NOISE:
+        raise ValueError(
+            f'noise_multiplier={plan.noise_multiplier}: must be 0, or within {_LEAST_NOISE:g} and '
+            f'{_MOST_NOISE:g}, with noise=hardened'
+        )
+
+
+def sensitivity(plan, of_reals: float) -> float:
+    """The sensitivity for clip norm 1 with what rounding adds, from that of the exact mechanism.
+
+    Infinity where no bound is proven: if the noise is so small that a run moves it by more than
+    `rounding.LARGEST_MU` standard deviations, or grows beyond what float64 holds.
+    """
+    added = _shift(plan.mechanism, plan.participation.rounds)
+    if not added:
+        return of_reals
+    total = of_reals * (1 + rounding.COEFFICIENTS)
+    if not plan.noise_multiplier:
+        return total
+    total += plan.noise_multiplier * added
+    return total if total <= rounding.LARGEST_MU * plan.noise_multiplier else math.inf
+
+
+def noise_multiplier(plan, mu: float) -> float:
+    """The noise multiplier with which `mu` is reached, for a plan that has none.
+
+    Raises:
+      ValueError: if rounding alone exceeds `mu`.
+    """
+    added = _shift(plan.mechanism, plan.participation.rounds)
+    if not mu > 2 * added:
+        raise ValueError(f'mu={mu:g}: must be above {2 * added:.3g} with noise=hardened')
+    return plan.sensitivity * (1 + rounding.COEFFICIENTS) / (mu - added) * (1 + 1e-12)
+
+
+def slack(plan, largest_shift: float) -> float:
+    """How much less epsilon is in the Gaussian mechanism at most: 2 tau of the theorem.
+
+    Args:
+      plan: of the run.
+      largest_shift: by which a round moves between neighbours, in standard deviations.
+    """
+    if not math.isfinite(largest_shift):
+        return math.inf
+    rounds = plan.participation.rounds
+    least = STDDEV * _least_stddev(plan.mechanism, rounds)
+    reached = rounding.TAIL**2 + (rounding.TAIL + largest_shift) ** 2
+    return MOST_COORDINATES * rounds * reached / (24 * least**2) * (1 + 1e-6)
+
+
+def with_slack(of_gaussian: Callable[[float], Bound], delta: float, slack: float) -> Bound:
+    """Epsilon at `delta` of one or several runs, from that of Gaussian mechanisms.
+
+    Args:
+      of_gaussian: epsilon of those, and who showed it, as a function of delta.
+      delta: strictly between 0 and 1.
+      slack: of the run, or the sum of those of several; 0 where all noise is Gaussian.
+    """
+    if not slack:
+        return of_gaussian(delta)
+    if delta < _LEAST_DELTA or math.isinf(slack):
+        return of_gaussian(delta)._replace(epsilon=math.inf)
+    found = of_gaussian(delta * math.exp(-slack) * (1 - _TAILS))
+    return found._replace(epsilon=found.epsilon + slack)
+
+
+def target(plan, epsilon: float, delta: float) -> tuple[float, float]:
+    """Epsilon and delta of a Gaussian mechanism whose hardened form is (`epsilon`, `delta`)-DP.
+
+    Raises:
+      ValueError: if `epsilon` is too small for any.
+    """
+    most = slack(plan, rounding.LARGEST_MU)
+    if not epsilon > 2 * most:
+        raise ValueError(f'epsilon={epsilon}: must be above {2 * most:.3g} with noise=hardened')
+    return epsilon - most, delta * math.exp(-most) * (1 - _TAILS)
+
+
+@functools.lru_cache
+def _shift(mechanism: mechanisms.Mechanism, rounds: int) -> float:
+    return rounding.shift(mechanism.kernel(), rounds, MOST_COORDINATES, STDDEV)
+
+
+@functools.lru_cache
+def _least_stddev(mechanism: mechanisms.Mechanism, rounds: int) -> float:
+    return float(rounding.stddevs(mechanism.kernel(), rounds).min())

@@ -1,0 +1,233 @@
+"""Epsilon of sampled Gaussian releases from the distribution of their privacy loss.
+
+The distribution of one release on a grid of losses, pessimistic by its grid, is that of
+dp_accounting ("connect the dots": Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022). Its own
+composition loses all deltas below about 1e-13 in the rounding of a Fourier transform, in either
+direction. Here each distribution is tilted first: the transform is of `p(l) exp(theta l)`, divided
+by its sum, with the theta of the Chernoff bound at delta. The losses that decide then are in the
+middle of the tilted distribution, and have the digits of it.
+"""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from dp_accounting.pld import privacy_loss_distribution
+from scipy import fft, optimize, signal
+
+# Width of the grid: this, unless one loss has too few points then, or one or all too many.
+_STEP = 1e-4
+_LEAST_POINTS = 2**12
+_MOST_POINTS = 2**17
+_MOST_POINTS_OF_EPSILON = 2e5
+# A wider grid is worth nothing.
+_WIDEST_STEP = 0.1
+_MOST_LENGTH = 2**23
+# Logarithm of the mass of the noise that is cut off, at most; exp(-700) is a float.
+_LOG_TAIL, _LEAST_LOG_TAIL = -50.0, -700.0
+# The window of losses leaves out so much of the tilted mass on either side, by the Chernoff bounds
+# of tilts that are steeper or flatter by these factors.
+_OUTSIDE = 1e-13
+_STEEPER = (1.03, 1.1, 1.2, 1.4, 1.7, 2.0, 3.0, 5.0)
+_FLATTER = (0.97, 0.9, 0.8, 0.6, 0.3, 0.0, -1.0)
+# Of all logarithms, sums and the grid itself, relative to delta.
+_ROUNDING = 1e-9
+
+
+def epsilon(parts, delta: float, most: float) -> float:
+    """Epsilon at `delta` of sampled releases together, each added or removed client.
+
+    Args:
+      parts: pairs of a sampling probability with a noise multiplier, and how often that happens:
+        `((probability, noise_multiplier), count)`.
+      delta: strictly between 0 and 1.
+      most: an epsilon that is known to hold, which the grid is made for.
+
+    Returns:
+      An upper bound; infinity where the grid would be too wide or the numbers do not fit a float.
+    """
+    releases = sum(count for _, count in parts)
+    log_tail = min(_LOG_TAIL, math.log(delta) - math.log(releases) - 20)
+    if log_tail < _LEAST_LOG_TAIL or not math.isfinite(most):
+        return math.inf
+    spread = max(_spread(*release, log_tail) for release, _ in parts)
+    step = max(min(_STEP, spread / _LEAST_POINTS), spread / _MOST_POINTS,
+               most / _MOST_POINTS_OF_EPSILON)
+    if step > _WIDEST_STEP:
+        return math.inf
+    try:
+        losses = [(_one_release(*release, step, log_tail), count) for release, count in parts]
+        return max(
+            _of_direction([(both[side], count) for both, count in losses], step, delta)
+            for side in (0, 1)
+        )
+    except (OverflowError, ValueError, ZeroDivisionError, FloatingPointError):
+        return math.inf  # dp_accounting does not know such small or large numbers.
+
+
+@dataclasses.dataclass(frozen=True)
+class _Losses:
+    """Masses of the losses `(lowest + i) step`, and of an infinite loss.
+
+    Attributes:
+      lowest: integer.
+      log_masses: float64 [points].
+      infinite: mass.
+    """
+
+    lowest: int
+    log_masses: np.ndarray
+    infinite: float
+
+    @functools.cached_property
+    def places(self) -> np.ndarray:
+        """Losses in units of the grid, float64 [points]."""
+        return self.lowest + np.arange(self.log_masses.size, dtype=np.float64)
+
+
+def _spread(probability: float, noise_multiplier: float, log_tail: float) -> float:
+    """Largest loss minus the smallest one of a release, but for the tails."""
+    mu = 1 / noise_multiplier
+    reach = math.sqrt(-2 * log_tail) * mu + mu * mu / 2
+    absent = math.log1p(-probability) if probability < 1 else -math.inf
+    return float(np.logaddexp(absent, math.log(probability) + reach)
+                 - np.logaddexp(absent, math.log(probability) - reach))
+
+
+def _one_release(probability, noise_multiplier, step, log_tail) -> tuple[_Losses, _Losses]:
+    """Losses of one release for a removed client and for an added one."""
+    found = privacy_loss_distribution.from_gaussian_mechanism(
+        noise_multiplier, value_discretization_interval=step, sampling_prob=probability,
+        log_mass_truncation_bound=log_tail,
+    )
+    # dp_accounting shows the masses only after its own composition.
+    return tuple(_losses(pmf.to_dense_pmf()) for pmf in (found._pmf_remove, found._pmf_add))
+
+
+def _losses(pmf) -> _Losses:
+    if not np.isfinite(pmf._probs).all():
+        raise OverflowError('a mass is not finite')
+    with np.errstate(divide='ignore'):
+        return _Losses(pmf._lower_loss, np.log(pmf._probs), pmf._infinity_mass)
+
+
+def _of_direction(parts: list[tuple[_Losses, int]], step: float, delta: float) -> float:
+    """Epsilon at `delta` of the sum of independent losses, each taken `count` times."""
+    infinite = -math.expm1(sum(count * math.log1p(-part.infinite) for part, count in parts))
+    target = (delta - infinite) * (1 - _ROUNDING)
+    if target <= 0:
+        return math.inf
+    theta = _tilt(parts, math.log(target))
+    low, high = _window(parts, theta)
+    mean = _mean(parts, theta)
+    length = fft.next_fast_len(high - low + 1, real=True)
+    if length > _MOST_LENGTH:
+        return math.inf
+    tilted, noise = _composed(parts, theta, low, length)
+    # Masses of losses, the tilt undone, in units of exp(exponent).
+    places = low + np.arange(length, dtype=np.float64)
+    exponent = _log_sum(parts, theta) - theta * mean
+    if exponent > 700:
+        return math.inf
+    masses = np.maximum(tilted, 0.0) * np.exp(exponent - theta * (places - mean))
+    decay = math.exp(-step)
+    at_least = np.cumsum(masses[::-1])[::-1]
+    beyond = np.append(at_least[1:], 0.0)
+    # sum over l > j of m_l (1 - decay^(l - j)) = (1 - decay) * sum over i >= 0: decay^i beyond_j+i
+    deltas = signal.lfilter([-math.expm1(-step)], [1.0, -decay], beyond[::-1])[::-1]
+    weights = 1 / math.sqrt(max(-math.expm1(-2 * theta), 1 / length))
+    # What is above the window has a mass of at most `_OUTSIDE` of exp(log sum - theta high).
+    deltas = deltas + _OUTSIDE * math.exp(exponent - theta * max(high - mean, 0.0))
+    deltas += noise * weights * np.exp(exponent - theta * (places - mean))
+    return _crossing(places, deltas, step, target)
+
+
+def _tilt(parts, log_delta: float) -> float:
+    """The theta, per unit of the grid, of the Chernoff bound of `delta`; roughly."""
+    def excess(log_theta):
+        theta = math.exp(log_theta)
+        return _log_sum(parts, theta) - theta * _mean(parts, theta) - log_delta
+
+    low = high = math.log(1e-4)
+    while excess(low) <= 0 and low > -40:
+        low -= 2
+    while excess(high) > 0 and high < 4:
+        high += 1
+    if excess(low) <= 0 or excess(high) > 0:
+        return math.exp(low if excess(low) <= 0 else high)
+    return math.exp(optimize.brentq(excess, low, high, xtol=0.02))
+
+
+def _log_sum(parts, theta: float) -> float:
+    """Logarithm of the sum of the tilted masses of all releases together."""
+    return sum(count * _log_total(part, theta) for part, count in parts)
+
+
+def _log_total(part: _Losses, theta: float) -> float:
+    logs = part.log_masses + theta * part.places
+    largest = logs.max()
+    return float(largest + math.log(np.exp(logs - largest).sum()))
+
+
+def _mean(parts, theta: float) -> float:
+    """Mean of the tilted sum, in places."""
+    mean = 0.0
+    for part, count in parts:
+        weights = np.exp(part.log_masses + theta * part.places - _log_total(part, theta))
+        mean += count * float(weights @ part.places)
+    return mean
+
+
+def _window(parts, theta: float) -> tuple[int, int]:
+    """First and last of the places that are told apart.
+
+    By Chernoff bounds, `_OUTSIDE` of the tilted mass at most is below, and as much above: it
+    appears at the other end. From below it can only raise a delta there.
+    """
+    log_sum, log_most = _log_sum(parts, theta), math.log(_OUTSIDE)
+    ends = {
+        factor: (_log_sum(parts, theta * factor) - log_sum - log_most) / (theta * (factor - 1))
+        for factor in (*_FLATTER, *_STEEPER)
+    }
+    largest = sum(count * (part.lowest + part.log_masses.size - 1) for part, count in parts)
+    smallest = sum(count * part.lowest for part, count in parts)
+    low = max(math.floor(max(ends[factor] for factor in _FLATTER)), smallest)
+    high = min(math.ceil(min(ends[factor] for factor in _STEEPER)), largest)
+    return low, max(high, low + 1)
+
+
+def _composed(parts, theta: float, low: int, length: int) -> tuple[np.ndarray, float]:
+    """Tilted masses of the sum of losses at the places low, low + 1, .., and their rounding.
+
+    Returns:
+      float64 [length], and a bound on the Euclidean norm of its errors.
+    """
+    spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
+    offset = 0
+    for part, count in parts:
+        logs = part.log_masses + theta * part.places
+        weights = np.exp(logs - _log_total(part, theta))
+        folded = np.bincount(np.arange(weights.size) % length, weights, minlength=length)
+        spectrum *= fft.rfft(folded) ** count
+        offset += count * part.lowest
+    composed = np.roll(fft.irfft(spectrum, length), offset - low)
+    operations = sum(count for _, count in parts) + 4 * math.log2(length)
+    noise = 8 * np.finfo(np.float64).eps * operations * float(np.linalg.norm(composed))
+    return composed, noise
+
+
+def _crossing(places, deltas, step: float, target: float) -> float:
+    """Where the deltas of the losses fall to the target; not below 0."""
+    kept = deltas <= target
+    if not kept.any():
+        return math.inf
+    first = int(kept.argmax())
+    end = float(places[first]) * step
+    if first == 0 or end <= 0:
+        return max(end, 0.0)
+    # Between two places delta is linear in exp(epsilon).
+    above, below = deltas[first - 1], deltas[first]
+    share = (above - target) / (above - below)
+    inside = float(places[first - 1]) * step + math.log1p(share * math.expm1(step))
+    return max(inside, 0.0) * (1 + _ROUNDING)

@@ -1,0 +1,89 @@
+"""`SHA256SUMS`: digests of all files of a directory and its folders, as `sha256sum` writes them.
+
+Links are never followed: a file is in the list if it is in the directory itself.
+"""
+
+import hashlib
+import os
+import pathlib
+import re
+import stat
+
+from dpfl import _files
+
+NAME = 'SHA256SUMS'
+_ESCAPES = {'\\': '\\\\', '\n': '\\n', '\r': '\\r'}
+_UNESCAPED = {'\\\\': '\\', '\\n': '\n', '\\r': '\r'}
+
+
+def walk(directory: pathlib.Path, without: str) -> tuple[dict[str, pathlib.Path], dict[str, str]]:
+    """The files of a directory and of its folders, and what else is there.
+
+    Args:
+      directory: which.
+      without: a folder of it that is left out.
+
+    Returns:
+      Files by the name that they have in the list, sorted, without the list itself; and what is
+      wrong with links, sockets and the like, by name.
+    """
+    found, others = {}, {}
+    for folder, folders, names in os.walk(directory):
+        here = pathlib.Path(folder)
+        if here == directory:
+            folders[:] = [name for name in folders if name != without or (here / name).is_symlink()]
+        for name in (*folders, *names):
+            path = here / name
+            # Names that are not text are listed with the numbers of their bytes.
+            listed = os.fsencode(path.relative_to(directory).as_posix()).decode(
+                'utf-8', 'backslashreplace'
+            )
+            mode = os.lstat(path).st_mode
+            if stat.S_ISLNK(mode):
+                others[listed] = 'is a link; links are not followed, and no file of a run is one'
+            elif stat.S_ISREG(mode):
+                found[listed] = path
+            elif not stat.S_ISDIR(mode):
+                others[listed] = 'is neither a file nor a folder'
+    found.pop(NAME, None)
+    return dict(sorted(found.items())), others
+
+
+def render(files: dict[str, pathlib.Path]) -> str:
+    """The text of the list for files by name."""
+    lines = []
+    for name, path in files.items():
+        escaped = ''.join(_ESCAPES.get(letter, letter) for letter in name)
+        mark = '' if escaped == name else '\\'
+        lines.append(f'{mark}{sha256(path)}  {escaped}\n')
+    return ''.join(lines)
+
+
+def parse(text: str) -> dict[str, str]:
+    """Digests by name, of the text of a list.
+
+    Raises:
+      ValueError: if a line is not a digest and the name of a file that no other line has.
+    """
+    found = {}
+    lines = text.split('\n')  # Not `splitlines`: it also cuts at characters that a name may have.
+    for number, line in enumerate(lines[:-1] if lines[-1] == '' else lines, 1):
+        digest, separator, name = line.removeprefix('\\').partition('  ')
+        if line.startswith('\\'):
+            name = re.sub(r'\\[nr\\]', lambda match: _UNESCAPED[match[0]], name)
+        is_digest = len(digest) == 64 and not set(digest) - set('0123456789abcdef')
+        parts = pathlib.PurePosixPath(name).parts
+        is_inside = bool(parts) and not name.startswith('/') and '..' not in parts
+        if not (separator and is_digest and is_inside) or name in found:
+            raise ValueError(f'line {number} is not a digest and the name of another file')
+        found[name] = digest
+    return found
+
+
+def sha256(path: pathlib.Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with _files.open_regular(path) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

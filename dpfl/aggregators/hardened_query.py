@@ -1,0 +1,229 @@
+"""Hardened noise in a round: updates as integers, their exact sum, integer noise, then floats.
+
+What is released of a round is a vector of 64-bit integers: the sum of the clients' integers, which
+no order of summation changes, plus noise that a `HardenedRing` supplies. What follows, the scaling
+to floating-point numbers included, is a function of what is released (docs/hardened.md).
+"""
+
+import math
+import secrets
+from typing import Any, NamedTuple
+
+import dp_accounting
+import numpy as np
+import tensorflow as tf
+import tree
+
+from dpfl import _validate, accounting
+from dpfl.accounting import hardened
+from dpfl.aggregators import clipping, estimators, flat, noise, query
+from dpfl.mechanisms.hardened import keystream
+
+# An update's integers have this norm at most, in units of what the plan counts. Rounding a norm in
+# float64 takes far less than the difference, whatever the number of coordinates.
+_WITHIN = 1 - 2.0**-20
+
+
+class IntegerRow(NamedTuple):
+    """Noise of one round in integers, that a `HardenedRing` supplies; empty after that round.
+
+    Attributes:
+      round: which round it is for, int64 scalar; -1 for none.
+      size: number of coordinates, int64 scalar.
+      values: w, int64 [any].
+    """
+
+    round: Any
+    size: Any
+    values: Any
+
+
+class HardenedQuery(query.SumQuery):
+    """Sum of clipped, weighted updates as integers, plus integer noise, as floating-point numbers.
+
+    The state is a `query.QueryState`; of its `noise.NoiseState` the key has 256 bits, int64 [4],
+    and is 0 until a run begins: `with_key` draws it then.
+    """
+
+    def __init__(
+        self,
+        plan: accounting.PrivacyPlan,
+        record_specs,
+        seed: int | None = None,
+        clip=clipping.clip_flat,
+    ):
+        """Args: as `build_query`; the plan has `noise='hardened'`.
+
+        Raises:
+          ValueError: if the plan has no noise or no guarantee, the model has more coordinates than
+            a plan counts, or the seed is not an integer >= 0.
+        """
+        _require_guarantee(plan)
+        self._plan, self._clip = plan, clip
+        self._specs = estimators.update_of(record_specs)
+        self._size = sum(flat.sizes(self._specs).values())
+        if self._size > hardened.MOST_COORDINATES:
+            raise ValueError(
+                f'record_specs: has {self._size} coordinates, must have at most '
+                f'{hardened.MOST_COORDINATES} with noise=hardened'
+            )
+        self._units = hardened.STDDEV / plan.noise_multiplier  # Integers in a clip norm.
+        self._key = np.zeros(keystream.KEY_BYTES // 8, np.int64)
+        if seed is not None:
+            _validate.integer('seed', seed, minimum=0)
+            self._key = _words(keystream.seeded_key(seed))
+
+    def clip_norm(self, global_state):
+        return global_state.clip_norm
+
+    def with_clip_norm(self, global_state, clip_norm):
+        return global_state._replace(clip_norm=clip_norm)
+
+    def initial_global_state(self) -> query.QueryState:
+        """State before the first round, without a key but for a seed."""
+        return query.QueryState(
+            tf.cast(self._plan.clip_norm, tf.float32),
+            noise.NoiseState(tf.constant(self._key), tf.zeros([], tf.int64), self._no_row()),
+        )
+
+    def derive_sample_params(self, global_state):
+        """What a client needs in a round: the clip norm, float32 scalar."""
+        return global_state.clip_norm
+
+    def initial_sample_state(self, template=None):
+        del template  # The record specs say how long it is.
+        return tf.zeros([self._size], tf.int64)
+
+    def preprocess_record(self, params, record):
+        """One client's update as integers of norm below `STDDEV / noise_multiplier`, int64 [d].
+
+        However the update was clipped: its norm is bounded here once more, in float64, where
+        rounding towards zero lowers it.
+
+        Raises:
+          TypeError: if the record has a tensor that is neither float32 nor float64.
+        """
+        update = estimators.update_of(record)
+        for leaf in tf.nest.flatten(update):
+            if tf.as_dtype(leaf.dtype) not in flat.DTYPES:
+                name = tf.as_dtype(leaf.dtype).name
+                raise TypeError(f'record has a {name} tensor: must be float32 or float64')
+        weight = estimators.weight_of(record, self._plan.estimator.example_cap)
+        clipped = tf.nest.flatten(self._clip(update, params))
+        vector = tf.concat([tf.reshape(tf.cast(leaf, tf.float64), [-1]) for leaf in clipped], 0)
+        scale = tf.cast(weight, tf.float64) * self._units / tf.cast(params, tf.float64)
+        norm = tf.norm(vector)
+        scaled = vector * tf.minimum(scale, self._units * _WITHIN / norm)
+        # An update without a norm counts as zero. The cast to integers rounds towards zero.
+        finite = tf.where(tf.math.is_finite(norm), scaled, tf.zeros_like(scaled))
+        return tf.cast(finite, tf.int64)
+
+    def get_noised_result(self, sample_state, global_state):
+        """The noised sum as the tensors of the specs, the state of the next round, the event."""
+        state = global_state.noise
+        checks = _checks(state, self._plan.participation.rounds)
+        with tf.control_dependencies(checks):
+            values = tf.reshape(state.past.values, [self._size])
+        # Integers of 64 bits wrap around: modulo 2^64 the sum is a function of that without end.
+        released = sample_state + values
+        unit = tf.cast(global_state.clip_norm, tf.float64) / self._units
+        leaves = tf.nest.flatten(self._specs)
+        parts = tf.split(
+            tf.cast(released, tf.float64) * unit, [math.prod(leaf.shape) for leaf in leaves]
+        )
+        result = [
+            tf.cast(tf.reshape(part, leaf.shape), leaf.dtype)
+            for part, leaf in zip(parts, leaves, strict=True)
+        ]
+        following = query.QueryState(
+            self._next_clip_norm(global_state),
+            noise.NoiseState(state.key, state.round + 1, self._no_row()),
+        )
+        result = tf.nest.pack_sequence_as(self._specs, result)
+        return result, following, dp_accounting.UnsupportedDpEvent()
+
+    def _next_clip_norm(self, global_state):
+        clip_norm, following = global_state.clip_norm, global_state.noise.round + 1
+        for first, norm in self._plan.clip_schedule:
+            is_first = tf.equal(following, first)
+            clip_norm = tf.where(is_first, tf.cast(norm, tf.float32), clip_norm)
+        return clip_norm
+
+    def _no_row(self) -> IntegerRow:
+        # A placeholder has no static size: empty and full rows have one type.
+        empty = tf.raw_ops.PlaceholderWithDefault(input=tf.zeros([0], tf.int64), shape=[None])
+        return IntegerRow(tf.constant(-1, tf.int64), tf.constant(self._size, tf.int64), empty)
+
+
+def with_key(state):
+    """The state of a run that begins: hardened noise without a key gets one.
+
+    It is drawn from the operating system in this call, by the process that calls. A state that has
+    a key, of a seed or of a run that goes on, stays as it is.
+
+    Args:
+      state: of a TFF process or query, or any structure around it.
+    """
+
+    def keyed(part):
+        if not is_hardened(part):
+            return None
+        if np.asarray(part.key).any():
+            return part
+        return part._replace(key=_words(secrets.token_bytes(keystream.KEY_BYTES)))
+
+    return tree.traverse(keyed, state)
+
+
+def is_hardened(part) -> bool:
+    """Whether a part of a state is that of hardened noise."""
+    return isinstance(part, noise.NoiseState) and isinstance(part.past, IntegerRow)
+
+
+def require_supplied(record_specs, supplied_noise: bool) -> None:
+    """Checks that a query with hardened noise knows its records and is supplied.
+
+    Raises:
+      ValueError: if not.
+    """
+    if not supplied_noise:
+        raise ValueError(
+            'supplied_noise=False: must be True with noise=hardened, whose integers come from a '
+            'HardenedRing'
+        )
+    if record_specs is None:
+        raise ValueError('record_specs=None: must be given with noise=hardened')
+
+
+def _require_guarantee(plan) -> None:
+    if plan.noise != 'hardened':
+        raise ValueError(f'noise={plan.noise}: must be hardened')
+    if not plan.noise_multiplier > 0:
+        raise ValueError(
+            f'noise_multiplier={plan.noise_multiplier}: must be > 0 with noise=hardened'
+        )
+    if math.isinf(plan.sensitivity):
+        raise ValueError(
+            f'noise=hardened: must be default with mechanism={plan.mechanism.name} and '
+            f'noise_multiplier={plan.noise_multiplier}, for which no bound is proven'
+        )
+
+
+def _words(key: bytes) -> np.ndarray:
+    return np.frombuffer(key, '<i8').astype(np.int64)
+
+
+def _checks(state: noise.NoiseState, rounds: int) -> list:
+    """Operations that fail unless the round is one of the plan and its noise is there."""
+    checks = [
+        tf.debugging.assert_less(
+            state.round, tf.constant(rounds, tf.int64),
+            message=f'The privacy plan has {rounds} rounds, and all are done.',
+        ),
+        tf.debugging.assert_equal(
+            state.past.round, state.round,
+            message='The noise of this round is missing, or is that of another round: pass each '
+            'state through HardenedRing.supply before its round.',
+        ),
+    ]  # fmt: skip
+    return [check for check in checks if check is not None]

@@ -1,0 +1,215 @@
+"""Exact discrete Gaussian variables, many at a time.
+
+N_Z(0, sigma^2) gives an integer k the probability rho(k) / sum_i rho(i), rho(k) = exp(-k^2 / (2
+sigma^2)) (Canonne, Kamath and Steinke 2020, definition 1). The sampler is a rejection sampler of
+which every probability is a ratio of integers, but for the acceptance; that one is compared with
+a uniform variable of which as many bits are drawn as the comparison needs. Nothing is rounded.
+
+- |k| falls into a strip [j h, (j + 1) h) of h = 2^m integers, with probability w_j / 2^64, where
+  the integers w_j are at least S rho(j h) for an integer S. An alias table (Walker 1977; Vose
+  1991) of integers that add up to 2^64 takes one 64-bit word for that.
+- The place in the strip is m bits of a second word, the sign another bit, and the bits that are
+  left are the first ones of the uniform variable U.
+- k is accepted if U < S rho(k) / w_j, which is at most 1. So each k comes with a probability
+  proportional to w_j / h * S rho(k) / w_j, that is, to rho(k). Zero with a minus is rejected, for
+  it would count twice.
+- What the strips do not reach, beyond 7.9 sigma, is one more entry: strips of H integers, the
+  one with number g with probability 2^-(g + 1), and there the same again. Another entry stands for
+  the rest of 2^64: rejected.
+
+Few proposals need a comparison: the least acceptance of each strip is tabulated, rounded down.
+The others are compared in float64 with a proven error bound, and those within that bound, about
+one in 2^30, in integers of growing length.
+"""
+
+import fractions
+import math
+
+import numpy as np
+
+from dpfl import _validate
+from dpfl.mechanisms.hardened import exponential
+from dpfl.mechanisms.hardened.keystream import Keystream
+
+TABLE_BITS = 12
+# Standard deviations within which the words of a proposal have room for the uniform variable.
+_LEAST, _LARGEST = 2.0**-10, 2.0**50
+# Relative: of an acceptance in float64. It is that of exp and, well below it, of some roundings.
+_MARGIN = 2.0**-34
+
+
+class DiscreteGaussian:
+    """N_Z(0, stddev^2) for a float64 standard deviation, which is taken as the number it is.
+
+    Args:
+      stddev: sigma, within 2^-10 .. 2^50.
+      strips: how many are in the table, before the tail.
+
+    Raises:
+      ValueError: if an argument is out of its range.
+    """
+
+    def __init__(self, stddev: float, strips: int = 2**TABLE_BITS - 2):
+        self.stddev = _validate.number('stddev', stddev, minimum=_LEAST, maximum=_LARGEST)
+        _validate.integer('strips', strips, minimum=2, maximum=2**TABLE_BITS - 2)
+        # A standard deviation has 2^8 to 2^9 strips, or as many as it has integers.
+        self._low_bits = max(0, math.frexp(self.stddev)[1] - 1 - (TABLE_BITS - 4))
+        self._tail_bits = self._low_bits + TABLE_BITS - 4
+        self._accept_bits = 63 - self._low_bits
+        self._strips = strips
+        self._doubled_variance = 2 * fractions.Fraction(self.stddev) ** 2
+        width = 2.0**self._low_bits
+        if strips * width < 2 * self.stddev:  # So that strips of the tail fall by half.
+            raise ValueError(f'strips={strips}: must reach 2 standard deviations')
+        first = np.arange(strips + 1) * width
+        self._scale, self._weights = self._envelope(first)
+        self._threshold, self._alias = _alias_table(self._weights)
+        self._quick = self._surely_accepted(first[:-1] + (width - 1))
+
+    def draw(self, stream: Keystream, size: int) -> np.ndarray:
+        """Independent variables, int64 [size], made of the next words of a stream."""
+        values, rejected = self._propose(stream.words(2 * size), stream)
+        while rejected.size:
+            again, still = self._propose(stream.words(2 * rejected.size), stream)
+            values[rejected] = again
+            rejected = rejected[still]
+        return values
+
+    def _envelope(self, first: np.ndarray) -> tuple[int, np.ndarray]:
+        """S, and the weights of strips, tail and rejection, which add up to 2^64."""
+        upper = exponential.negative_exp(self._exponent(first)) * (1 + 2 * exponential.ERROR)
+        # A strip of the tail has 2^(tail bits) integers, and its first one half of the tail.
+        upper[-1] *= 2.0 ** (self._tail_bits - self._low_bits + 1)
+        # Room for rounding up each weight, and for the roundings of this sum.
+        scale = int((2.0**64 - 2.0**20) / upper.sum() * (1 - 2.0**-40))
+        weights = [int(float(scale) * bound * (1 + 2.0**-50)) + 1 for bound in upper.tolist()]
+        weights += [2**64 - sum(weights)]
+        weights += [0] * (2**TABLE_BITS - len(weights))
+        return scale, np.array(weights, np.uint64)
+
+    def _exponent(self, k: np.ndarray) -> np.ndarray:
+        """k^2 / (2 sigma^2), at most `exponential.LARGEST`; off by 3 * 2^-53 relative."""
+        return np.minimum(k * k / (2 * self.stddev * self.stddev), exponential.LARGEST)
+
+    def _surely_accepted(self, last: np.ndarray) -> np.ndarray:
+        """Below which first bits of U all of a strip is accepted, uint64 [table]; 0 for the rest.
+
+        Where the exponent is cut off, the acceptance would be too large.
+        """
+        exponent = self._exponent(last)
+        ratio = exponential.negative_exp(exponent) * (
+            float(self._scale) / self._weights[:last.size].astype(np.float64)
+        )
+        quick = np.zeros(self._weights.size, np.uint64)
+        is_right = exponent < exponential.LARGEST
+        bound = np.floor(ratio * (1 - _MARGIN) * 2.0**self._accept_bits)
+        quick[:last.size] = np.where(is_right, bound, 0.0).astype(np.uint64)
+        return quick
+
+    def _propose(self, words: np.ndarray, stream: Keystream) -> tuple[np.ndarray, np.ndarray]:
+        """Values, int64 [words / 2], and the indices of those that are rejected."""
+        choice, place = words.reshape(2, -1)
+        strip = (choice >> np.uint64(64 - TABLE_BITS)).view(np.int64)
+        choice = choice & np.uint64(2 ** (64 - TABLE_BITS) - 1)
+        is_alias = choice >= np.take(self._threshold, strip, mode='clip')
+        np.copyto(strip, np.take(self._alias, strip, mode='clip'), where=is_alias)
+        values = place & np.uint64(2**self._low_bits - 1)
+        values = values.view(np.int64)
+        values += strip << self._low_bits
+        uniform = place >> np.uint64(self._low_bits + 1)
+        is_open = uniform >= np.take(self._quick, strip, mode='clip')
+        is_open |= values == 0
+        minus = (place >> np.uint64(self._low_bits)).view(np.int64)
+        minus &= 1
+        rejected = []
+        indices = np.flatnonzero(is_open)
+        if indices.size:
+            accepted = self._compare(values, indices, strip, uniform, minus, stream)
+            rejected = indices[~accepted]
+        # -k in two's complement.
+        np.negative(minus, out=minus)
+        values ^= minus
+        values -= minus
+        return values, np.asarray(rejected, np.int64)
+
+    def _compare(self, values, indices, strip, uniform, minus, stream) -> np.ndarray:
+        """Which proposals are accepted, bool [indices]; those of the tail get their values."""
+        k, strip, uniform = values[indices], strip[indices], uniform[indices]
+        exponent = self._exponent(k.astype(np.float64))
+        weight = self._weights[strip].astype(np.float64)
+        ratio = exponential.negative_exp(exponent) * (float(self._scale) / weight)
+        below = uniform.astype(np.float64) * 2.0**-self._accept_bits
+        above = (uniform.astype(np.float64) + 1) * 2.0**-self._accept_bits
+        accepted = above <= ratio * (1 - _MARGIN)
+        refused = below >= ratio * (1 + _MARGIN)
+        unclear = ~accepted & ~refused | (exponent >= exponential.LARGEST)
+        unclear |= strip >= self._strips
+        for i in np.flatnonzero(unclear):
+            if strip[i] > self._strips:  # What is left of 2^64.
+                accepted[i] = False
+                continue
+            scale = self._scale
+            if strip[i] == self._strips:
+                values[indices[i]], scale = self._tail(stream)
+            accepted[i] = self.accepts(
+                int(values[indices[i]]), scale, int(self._weights[strip[i]]), int(uniform[i]),
+                stream,
+            )  # fmt: skip
+        # Zero with a minus is zero once more.
+        return accepted & ~((values[indices] == 0) & (minus[indices] == 1))
+
+    def _tail(self, stream: Keystream) -> tuple[int, int]:
+        """A place beyond the strips, and S times what its strip has for the weight of the tail."""
+        number = 0
+        while (ones := _leading_ones(int(stream.words(1)[0]))) == 64:
+            number += 64
+        number += ones
+        offset = int(stream.words(1)[0]) & (2**self._tail_bits - 1)
+        k = (self._strips << self._low_bits) + (number << self._tail_bits) + offset
+        return k, self._scale << (self._tail_bits - self._low_bits + number + 1)
+
+    def accepts(self, k: int, scale: int, weight: int, uniform: int, stream: Keystream) -> bool:
+        """Whether U < scale rho(k) / weight, by as many bits of U as that takes.
+
+        Args:
+          k: the proposal.
+          scale, weight: integers.
+          uniform: the first `63 - low bits` bits of U; the next ones come from the stream.
+        """
+        exponent = k * k / self._doubled_variance
+        bits = self._accept_bits
+        while True:
+            lower, upper = exponential.negative_exp_bounds(exponent, 2 * bits)
+            # U is within [uniform, uniform + 1] / 2^bits.
+            if (uniform + 1) * weight << bits <= scale * lower:
+                return True
+            if uniform * weight << bits >= scale * upper:
+                return False
+            uniform = uniform << 64 | int(stream.words(1)[0])
+            bits += 64
+
+
+def _alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Thresholds, uint64 [n], and other outcomes, int64 [n], of the table of Vose 1991, exact.
+
+    A column is chosen uniformly, and its own outcome if a uniform integer below 2^64 / n is below
+    the threshold; so outcome i has `threshold[i]` and what other columns lack, weights[i] in all.
+    """
+    capacity = 2**64 // weights.size
+    left = [int(weight) for weight in weights]
+    threshold, alias = [capacity] * len(left), list(range(len(left)))
+    small = [i for i, weight in enumerate(left) if weight < capacity]
+    large = [i for i, weight in enumerate(left) if weight > capacity]
+    while small:
+        column, giver = small.pop(), large[-1]
+        threshold[column], alias[column] = left[column], giver
+        left[giver] -= capacity - left[column]
+        if left[giver] <= capacity:
+            large.pop()
+            if left[giver] < capacity:
+                small.append(giver)
+    return np.array(threshold, np.uint64), np.array(alias, np.int64)
+
+
+def _leading_ones(word: int) -> int:
+    return 64 - (word ^ (2**64 - 1)).bit_length()

@@ -1,0 +1,152 @@
+"""What the rounding of predictions adds to the sensitivity: the bound E, and its norm.
+
+Between neighbouring runs with the same release, z_t moves by an integer vector within `1 + 2 E_t`
+per coordinate of what the exact mechanism moves it by: one unit for two roundings to integers, and
+E_t for the distance of each computed prediction from the exact one. docs/hardened.md has the
+proof; here E_t is computed, from the operations of `stream` in their order.
+"""
+
+import math
+
+import numpy as np
+
+from dpfl.mechanisms import kernels
+from dpfl.mechanisms.hardened import stream
+
+# In standard deviations: with a probability of at most 2 exp(-800) for each, a linear function of
+# the noise z stays within 40 of its own, and in a neighbouring run it differs by `LARGEST_MU` at
+# most. A quarter more covers fractions of roundings, and products of errors.
+TAIL = 40.0
+LARGEST_MU = 24.0
+_MAGNITUDE = 80.0
+_UNIT = 2.0**-53
+# Beyond it integers would not be exact in float64: standard deviation of what is streamed.
+_LARGEST_STDDEV = 64.0
+# Kernels have their coefficients, and C its entries, with relative errors of float64.
+COEFFICIENTS = 2.0**-30
+
+
+def shift(kernel: kernels.Kernel, rounds: int, dimension: int, stddev: float) -> float:
+    """Norm of what rounding adds to the shift of z between neighbours, in standard deviations.
+
+    Args:
+      kernel: how to stream the noise.
+      rounds: number of rounds, n.
+      dimension: number of coordinates, d.
+      stddev: sigma of the integers.
+
+    Returns:
+      `sqrt(d sum_t (1 + 2 E_t)^2 C_tt^2) / sigma`, over the rounds with a prediction; infinity if
+      the noise grows so that float64 does not hold its integers.
+    """
+    errors = prediction_errors(kernel, rounds, stddev)
+    predicted = ~np.isnan(errors)
+    scaled = (1 + 2 * errors[predicted]) / stddevs(kernel, rounds)[predicted]
+    return math.sqrt(dimension * float((scaled**2).sum())) / stddev * (1 + COEFFICIENTS)
+
+
+def stddevs(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
+    """Standard deviation of z_t in units of sigma, `1 / C_tt`, float64 [rounds]."""
+    first = kernel.table[:, 0, 0] if isinstance(kernel, kernels.StateSpace) else kernel.table[:, 0]
+    values = 1 / first if isinstance(kernel, kernels.BandedSolve) else first
+    return np.broadcast_to(values[:rounds], rounds) if values.size == 1 else values[:rounds]
+
+
+def prediction_errors(kernel: kernels.Kernel, rounds: int, stddev: float) -> np.ndarray:
+    """E_t of each round, float64 [rounds]; NaN where nothing is predicted, so nothing rounded."""
+    with np.errstate(over='ignore', invalid='ignore'):
+        errors, largest = _ERRORS[type(kernel)](kernel, rounds)
+        errors = errors * (_MAGNITUDE * _UNIT * stddev)
+    if not largest <= _LARGEST_STDDEV:
+        errors = np.where(np.isnan(errors), errors, np.inf)
+    return errors
+
+
+def _state_space_errors(kernel, rounds):
+    """Errors of predictions, and the largest standard deviation, both for unit noise.
+
+    The error of a buffer is at most what the absolute values of the coefficients make of those
+    before, and `terms + 2` roundings of at most the sum of absolute values.
+    """
+    size = kernel.buffers
+    covariance, error = np.zeros((size, size)), np.zeros(size)
+    errors, largest = np.full(rounds, np.nan), 1.0
+    maps = None
+    for t in range(rounds):
+        if maps is None or kernel.table.shape[0] > 1:
+            full = kernel.table[kernel.row(t)]
+            maps = full, *map(np.abs, (full[0, 1:], *stream.closed_loop(full)))
+            kept = (np.eye(size) == stream.closed_loop(full)[0]).all(axis=1) & (maps[3] == 0)
+            terms = np.count_nonzero(maps[2], axis=1) + 3.0
+        full, recall, from_buffers, from_w = maps
+        joint = full[:, :1] * full[:, 0] + full[:, 1:] @ covariance @ full[:, 1:].T
+        before = np.sqrt(np.diag(covariance))
+        if recall.any():
+            count = np.count_nonzero(recall)
+            errors[t] = recall @ error + (count + 1) * (recall @ before)
+        moved = from_buffers @ error + terms * (
+            from_buffers @ before + from_w * math.sqrt(joint[0, 0])
+        )
+        error = np.where(kept, error, moved)
+        covariance = joint[1:, 1:]
+        largest = np.fmax(largest, math.sqrt(joint.diagonal().max()))
+    return errors, largest
+
+
+def _banded_solve_errors(kernel, rounds):
+    """The buffers are integers and exact; the prediction is a sum of products."""
+    noise = np.sqrt(_squared_rows(kernel, rounds))
+    errors = np.full(rounds, np.nan)
+    for t in range(1, rounds if kernel.buffers else 0):
+        row = kernel.table[kernel.row(t)]
+        reach = min(kernel.buffers, t)
+        sizes = np.abs(row[1:reach + 1] / row[0])
+        if sizes.any():
+            errors[t] = _roundings(reach) * float(sizes @ noise[t - reach:t][::-1])
+    return errors, noise.max()
+
+
+def _banded_product_errors(kernel, rounds):
+    """The buffers v are those of the exact C w, plus C times what each round rounds."""
+    taps = np.abs(np.broadcast_to(kernel.taps, (rounds, kernel.taps.shape[1])))
+    reach = np.minimum(np.arange(rounds), kernel.buffers)
+    within = np.arange(1, taps.shape[1]) <= reach[:, None]
+    past = np.where(within, taps[:, 1:], 0.0)
+    sums = past.sum(axis=1)
+    local = _roundings(reach) * sums
+    gain = _absolute_rows(kernels.BandedSolve(kernel.taps), rounds)
+    # In units of w: the prediction, the difference and the quotient.
+    error = np.maximum.accumulate(gain) * np.max(local + 3 * taps[:, 0])
+    errors = np.where(sums > 0, sums * error + local, np.nan)
+    largest = math.sqrt(float((past**2).sum(axis=1).max() + (taps[:, 0] ** 2).max()))
+    return errors, max(largest, 1.0)
+
+
+def _roundings(terms):
+    """How often a product of `stream.Ring` is rounded at most, its coefficient included."""
+    return stream.CHUNK + np.ceil(terms / stream.CHUNK) + 3
+
+
+def _squared_rows(kernel, rounds) -> np.ndarray:
+    """Squared norms of the rows of C^-1, float64 [rounds]."""
+    if kernel.table.shape[0] == 1:
+        return np.cumsum(_first_column(kernel, rounds) ** 2)
+    return (kernels.stream(kernel, np.eye(rounds)) ** 2).sum(axis=1)
+
+
+def _absolute_rows(kernel, rounds) -> np.ndarray:
+    """Sums of absolute values of the rows of the matrix that a kernel streams, [rounds]."""
+    if kernel.table.shape[0] == 1:
+        return np.cumsum(np.abs(_first_column(kernel, rounds)))
+    return np.abs(kernels.stream(kernel, np.eye(rounds))).sum(axis=1)
+
+
+def _first_column(kernel, rounds) -> np.ndarray:
+    return kernels.stream(kernel, np.eye(rounds, 1))[:, 0]
+
+
+_ERRORS = {
+    kernels.StateSpace: _state_space_errors,
+    kernels.BandedSolve: _banded_solve_errors,
+    kernels.BandedProduct: _banded_product_errors,
+}

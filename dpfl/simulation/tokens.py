@@ -1,0 +1,81 @@
+"""Token files: the secret by which a run and its workers know each other. No TensorFlow.
+
+A token is 256 bits from the operating system, in a file of 64 hexadecimal digits that only its
+owner can read. Who has the token of a worker can execute code there, and can pose as that worker.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import secrets
+import stat
+
+_TOKEN_BYTES = 32
+_MODE = 0o600
+_OTHERS = 0o077
+_MOST_BYTES = 4096
+
+
+def make(path: str | os.PathLike) -> bool:
+    """Makes a file with a new token, unless there is a file already; whether it did.
+
+    The file appears as a whole: another process finds none, or all of it.
+
+    Raises:
+      OSError: if the file cannot be made.
+    """
+    path = pathlib.Path(path)
+    if path.exists() or path.is_symlink():
+        return False
+    partial = path.with_name(f'{path.name}.{secrets.token_hex(8)}')
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+        with open(descriptor, 'wb') as file:
+            file.write(secrets.token_hex(_TOKEN_BYTES).encode() + b'\n')
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(partial, path)  # Unlike a renaming, it never replaces a file.
+        except FileExistsError:
+            return False
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+    return True
+
+
+def read(path: str | os.PathLike) -> bytes:
+    """The token in a file, 32 bytes.
+
+    Raises:
+      ValueError: if there is no such file, if others than its owner can read or change it, or if it
+        holds no token; one line, which does not show what the file holds.
+    """
+    text = _read_private(path)
+    digits = text.strip()
+    if not re.fullmatch(rb'[0-9a-f]{%d}' % (2 * _TOKEN_BYTES), digits):
+        raise ValueError(
+            f'token_file={path}: must hold {2 * _TOKEN_BYTES} hexadecimal digits, as '
+            'start_worker makes it'
+        )
+    return bytes.fromhex(digits.decode())
+
+
+def _read_private(path) -> bytes:
+    try:
+        # Opening a pipe would wait for its writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise ValueError(f'token_file={path}: must be readable ({error.strerror})') from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError(f'token_file={path}: must be a regular file')
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & _OTHERS:
+            raise ValueError(
+                f'token_file={path}: must be of this user, and closed to others (chmod 600)'
+            )
+        return os.read(descriptor, _MOST_BYTES)
+    finally:
+        os.close(descriptor)

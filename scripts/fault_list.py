@@ -1,0 +1,298 @@
+"""The faults of `faults_of_runs.py`: each is a function from a stage to outcomes. No flags."""
+
+import functools
+import os
+import pathlib
+import pty
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from scripts.faults_of_runs import FLAGS, Outcome, Run, rounds_of, saved_rounds
+from tests import binaries
+
+# In the middle of the run, after a checkpoint.
+_ROUND = 5
+_SMALL_DISKS = ('40k', '130k', '190k', '260k')
+
+
+def _closed(descriptors, stage):
+    """Standard streams are closed when the run begins."""
+    def close():
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    run = Run(stage.path(), preexec=close)
+    yield stage.judge(run, f'closed {descriptors}', 'from the start', statuses=[0])
+
+
+def _broken_pipe(stream, status, stage):
+    """The reader of a stream leaves at once."""
+    reader, writer = os.pipe()
+    run = Run(stage.path(), streams={stream: writer})
+    os.close(writer)
+    os.close(reader)
+    yield stage.judge(run, f'{stream} is a broken pipe', 'from the start', statuses=[status])
+
+
+def _full(stream, status, stage):
+    """A stream is a file on a full disk."""
+    with open('/dev/full', 'wb') as full:
+        run = Run(stage.path(), streams={stream: full})
+    yield stage.judge(run, f'{stream} on a full disk', 'from the start', statuses=[status])
+
+
+def _signals(numbers, status, stage):
+    """Signals, one after the other."""
+    run = Run(stage.path())
+    run.wait_for_rounds(_ROUND)
+    saved = saved_rounds(run.path)
+    for number in numbers:
+        run.process.send_signal(number)
+        time.sleep(0.05)
+    names = ', '.join(signal.Signals(number).name for number in numbers)
+    yield stage.judge(
+        run, names, f'in round {rounds_of(run.path)}', statuses=[status], saved=saved,
+    )
+
+
+def _closed_terminal(ignoring_hangup, status, stage):
+    """The terminal of a run is closed."""
+    main, terminal = pty.openpty()
+
+    def take_terminal():
+        os.setsid()
+        import fcntl
+        import termios
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        if ignoring_hangup:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    run = Run(stage.path(), preexec=take_terminal,
+              streams=dict.fromkeys(['stdin', 'stdout', 'stderr'], terminal))
+    os.close(terminal)
+    drain = threading.Thread(target=_read_until, args=(main, run), daemon=True)
+    drain.start()
+    run.wait_for_rounds(_ROUND)
+    run.done = True
+    saved = saved_rounds(run.path)
+    drain.join()
+    os.close(main)
+    name = 'closed terminal' + ', nohup' * ignoring_hangup
+    yield stage.judge(run, name, f'after {_ROUND} rounds', statuses=[status], saved=saved)
+
+
+def _read_until(main, run):
+    import select
+    while not getattr(run, 'done', False) and run.process.poll() is None:
+        if select.select([main], [], [], 0.05)[0]:
+            try:
+                os.read(main, 65536)
+            except OSError:
+                return
+
+
+def _away(how, stage):
+    """The directory of a run goes away, or something in it."""
+    run = Run(stage.path())
+    run.wait_for_rounds(_ROUND)
+    run.process.send_signal(signal.SIGSTOP)
+    path, there = run.path, run.path.with_name(f'{run.path.name}_there')
+    saved = saved_rounds(path)
+    kept = shutil.copytree(path, path.with_name(f'{path.name}_kept'))
+    if how == 'removed':
+        shutil.rmtree(path)
+    elif how == 'ledger removed':
+        (path / 'ledger.jsonl').unlink()
+    else:
+        path.rename(there)
+        if how == 'replaced by an empty one':
+            path.mkdir()
+        elif how == 'replaced by a copy':
+            shutil.copytree(there, path)
+    run.process.send_signal(signal.SIGCONT)
+    run.process.wait(300)
+    left = rounds_of(path) if path.exists() else 0
+    if left and how != 'replaced by a copy' or left > rounds_of(kept):
+        yield Outcome(how, 'went on elsewhere', 0, [], worse=f'{left} rounds in a new ledger')
+    if how in ('renamed', 'replaced by an empty one', 'replaced by a copy'):
+        resumed = there
+    else:
+        resumed = kept  # From a copy.
+    shutil.rmtree(path, ignore_errors=True)
+    yield stage.judge(
+        run, f'directory: {how}', f'after {_ROUND} rounds', statuses=[1], path=resumed, saved=saved,
+    )
+
+
+def _beside(stage):
+    """Other processes on the directory of a run."""
+    run = Run(stage.path())
+    run.wait_for_rounds(1)
+    path = run.path
+    train = functools.partial(binaries.run, 'train', *FLAGS, f'--output_dir={path}')
+    for name, call, status in (
+        ('train beside train', train, 2),
+        ('train --resume beside train', functools.partial(train, '--resume'), 1),
+        ('train --overwrite beside train', functools.partial(train, '--overwrite'), 1),
+        ('report_privacy beside train',
+         functools.partial(binaries.run, 'report_privacy', f'--run_dir={path}'), 1),
+    ):
+        run.process.send_signal(signal.SIGSTOP)
+        before = {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
+        done = call()
+        lines = done.stderr.splitlines()
+        worse = ''
+        if before != {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}:
+            worse = 'files of the run were changed'
+        elif done.returncode != status or len(lines) != 1:
+            worse = f'must end with {status} and a line'
+        yield Outcome(name, 'while the run is in progress', done.returncode, lines,
+                      'the run itself goes on', worse)
+        run.process.send_signal(signal.SIGCONT)
+    yield stage.judge(run, 'the run with all these beside it', '', statuses=[0])
+
+
+def _memory(megabytes, stage):
+    """The address space of a run may grow by so much from a round on."""
+    run = Run(stage.path())
+    run.wait_for_rounds(_ROUND)
+    saved = saved_rounds(run.path)
+    with open(f'/proc/{run.process.pid}/statm') as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    limit = now + megabytes * 2**20
+    resource.prlimit(run.process.pid, resource.RLIMIT_AS, (limit, limit))
+    # Native code that finds no memory aborts the process: no line can be promised then.
+    yield stage.judge(
+        run, f'memory limit, {megabytes} MB left', f'after {_ROUND} rounds',
+        statuses=[0, 1, -signal.SIGABRT, -signal.SIGSEGV], most_lines=6, saved=saved,
+    )
+
+
+_CLOCK = '''
+import itertools, time
+_time, _calls = time.time, itertools.count()
+time.time = lambda: _time() + (-1) ** next(_calls) * 10 * 365 * 86400
+'''
+
+
+def _clock(stage):
+    """The clock jumps by ten years, forwards and backwards, at every look."""
+    folder = stage.folder / 'clock'
+    folder.mkdir()
+    (folder / 'sitecustomize.py').write_text(_CLOCK)
+    run = Run(stage.path(), env={'PYTHONPATH': str(folder)})
+    run.wait_for_rounds(_ROUND)
+    run.process.send_signal(signal.SIGTERM)
+    run.process.wait(300)
+    for path in run.path.rglob('*'):  # From the year 2100.
+        os.utime(path, (4102444800, 4102444800))
+    yield stage.judge(run, 'clock jumps, files from the future', 'all the time, SIGTERM',
+                      statuses=[143], env={'PYTHONPATH': str(folder)})
+
+
+def _environment(name, env, stage):
+    run = Run(stage.path(), env=env)
+    # Matplotlib warns that it has no place for its cache.
+    yield stage.judge(run, name, 'from the start', statuses=[0], most_lines=2, env=env)
+
+
+def _name(name, status, stage):
+    """A directory with an odd name."""
+    path = stage.folder / name
+    run = Run(path)
+    what = f'--output_dir={name!a}'
+    what = what if len(what) < 60 else f'{what[:50]}... ({len(str(path))} characters)'
+    if status:
+        code, lines = run.end()
+        worse = '' if code == status and len(lines) == 1 else f'must be {status} and a line'
+        yield Outcome(what[:90], 'from the start', code, [line[:120] for line in lines], '-', worse)
+    else:
+        yield stage.judge(run, what, 'from the start', statuses=[0])
+
+
+def _small_disk(size, stage):
+    """A file system of its own that gets full, or read-only in mid-run."""
+    path = stage.path()
+    command = ' '.join([*binaries.command('train', *FLAGS), '--output_dir=/mnt/run'])
+    is_read_only = size == 'read-only'
+    first = f'{command} 2> {path}.errors'
+    if is_read_only:
+        first = (
+            f'{command} 2> {path}.errors & run=$!\n'
+            f'while [ "$(cat /mnt/run/ledger.jsonl 2>/dev/null | wc -l)" -lt {_ROUND} ]; '
+            'do sleep 0.02; done\n'
+            'mount -o remount,ro /mnt 2>/dev/null || mount -o remount,ro,bind /mnt\n'
+            'wait $run'
+        )
+    script = (
+        f'mount -t tmpfs -o size={"20m" if is_read_only else size} tmpfs /mnt || exit 99\n'
+        f'{first}; echo $? > {path}.status\n'
+        'mount -o remount,rw,size=20m /mnt\n'
+        f'cp -r /mnt/run {path} && echo copied\n'
+    )
+    done = subprocess.run(
+        ['unshare', '-rm', 'sh', '-c', script], cwd=binaries.ROOT, capture_output=True, text=True,
+        check=False,
+    )
+    name = 'disk turns read-only' if is_read_only else f'disk of {size}'
+    if 'copied' not in done.stdout:
+        yield Outcome(name, 'not played: cannot mount', 0, [], done.stderr.strip()[-100:])
+        return
+    ended = Run.__new__(Run)
+    ended.path, ended._log = path, pathlib.Path(f'{path}.errors')
+    ended.process = subprocess.Popen(
+        ['sh', '-c', f'exit {pathlib.Path(f"{path}.status").read_text()}']
+    )
+    yield stage.judge(ended, name, 'tmpfs', statuses=[1])
+
+
+_part = functools.partial
+_ODD = 'name with spaces, \u00fcml\u00e4ut \u6d4b\u8bd5 \'"$x'
+FAULTS = {
+    'stdin closed': _part(_closed, [0]),
+    'stdout closed': _part(_closed, [1]),
+    'stderr closed': _part(_closed, [2]),
+    'all streams closed': _part(_closed, [0, 1, 2]),
+    'stdout broken': _part(_broken_pipe, 'stdout', 1),
+    'stderr broken': _part(_broken_pipe, 'stderr', 0),
+    'stdout full': _part(_full, 'stdout', 1),
+    'stderr full': _part(_full, 'stderr', 0),
+    'SIGINT': _part(_signals, [signal.SIGINT], 130),
+    'SIGINT twice': _part(_signals, [signal.SIGINT] * 2, 130),
+    'SIGINT five times': _part(_signals, [signal.SIGINT] * 5, 130),
+    'SIGTERM': _part(_signals, [signal.SIGTERM], 143),
+    'SIGTERM twice': _part(_signals, [signal.SIGTERM] * 2, 143),
+    'SIGHUP': _part(_signals, [signal.SIGHUP], 129),
+    'SIGSTOP': _part(_signals, [signal.SIGSTOP, signal.SIGCONT], 0),
+    'SIGKILL': _part(_signals, [signal.SIGKILL], -9),
+    'closed terminal': _part(_closed_terminal, False, 129),
+    # Its result cannot be printed there.
+    'closed terminal, nohup': _part(_closed_terminal, True, 1),
+    **{
+        f'directory {how}': _part(_away, how)
+        for how in ('removed', 'renamed', 'replaced by an empty one', 'replaced by a copy',
+                    'ledger removed')
+    },
+    'beside': _beside,
+    **{f'memory {size}': _part(_memory, size) for size in (0, 2, 20, 100)},
+    'clock': _clock,
+    'no home, no TMPDIR': _part(_environment, 'no home, no TMPDIR', {
+        'HOME': '/proc/nowhere', 'TMPDIR': '/proc/nowhere', 'XDG_CACHE_HOME': '/proc/nowhere',
+        'XDG_CONFIG_HOME': '/proc/nowhere',
+    }),
+    'name odd': _part(_name, _ODD, 0),
+    'name with a line end': _part(_name, 'two\nlines', 2),
+    'name too long': _part(_name, 'n' * 256, 2),
+    'name long': _part(_name, 'n' * 255, 0),
+    'path long': _part(_name, '/'.join(['n' * 250] * 15), 0),
+    'path too long': _part(_name, '/'.join(['n' * 250] * 16) + '/' + 'n' * 20, 1),
+    **{f'disk {size}': _part(_small_disk, size) for size in (*_SMALL_DISKS, 'read-only')},
+}
+
+if __name__ == '__main__':
+    sys.exit('error: this is a part of scripts/fault_test.py')

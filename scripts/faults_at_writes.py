@@ -1,0 +1,283 @@
+"""Every system call of a run that changes a file fails once, and the run is then resumed. No flags.
+
+The runs are those of a toy model, one after the other in a child process (`system_calls.Child`), so
+that what is built once serves all; figures are left out, which take longer than all else. A call is
+known by its place: its name, its file, and how often the file has met it before.
+"""
+
+import collections
+import csv
+import dataclasses
+import errno
+import json
+import os
+import pathlib
+import re
+import shutil
+import sys
+
+from matplotlib import figure
+
+from dpfl import plots, report_page
+from dpfl.simulation import checkpoint, compilation, files, outputs, program
+from scripts import system_calls
+from tests import runs
+from tests.simulation import toy_experiment
+
+_NEEDED = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
+# Numbers in names that differ from run to run: of checkpoints they do not.
+_RANDOM = re.compile(r'(?<=events\.out\.tfevents\.).*|(?<=_temp)\d+')
+_TAKES_SPACE = {
+    'open', 'creat', 'write', 'pwrite', 'writev', 'sendfile', 'copy_file_range', 'fallocate',
+    'mkdir', 'ftruncate',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """How calls fail from the chosen one on.
+
+    Attributes:
+      name: for people.
+      number: of the error.
+      lasts: whether later ones fail as well.
+      calls: names of those that fail later; the chosen one always does.
+    """
+
+    name: str
+    number: int
+    lasts: bool
+    calls: frozenset[str] = frozenset()
+
+
+FAULTS = (
+    Fault('one call fails: no space', errno.ENOSPC, lasts=False),
+    Fault('full disk from a call on', errno.ENOSPC, lasts=True, calls=frozenset(_TAKES_SPACE)),
+    Fault('read-only from a call on', errno.EROFS, lasts=True, calls=frozenset(
+        _TAKES_SPACE | {'rename', 'rmdir', 'unlink', 'fsync', 'fdatasync'}
+    )),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What became of a run with a fault.
+
+    Attributes:
+      fault: its name.
+      place: of the call.
+      said: the error in its line, '' if the run ended as if nothing was.
+      worse: why the outcome is worse than a line and nothing lost; '' if it is not.
+    """
+
+    fault: str
+    place: str
+    said: str
+    worse: str
+
+
+def metrics(path: pathlib.Path) -> list[dict]:
+    """The rows of a run's metrics, but for the seconds."""
+    with open(path / 'metrics.csv') as file:
+        return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
+
+
+def differences(path: pathlib.Path, reference: pathlib.Path) -> list[str]:
+    """Names of the files of a run that are not those of another one."""
+    missing = [name for name in _NEEDED if not (path / name).exists()]
+    if missing:
+        return missing
+    differing = runs.differences(path, reference)
+    return differing + ['metrics.csv'] * (metrics(path) != metrics(reference))
+
+
+def play(
+    folder: pathlib.Path, noise_seed: int | None, every: int, faults=FAULTS, rounds: int = 3
+) -> tuple[int, list[Outcome]]:
+    """Plays faults at every `every`-th place.
+
+    Args:
+      folder: for the runs, empty.
+      noise_seed: of the runs; None for noise from the operating system, which the first checkpoint
+        alone can repeat: all runs then begin with it.
+      every: 1 for all places.
+      faults: which.
+      rounds: of a run.
+
+    Returns:
+      Number of places that there are, and the outcomes.
+    """
+    judge = _Judge(folder)
+
+    def work(ask):
+        os.dup2(os.open(folder / 'stderr', os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+        _be_fast()
+        _Runs(folder, noise_seed, rounds, ask).play(every, faults)
+        return 0
+
+    status = system_calls.Child(work, judge.decide, judge.answer).wait()
+    if status:
+        raise RuntimeError(f'status {status}: {(folder / "stderr").read_text()[-2000:]}')
+    return judge.num_places, judge.outcomes
+
+
+def _be_fast() -> None:
+    """Leaves out what costs time and changes no bit: figures, and compiling anew for each run."""
+    report_page.render = lambda report: report.render()
+    plots.training_curves = lambda rows, references: figure.Figure()
+    compile_once, kept = compilation.compiled, {}
+
+    def compiled(computation):
+        if id(computation) not in kept:
+            kept[id(computation)] = computation, compile_once(computation)
+        return kept[id(computation)][1]
+
+    compilation.compiled = compiled
+
+
+class _Judge:
+    """Lets calls fail, in the parent: it is told by the child which, and what came of it."""
+
+    def __init__(self, folder: pathlib.Path):
+        self._folder = folder
+        self._run = None
+        self._met = collections.Counter()
+        self._fault = self._place = None
+        self._failed = False
+        self._places: list[str] = []
+        self.num_places = 0
+        self.outcomes: list[Outcome] = []
+
+    def answer(self, message: bytes) -> bytes:
+        """Messages: a run begins, with a fault at a place, or it is over; an outcome."""
+        values = json.loads(message)
+        if 'outcome' in values:
+            self.outcomes.append(Outcome(**values['outcome']))
+            return b''
+        if 'run' in values:
+            self._run = self._folder / values['run']
+            self._met.clear()
+            self._places.clear()
+            self._failed = False
+            self._fault = FAULTS[values['fault']] if 'fault' in values else None
+            self._place = values.get('place')
+            return b''
+        places, self._run = self._places, None
+        self.num_places = max(self.num_places, len(places) if self._fault is None else 0)
+        if 'page' in values:
+            return json.dumps(places[values['page']:values['page'] + 200]).encode()
+        return str(int(self._failed)).encode()
+
+    def decide(self, call: system_calls.Call) -> int:
+        """The error number of a call."""
+        run = self._run
+        if run is None or (run != call.path and run not in call.path.parents):
+            return 0
+        name = _RANDOM.sub('', str(call.path.relative_to(run)))
+        self._met[call.name, name] += 1
+        place = f'{call.name} {name} #{self._met[call.name, name]}'
+        self._places.append(place)
+        if self._fault is None:
+            return 0
+        if place == self._place:
+            self._failed = True
+            return self._fault.number
+        later = self._failed and self._fault.lasts and call.name in self._fault.calls
+        return self._fault.number if later else 0
+
+
+class _Runs:
+    """The runs, in the child."""
+
+    def __init__(self, folder, noise_seed, rounds, ask):
+        self._folder, self._ask = folder, ask
+        self._experiment = toy_experiment.experiment(
+            rounds=rounds, noise_seed=noise_seed, checkpoint_every=1, noise_multiplier=0.5,
+            accountant='analytic_gaussian',
+        )
+        self._origin = folder / 'origin'
+        self._origin.mkdir()
+        if noise_seed is None:
+            self._begin()
+        self._reference = self._copy('reference')
+        self._train(self._reference)
+
+    def play(self, every: int, faults) -> None:
+        """All faults at every `every`-th place of a run that nothing befalls."""
+        path = self._copy('counted')
+        self._tell(run=path.name)
+        self._train(path)
+        for number, place in enumerate(self._places()):
+            if number % every == 0:
+                for fault in faults:
+                    self._tell(outcome=dataclasses.asdict(self._one(fault, place)))
+        shutil.rmtree(path)
+
+    def _one(self, fault: Fault, place: str) -> Outcome:
+        path = self._copy('run')
+        self._tell(run=path.name, fault=FAULTS.index(fault), place=place)
+        said = worse = ''
+        try:
+            self._train(path)
+        except (files.RunError, ValueError) as error:
+            said = str(error)
+            worse = 'more than a line' if '\n' in said else ''
+        except BaseException as error:
+            said = worse = f'{type(error).__name__}: {error}'
+        before = _saved(path)
+        has_failed = self._ask(json.dumps({'end': True}).encode()) == b'1'
+        if not has_failed and not worse:
+            worse = 'the call did not come'
+        try:
+            self._train(path)
+            differing = differences(path, self._reference)
+            left = [p.name for p in path.rglob('*.partial')]
+            worse = worse or ', '.join(f'{name} differs' for name in differing) or ', '.join(left)
+        except BaseException as error:
+            worse = worse or f'cannot be resumed after {before} rounds: {error}'
+        shutil.rmtree(path)
+        return Outcome(fault.name, place, said.replace(str(path), ''), worse)
+
+    def _begin(self) -> None:
+        """A run that ends before its first round, when its noise key is in its first checkpoint."""
+
+        class NoRoundError(Exception):
+            pass
+
+        def no_data(client):
+            raise NoRoundError
+
+        try:
+            program.run_training(
+                dataclasses.replace(self._experiment, client_data=no_data),
+                outputs.RunDirectory(self._origin, resume=True), None,
+            )
+        except NoRoundError:
+            pass
+
+    def _copy(self, name: str) -> pathlib.Path:
+        return shutil.copytree(self._origin, self._folder / name)
+
+    def _train(self, path: pathlib.Path) -> None:
+        directory = outputs.RunDirectory(path, resume=True)
+        start = checkpoint.latest(path / 'checkpoints', refused=lambda line: None)
+        program.run_training(self._experiment, directory, start)
+
+    def _tell(self, **values) -> None:
+        self._ask(json.dumps(values).encode())
+
+    def _places(self) -> list[str]:
+        places = []
+        while page := json.loads(self._ask(json.dumps({'page': len(places)}).encode())):
+            places += page
+        return places
+
+
+def _saved(path: pathlib.Path) -> int:
+    """Rounds of the newest checkpoint."""
+    names = (path / 'checkpoints').glob('*.checkpoint')
+    return max((int(name.stem) for name in names), default=0)
+
+
+if __name__ == '__main__':
+    sys.exit('error: this is a part of scripts/fault_test.py')

@@ -1,0 +1,193 @@
+"""Plans with hardened noise: sensitivity with rounding, distance to the Gaussian, and words."""
+
+import dataclasses
+import json
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.accounting import gaussian, hardened, plan_file
+from dpfl.accounting.adaptive_clip import AdaptiveClip
+from dpfl.mechanisms.discretization import Discretization
+
+_FIELDS = dict(
+    mechanism=mechanisms.Blt(20, [0.9, 0.4], [0.2, 0.3]), participation=Participation(20, 5),
+    clip_norm=1.0, clients_per_round=10, noise_multiplier=4.0,
+)
+
+
+def _plans(**changes):
+    fields = {**_FIELDS, **changes}
+    return accounting.PrivacyPlan(**fields), accounting.PrivacyPlan(**fields, noise='hardened')
+
+
+@pytest.mark.parametrize('mechanism', [
+    mechanisms.Identity(20), mechanisms.BinaryTree(20), mechanisms.HonakerTree(20),
+    _FIELDS['mechanism'], mechanisms.BandedToeplitz.fichtenberger(20, 4),
+    mechanisms.BandedInverse.square_root(20, 4),
+    mechanisms.Restarted.every(_FIELDS['mechanism'], 6, 7),
+], ids=lambda mechanism: mechanism.name)
+def test_rounding_costs_something_and_little(mechanism):
+    plain, plan = _plans(mechanism=mechanism)
+    is_independent = isinstance(mechanism, mechanisms.Identity)
+    assert plan.sensitivity == plain.sensitivity if is_independent \
+        else plain.sensitivity < plan.sensitivity < plain.sensitivity * (1 + 1e-4)
+    assert not plan.sensitivity_is_exact
+    for accountant in accounting.ACCOUNTANTS:
+        for delta in (1e-3, 1e-10, 1e-100)[:2 if accountant == 'pld' else 3]:
+            more = plan.epsilon(delta, accountant) / plain.epsilon(delta, accountant)
+            assert 1 < more < 1 + 1e-4
+    assert plan.rho >= plain.rho
+
+
+def test_the_slack_bounds_one_coordinate_by_exact_sums():
+    """N_Z against the rounded Gaussian, at a sigma where the difference can be seen."""
+    with mpmath.workdps(60):
+        for sigma in (2, 5, 17):
+            s = mpmath.mpf(sigma)
+            total = mpmath.fsum(
+                mpmath.exp(-mpmath.mpf(k) ** 2 / (2 * s**2)) for k in range(-20 * sigma, 20 * sigma)
+            )
+            for reach in (2, 4, 8):
+                worst = 0
+                for k in range(reach * sigma + 1):
+                    discrete = mpmath.exp(-mpmath.mpf(k) ** 2 / (2 * s**2)) / total
+                    rounded = mpmath.quad(
+                        lambda x, s=s: mpmath.npdf(x, 0, s), [k - 0.5, k, k + 0.5]
+                    )
+                    worst = max(worst, abs(mpmath.log(discrete / rounded)))
+                bound = mpmath.mpf(reach) ** 2 / (24 * s**2)
+                assert worst <= bound
+                assert worst > bound * 0.5  # Of no other order.
+
+
+def test_delta_curves_of_one_release_by_exact_sums():
+    """The theorem in one coordinate: hockey-stick divergences of N_Z against mu and the slack."""
+    sigma, shift, reach = 30, 25, 10
+    tau = (reach**2 + (reach + shift / sigma) ** 2) / (24 * sigma**2)
+    with mpmath.workdps(40):
+        ks = range(-reach * sigma, reach * sigma + shift + 1)
+        rho = [mpmath.exp(-mpmath.mpf(k) ** 2 / (2 * sigma**2)) for k in ks]
+        moved = [mpmath.exp(-mpmath.mpf(k - shift) ** 2 / (2 * sigma**2)) for k in ks]
+        total = mpmath.fsum(rho)
+        for delta in (1e-2, 1e-6):
+            gaussian = accounting.epsilon_from_mu(
+                shift / sigma, delta * math.exp(-tau) * (1 - 1e-9), 'analytic_gaussian'
+            )
+            factor = mpmath.exp(gaussian + tau)
+            found = mpmath.fsum(max(b - factor * a, 0) for a, b in zip(rho, moved, strict=True))
+            assert found / total <= delta
+            # Without the slack it need not hold; with an epsilon a little smaller it does not.
+            smaller = mpmath.exp(gaussian * 0.99 - tau)
+            found = mpmath.fsum(max(b - smaller * a, 0) for a, b in zip(rho, moved, strict=True))
+            assert found / total > delta
+
+
+def test_slack_grows_with_rounds_and_is_in_epsilon():
+    _, plan = _plans()
+    _, longer = _plans(
+        mechanism=_FIELDS['mechanism'].with_rounds(40), participation=Participation(40, 5)
+    )
+    assert 0 < plan.slack < longer.slack < 1e-8
+    assert _plans()[0].slack == 0
+    exact = accounting.epsilon_from_mu(plan.mu, 1e-6, 'analytic_gaussian')
+    assert plan.epsilon(1e-6, 'analytic_gaussian') >= exact + plan.slack
+
+
+def test_calibration_meets_the_target_and_needs_hardly_more_noise():
+    fields = {name: value for name, value in _FIELDS.items() if name != 'noise_multiplier'}
+    for accountant in ('pld', 'analytic_gaussian'):
+        target = dict(epsilon=2.0, delta=1e-8, accountant=accountant)
+        plain = accounting.PrivacyPlan.calibrated(**target, **fields)
+        plan = accounting.PrivacyPlan.calibrated(**target, **fields, noise='hardened')
+        assert plan.epsilon(1e-8, accountant) <= 2.0
+        assert 1 < plan.noise_multiplier / plain.noise_multiplier < 1 + 1e-4
+    with pytest.raises(ValueError, match='epsilon=1e-12: must be above .* with noise=hardened'):
+        accounting.PrivacyPlan.calibrated(epsilon=1e-12, delta=1e-8, **fields, noise='hardened')
+
+
+def test_sampled_plans_have_the_slack_too():
+    fields = dict(
+        mechanism=mechanisms.Identity(20), participation=Participation(20), sampling='poisson',
+        population=1000,
+    )
+    plain, plan = _plans(**fields)
+    assert plan.sensitivity == plain.sensitivity
+    assert plain.epsilon(1e-6) < plan.epsilon(1e-6) <= plain.epsilon(1e-6) * (1 + 1e-6)
+    fields = {**_FIELDS, **fields}
+    del fields['noise_multiplier']
+    plan = accounting.PrivacyPlan.calibrated(epsilon=1.0, delta=1e-6, **fields, noise='hardened')
+    assert plan.epsilon(1e-6) <= 1.0
+
+
+def test_what_has_no_proof_has_no_guarantee():
+    _, plan = _plans(noise_multiplier=0.01)
+    assert plan.sensitivity == math.inf and plan.epsilon(1e-6) == math.inf
+    _, plan = _plans(noise_multiplier=0.0)
+    assert plan.mu == math.inf and plan.epsilon(1e-6) == math.inf
+    growing = mechanisms.BandedToeplitz(20, [1.0, 4.0])
+    _, plan = _plans(mechanism=growing)
+    assert plan.sensitivity == math.inf
+    _, plan = _plans()
+    assert plan.epsilon(1e-290) == math.inf
+    accounting.PrivacyReport.from_plan(plan, [1e-290]).to_json()
+
+
+@pytest.mark.parametrize('changes, message', [
+    (dict(noise='exact'), 'noise=exact: must be one of default, hardened'),
+    (dict(noise_multiplier=2.0**21), 'noise_multiplier=2097152.0: must be 0, or within'),
+    (dict(noise_multiplier=1e-4), 'noise_multiplier=0.0001: must be 0, or within'),
+    (dict(estimator=accounting.Estimator('clipped')), 'estimator=clipped: must be fixed with'),
+    (dict(discretization=Discretization(1e3, 10, 1.0)), 'discretization=.*: must be None with'),
+    (dict(mechanism=mechanisms.Identity(20), adaptive_clip=AdaptiveClip(0.5, count_stddev=4.0)),
+     'adaptive_clip=.*: must be None with noise=hardened'),
+])
+def test_other_plans_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        accounting.PrivacyPlan(**{**_FIELDS, 'noise': 'hardened', **changes})
+
+
+def test_plan_and_report_say_so_and_come_back():
+    plain, plan = _plans()
+    values = json.loads(json.dumps(plan_file.to_dict(plan)))
+    assert values['noise'] == 'hardened'
+    parameters = plan.mechanism.to_dict()
+    assert plan_file.from_dict(values, parameters) == plan
+    del values['noise']  # As plans before were written.
+    assert plan_file.from_dict(values, parameters) == plain
+    log = ParticipationLog([np.array([t % 5, 10 + t % 5]) for t in range(20)])
+    report = accounting.PrivacyReport.from_plan(plan, [1e-8], log)
+    assert report.basis == 'plan'
+    assert report.observed.patterns.epsilons[0] > accounting.PrivacyReport.from_plan(
+        plain, [1e-8], log
+    ).observed.patterns.epsilons[0]
+    again = accounting.PrivacyReport.from_json(report.to_json())
+    assert again == report
+    page, plain_page = report.render(), accounting.PrivacyReport.from_plan(plain, [1e-8]).render()
+    assert 'Hardened noise' in page and 'timing' in page and 'Philox' not in page
+    assert 'Hardened noise' not in plain_page and 'Philox' in plain_page
+
+
+def test_an_update_of_the_largest_model_is_counted():
+    """The shift of the whole model by rounding: sqrt(d n) units at least, of `STDDEV`."""
+    plain, plan = _plans()
+    added = (plan.sensitivity - plain.sensitivity) / plan.noise_multiplier
+    assert added >= math.sqrt(hardened.MOST_COORDINATES * 19) / hardened.STDDEV
+    assert dataclasses.replace(plan, noise='default') == plain
+
+
+def test_slack_moves_delta_and_epsilon():
+    asked = []
+
+    def curve(delta):
+        asked.append(delta)
+        return gaussian.Bound(1.0, 'rdp')
+
+    assert accounting.with_slack(curve, 1e-6, 0.0) == (1.0, 'rdp')
+    assert accounting.with_slack(curve, 1e-6, 0.25) == (1.25, 'rdp')
+    assert asked[0] == 1e-6
+    assert 1e-6 * math.exp(-0.25) * (1 - 1e-11) < asked[1] < 1e-6 * math.exp(-0.25)
+    assert accounting.with_slack(curve, 1e-6, math.inf) == (math.inf, 'rdp')

@@ -1,0 +1,110 @@
+"""Sums of updates: exact in any order, and a client moves them by a clip norm at most."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl.aggregators import exact_sum
+
+
+def _plan(clients=8, **changes):
+    fields = dict(
+        mechanism=mechanisms.Identity(4), participation=Participation(4), clip_norm=0.7,
+        noise_multiplier=0.0, clients_per_round=clients,
+    )  # fmt: skip
+    return accounting.PrivacyPlan(**{**fields, **changes})
+
+
+def _sum(query, records, template):
+    params = query.derive_sample_params(query.initial_global_state())
+    sample = query.initial_sample_state(template)
+    for record in records:
+        sample = query.accumulate_record(params, sample, record)
+    return sample
+
+
+@pytest.mark.parametrize('dtype', [tf.float16, tf.float32, tf.float64])
+def test_the_order_of_clients_changes_no_bit(dtype):
+    rng = np.random.default_rng(0)
+    spec = tf.TensorSpec([500], dtype)
+    query = aggregators.build_query(_plan(200), record_specs=spec)
+    # Of very different sizes: the order of such float32 sums shows in every coordinate.
+    updates = rng.normal(size=[200, 500]) * rng.lognormal(sigma=3, size=[200, 1])
+    records = [tf.constant(update, dtype) for update in updates.clip(-6e4, 6e4)]
+    sums = [
+        np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(_sum(query, order, spec))])
+        for order in (records, records[::-1], [records[i] for i in rng.permutation(200)])
+    ]
+    np.testing.assert_array_equal(sums[0], sums[1])
+    np.testing.assert_array_equal(sums[0], sums[2])
+    parts = [_sum(query, part, spec) for part in (records[:70], records[70:])]
+    joined = tf.nest.map_structure(tf.add, *parts)
+    np.testing.assert_array_equal(sums[0], np.ravel(tf.nest.flatten(joined)[0]))
+
+
+@pytest.mark.parametrize('scale', [1e-9, 1e-3, 1.0, 1e6])
+@pytest.mark.parametrize('clients', [1, 6500, 10**8])
+def test_what_a_client_adds_is_whole_units_within_the_clip_norm(clients, scale):
+    rng = np.random.default_rng(1)
+    spec = tf.TensorSpec([4096], tf.float32)
+    query = aggregators.build_query(_plan(clients, clip_norm=scale), record_specs=spec)
+    units = exact_sum.units_per_clip_norm(clients)
+    for update in (rng.normal(size=4096), np.ones(4096), np.geomspace(1, 1e-9, 4096)):
+        sent = _sum(query, [tf.constant(scale * 5 * update, tf.float32)], spec).numpy()
+        np.testing.assert_array_equal(sent, np.rint(sent))
+        squares = sum(int(entry) ** 2 for entry in sent)  # Exactly.
+        assert (1 - 1e-4) * units**2 <= squares <= units**2
+
+
+def test_units_leave_room_for_two_cohorts():
+    for clients in (1, 2, 3, 6500, 2**20, 10**8):
+        assert 2 * clients * exact_sum.units_per_clip_norm(clients) <= 2**53
+
+
+def test_colluders_cannot_raise_the_effect_of_a_client():
+    # float32 sums beyond 4096 have steps twice as wide, and what is added there is rounded up.
+    spec = tf.TensorSpec([1])
+    query = aggregators.build_query(_plan(6500, clip_norm=1.0), record_specs=spec)
+    step = 2.0**-12 * 1.001
+    before, after = [1.0] * 4095 + [0.4], [step] * 2400
+    with_client, without = (
+        float(_sum(query, [tf.constant([x]) for x in [*before, *middle, *after]], spec)[0])
+        for middle in ([1.0], [])
+    )
+    assert with_client - without <= exact_sum.units_per_clip_norm(6500)
+
+
+def test_results_are_rounded_only_after_the_noise():
+    plan = _plan(2, noise_multiplier=1.0, clip_norm=1.0)
+    spec = tf.TensorSpec([1000])
+    query = aggregators.build_query(plan, seed=1, record_specs=spec)
+    state = query.initial_global_state()
+    results = [
+        query.get_noised_result(tf.fill([1000], tf.constant(total, tf.float64)), state)[0]
+        for total in (0.0, exact_sum.units_per_clip_norm(2) * 2**12)
+    ]
+    noise = results[0].numpy().astype(np.float64)
+    moved = results[1].numpy().astype(np.float64)
+    # (2^12 + noise) / 2 in float32: rounded once, so by half a unit in the last place at most.
+    assert np.abs(moved - (2.0**11 + noise)).max() <= 2.0**-13 + 2.0**-22
+
+
+def test_too_many_coordinates_or_clients_are_refused():
+    with pytest.raises(ValueError, match='clients_per_round=100000001: must be at most 100000000'):
+        aggregators.build_query(_plan(10**8 + 1))
+    with pytest.raises(ValueError, match='record_specs: 100000000 coordinates, must be at most'):
+        aggregators.build_query(_plan(10**8), record_specs=tf.TensorSpec([10**8]))
+
+
+def test_clips_that_the_plan_does_not_know_are_refused():
+    plan = _plan()
+    with pytest.raises(ValueError, match='clip=<lambda>: must be clip_flat or a PerLayer'):
+        aggregators.build_aggregator(plan, clip=lambda update, clip_norm: update)
+
+    class Careless(aggregators.PerLayer):
+        def __call__(self, update, clip_norm):
+            return update
+
+    with pytest.raises(ValueError, match='clip=Careless: must be clip_flat or a PerLayer'):
+        aggregators.build_query(plan, clip=Careless())

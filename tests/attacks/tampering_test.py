@@ -1,0 +1,66 @@
+"""No change of a finished run goes unnoticed; the attack says so if one does."""
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.attacks import tampering
+from dpfl.accounting import archive
+from tests import binaries
+
+pytestmark = pytest.mark.tff
+
+
+@pytest.fixture(scope='module', name='run')
+def _run(tmp_path_factory):
+    return tampering.train(tmp_path_factory.mktemp('attacked'))
+
+
+def test_every_change_is_noticed(run):
+    results = tampering.attack(run)
+    assert len(results) > 60
+    assert [name for name, said in results.items() if not said] == []
+    # Each is named: what is said begins with the file that was changed.
+    name = 'saved_model/saved_model.pb'
+    assert results[f'a bit of {name}'][0].startswith(f'{name}: its SHA-256 is not')
+    assert results['log cut to one round'][0].startswith('participation.npz: has 1 rounds')
+    assert results['noise of the plan times 10'][0].startswith('plan.json: is not the plan')
+    assert 'flags.txt has --noise_multiplier=2.0' in str(
+        results['noise of the plan times 10, new ledger']
+    )
+    assert tampering.noticed(run) == []
+
+
+def test_a_change_that_goes_unnoticed_is_told(run, monkeypatch, capsys):
+    def verify_nothing(path):
+        return archive.Verification(None, ())
+
+    monkeypatch.setattr(archive, 'verify', verify_nothing)
+    monkeypatch.setattr(sys, 'argv', ['tampering.py', f'--run_dir={run}'])
+    with pytest.raises(SystemExit) as caught:
+        tampering.main()
+    assert caught.value.code == 1
+    assert 'UNNOTICED' in capsys.readouterr().out
+
+
+def test_a_run_that_is_changed_already_is_refused(run, tmp_path):
+    path = shutil.copytree(run, tmp_path / 'run')
+    (path / 'notes.txt').write_text('')
+    done = subprocess.run(
+        [sys.executable, str(binaries.ROOT / 'benchmarks' / 'attacks' / 'tampering.py'),
+         f'--run_dir={path}'], cwd='/', capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert 'the run is changed already: notes.txt: was added' in done.stderr
+
+
+def test_what_is_forged_is_as_good_as_it_can_be(run, tmp_path):
+    """A plan that is forged with its ledger is found by the flags alone."""
+    path = shutil.copytree(run, tmp_path / 'run')
+    tampering.attempts(path)['noise of the plan times 10, new ledger'](path)
+    assert archive.verify(path).differences == ()
+    record = archive.read_plan(path)
+    assert record.plan == dataclasses.replace(record.plan, noise_multiplier=20.0)

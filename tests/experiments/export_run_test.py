@@ -1,0 +1,277 @@
+"""A public copy of a run has what the guarantee covers, and nothing else."""
+
+import csv
+import functools
+import io
+import json
+import pathlib
+import random
+import re
+import shutil
+import zipfile
+
+import pytest
+
+from dpfl import ParticipationLog, accounting
+from dpfl.accounting import archive
+from tests import binaries, threat_model
+
+_run = functools.partial(binaries.run, 'export_run')
+_CLIENTS, _PLANTED = 4391, 'planted_folder_of_someone'
+_EXPORTED = {
+    'SHA256SUMS', 'metrics.csv', 'model.npz', 'plan.json', 'privacy_report.html',
+    'privacy_report.json', 'privacy_report.md', 'strategy.npz',
+    'saved_model/assets.extra/model.json', 'saved_model/fingerprint.pb',
+    'saved_model/saved_model.pb', 'saved_model/variables/variables.data-00000-of-00001',
+    'saved_model/variables/variables.index',
+}
+
+
+def _train(path, data, *flags):
+    done = binaries.run(
+        'train', '--task=user_text', f'--data_path={data}/texts.jsonl', '--model=micro',
+        f'--vocabulary_file={data}/words', '--sentence_length=5', '--mechanism=tree',
+        '--noise_multiplier=2', '--delta=1e-6', '--rounds=3', '--clients_per_round=7',
+        '--min_separation=3', '--eval_every=3', '--eval_clients=2', '--client_max_batches=1',
+        '--heldout_fraction=0.0001', '--profile', '--release_train_metrics',
+        f'--output_dir={path}', *flags,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@pytest.fixture(scope='module', name='data')
+def _data(tmp_path_factory):
+    """A folder with the texts of clients whose number is nowhere else, and a vocabulary."""
+    path = tmp_path_factory.mktemp('data') / _PLANTED
+    path.mkdir()
+    rng = random.Random(0)
+    words = [f'word{i}' for i in range(20)]
+    (path / 'words').write_text('\n'.join(words))
+    (path / 'texts.jsonl').write_text(''.join(
+        json.dumps({'client': f'client {i}', 'text': ' '.join(rng.choices(words, k=4))}) + '\n'
+        for i in range(_CLIENTS + 1)
+    ))
+    return path
+
+
+@pytest.fixture(scope='module', name='run')
+def _a_run(data):
+    return _train(data / 'run', data)
+
+
+@pytest.fixture(scope='module', name='exported')
+def _exported(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp('public') / 'copy'
+    done = _run('--public', f'--run_dir={run}', f'--output_dir={path}', '--format=json')
+    assert done.returncode == 0, done.stderr
+    return path, json.loads(done.stdout)
+
+
+def _names(path):
+    return {each.relative_to(path).as_posix() for each in path.rglob('*') if not each.is_dir()}
+
+
+@pytest.mark.tff
+def test_the_copy_has_these_files_and_no_others(exported):
+    path, said = exported
+    assert _names(path) == _EXPORTED == set(said['files'])
+    assert {line.split('  ')[1] for line in (path / archive.SUMS).read_text().splitlines()} \
+        == _EXPORTED - {archive.SUMS}
+    assert said['statement'].startswith('The run satisfies ')
+
+
+def _bytes(path: pathlib.Path) -> dict[str, bytes]:
+    """Contents of the files, those in archives unpacked."""
+    found = {}
+    for name in _names(path):
+        found[name] = (path / name).read_bytes()
+        if zipfile.is_zipfile(path / name):
+            with zipfile.ZipFile(path / name) as file:
+                found |= {f'{name}/{each}': file.read(each) for each in file.namelist()}
+    return found
+
+
+@pytest.mark.tff
+def test_no_count_no_path_and_no_time_of_the_run_is_in_the_copy(run, exported):
+    log = ParticipationLog.load(run / archive.LOG)
+    report = json.loads((run / archive.REPORT).read_text())
+    seconds = [row['seconds'] for row in csv.DictReader(io.StringIO(
+        (run / 'metrics.csv').read_text()
+    ))]
+    data = json.loads((run / 'data.json').read_text())
+    ledger = [json.loads(line) for line in (run / archive.LEDGER).read_text().splitlines()]
+    secrets = [
+        str(_CLIENTS), _PLANTED, str(run.parent), *seconds, *data['keyed_digests'].values(),
+        *(line['chain'] for line in ledger), *(line['data'] for line in ledger[1:]),
+        *(line.split('  ')[0] for line in (run / archive.SUMS).read_text().splitlines()
+          if line.endswith(('participation.npz', 'ledger.jsonl', 'data.json', 'profile.json'))),
+    ]  # fmt: skip
+    assert data['clients']['training'] == _CLIENTS and log.rounds == 3
+    assert report['observed']['clients'] == 21  # 7 clients in each round: told by the run's report.
+    for name, content in _bytes(exported[0]).items():
+        for secret in secrets:
+            assert secret.encode() not in content, (name, secret)
+    # What is searched for is there to be found in the run.
+    whole = b''.join(_bytes(run).values())
+    assert all(secret.encode() in whole for secret in secrets)
+
+
+@pytest.mark.tff
+def test_the_report_of_the_copy_is_made_from_the_plan(run, exported):
+    path, _ = exported
+    values = json.loads((path / archive.REPORT).read_text())
+    assert values['observed'] is None and values['basis'] == 'plan'
+    before = json.loads((run / archive.REPORT).read_text())
+    for name in ('epsilon', 'rho', 'statement', 'plan', 'noise_is_seeded'):
+        assert values[name] == before[name]
+    report = accounting.PrivacyReport.from_json((path / archive.REPORT).read_text())
+    assert (path / archive.PAGE).read_text() == report.render()
+    assert any('`seconds`' in item for item in values['not_covered'])
+
+
+@pytest.mark.tff
+def test_metrics_of_the_copy_follow_from_the_plan(run, exported, tmp_path):
+    assert (exported[0] / 'metrics.csv').read_text().startswith('round,epsilon\n1,')
+    assert {'seconds', 'train_loss', 'loss'} <= set(
+        (run / 'metrics.csv').read_text().splitlines()[0].split(',')
+    )
+    path = tmp_path / 'copy'
+    done = _run('--public', f'--run_dir={run}', f'--output_dir={path}', '--public_heldout')
+    assert done.returncode == 0, done.stderr
+    names = (path / 'metrics.csv').read_text().splitlines()[0].split(',')
+    assert {'round', 'epsilon', 'loss', 'accuracy'} <= set(names)
+    assert not any(name.startswith(('seconds', 'train')) for name in names)
+    assert 'declared to be public' in (path / archive.PAGE).read_text()
+    assert 'declared to be public' not in (exported[0] / archive.PAGE).read_text()
+
+
+@pytest.mark.tff
+def test_a_copy_is_verified_for_what_it_is(exported, tmp_path):
+    done = binaries.run('report_privacy', f'--run_dir={exported[0]}')
+    assert done.returncode == 0, done.stderr
+    assert 'this is an export, without the log and the ledger of its run' in done.stderr
+    path = shutil.copytree(exported[0], tmp_path / 'copy')
+    (path / 'model.npz').write_bytes(b'other')
+    done = binaries.run('report_privacy', f'--run_dir={path}')
+    assert done.returncode == 1 and 'model.npz: its SHA-256 is not' in done.stderr
+    # A run does not pass for an export by leaving something out.
+    shutil.copy(exported[0] / 'model.npz', path)
+    plan = json.loads((path / archive.PLAN).read_text())
+    del plan['exported']
+    (path / archive.PLAN).write_text(json.dumps(plan))
+    done = binaries.run('report_privacy', f'--run_dir={path}')
+    assert done.returncode == 2 and 'must hold a finished run' in done.stderr
+
+
+@pytest.mark.tff
+def test_a_verified_run_says_what_was_checked(run):
+    done = binaries.run('report_privacy', f'--run_dir={run}')
+    assert done.returncode == 0
+    said = done.stderr.strip()
+    assert re.search(r': verified: every file that SHA256SUMS lists is as it was, none was added '
+                     r'\(but for checkpoints/, .* not checked\), log, ledger, flags and plan agree',
+                     said), said
+
+
+@pytest.mark.tff
+def test_the_threat_model_names_every_file_of_a_run(run):
+    assert threat_model.shared_by_mistake(run) == []
+    readers = threat_model.readers(run)
+    # What is for everyone is copied, and nothing else is; a report is made anew.
+    for_everyone = {name for name, reader in readers.items() if reader == 'everyone'}
+    assert for_everyone == {
+        name for name in _EXPORTED if not name.startswith('privacy_report')
+    } - {archive.SUMS, 'metrics.csv'}
+    assert {'data.json', 'profile.json', 'checkpoints/data.key'} <= set(readers)
+
+
+def _broken(run, tmp_path, change):
+    path = shutil.copytree(run, tmp_path / 'run')
+    change(path)
+    (path / archive.SUMS).write_text(archive.digests(path))
+    return path
+
+
+def _add_flag(line):
+    def change(path):
+        with open(path / archive.FLAGS, 'a') as file:
+            file.write(line + '\n')
+
+    return change
+
+
+@pytest.mark.tff
+@pytest.mark.parametrize('change, message', [
+    (lambda path: (path / 'model.npz').unlink(), 'must be finished'),
+    (lambda path: (path / archive.FLAGS).unlink(), 'must have flags.txt'),
+    (_add_flag('--vocabulary_from_private_data'), 'has a vocabulary that was counted on the'),
+])
+def test_what_no_guarantee_covers_is_refused_in_one_line(run, tmp_path, change, message):
+    path = _broken(run, tmp_path, change)
+    done = _run('--public', f'--run_dir={path}', f'--output_dir={tmp_path}/copy')
+    assert (done.returncode, done.stdout) == (2, '')
+    assert done.stderr.startswith(f'error: --run_dir={path}: {message}')
+    assert done.stderr.count('\n') == 1 and not (tmp_path / 'copy').exists()
+
+
+@pytest.mark.tff
+def test_a_changed_run_is_not_copied(run, tmp_path):
+    path = shutil.copytree(run, tmp_path / 'run')
+    (path / 'saved_model' / 'added').write_text('words')
+    done = _run('--public', f'--run_dir={path}', f'--output_dir={tmp_path}/copy')
+    assert done.returncode == 1
+    assert done.stderr == (
+        f'error: {path}: saved_model/added: was added, SHA256SUMS does not list it\n'
+    )
+    # Nor is anything that a run does not write, though it is listed.
+    (path / archive.SUMS).write_text(archive.digests(path))
+    done = _run('--public', f'--run_dir={path}', f'--output_dir={tmp_path}/copy')
+    assert done.returncode == 0 and _names(tmp_path / 'copy') == _EXPORTED
+
+
+@pytest.mark.tff
+def test_a_simulation_is_copied_only_if_asked_for(data, tmp_path):
+    run = _train(tmp_path / 'run', data, '--noise_seed=1')
+    flags = ['--public', f'--run_dir={run}', f'--output_dir={tmp_path}/copy']
+    done = _run(*flags)
+    assert done.returncode == 2 and 'is a simulation: ' in done.stderr
+    done = _run(*flags, '--simulation')
+    assert done.returncode == 0, done.stderr
+    assert 'Simulation: with secret noise' in (tmp_path / 'copy' / archive.PAGE).read_text()
+    assert _run(*flags, '--simulation').stderr.startswith(
+        f'error: --output_dir={tmp_path}/copy: must not exist, or be empty'
+    )
+
+
+def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
+    from tests.accounting import archive_test
+
+    (tmp_path / 'run').mkdir()
+    archive_test.write(tmp_path / 'run', log=ParticipationLog([[0], [0], [0, 0]]))
+    done = _run('--public', f'--run_dir={tmp_path}/run', f'--output_dir={tmp_path}/copy')
+    assert done.returncode == 2 and done.stderr.count('\n') == 1
+    assert 'breaks its plan: its guarantee rests on the participation log' in done.stderr
+
+
+@pytest.mark.parametrize('flags, message', [
+    ([], '--run_dir: must be given'),
+    (['--run_dir={path}'], '--output_dir: must be given'),
+    (['--run_dir={path}', '--output_dir={path}/copy', '--public'], 'copy: must not be within'),
+    (['--run_dir={path}', '--output_dir={path}x'], '--public: must be given'),
+    (['--run_dir={path}', '--output_dir={path}x', '--public'], 'must hold a finished run'),
+    (['--run_dir={path}/no', '--output_dir={path}x', '--public'], 'no: must be a directory'),
+    (['--run_dir={path}', '--output_dir={path}', '--public', 'word'], 'word: is not a flag'),
+    (['--format=xml'], '--format=xml: must be one of text, json'),
+])
+def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
+    done = _run(*(flag.replace('{path}', str(tmp_path)) for flag in flags))
+    assert (done.returncode, done.stdout) == (2, '')
+    assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
+    assert message in done.stderr
+
+
+def test_help_names_the_flags():
+    done = _run('--helpfull')
+    assert '--public_heldout' in done.stdout
+    assert 'Traceback' not in done.stdout + done.stderr

@@ -1,0 +1,54 @@
+"""Error bounds of exp(-x), against 100 digits."""
+
+import fractions
+
+import mpmath
+import numpy as np
+import pytest
+
+from dpfl.mechanisms.hardened import exponential
+
+
+@pytest.fixture(autouse=True)
+def _digits():
+    with mpmath.workdps(400):
+        yield
+
+
+def _exact(x: fractions.Fraction):
+    return mpmath.exp(-mpmath.mpf(x.numerator) / x.denominator)
+
+
+def test_in_float64_it_keeps_its_bound():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([
+        [0.0, 2.0**-40, 1.0, exponential.LARGEST], rng.uniform(0, exponential.LARGEST, 3000)
+    ])
+    found = exponential.negative_exp(x)
+    errors = [
+        abs(mpmath.mpf(value) / _exact(fractions.Fraction(at)) - 1)
+        for value, at in zip(found.tolist(), x.tolist(), strict=True)
+    ]
+    assert max(errors) <= exponential.ERROR
+    assert max(errors) > exponential.ERROR / 2**12  # Not a bound of anything else.
+
+
+@pytest.mark.parametrize('bits', [1, 8, 62, 126, 700])
+@pytest.mark.parametrize('x', [
+    fractions.Fraction(0), fractions.Fraction(1, 10**30), fractions.Fraction(1, 3),
+    fractions.Fraction(1), fractions.Fraction(355, 113), fractions.Fraction(2**80 + 1, 2**75),
+    fractions.Fraction(499), fractions.Fraction(10**6),
+])
+def test_in_integers_it_is_enclosed(x, bits):
+    lower, upper = exponential.negative_exp_bounds(x, bits)
+    assert 0 <= lower < upper <= lower + 2
+    assert lower <= _exact(x) * 2**bits <= upper
+
+
+def test_many_random_enclosures():
+    rng = np.random.default_rng(1)
+    for _ in range(400):
+        x = fractions.Fraction(int(rng.integers(0, 2**62)), int(rng.integers(2**52, 2**62)))
+        bits = int(rng.integers(1, 300))
+        lower, upper = exponential.negative_exp_bounds(x, bits)
+        assert lower <= _exact(x) * 2**bits <= upper <= lower + 2

@@ -1,0 +1,108 @@
+"""Sensitivities against exact rational arithmetic: not one is below the truth, by no digit."""
+
+import fractions
+import math
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, mechanisms
+from dpfl.mechanisms import rounding
+from tests import oracles
+
+_CASES = 400
+
+
+def _exact_squared_sensitivity(matrix, participation) -> fractions.Fraction:
+    """Largest squared norm over patterns, updates all equal, for a matrix of floats >= 0."""
+    exact = [[fractions.Fraction(float(value)) for value in row] for row in matrix]
+    return max(
+        sum(sum(row[t] for t in pattern) ** 2 for row in exact)
+        for pattern in oracles.patterns(participation)
+    )
+
+
+def _random_mechanism(rng, rounds):
+    def entries(*shape):
+        return rng.uniform(0, 1, shape) * 10.0 ** rng.uniform(-200, 0, shape)
+
+    scale = 10.0 ** rng.uniform(-99, 99)
+    kind = rng.integers(4)
+    if kind == 0:
+        values = np.sort(entries(int(rng.integers(1, rounds + 1))))[::-1]
+        values[0] = rng.uniform(0.5, 1)
+        base = mechanisms.BandedToeplitz(rounds, values * scale)
+    elif kind == 1:
+        values = entries(int(rng.integers(1, rounds + 1)))
+        values[0] = rng.uniform(0.5, 1)
+        base = mechanisms.BandedToeplitz(rounds, values * scale)
+    elif kind == 2:
+        matrix = np.tril(entries(rounds, rounds), -1) + np.diag(rng.uniform(0.1, 1, rounds))
+        return mechanisms.Banded.from_matrix(matrix * scale, int(rng.integers(1, rounds + 1)))
+    else:
+        base = mechanisms.Blt(rounds, rng.random(2), entries(2) * rng.uniform(0, 1))
+    if rng.random() < 0.3 and rounds > 1:
+        return mechanisms.Restarted(base, [int(rng.integers(1, rounds))], rounds)
+    return base
+
+
+def test_no_sensitivity_is_below_the_truth_by_any_digit():
+    rng = np.random.default_rng(15)
+    for _ in range(_CASES):
+        rounds = int(rng.integers(1, 8))
+        mechanism = _random_mechanism(rng, rounds)
+        schema = Participation(rounds, int(rng.integers(1, 5)), int(rng.integers(1, 5)))
+        bound = mechanism.sensitivity_bound(schema)
+        truth = _exact_squared_sensitivity(mechanism.strategy_matrix(), schema)
+        assert fractions.Fraction(bound.squared) >= truth, (mechanism, schema)
+        assert fractions.Fraction(mechanism.sensitivity(schema)) ** 2 >= truth
+        if bound.is_exact:
+            assert bound.squared == pytest.approx(float(truth), rel=1e-11)
+
+
+@pytest.mark.parametrize('make, message', [
+    (lambda: mechanisms.BandedToeplitz(4, [1e-200, 1e-210]), 'the first must be >= 1e-100'),
+    (lambda: mechanisms.BandedToeplitz(4, [1.0, -1e160]), 'all <= 1e\\+100'),
+    (lambda: mechanisms.Banded(np.full((3, 1), 1e-170)), 'entry 1e-170: each must be >= 1e-100'),
+    (lambda: mechanisms.Banded(np.full((3, 1), 1e170)), 'size 1e\\+170: each must be <= 1e\\+100'),
+    (lambda: mechanisms.Blt(4, [0.5], [1e200]), 'each entry must be <= 1e\\+100'),
+])
+def test_coefficients_whose_squares_are_no_floats_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_small_coefficients_keep_their_sensitivity():
+    smallest = mechanisms.BandedToeplitz(6, [1e-99, 5e-100])
+    ordinary = mechanisms.BandedToeplitz(6, [1.0, 0.5])
+    for schema in (Participation(6), Participation(6, 2, 2), Participation(6, 3)):
+        ratio = smallest.sensitivity(schema) / ordinary.sensitivity(schema)
+        assert ratio == pytest.approx(1e-99, rel=1e-12)
+
+
+def test_a_sensitivity_of_many_rounds_is_not_below_a_long_sum():
+    rounds = 3000
+    mechanism = mechanisms.Blt(rounds, [0.9999, 0.9], [0.01, 0.2])
+    for separation, count in ((1, 50), (7, 300), (100, 3)):
+        schema = Participation(rounds, separation, count)
+        coefficients = mechanism.coefficients()
+        released = [
+            math.fsum(coefficients[t - s * separation]
+                      for s in range(count) if t >= s * separation)
+            for t in range(rounds)
+        ]
+        truth = math.fsum(fractions.Fraction(value) ** 2 for value in released)
+        assert truth <= mechanism.sensitivity_bound(schema).squared <= truth * (1 + 1e-10)
+
+
+def test_roots_and_quotients_are_rounded_up():
+    rng = np.random.default_rng(3)
+    for value, divisor in rng.uniform(0.1, 10, (500, 2)).tolist():
+        root, quotient = rounding.root_up(value), rounding.quotient_up(value, divisor)
+        assert fractions.Fraction(root) ** 2 >= fractions.Fraction(value)
+        product = fractions.Fraction(quotient) * fractions.Fraction(divisor)
+        assert product >= fractions.Fraction(value)
+        assert root <= math.nextafter(math.sqrt(value), math.inf)
+        assert quotient <= math.nextafter(value / divisor, math.inf)
+    assert (rounding.root_up(4.0), rounding.root_up(0.0)) == (2.0, 0.0)
+    assert (rounding.quotient_up(3.0, 2.0), rounding.quotient_up(1.0, 0.0)) == (1.5, math.inf)

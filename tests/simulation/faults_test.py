@@ -1,0 +1,206 @@
+"""A run that meets a fault ends in one line, loses nothing that was saved, and is resumed."""
+
+import dataclasses
+import itertools
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from dpfl.simulation import checkpoint, failures, files, outputs, program, runtime
+from tests import runs
+from tests.simulation import toy_experiment
+
+pytestmark = pytest.mark.tff
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_ROUNDS = 5
+
+
+@pytest.fixture(scope='module', name='experiment')
+def _experiment():
+    return toy_experiment.experiment(
+        rounds=_ROUNDS, checkpoint_every=10, noise_multiplier=0.5, accountant='analytic_gaussian'
+    )
+
+
+@pytest.fixture(scope='module', name='reference')
+def _reference(experiment, tmp_path_factory):
+    path = tmp_path_factory.mktemp('reference')
+    _train(experiment, path)
+    return path
+
+
+def _train(experiment, path, resume=True):
+    directory = outputs.RunDirectory(path, resume=resume)
+    start = checkpoint.latest(path / 'checkpoints', pytest.fail)
+    return program.run_training(experiment, directory, start)
+
+
+def _failing(experiment, t, fail):
+    """The experiment, with a fault when the data of round `t` is asked for."""
+    asked = itertools.count()
+
+    def client_data(client):
+        if next(asked) == 3 * t:
+            fail()
+        return toy_experiment.data(client)
+
+    return dataclasses.replace(experiment, client_data=client_data)
+
+
+def _assert_resumed(experiment, path, reference):
+    _train(experiment, path)
+    assert not runs.differences(path, reference)
+
+
+def test_without_memory_the_rounds_before_are_saved(experiment, reference, tmp_path):
+    def fail():
+        np.ones(1 << 55)
+
+    with pytest.raises(MemoryError, match='Unable to allocate'):
+        _train(_failing(experiment, 3, fail), tmp_path)
+    # No checkpoint was due.
+    assert checkpoint.latest(tmp_path / 'checkpoints', pytest.fail).rounds == 3
+    _assert_resumed(experiment, tmp_path, reference)
+
+
+def test_a_tensor_that_finds_no_memory_is_one_line():
+    @tff.tensorflow.computation(np.int64)
+    def too_large(size):
+        return tf.reduce_sum(tf.random.stateless_uniform([size], [1, 2]))
+
+    with runtime.local_runtime():
+        with pytest.raises(runtime.OutOfMemoryError, match='out of memory: OOM when') as caught:
+            too_large(1 << 50)
+    assert '\n' not in str(caught.value) and isinstance(caught.value, files.RunError)
+
+
+def test_operations_that_find_no_memory_in_libraries_are_recognised():
+    what = 'message: could not create a primitive, in file transpose_op.cc:106'
+    message = (
+        "Graph execution error:\n\nDetected at node 'transpose' defined at (most recent call):\n"
+        f"Node: 'transpose'\nOperation received an exception:Status: {{status}}, {what}"
+        '\n\t [[{{{{node transpose}}}}]]'
+    )
+    error = tf.errors.AbortedError(None, None, message.format(status=1))
+    assert str(failures.of_tensorflow(error)) == f'out of memory: Status: 1, {what}'
+    error = tf.errors.AbortedError(None, None, message.format(status=2))
+    assert isinstance(failures.of_tensorflow(error), runtime.ComputationError)
+
+
+def _remove(path):
+    # In one step: a checkpoint may be on its way.
+    shutil.rmtree(path.rename(path.with_name('trash')), ignore_errors=True)
+
+
+def _rename(path):
+    path.rename(path.with_name('there'))
+
+
+def _replace_by_empty(path):
+    _rename(path)
+    path.mkdir()
+
+
+def _replace_by_copy(path):
+    _rename(path)
+    shutil.copytree(path.with_name('there'), path)
+
+
+def _remove_ledger(path):
+    (path / 'ledger.jsonl').unlink()
+
+
+@pytest.mark.parametrize('change', [
+    _remove, _rename, _replace_by_empty, _replace_by_copy, _remove_ledger
+])
+def test_no_round_is_released_into_another_directory(experiment, reference, tmp_path, change):
+    path, kept, there = tmp_path / 'run', tmp_path / 'kept', tmp_path / 'there'
+    contents = []
+
+    def fail():
+        shutil.copytree(path, kept)
+        change(path)
+        contents.append(_contents(path))
+
+    with pytest.raises(files.StorageError, match=f'{path}') as caught:
+        _train(_failing(dataclasses.replace(experiment, checkpoint_every=1), 3, fail), path)
+    assert '\n' not in str(caught.value)
+    # The data of a round is asked for as the one before is computed.
+    if change is not _remove_ledger:
+        assert _contents(path) == contents[0]
+    assert not (path / 'ledger.jsonl').exists() or change is _replace_by_copy
+    _assert_resumed(experiment, there if there.exists() else kept, reference)
+
+
+def _contents(path):
+    return {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
+
+
+def _interrupted_overwrite(path, monkeypatch, number):
+    """Overwrites a run; the process ends before the removal of that number. False if none is."""
+    remove, count = outputs._remove, itertools.count()
+
+    def stop(removed):
+        if next(count) == number:
+            raise KeyboardInterrupt
+        remove(removed)
+
+    monkeypatch.setattr(outputs, '_remove', stop)
+    try:
+        outputs.RunDirectory(path, overwrite=True)
+        return False
+    except KeyboardInterrupt:
+        return True
+    finally:
+        monkeypatch.undo()
+
+
+def test_an_overwrite_that_was_interrupted_begins_no_other_run(
+    experiment, reference, tmp_path, monkeypatch
+):
+    (reference / 'model.npz.partial').touch()
+    for number in range(100):
+        path = shutil.copytree(reference, tmp_path / str(number))
+        if not _interrupted_overwrite(path, monkeypatch, number):
+            break
+        if (path / 'ledger.jsonl').exists():
+            with pytest.raises(ValueError, match='must not hold an earlier run'):
+                outputs.RunDirectory(path)
+            if not (path / 'checkpoints').exists():
+                before = (path / 'ledger.jsonl').read_bytes()
+                with pytest.raises(files.RunError, match='there is no checkpoint'):
+                    _train(experiment, path)
+                assert (path / 'ledger.jsonl').read_bytes() == before
+        outputs.RunDirectory(path, overwrite=True)
+        assert list(path.iterdir()) == []
+    assert 10 < number < 99
+    assert list(path.iterdir()) == []
+
+
+def test_folders_that_are_links_are_overwritten_and_what_they_lead_to_stays(tmp_path):
+    (tmp_path / 'plots').mkdir()
+    (tmp_path / 'plots' / 'mine.png').touch()
+    path = tmp_path / 'run'
+    outputs.RunDirectory(path).write_text('flags.txt', '')
+    (path / 'plots').symlink_to(tmp_path / 'plots')
+    outputs.RunDirectory(path, overwrite=True)
+    assert list(path.iterdir()) == [] and (tmp_path / 'plots' / 'mine.png').exists()
+
+
+def test_faults_of_a_sample_of_system_calls():
+    """A sample of what scripts/fault_test.py does at length."""
+    done = subprocess.run(
+        [sys.executable, 'scripts/fault_test.py', '--every=17', '--noruns', '--noise=unseeded'],
+        cwd=_ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    played = int(done.stdout.splitlines()[0].split(', ')[1].split()[0])
+    assert played >= 15 and done.stdout.splitlines()[-1].endswith(' 0 worse than one line')
