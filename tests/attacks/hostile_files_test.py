@@ -511,7 +511,8 @@ def test_no_number_of_rounds_runs_for_ever():
 
 
 @pytest.mark.parametrize('content', [
-    b'--rounds=\xff', '--flagfile={}', b'--\n--flagfile=/dev/zero', 'fifo', 'directory', '/dev/zero',
+    b'--rounds=\xff', '--flagfile={}', b'--\n--flagfile=/dev/zero', 'fifo', 'directory',
+    '/dev/zero',
 ])
 def test_flagfiles_are_one_line(content, tmp_path, monkeypatch, capsys):
     path = tmp_path / 'a.flags'
