@@ -11,6 +11,8 @@ import numpy as np
 
 # Of a run: at a second for each, seven weeks. Beyond, arrays by rounds would not fit into memory.
 MOST_ROUNDS = 2**22
+# Of a matrix: sums of squares over all rounds are floats then.
+MOST_ENTRY = 1e100
 _MOST_CHARACTERS = 300
 
 
@@ -62,13 +64,18 @@ def number(
 
 
 def vector(name: str, value) -> np.ndarray:
-    """Returns `value` as a read-only float64 vector; raises ValueError unless it is finite."""
+    """Returns `value` as a read-only float64 vector; raises ValueError unless it is of numbers.
+
+    They must be finite, and at most `MOST_ENTRY` in absolute value.
+    """
     try:
         array = floats(value)
     except ValueError:
         raise ValueError(f'{name}={shown(value)}: must be a list of numbers') from None
-    if array.ndim != 1 or not np.isfinite(array).all():
-        raise ValueError(f'{name}={shown(value)}: must be a list of finite numbers')
+    if array.ndim != 1 or not (np.abs(array) <= MOST_ENTRY).all():
+        raise ValueError(
+            f'{name}={shown(value)}: must be a list of finite numbers, at most {MOST_ENTRY:g}'
+        )
     array.setflags(write=False)
     return array
 

@@ -201,8 +201,6 @@ def _check_flagfiles(arguments, seen: set[str]) -> None:
     following = iter(arguments)
     for argument in following:
         flag, separator, path = argument.strip().partition('=')
-        if flag == '--':
-            return
         if flag not in ('--flagfile', '-flagfile'):
             continue
         path = os.path.expanduser((path if separator else next(following, '')).strip())

@@ -144,8 +144,11 @@ def _table(value) -> np.ndarray:
         raise ValueError(
             f'diagonals has shape {table.shape}: must be [rounds, bands], 1 <= bands <= rounds'
         )
-    if not np.isfinite(table).all():
-        raise ValueError('diagonals has an entry that is not finite: each must be a finite number')
+    if not (np.abs(table) <= _validate.MOST_ENTRY).all():
+        raise ValueError(
+            'diagonals has an entry that is not finite, or too large: each must be a finite number '
+            f'of at most {_validate.MOST_ENTRY:g}'
+        )
     corner = np.triu(table[: table.shape[1]], 1)
     if corner.any():
         t, j = np.argwhere(corner)[0]

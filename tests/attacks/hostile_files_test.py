@@ -263,6 +263,9 @@ def test_mechanisms_of_any_values_are_refused_in_one_line():
         {'mechanism': 'tree', 'a\nb': 1}, {'mechanism': 'tree', 'rounds': 10**12},
         {'mechanism': 'full_honaker_tree', 'rounds': 3, 'completed': 'no'},
         {'mechanism': 'banded', 'diagonals': [['1']]},
+        {'mechanism': 'banded', 'diagonals': [[1e155]]},
+        {'mechanism': 'blt', 'rounds': 6, 'decay': [0.9], 'scale': [4e159]},
+        {'mechanism': 'banded_toeplitz', 'rounds': 6, 'coefficients': [1e200]},
         {'mechanism': 'restarted', 'base': 3, 'starts': [], 'rounds': 3},
         {'mechanism': 'restarted', 'base': {'mechanism': 'tree', 'rounds': 3},
          'starts': [float('inf')], 'rounds': 3},
@@ -508,7 +511,8 @@ def test_no_number_of_rounds_runs_for_ever():
 
 
 @pytest.mark.parametrize('content', [
-    b'--rounds=\xff', '--flagfile={}', 'fifo', 'directory', '/dev/zero',
+    b'--rounds=\xff', '--flagfile={}', b'--\n--flagfile=/dev/zero', 'fifo', 'directory',
+    '/dev/zero',
 ])
 def test_flagfiles_are_one_line(content, tmp_path, monkeypatch, capsys):
     path = tmp_path / 'a.flags'

@@ -371,7 +371,7 @@ class RunDirectory(Target):
             if not (special and other == name):
                 (case / other).write_bytes(data)
         if special:
-            mutations.special(rng, case / name)
+            mutations.special(rng, case / name, may_be_large=True)
         if rng.integers(3):
             sums = ''.join(
                 f'{hashlib.sha256(data).hexdigest()}  {other}\n'

@@ -160,11 +160,11 @@ class Vocabulary(Target):
 
     def mutate(self, rng):
         path = self.fresh() / 'words.txt'
+        self._size = (None, 5, 1, 10**9)[rng.integers(4)]
         if rng.random() < self.special:
-            mutations.special(rng, path)
+            mutations.special(rng, path, may_be_large=True)
             return path
         path.write_bytes(mutations.of_bytes(rng, self._TEXT))
-        self._size = (None, 5, 1, 10**9)[rng.integers(4)]
         return path
 
     def read(self, path):
