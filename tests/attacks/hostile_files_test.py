@@ -430,6 +430,16 @@ def test_a_run_that_was_not_spoilt_is_verified(tmp_path):
         assert archive.verify(case).differences == ()
 
 
+def test_names_in_a_list_of_digests_are_shown_in_one_line(tmp_path):
+    target = privacy_targets.RunDirectory(tmp_path / 'files')
+    for name, data in target._runs[0].items():
+        (tmp_path / name).write_bytes(data)
+    sums = archive.digests(tmp_path) + f'{"0" * 64}  a\x1b[2J\x85b\n'
+    (tmp_path / archive.SUMS).write_text(sums)
+    differences = archive.verify(tmp_path).differences
+    assert differences and all(line.isprintable() for line in differences)
+
+
 # Data.
 
 

@@ -121,7 +121,7 @@ class Ledger(Target):
         for t in range(value.rounds):
             require(isinstance(value.cohort(t), str), 'cohort')
         try:
-            value.record(value.rounds, ledger_lines.Entry(*('a' * 64, 'b' * 64, 'c' * 64, 'd' * 64)))
+            value.record(value.rounds, ledger_lines.Entry(*(letter * 64 for letter in 'abcd')))
         except files.RunError:
             pass
 
