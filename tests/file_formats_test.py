@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from dpfl import Participation, ParticipationLog, _json, _npz, accounting, mechanisms
-from dpfl.accounting import archive
+from dpfl.accounting import archive, ledger_lines
 from dpfl.accounting.report import PrivacyReport
 from dpfl.simulation import checkpoint, ledger
 
@@ -174,10 +174,11 @@ def test_a_checkpoint_is_read_back(tmp_path_factory, state, cohorts, configurati
 def test_a_ledger_is_read_back(tmp_path_factory, digests):
     path = tmp_path_factory.getbasetemp() / 'ledger.jsonl'
     path.unlink(missing_ok=True)
-    written = ledger.Ledger(path)
+    written = ledger.Ledger(path, 'a' * 64)
     for t, (cohort, model) in enumerate(digests):
-        written.record(t, ledger.Entry(cohort.hex(), model.hex(), f'{t:064x}'))
-    read = ledger.Ledger(path)
+        entry = ledger_lines.Entry(cohort.hex(), model.hex(), f'{t:064x}', 'd' * 64)
+        written.record(t, entry)
+    read = ledger.Ledger(path, 'a' * 64)
     assert [read.cohort(t) for t in range(read.rounds)] == [cohort.hex() for cohort, _ in digests]
 
 

@@ -185,7 +185,7 @@ def verify(directory) -> Verification:
     if missing:
         raise ValueError(f'run_dir={directory}: must hold a finished run ({missing[0]} is missing)')
     found, others = sums.walk(directory, CHECKPOINTS)
-    differences = [f'{name}: {what}' for name, what in others.items()]
+    differences = [f'{_validate.shown(name)}: {what}' for name, what in others.items()]
     differences += [f'{name}: is not a file' for name in needed if (directory / name).is_dir()]
     if any(difference.partition(': ')[0] in needed for difference in differences):
         return Verification(None, tuple(differences))
@@ -240,12 +240,14 @@ def _changed_files(
         if is_old and ('/' in name or name == 'profile.json'):
             unchecked.append(name)
         else:
-            differences.append(f'{name}: was added, {SUMS} does not list it')
+            differences.append(f'{_validate.shown(name)}: was added, {SUMS} does not list it')
     for name, digest in expected.items():
         if name not in found:
-            differences.append(f'{name}: is missing, {SUMS} lists it')
+            differences.append(f'{_validate.shown(name)}: is missing, {SUMS} lists it')
         elif sums.sha256(found[name]) != digest:
-            differences.append(f'{name}: its SHA-256 is not the one in {SUMS}: it was changed')
+            differences.append(
+                f'{_validate.shown(name)}: its SHA-256 is not the one in {SUMS}: it was changed'
+            )
     return differences, unchecked
 
 

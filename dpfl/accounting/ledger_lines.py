@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dpfl import _json
+from dpfl import _json, _validate
 
 FORMAT = 2
 # What the chain of digests starts from.
@@ -137,7 +137,8 @@ def _begin(lines: Sequence[bytes]) -> Ledger:
     if stated != chain or expected != lines[0] + b'\n' or not isinstance(values.get('plan'), str):
         raise LineError('line 1 is damaged')
     if values['format'] != FORMAT:
-        raise LineError(f'has format {values["format"]}, this version reads 1 and {FORMAT}')
+        stated = _validate.shown(values['format'])
+        raise LineError(f'has format {stated}, this version reads 1 and {FORMAT}')
     return Ledger(plan=values['plan'], chain=[chain])
 
 

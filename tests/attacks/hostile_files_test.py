@@ -29,6 +29,7 @@ from dpfl import (
     accounting,
     mechanisms,
 )
+from dpfl.accounting import archive, ledger_lines
 from dpfl.accounting.report import PrivacyReport
 from dpfl.simulation import checkpoint, files, ledger, population_run
 from dpfl.tasks import emnist_files, parquet_records, record_index, stackoverflow, vocabulary
@@ -73,6 +74,7 @@ def test_mutated_files_are_one_line_or_a_right_result(kind, tmp_path):
     assert outcomes.counts['taken'] + outcomes.counts['refused'] == 200
     # What is wrong with a run directory is in what `verify` returns.
     assert outcomes.counts['refused'] > 10 or kind is privacy_targets.RunDirectory
+    assert outcomes.counts['taken'] > 2
 
 
 def test_the_campaign_finds_what_is_wrong(tmp_path):
@@ -104,7 +106,7 @@ def test_no_fifo_and_no_device_is_waited_for(tmp_path):
     for path in (fifo, zero):
         for call in (mechanisms.load, ParticipationLog.load, vocabulary.load, _npz.load):
             _refused(lambda call=call, path=path: call(path))
-        for call in (checkpoint.Checkpoint.read, ledger.Ledger):
+        for call in (checkpoint.Checkpoint.read, lambda path: ledger.Ledger(path, 'a' * 64)):
             _refused(lambda call=call, path=path: call(path), files.RunError)
         with pytest.raises(OSError), _seconds(10):
             record_index.sha256(path)
@@ -399,14 +401,47 @@ def test_a_checkpoint_of_other_arrays_is_refused_behind_its_digest(arrays, tmp_p
 @pytest.mark.parametrize('value', ['5', 'null', '[' * 900 + ']' * 900, '{}', '1e5'])
 def test_a_ledger_of_other_values_is_refused_behind_its_chain(value, tmp_path):
     path = tmp_path / 'ledger.jsonl'
-    text = f'{{"round": 0, "cohort": {value}, "model": "a", "noise": "b"}}'
-    start = hashlib.sha256(b'dpfl ledger 1').hexdigest()
+    first, before = ledger_lines.first_line('a' * 64)
+    text = f'{{"round": 0, "cohort": {value}, "model": "a", "noise": "b", "data": "c"}}'
+    chain = hashlib.sha256((before + text).encode()).hexdigest()
+    path.write_bytes(first + f'{text[:-1]}, "chain": "{chain}"}}\n'.encode())
+    message = _refused(lambda: ledger.Ledger(path, 'a' * 64), ledger.LedgerError)
+    assert 'line 2 is damaged' in message
+
+
+def test_a_ledger_of_a_strange_format_is_one_line(tmp_path):
+    path = tmp_path / 'ledger.jsonl'
+    text = '{"format": "\\u001b[2J\\n", "plan": "a"}'
+    start = hashlib.sha256(b'dpfl ledger').hexdigest()
     chain = hashlib.sha256((start + text).encode()).hexdigest()
     path.write_text(f'{text[:-1]}, "chain": "{chain}"}}\n')
-    _refused(lambda: ledger.Ledger(path), ledger.LedgerError)
+    message = _refused(lambda: ledger.Ledger(path, 'a'), ledger.LedgerError)
+    assert 'has format \\x1b[2J, this version' in message
+
+
+def test_a_run_that_was_not_spoilt_is_verified(tmp_path):
+    target = privacy_targets.RunDirectory(tmp_path / 'files')
+    for number, run in enumerate(target._runs):
+        case = tmp_path / f'{number}'
+        case.mkdir()
+        for name, data in run.items():
+            (case / name).write_bytes(data)
+        (case / archive.SUMS).write_text(archive.digests(case))
+        assert archive.verify(case).differences == ()
+
+
+def test_names_in_a_list_of_digests_are_shown_in_one_line(tmp_path):
+    target = privacy_targets.RunDirectory(tmp_path / 'files')
+    for name, data in target._runs[0].items():
+        (tmp_path / name).write_bytes(data)
+    sums = archive.digests(tmp_path) + f'{"0" * 64}  a\x1b[2J\x85b\n'
+    (tmp_path / archive.SUMS).write_text(sums)
+    differences = archive.verify(tmp_path).differences
+    assert differences and all(line.isprintable() for line in differences)
 
 
 # Data.
+
 
 
 def test_columns_of_any_type_of_a_parquet_file_are_malformed_records(tmp_path):

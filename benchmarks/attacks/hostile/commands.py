@@ -85,7 +85,7 @@ class Commands(Target):
         self._module = importlib.import_module(f'experiments.{binary}')
         from experiments import command_line
 
-        self._run = command_line.run
+        self._run, self._streams = command_line.run, {}
         sys.argv[0] = str(pathlib.Path(self._module.__file__))
         with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
             flags.FLAGS([sys.argv[0]])
@@ -143,7 +143,8 @@ class Commands(Target):
         flagsaver.restore_flag_values(self._saved, flags.FLAGS)
         # What was saved is now the flags' own, and would change with them.
         self._saved = flagsaver.save_flag_values(flags.FLAGS)
-        out, err = io.StringIO(), io.StringIO()
+        # Files, not `StringIO`: binaries need their descriptors.
+        out, err = (self._emptied(name) for name in ('out', 'err'))
         status = None
         before, directory = sys.argv, os.getcwd()
         sys.argv = [before[0], *self._given]
@@ -154,21 +155,33 @@ class Commands(Target):
                     self._run(self._module.main)
                 except SystemExit as end:
                     status = end.code or 0
+            out.flush()
+            err.flush()
         finally:
             sys.argv = before
             os.chdir(directory)
-        errors = [line for line in err.getvalue().replace('\r', '\n').splitlines()
+        printed, said = ((self.folder / name).read_text() for name in ('out', 'err'))
+        errors = [line for line in said.replace('\r', '\n').splitlines()
                   if 'error' in line.lower()]
         if status == 2:
-            lines = err.getvalue().strip().splitlines()
+            lines = said.strip().splitlines()
             require(lines and lines[-1].startswith('error: '), f'status 2: {lines[-1:]}')
             require(len(errors) == 1 and errors[0].isprintable(), f'status 2: {errors[:3]}')
         else:
             require(status in (0, 1), f'status {status}: {errors[:1]}')
         if status == 0 and flags.FLAGS['format'].value == 'json':
-            json.loads(out.getvalue())
+            json.loads(printed)
         if status == 2:
             raise _RefusedError(errors[0])
+
+    def _emptied(self, name: str):
+        """A new text file, open for writing."""
+        if name in self._streams:
+            with contextlib.suppress(OSError, ValueError):
+                self._streams.pop(name).close()
+        return self._streams.setdefault(
+            name, open(self.folder / name, 'w', encoding='utf-8', errors='backslashreplace')
+        )
 
 
 def _another(rng, old: str) -> str:

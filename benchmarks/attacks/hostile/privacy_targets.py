@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.attacks.hostile import archives, mutations, oracle
 from benchmarks.attacks.hostile.target import Target, require
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting import archive
+from dpfl.accounting import archive, ledger_lines
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.report import PrivacyReport
 
@@ -341,6 +341,17 @@ class Report(Target):
         value.dp_event()
 
 
+def _ledger(record: archive.PlanRecord) -> bytes:
+    """The ledger of a run with the cohorts of `log`."""
+    text, chain = ledger_lines.first_line(record.digest())
+    for t in range(log().rounds):
+        cohort = ledger_lines.cohort_digest(log().cohort(t))
+        entry = ledger_lines.Entry(cohort, 'm' * 64, f'{t:064}', 'd' * 64)
+        line, chain = ledger_lines.line(chain, t, entry)
+        text += line
+    return text
+
+
 class RunDirectory(Target):
     """`archive.verify`: a finished run with one spoilt file, its digest put right or not."""
 
@@ -355,6 +366,7 @@ class RunDirectory(Target):
             (run / archive.PLAN).write_text(record.to_json())
             mechanisms.save(record.plan.mechanism, run / archive.STRATEGY)
             log().save(run / archive.LOG)
+            (run / archive.LEDGER).write_bytes(_ledger(record))
             report = record.report(log())
             (run / archive.REPORT).write_text(report.to_json())
             (run / archive.PAGE).write_text(report.render())

@@ -13,6 +13,7 @@ from benchmarks.attacks.hostile import archives, mutations
 from benchmarks.attacks.hostile.privacy_targets import spoil_text
 from benchmarks.attacks.hostile.target import Target, require
 from dpfl import Participation, ParticipationLog, mechanisms
+from dpfl.accounting import ledger_lines
 from dpfl.mechanisms.optimize import cache
 from dpfl.simulation import checkpoint, files, ledger
 from dpfl.tasks import record_index, text_records, user_text, vocabulary
@@ -88,33 +89,39 @@ class Ledger(Target):
 
     name = 'ledger'
     refusals = (files.RunError,)
+    _PLAN = 'ab' * 32
 
     def mutate(self, rng):
         path = self.fresh() / 'ledger.jsonl'
         if rng.random() < self.special:
             mutations.special(rng, path)
             return path
-        chain, lines = hashlib.sha256(b'dpfl ledger 1').hexdigest(), []
-        spoilt = int(rng.integers(4))
-        for t in range(4):
-            values = {'round': t}
-            values |= {name: f'{t:02d}' * 32 for name in ('cohort', 'model', 'noise')}
-            text = mutations.of_json(rng, values) if t == spoilt else json.dumps(values)
+        # Now and then one of an older version, which has no first line.
+        names, start, begin = ('cohort', 'model', 'noise'), b'dpfl ledger 1', []
+        if rng.integers(8):
+            names, start = (*names, 'data'), b'dpfl ledger'
+            begin = [{'format': 2, 'plan': self._PLAN}]
+        rounds = [{'round': t} | {name: f'{t:02d}' * 32 for name in names} for t in range(4)]
+        chain, lines = hashlib.sha256(start).hexdigest(), []
+        spoilt = int(rng.integers(6))
+        for number, values in enumerate((*begin, *rounds)):
+            text = mutations.of_json(rng, values) if number == spoilt else json.dumps(values)
             text = text.replace('\n', ' ')
             chain = hashlib.sha256((chain + text).encode('utf-8', 'surrogatepass')).hexdigest()
-            lines.append(f'{text[:-1]}, "chain": "{chain}"}}\n'.encode('utf-8', 'surrogatepass'))
+            line = f'{text[:-1]}, "chain": "{chain}"}}\n'
+            lines.append(line.encode('utf-8', 'surrogatepass'))
         data = b''.join(lines)
         path.write_bytes(data if rng.integers(3) else mutations.of_bytes(rng, data))
         return path
 
     def read(self, path):
-        return ledger.Ledger(path)
+        return ledger.Ledger(path, self._PLAN)
 
     def check(self, value):
         for t in range(value.rounds):
             require(isinstance(value.cohort(t), str), 'cohort')
         try:
-            value.record(value.rounds, ledger.Entry('a' * 64, 'b' * 64, 'c' * 64))
+            value.record(value.rounds, ledger_lines.Entry(*(letter * 64 for letter in 'abcd')))
         except files.RunError:
             pass
 
@@ -217,7 +224,7 @@ class Texts(Target):
         return path
 
     def read(self, path):
-        training, heldout, description = user_text.open_clients(path, 'user', 'text', 0.3)
+        training, heldout, description, _ = user_text.open_clients(path, 'user', 'text', 0.3)
         json.dumps(description)
         return training, heldout
 
