@@ -216,22 +216,14 @@ def _name(name, status, stage):
 
 
 def _small_disk(size, stage):
-    """A file system of its own that gets full, or read-only in mid-run."""
+    """A file system of its own that gets full, or is read-only."""
     path = stage.path()
     command = ' '.join([*binaries.command('train', *FLAGS), '--output_dir=/mnt/run'])
     is_read_only = size == 'read-only'
-    first = f'{command} 2> {path}.errors'
-    if is_read_only:
-        first = (
-            f'{command} 2> {path}.errors & run=$!\n'
-            f'while [ "$(cat /mnt/run/ledger.jsonl 2>/dev/null | wc -l)" -lt {_ROUND} ]; '
-            'do sleep 0.02; done\n'
-            'mount -o remount,ro /mnt 2>/dev/null || mount -o remount,ro,bind /mnt\n'
-            'wait $run'
-        )
+    prepare = 'mkdir /mnt/run; mount -o remount,ro /mnt || exit 99\n' if is_read_only else ''
     script = (
         f'mount -t tmpfs -o size={"20m" if is_read_only else size} tmpfs /mnt || exit 99\n'
-        f'{first}; echo $? > {path}.status\n'
+        f'{prepare}{command} 2> {path}.errors; echo $? > {path}.status\n'
         'mount -o remount,rw,size=20m /mnt\n'
         f'cp -r /mnt/run {path} && echo copied\n'
     )
@@ -239,7 +231,7 @@ def _small_disk(size, stage):
         ['unshare', '-rm', 'sh', '-c', script], cwd=binaries.ROOT, capture_output=True, text=True,
         check=False,
     )
-    name = 'disk turns read-only' if is_read_only else f'disk of {size}'
+    name = 'read-only disk' if is_read_only else f'disk of {size}'
     if 'copied' not in done.stdout:
         yield Outcome(name, 'not played: cannot mount', 0, [], done.stderr.strip()[-100:])
         return
@@ -248,7 +240,7 @@ def _small_disk(size, stage):
     ended.process = subprocess.Popen(
         ['sh', '-c', f'exit {pathlib.Path(f"{path}.status").read_text()}']
     )
-    yield stage.judge(ended, name, 'tmpfs', statuses=[1])
+    yield stage.judge(ended, name, 'tmpfs', statuses=[2 if is_read_only else 1])
 
 
 _part = functools.partial

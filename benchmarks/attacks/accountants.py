@@ -33,7 +33,7 @@ from dpfl import mechanisms
 from dpfl.accounting import events, gaussian
 from dpfl.participation import Participation
 
-_CASES = {'gaussian': 2000, 'sampled': 40, 'strategies': 2000}
+_CASES = {'gaussian': 300, 'sampled': 40, 'strategies': 2000}
 # Of the deltas from below, in the logarithm: they are computed in float64.
 _ROUNDING = 1e-6
 
