@@ -146,6 +146,8 @@ def near(rng, number):
     factors = (
         -1, 0, 0.5, 0.9, 0.999999, 1.0000001, 1.1, 2, 10, 1e-3, 1e3, 1e-9, 1e9, 1e-160, 1e160,
     )
+    if abs(number) > 1e100:  # An integer of so many digits has no product with a float.
+        number = 10**100
     value = number * factors[rng.integers(len(factors))]
     if isinstance(number, int):
         return number + int(rng.integers(-3, 4)) if rng.integers(2) else int(min(value, 1e30))
