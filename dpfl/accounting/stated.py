@@ -8,6 +8,7 @@ is refused. A larger one is no promise too much: other versions may have been le
 import dataclasses
 
 from dpfl import _validate
+from dpfl.accounting import gaussian
 from dpfl.accounting.observed import Guarantee, Observed
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.participation import Participation
@@ -108,6 +109,12 @@ def _read(name: str, values, num_deltas: int) -> Guarantee:
         if value is not None:
             _validate.number(f'{name}.{field}', value, minimum=0)
     accountants = texts(f'{name}.accountants', values.get('accountants', ()))
+    if accountants and len(accountants) != num_deltas:
+        raise ValueError(f'{name}.accountants: must be a list of {num_deltas} texts')
+    for accountant in accountants:
+        # 'best' is a wish; what showed a number is one of the others.
+        allowed = [each for each in gaussian.ACCOUNTANTS if each != 'best']
+        _validate.choice(f'{name}.accountants', accountant, allowed)
     return Guarantee(**{**values, 'epsilons': tuple(epsilons), 'accountants': accountants})
 
 

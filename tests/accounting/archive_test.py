@@ -224,7 +224,7 @@ def test_a_file_that_was_added_is_named(tmp_path, name):
     )
     assert _with_new_digests(tmp_path) == ()
     path.unlink()
-    assert archive.verify(tmp_path).differences == (f'{name}: is missing, SHA256SUMS lists it',)
+    assert archive.verify(tmp_path).differences == (f'{shown}: is missing, SHA256SUMS lists it',)
 
 
 def test_a_line_that_was_dropped_is_found(tmp_path):

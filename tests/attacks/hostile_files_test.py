@@ -344,6 +344,14 @@ def test_a_report_of_other_types_is_refused(name, value):
     assert 'not a privacy report' in _refused(lambda: PrivacyReport.from_json(json.dumps(values)))
 
 
+@pytest.mark.parametrize('accountants', [['magic'], ['best'], ['rdp', 'rdp'], 'rdp', [3], ['a\nb']])
+def test_a_report_names_accountants_that_there_are(accountants):
+    values = _report()
+    values['plan_guarantee']['accountants'] = accountants
+    message = _refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+    assert 'plan_guarantee.accountants' in message
+
+
 def test_a_report_of_a_strategy_that_is_not_monotone_can_be_written():
     assert _report(mechanisms.BandedToeplitz(6, [1.0, -0.5, 0.7]))['sensitivity'] > 0
 

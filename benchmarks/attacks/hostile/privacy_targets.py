@@ -90,10 +90,12 @@ def true_epsilon(plan: accounting.PrivacyPlan, delta: float) -> float | None:
     rounds = plan.participation.rounds
     if plan.sampling != 'none' or rounds > oracle.MOST_ROUNDS or not plan.noise_multiplier:
         return None
-    values = plan.mechanism.to_dict()
-    matrix = oracle.strategy_matrix(values)
+    mechanism = plan.mechanism
+    if mechanism.rounds > oracle.MOST_ROUNDS:
+        mechanism = mechanism.with_rounds(rounds)
+    matrix = oracle.strategy_matrix(mechanism.to_dict())
     if matrix is None:
-        matrix = plan.mechanism.strategy_matrix()
+        matrix = mechanism.strategy_matrix()
     norm = 1.0
     if plan.discretization is not None:
         norm = plan.discretization.inflated_norm / plan.clip_norm
