@@ -135,18 +135,11 @@ class HardenedQuery(query.SumQuery):
             for part, leaf in zip(parts, leaves, strict=True)
         ]
         following = query.QueryState(
-            self._next_clip_norm(global_state),
+            query.next_clip_norm(self._plan, global_state),
             noise.NoiseState(state.key, state.round + 1, self._no_row()),
         )
         result = tf.nest.pack_sequence_as(self._specs, result)
         return result, following, dp_accounting.UnsupportedDpEvent()
-
-    def _next_clip_norm(self, global_state):
-        clip_norm, following = global_state.clip_norm, global_state.noise.round + 1
-        for first, norm in self._plan.clip_schedule:
-            is_first = tf.equal(following, first)
-            clip_norm = tf.where(is_first, tf.cast(norm, tf.float32), clip_norm)
-        return clip_norm
 
     def _no_row(self) -> IntegerRow:
         # A placeholder has no static size: empty and full rows have one type.

@@ -16,7 +16,6 @@ supplied with the same bits by any other ring, which computes the rounds before 
 import concurrent.futures
 import functools
 import os
-import tempfile
 
 import numpy as np
 import tqdm
@@ -24,7 +23,7 @@ import tree
 
 from dpfl import accounting
 from dpfl.accounting import hardened
-from dpfl.aggregators import hardened_query
+from dpfl.aggregators import hardened_query, past_noise
 from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
 
@@ -156,7 +155,7 @@ class _Stream:
         self._key, self._size = source
         self._blocks = -(-self._size // _BLOCK)
         self._done: int | None = 0  # Rounds that the past is of; None while it changes.
-        self._past = _zeros((self._blocks, kernel.buffers, _BLOCK), directory)
+        self._past = past_noise.zeros((self._blocks, kernel.buffers, _BLOCK), np.float64, directory)
         self._threads = min(os.cpu_count() or 1, max(self._blocks, 1))
         self._workers = concurrent.futures.ThreadPoolExecutor(self._threads, 'hardened blocks')
 
@@ -193,13 +192,3 @@ class _Stream:
 
         list(self._workers.map(work, np.array_split(np.arange(self._blocks), self._threads)))
         return out.reshape(-1)[:self._size]
-
-
-def _zeros(shape, directory) -> np.ndarray:
-    size = 8 * int(np.prod(shape))
-    if directory is None or not size:
-        return np.zeros(shape)
-    with tempfile.TemporaryFile(dir=directory) as file:
-        # All of its space now: a full disk would end the process in some later round.
-        os.posix_fallocate(file.fileno(), 0, size)
-        return np.memmap(file, np.float64, 'r+', shape=shape)

@@ -20,7 +20,6 @@ supplied with the same bits by any other ring, which computes the rounds before 
 
 import concurrent.futures
 import os
-import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +27,7 @@ import tqdm
 import tree
 
 from dpfl import accounting
-from dpfl.aggregators import flat, keys, noise, normal
+from dpfl.aggregators import flat, keys, noise, normal, past_noise
 from dpfl.mechanisms import in_place, kernels
 
 # Coordinates that are done at a time: the ring of 342 bands then takes 2.8 MB, and stays in cache
@@ -163,7 +162,7 @@ class _Stream:
         self._part = flat.DTYPES.index(dtype)
         self._done: int | None = 0  # Rounds that the past is of; None while it changes.
         shape = (self._blocks, kernel.buffers, _BLOCK)
-        self._past = _zeros(shape, dtype.as_numpy_dtype, directory)
+        self._past = past_noise.zeros(shape, dtype.as_numpy_dtype, directory)
         self._workers = concurrent.futures.ThreadPoolExecutor(os.cpu_count(), 'noise blocks')
 
     def close(self) -> None:
@@ -247,13 +246,3 @@ def _draw(starts, first):
         lambda start: normal.normal_from(start, _DRAWN[0] * _BLOCK, first), starts,
         fn_output_signature=tf.float64, parallel_iterations=1,
     )  # fmt: skip
-
-
-def _zeros(shape, dtype, directory) -> np.ndarray:
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    if directory is None or not size:
-        return np.zeros(shape, dtype)
-    with tempfile.TemporaryFile(dir=directory) as file:
-        # All of its space now: a full disk would end the process in some later round.
-        os.posix_fallocate(file.fileno(), 0, size)
-        return np.memmap(file, dtype, 'r+', shape=shape)

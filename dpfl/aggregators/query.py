@@ -145,17 +145,19 @@ class CorrelatedNoiseQuery(SumQuery):
         ]
         return (
             tf.nest.pack_sequence_as(sample_state, noised),
-            QueryState(self._next_clip_norm(global_state), noise_state),
+            QueryState(next_clip_norm(self._plan, global_state), noise_state),
             dp_accounting.UnsupportedDpEvent(),
         )
 
-    def _next_clip_norm(self, global_state):
-        clip_norm, following = global_state.clip_norm, global_state.noise.round + 1
-        for first, norm in self._plan.clip_schedule:
-            # In the graphs of TFF `==` compares tensors by identity.
-            is_first = tf.equal(following, first)
-            clip_norm = tf.where(is_first, tf.cast(norm, tf.float32), clip_norm)
-        return clip_norm
+
+def next_clip_norm(plan: accounting.PrivacyPlan, state: QueryState) -> tf.Tensor:
+    """The clip norm of the round after that of a state, by the schedule of the plan."""
+    clip_norm, following = state.clip_norm, state.noise.round + 1
+    for first, norm in plan.clip_schedule:
+        # In the graphs of TFF `==` compares tensors by identity.
+        is_first = tf.equal(following, first)
+        clip_norm = tf.where(is_first, tf.cast(norm, tf.float32), clip_norm)
+    return clip_norm
 
 
 def _check_norm(name, value):

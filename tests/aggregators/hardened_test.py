@@ -145,7 +145,7 @@ def test_without_noise_the_release_is_the_exact_sum():
 def test_the_norm_of_the_integers_is_bounded_whatever_clips(scale, clip):
     """In integers of any length; also if nothing clips before."""
     plan = _plan()
-    query = _query(plan, clip=clip)
+    query = hardened_query.HardenedQuery(plan, _SPECS, 3, clip)
     state = query.initial_global_state()
     bound = int(hardened.STDDEV / plan.noise_multiplier)
     with np.errstate(invalid='ignore'):
