@@ -24,6 +24,8 @@ _BAD_USAGE = 2
 _INTERRUPTED = 130
 # Of one message; a value from the command line or a file may be of any length.
 _MOST_CHARACTERS = 2000
+# Of the name of a flag.
+_MOST_LETTERS = 100
 # What Python says where a thread finds no memory for its stack, or would be one too many.
 _NO_THREAD = "can't start new thread"
 
@@ -194,13 +196,16 @@ def _explain(error: flags.Error) -> str:
 
 
 def _check_flagfiles(arguments, seen: set[str]) -> None:
-    """Raises flags.Error unless all flagfiles are files of text.
+    """Raises flags.Error unless all flagfiles are files of text, with names that may be flags.
 
-    absl opens them as they are: it would wait for a FIFO, and read a device without end.
+    absl opens them as they are: it would wait for a FIFO, and read a device without end. For a name
+    of a thousand letters that is no flag, it fails in the search for one that is like it.
     """
     following = iter(arguments)
     for argument in following:
         flag, separator, path = argument.strip().partition('=')
+        if flag.startswith('-') and len(flag) > _MOST_LETTERS:
+            raise flags.Error(f'{_validate.shown(flag, 80)}: is not a flag')
         if flag not in ('--flagfile', '-flagfile'):
             continue
         path = os.path.expanduser((path if separator else next(following, '')).strip())

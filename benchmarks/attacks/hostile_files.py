@@ -6,7 +6,8 @@
 A case may end in two ways: the file is refused by the documented exception with a one-line message,
 or it is taken and what comes of it is right (sensitivities and epsilons are held against a brute
 force, `hostile/oracle.py`). Anything else is found: another exception, several lines, more than
-five seconds, more than a gigabyte of memory, a dead process, a smaller epsilon than true.
+five seconds (20 for a binary that computes), more than a gigabyte of memory, a dead process, a
+smaller epsilon than true.
 
 Checksums are right again after most mutations (members of archives, digests of checkpoints and
 ledgers, SHA256SUMS): the parsers behind them are what is attacked. Case i of a target depends on
@@ -30,7 +31,7 @@ sys.path.insert(0, str(_ROOT))
 # Shares of --cases by target: more where a guarantee is at stake, fewer where a case takes long.
 SHARES = {
     'strategy': 18, 'strategy values': 18, 'plan': 12, 'log': 10, 'report': 10, 'run directory': 6,
-    'checkpoint': 14, 'ledger': 8, 'study': 5, 'vocabulary': 4, 'texts': 6, 'parquet': 4,
+    'checkpoint': 14, 'ledger': 8, 'study': 5, 'vocabulary': 4, 'texts': 6, 'parquet': 1,
     'record index': 4, 'optimizer cache': 4, 'stackoverflow': 3, 'emnist sqlite': 3,
     'emnist hdf5': 4, 'saved model': 2, 'model weights': 4, 'state': 3, 'report_privacy': 3,
     'plan_privacy': 3, 'optimize_strategy': 1, 'compare_mechanisms': 2, 'simulate_population': 1,

@@ -3,10 +3,19 @@
 Parquet has no place for a record: what a client wrote would be decoded again with thousands of
 others' texts. So a file is read once, in parts, and what is needed of it is written to a file
 without a name.
+
+The package that decodes Parquet is written in C++, and a damaged file can end its process: it works
+in a process of its own.
 """
 
+import contextlib
+import importlib.util
 import json
+import os
 import pathlib
+import signal
+import subprocess
+import sys
 import tempfile
 from typing import BinaryIO
 
@@ -17,6 +26,7 @@ from dpfl.tasks import text_records
 
 FORM = text_records.JsonLines('client', 'text')
 _ROWS = 10_000
+_READER = 'from dpfl.tasks import parquet_records; parquet_records.read_in_child()'
 # Of a text that is not UTF-8: neither is this line.
 _NOT_UTF8 = b'\xff\n'
 
@@ -38,29 +48,60 @@ def to_json_lines(path: pathlib.Path, client_column: str, text_column: str) -> B
         begins with `data_path` or the flag of the column.
       OSError: if the file cannot be read, or there is no room for the lines.
     """
+    if importlib.util.find_spec('pyarrow') is None:
+        raise ValueError('data_path: Parquet needs the package pyarrow')
+    with _files.open_regular(path) as source, contextlib.ExitStack() as on_failure:
+        lines = on_failure.enter_context(tempfile.TemporaryFile(prefix='dpfl-'))
+        with tempfile.TemporaryFile(prefix='dpfl-') as answer:
+            done = subprocess.run(
+                [sys.executable, '-c', _READER, str(answer.fileno()), client_column, text_column],
+                stdin=source, stdout=lines, pass_fds=[answer.fileno()], check=False,
+                env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
+            )
+            answer.seek(0)
+            failure = answer.read().decode()
+        if done.returncode:
+            status = done.returncode
+            reason = f'its reader ended with {f"signal {-status}" if status < 0 else status}'
+            raise ValueError(f'data_path: is no whole Parquet file ({reason})')
+        if failure.isdecimal():
+            raise OSError(int(failure), os.strerror(int(failure)))
+        if failure:
+            raise ValueError(failure)
+        on_failure.pop_all()
+    lines.seek(0)
+    return lines
+
+
+def read_in_child() -> None:
+    """The process that reads: from standard input to standard output.
+
+    Its arguments are a descriptor, and the names of the columns. To the descriptor it writes what
+    went wrong, if anything: a message, or the number of an error of the system.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # The process that waits says what happened.
+    descriptor, client_column, text_column = sys.argv[1:]
+    with open(int(descriptor), 'wb') as answer:
+        answer.write(_failure(client_column, text_column).encode('utf-8', 'backslashreplace'))
+
+
+def _failure(client_column: str, text_column: str) -> str:
+    import pyarrow
+    from pyarrow import parquet
+
     try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ValueError('data_path: Parquet needs the package pyarrow') from None
-    with _files.open_regular(path) as source:
-        try:
+        with open(0, 'rb', closefd=False) as source, open(1, 'wb', closefd=False) as lines:
             table = parquet.ParquetFile(source)
             columns = [_column(table, 'client_column', client_column),
                        _column(table, 'text_column', text_column)]
-            lines = tempfile.TemporaryFile(prefix='dpfl-')
-            try:
-                _write(table, columns, lines)
-            except BaseException:
-                lines.close()
-                raise
-        except (pyarrow.ArrowException, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            reason = _validate.shown(error)
-            raise ValueError(f'data_path: is no whole Parquet file ({reason})') from None
-    lines.seek(0)
-    return lines
+            _write(table, columns, lines)
+    except (pyarrow.ArrowException, OSError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            return str(error.errno)
+        return f'data_path: is no whole Parquet file ({_validate.shown(error)})'
+    except ValueError as error:
+        return _validate.shown(error)
+    return ''
 
 
 def _column(table, flag: str, name: str) -> str:

@@ -16,6 +16,7 @@ import zipfile
 
 import h5py
 import numpy as np
+import pyarrow
 import pytest
 
 from benchmarks.attacks.hostile import campaign, commands, privacy_targets, run_targets
@@ -451,9 +452,19 @@ def test_names_in_a_list_of_digests_are_shown_in_one_line(tmp_path):
 # Data.
 
 
+def test_a_parquet_file_that_kills_its_reader_is_one_line(tmp_path, monkeypatch):
+    from pyarrow import parquet
+
+    path = tmp_path / 'a.parquet'
+    parquet.write_table(pyarrow.table({'client': ['a'] * 9, 'text': ['b'] * 9}), path)
+    reader = 'import os, signal; os.kill(os.getpid(), signal.SIGSEGV)'
+    monkeypatch.setattr(parquet_records, '_READER', reader)
+    message = _refused(lambda: parquet_records.to_json_lines(path, 'client', 'text'))
+    assert message == 'data_path: is no whole Parquet file (its reader ended with signal 11)'
+
+
 
 def test_columns_of_any_type_of_a_parquet_file_are_malformed_records(tmp_path):
-    import pyarrow
     from pyarrow import parquet
 
     path = tmp_path / 'a.parquet'
@@ -554,8 +565,8 @@ def test_no_number_of_rounds_runs_for_ever():
 
 
 @pytest.mark.parametrize('content', [
-    b'--rounds=\xff', '--flagfile={}', b'--\n--flagfile=/dev/zero', 'fifo', 'directory',
-    '/dev/zero',
+    b'--rounds=\xff', b'--' + b'x' * 5000, '--flagfile={}', b'--\n--flagfile=/dev/zero', 'fifo',
+    'directory', '/dev/zero',
 ])
 def test_flagfiles_are_one_line(content, tmp_path, monkeypatch, capsys):
     path = tmp_path / 'a.flags'
@@ -573,7 +584,8 @@ def test_flagfiles_are_one_line(content, tmp_path, monkeypatch, capsys):
         command_line._parse(['program', f'--flagfile={path}'])
     assert caught.value.code == 2
     error = capsys.readouterr().err
-    assert error.startswith('error: --flagfile=') and error.count('\n') == 1
+    start = 'error: --x' if content == b'--' + b'x' * 5000 else 'error: --flagfile='
+    assert error.startswith(start) and error.count('\n') == 1
 
 
 def test_a_message_with_control_characters_is_one_printable_line(capsys):

@@ -73,7 +73,7 @@ def one(target: Target, rng) -> str:
     """Runs one case: 'taken', 'refused', or what was found."""
     path = target.mutate(rng)
     try:
-        with guard.time_limit():
+        with guard.time_limit(target.seconds):
             try:
                 value = target.read(path)
             except target.refusals as error:
@@ -81,7 +81,7 @@ def one(target: Target, rng) -> str:
             target.check(value)
             return 'taken'
     except guard.TooSlowError:
-        return 'more than 5 seconds'
+        return f'more than {target.seconds:g} seconds'
     except WrongResultError as error:
         return f'wrong result: {re.sub("[0-9.e+-]{6,}", "#", str(error)):.160}'
     except Exception as error:

@@ -78,6 +78,7 @@ class Commands(Target):
     """One binary: it ends with status 0, 1 or 2, and says at most one line that is an error."""
 
     refusals = (_RefusedError,)
+    seconds = 20.0  # Exact sensitivities of thousands of rounds are work for seconds.
 
     def __init__(self, folder, binary: str):
         super().__init__(folder)
@@ -136,6 +137,8 @@ class Commands(Target):
                     'compare_mechanisms': '--mechanisms={}',
                     'simulate_population': '--mechanism={}'}.get(self.name, '--rounds={}')
             given += flag.format(path).split()
+        # Who names a FIFO as the output waits for its reader, as with any program.
+        given = [each for each in given if not each.startswith('--output={folder}/fifo')]
         self._given = [each.replace('{folder}', str(self.folder)) for each in given]
         return case
 
@@ -144,7 +147,7 @@ class Commands(Target):
         # What was saved is now the flags' own, and would change with them.
         self._saved = flagsaver.save_flag_values(flags.FLAGS)
         # Files, not `StringIO`: binaries need their descriptors.
-        out, err = (self._emptied(name) for name in ('out', 'err'))
+        out, err = (self._emptied(name) for name in ('printed', 'said'))
         status = None
         before, directory = sys.argv, os.getcwd()
         sys.argv = [before[0], *self._given]
@@ -160,7 +163,7 @@ class Commands(Target):
         finally:
             sys.argv = before
             os.chdir(directory)
-        printed, said = ((self.folder / name).read_text() for name in ('out', 'err'))
+        printed, said = ((self.folder / name).read_text() for name in ('printed', 'said'))
         errors = [line for line in said.replace('\r', '\n').splitlines()
                   if 'error' in line.lower()]
         if status == 2:

@@ -21,6 +21,7 @@ class Target(abc.ABC):
     Attributes:
       name: of the target.
       refusals: the exceptions that reading a file may end with, in one line.
+      seconds: of a processor that a case may take.
       special: share of the cases in which something else than a file lies at the path.
 
     Args:
@@ -29,6 +30,7 @@ class Target(abc.ABC):
 
     name: str
     refusals: tuple[type[Exception], ...] = (ValueError,)
+    seconds = 5.0
     special = 0.02
 
     def __init__(self, folder: pathlib.Path):
