@@ -173,11 +173,12 @@ def build_inference(
 
     def inference(pixels):
         images = pixels.reshape(-1, *image_batches.IMAGE_SHAPE)
-        # At least one batch, so that the result has its shape also without images.
-        starts = range(0, max(len(images), 1), _INFERENCE_BATCH)
-        parts = [infer(images[first : first + _INFERENCE_BATCH]) for first in starts]
+        # At least one image: the convolutions of oneDNN fail without any.
+        given = images if len(images) else np.zeros([1, *image_batches.IMAGE_SHAPE], np.float32)
+        starts = range(0, len(given), _INFERENCE_BATCH)
+        parts = [infer(given[first : first + _INFERENCE_BATCH]) for first in starts]
         return tuple(
-            np.concatenate([part.numpy() for part in column])
+            np.concatenate([part.numpy() for part in column])[: len(images)]
             for column in zip(*parts, strict=True)
         )
 

@@ -150,7 +150,8 @@ def test_what_is_no_image_or_label_is_refused(tmp_path, name, value):
         file[f'examples/f0001_41/{name}'] = value
     task = emnist.Emnist(emnist_files.open_files(path))
     task.examples(0)
-    with pytest.raises(DataError, match='not images 28 x 28 in 62 classes'):
+    refused = r'not images 28 x 28 in 62 classes|pixels is float32 of shape \(1, 27, 28\)'
+    with pytest.raises(DataError, match=refused):
         task.examples(1)
 
 
