@@ -39,8 +39,15 @@ with_and_without_token = pytest.mark.parametrize(
 def _listener(port=0):
     listener = socket.socket(socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(('127.0.0.1', port))
-    return listener
+    end = time.monotonic() + 30
+    while True:
+        try:
+            listener.bind(('127.0.0.1', port))
+            return listener
+        except OSError:  # Connections of the worker before are still being closed.
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def _addresses(workers, token):
