@@ -56,18 +56,33 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _SIZES = {'0.1M': 100_000, '2.4M': 2_400_000, '6.4M': 6_400_000}
 _TINY = 2_000
 _TFF_CONTENDERS = (
-    'gaussian', 'blt', 'blt_in_ring', 'tree', 'honaker', 'banded_inverse', 'banded',
-    'hardened', 'hardened_blt', 'secure', 'distributed',
-    'stock_gaussian', 'stock_tree', 'stock_tree_in_dpfl', 'stock_ddp',
+    'gaussian',
+    'blt',
+    'blt_in_ring',
+    'tree',
+    'honaker',
+    'banded_inverse',
+    'banded',
+    'hardened',
+    'hardened_blt',
+    'secure',
+    'distributed',
+    'stock_gaussian',
+    'stock_tree',
+    'stock_tree_in_dpfl',
+    'stock_ddp',
 )
 _JAX_CONTENDERS = ('jax_blt', 'jax_banded')
 
 # (contender, compared with, most times its seconds above the mean), at 2.4M coordinates.
 _TARGETS = (
-    ('blt', 'stock_tree', 1 / 6), ('honaker', 'stock_tree', 1 / 2), ('banded', 'stock_tree', 3.0),
-    ('secure', 'stock_ddp', 2.0), ('hardened', 'gaussian', 5.0),
+    ('blt', 'stock_tree', 1 / 6),
+    ('honaker', 'stock_tree', 1 / 2),
+    ('banded', 'stock_tree', 3.0),
+    ('secure', 'stock_ddp', 2.0),
+    ('hardened', 'gaussian', 5.0),
     ('hardened_blt', 'blt', 5.0),
-)  # fmt: skip
+)
 _MOST_BYTES = ('banded', 6e9)
 
 
@@ -89,9 +104,13 @@ class Figures:
             return statistics.median(private - plain for private, plain in pairs)
 
         return cls(
-            statistics.median(result['seconds']), above('seconds'), above('cpu_seconds'),
-            result['state_bytes'], result['peak_bytes'], result['floor'],
-        )  # fmt: skip
+            statistics.median(result['seconds']),
+            above('seconds'),
+            above('cpu_seconds'),
+            result['state_bytes'],
+            result['peak_bytes'],
+            result['floor'],
+        )
 
 
 def main() -> None:
@@ -160,10 +179,14 @@ def _measure(contender: str, coordinates: int, args) -> dict:
         output, errors = pathlib.Path(directory, 'result'), pathlib.Path(directory, 'errors')
         with errors.open('w') as file:  # No pipe: a worker that is left would hold it open.
             process = subprocess.Popen(
-                [*command, contender, options, str(output)], cwd=_ROOT, env=environment,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file,
+                [*command, contender, options, str(output)],
+                cwd=_ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=file,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         try:
             status = process.wait(args.timeout)
         except subprocess.TimeoutExpired:
@@ -182,12 +205,16 @@ def _print_table(figures: dict[str, Figures]) -> None:
     rows = [('', 's/round', 's above', 'CPU above', 'times floor', 'state MB', 'peak GB')]
     rows += [
         (
-            name, f'{one.seconds:.3f}', f'{one.above:.3f}', f'{one.cpu_above:.2f}',
-            f'{one.above / one.floor:.1f}', f'{one.state_bytes / 1e6:.1f}',
+            name,
+            f'{one.seconds:.3f}',
+            f'{one.above:.3f}',
+            f'{one.cpu_above:.2f}',
+            f'{one.above / one.floor:.1f}',
+            f'{one.state_bytes / 1e6:.1f}',
             f'{one.peak_bytes / 1e9:.2f}',
         )
         for name, one in figures.items()
-    ]  # fmt: skip
+    ]
     for first, *others in rows:
         print(f'  {first:<16}' + ''.join(f'{cell:>13}' for cell in others))
 

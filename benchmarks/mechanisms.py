@@ -162,10 +162,12 @@ def _target(args, figure: str, target: str, met: bool) -> None:
 def _typical(measured: list):
     """Medians, field by field, of what was measured several times."""
     kind = type(measured[0])
-    return kind(*(
-        statistics.median(getattr(one, field.name) for one in measured)
-        for field in dataclasses.fields(kind)
-    ))
+    return kind(
+        *(
+            statistics.median(getattr(one, field.name) for one in measured)
+            for field in dataclasses.fields(kind)
+        )
+    )
 
 
 # The tree
@@ -244,15 +246,17 @@ def _theirs(schema) -> Call:
 
 def _tree_table(calls: dict[str, list[Call]]) -> None:
     typical = {name: _typical(these) for name, these in calls.items()}
-    _table([
-        {
-            '': name,
-            'seconds': f'{call.seconds:.4g}',
-            'CPU seconds': f'{call.cpu_seconds:.4g}',
-            'squared sensitivity': f'{call.value:g}',
-        }
-        for name, call in typical.items()
-    ])
+    _table(
+        [
+            {
+                '': name,
+                'seconds': f'{call.seconds:.4g}',
+                'CPU seconds': f'{call.cpu_seconds:.4g}',
+                'squared sensitivity': f'{call.value:g}',
+            }
+            for name, call in typical.items()
+        ]
+    )
 
 
 # The optimisers
@@ -273,8 +277,12 @@ def _blt_large(args) -> None:
 
 def _banded(args) -> None:
     ours, _ = _compare(Problem('banded', _STACKOVERFLOW, 342, 'rms'), args)
-    _target(args, f'RMS loss {ours.loss:.4f} after {ours.seconds:.1f} s',
-            '8.596 in less than 60 s', ours.loss <= 8.596 and ours.seconds < 60)
+    _target(
+        args,
+        f'RMS loss {ours.loss:.4f} after {ours.seconds:.1f} s',
+        '8.596 in less than 60 s',
+        ours.loss <= 8.596 and ours.seconds < 60,
+    )
     gigabytes = ours.peak_bytes / 1e9
     _target(args, f'peak memory {gigabytes:.2f} GB', 'less than 2 GB', gigabytes < 2)
 
@@ -315,9 +323,11 @@ def _compare(problem: Problem, args, with_peer=True) -> tuple[Run, Run | None]:
     theirs = _typical(theirs) if theirs else None
     _table([_row('dpfl', ours)] + ([_row('jax_privacy', theirs)] if theirs else []))
     if theirs:
-        print(f'  seconds, jax_privacy / dpfl: {theirs.seconds / ours.seconds:.1f}; '
-              f'inside: {theirs.inside / ours.inside:.1f}; '
-              f'loss, dpfl / jax_privacy: {ours.loss / theirs.loss:.9f}')
+        print(
+            f'  seconds, jax_privacy / dpfl: {theirs.seconds / ours.seconds:.1f}; '
+            f'inside: {theirs.inside / ours.inside:.1f}; '
+            f'loss, dpfl / jax_privacy: {ours.loss / theirs.loss:.9f}'
+        )
     elif with_peer and not args.peers:
         print('  jax_privacy was not asked for (--peers)')
     return ours, theirs

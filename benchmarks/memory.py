@@ -29,18 +29,31 @@ _FIRST, _WINDOW, _MOST = 20, 10, 50e6
 _SECONDS = 0.05
 
 _COMMON = (
-    '--task=synthetic_text', '--vocabulary_size=996', '--sentence_length=20', '--model=small',
-    '--population=10000', '--clients_per_round=50', '--client_batch_size=16',
-    '--client_max_batches=2', '--eval_every=10', '--delta=1e-6',
-)  # fmt: skip
+    '--task=synthetic_text',
+    '--vocabulary_size=996',
+    '--sentence_length=20',
+    '--model=small',
+    '--population=10000',
+    '--clients_per_round=50',
+    '--client_batch_size=16',
+    '--client_max_batches=2',
+    '--eval_every=10',
+    '--delta=1e-6',
+)
 _SAMPLING = {
     'min_separation': (
-        '--mechanism=blt', '--strategy=blt_b100', '--min_separation=100', '--noise_multiplier=1',
+        '--mechanism=blt',
+        '--strategy=blt_b100',
+        '--min_separation=100',
+        '--noise_multiplier=1',
     ),
     'poisson': (
-        '--mechanism=gaussian', '--sampling=poisson', '--min_separation=1', '--noise_multiplier=1',
+        '--mechanism=gaussian',
+        '--sampling=poisson',
+        '--min_separation=1',
+        '--noise_multiplier=1',
     ),
-}  # fmt: skip
+}
 _TINY = ('--vocabulary_size=40', '--sentence_length=5', '--model=micro', '--clients_per_round=4')
 
 
@@ -58,8 +71,9 @@ class Memory:
         """Median while the rounds from `first` on were trained, of which there are `_WINDOW`."""
         until = [(number, size) for number, size in self.samples if number < first + _WINDOW]
         # If they were faster than a look at them, the last one before.
-        return statistics.median([size for number, size in until if number >= first] or
-                                 [until[-1][1]])
+        return statistics.median(
+            [size for number, size in until if number >= first] or [until[-1][1]]
+        )
 
 
 def main() -> None:
@@ -108,14 +122,21 @@ def _run(name: str, args) -> Memory:
     with tempfile.TemporaryDirectory() as folder:
         run, log = pathlib.Path(folder, 'run'), pathlib.Path(folder, 'log')
         flags = [
-            *_COMMON, *_SAMPLING[name], f'--rounds={args.rounds}', f'--output_dir={run}',
+            *_COMMON,
+            *_SAMPLING[name],
+            f'--rounds={args.rounds}',
+            f'--output_dir={run}',
             *(_TINY if args.tiny else ()),
-        ]  # fmt: skip
+        ]
         with log.open('w') as file:
             process = subprocess.Popen(
-                [sys.executable, '-m', 'experiments.train', *flags], cwd=_ROOT, stdout=file,
-                stderr=file, stdin=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, '-m', 'experiments.train', *flags],
+                cwd=_ROOT,
+                stdout=file,
+                stderr=file,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         samples = []
         try:
             while process.poll() is None:

@@ -122,10 +122,15 @@ class Contender:
         options = json.dumps({'cell': cell, **dataclasses.asdict(job)})
         self._errors = tempfile.TemporaryFile('w+')
         self._process = subprocess.Popen(
-            [*command, options], cwd=_ROOT, env={**os.environ, **environment}, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            [*command, options],
+            cwd=_ROOT,
+            env={**os.environ, **environment},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
             start_new_session=True,
-        )  # fmt: skip
+        )
         self.name, self.rounds, self.idle = name, [], []
         self._ready = None
 
@@ -168,10 +173,12 @@ class Contender:
             return statistics.median(answer[field] for answer in answers)
 
         return Figures(
-            median('seconds', self.rounds), median('cpu_seconds', self.rounds),
-            median('peak_bytes', self.rounds), self._ready,
+            median('seconds', self.rounds),
+            median('cpu_seconds', self.rounds),
+            median('peak_bytes', self.rounds),
+            self._ready,
             median('seconds', self.idle) if self.idle else None,
-        )  # fmt: skip
+        )
 
 
 def _command(name: str, timeout: float) -> tuple[list[str], str, dict[str, str]]:
@@ -266,11 +273,18 @@ def _print_table(figures: dict[str, Figures], job: Job) -> None:
     rows = [header]
     for name, one in figures.items():
         ratio = one.seconds / figures['dpfl'].seconds if 'dpfl' in figures else float('nan')
-        rows.append((
-            name, f'{one.seconds:.3f}', f'{job.clients / one.seconds:.1f}',
-            f'{one.cpu_seconds:.2f}', '' if one.idle is None else f'{one.idle:.3f}',
-            f'{one.ready:.1f}', f'{one.peak_bytes / 1e9:.2f}', f'{ratio:.2f}',
-        ))  # fmt: skip
+        rows.append(
+            (
+                name,
+                f'{one.seconds:.3f}',
+                f'{job.clients / one.seconds:.1f}',
+                f'{one.cpu_seconds:.2f}',
+                '' if one.idle is None else f'{one.idle:.3f}',
+                f'{one.ready:.1f}',
+                f'{one.peak_bytes / 1e9:.2f}',
+                f'{ratio:.2f}',
+            )
+        )
     for first, *others in rows:
         print(f'  {first:<17}' + ''.join(f'{cell:>11}' for cell in others))
 

@@ -28,7 +28,9 @@ def loads(text: str | bytes, *, allow_nan: bool = False):
         text = text.decode()
     try:
         value = json.loads(
-            text, object_pairs_hook=_object, parse_int=_integer,
+            text,
+            object_pairs_hook=_object,
+            parse_int=_integer,
             parse_constant=float if allow_nan else _refuse_constant,
         )
     except RecursionError:
@@ -62,7 +64,9 @@ def _check_depth(value) -> None:
     level = [value]
     for _ in range(_MOST_DEPTH):
         level = [
-            inner for outer in level if isinstance(outer, (dict, list))
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
             for inner in (outer.values() if isinstance(outer, dict) else outer)
             if isinstance(inner, (dict, list))
         ]

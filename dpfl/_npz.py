@@ -33,8 +33,20 @@ _HEADER = re.compile(
 )
 # What `zipfile` raises for files that are cut or have flipped bits.
 _DAMAGE = (
-    KeyError, ValueError, TypeError, IndexError, AttributeError, OSError, EOFError, RuntimeError,
-    MemoryError, OverflowError, struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+    KeyError,
+    ValueError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    OSError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    OverflowError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
 )
 
 

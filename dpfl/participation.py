@@ -319,7 +319,8 @@ def _split(clients: np.ndarray, offsets: np.ndarray) -> list[np.ndarray]:
 def _check(clients: np.ndarray, offsets: np.ndarray) -> None:
     """Raises ValueError unless the arrays are those of a log, whose cohorts need not be sorted."""
     for name, array, types in (
-        ('clients', clients, (np.int32, np.int64)), ('offsets', offsets, (np.int64,))
+        ('clients', clients, (np.int32, np.int64)),
+        ('offsets', offsets, (np.int64,)),
     ):
         if array.ndim != 1 or array.dtype not in types:
             raise ValueError(f'{name} is {array.dtype} of shape {array.shape}')

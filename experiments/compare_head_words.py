@@ -18,7 +18,8 @@ import json
 
 from absl import flags
 
-from experiments import command_line, schema_flags, task_flags
+from experiments.command import command_line
+from experiments.flags import schema_flags, task_flags
 
 flags.adopt_module_key_flags(task_flags)
 _MODELS = flags.DEFINE_list(
@@ -39,7 +40,7 @@ def main() -> None:
     if language is None:
         raise command_line.UsageError('--task: must be one of words')
     words = tuple(language[1])
-    from dpfl.tasks import head_words
+    from dpfl.tasks.text import head_words
 
     heads = [head for head in head_words.HEADS if head < len(words)]
     if not heads:
@@ -59,8 +60,8 @@ def _rows(task, models, words: tuple[str, ...], heads: list[int]) -> list[dict]:
     import tensorflow_federated as tff
 
     from dpfl import learning
-    from dpfl.tasks import head_words, text_process
-    from dpfl.tasks import models as models_lib
+    from dpfl.tasks.text import head_words, token_ids
+    from dpfl.tasks.text.models import catalog as models_lib
 
     dataset = task.heldout(_EVAL_CLIENTS.value, _BATCH_SIZE)
     batches = list(dataset)
@@ -71,7 +72,7 @@ def _rows(task, models, words: tuple[str, ...], heads: list[int]) -> list[dict]:
     @functools.cache
     def functions(name: str):
         """What measures the models of a name: traced once, however many there are."""
-        num_tokens = len(words) + text_process.NUM_SPECIAL_TOKENS
+        num_tokens = len(words) + token_ids.NUM_SPECIAL_TOKENS
         sequence_length = task.model.input_spec['x'].shape[1]
         model = models_lib.build(name, num_tokens, sequence_length, seed=0)
         return (
@@ -90,7 +91,7 @@ def _rows(task, models, words: tuple[str, ...], heads: list[int]) -> list[dict]:
 
 def _load(path: str, words: tuple[str, ...]):
     """A trained model of these words."""
-    from dpfl.tasks import saved_models
+    from dpfl.tasks.text.models import saved_models
 
     with command_line.refusing_bad_values(path=_MODELS.name):
         model = saved_models.load(path)

@@ -10,7 +10,7 @@ figure 2),
 A mechanism is one of: gaussian, tree, honaker_tree, full_honaker_tree; blt:BUFFERS, banded:BANDS,
 banded_toeplitz:BANDS, banded_inverse:BANDS, optimised for the schema of the flags and then used at
 every value; best_blt:BUFFERS and so on, optimised anew for every value; or a strategy: a name in
-configs/strategies or a file.
+dpfl/strategies or a file.
 """
 
 import dataclasses
@@ -19,8 +19,10 @@ import pathlib
 
 from absl import flags
 
-from dpfl import accounting, mechanisms, plots
-from experiments import command_line, schema_flags, strategies
+from dpfl import accounting, mechanisms
+from dpfl.reporting import plots
+from experiments.command import command_line
+from experiments.flags import schema_flags, strategies
 
 _TREES = {
     'gaussian': mechanisms.Identity,

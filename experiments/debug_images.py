@@ -18,21 +18,21 @@ import sys
 
 from absl import flags
 
-from dpfl import accounting
-from dpfl.simulation import files
+from dpfl import _storage, accounting
 from dpfl.tasks import federated_task
-from experiments import command_line, gan_flags, image_flags, run_flags
+from experiments.command import command_line
+from experiments.flags import gan_flags, image_flags, run_flags
 
 flags.adopt_module_key_flags(gan_flags)
 flags.adopt_module_key_flags(image_flags)
 flags.adopt_module_key_flags(run_flags)
-for _name, _value in dict(
-    inverted_share=0.5, scale=100.0, checkpoint_every=25, rounds=150
-).items():
+for _name, _value in dict(inverted_share=0.5, scale=100.0, checkpoint_every=25, rounds=150).items():
     flags.FLAGS.set_default(_name, _value)
 _TASK = flags.DEFINE_enum('task', 'synthetic_glyphs', ['synthetic_glyphs', 'emnist'], 'Data set.')
 _SELECTION = flags.DEFINE_enum(
-    'selection', 'client', ['client', 'example'],
+    'selection',
+    'client',
+    ['client', 'example'],
     'What is chosen by the accuracy: clients (document 004, task T4), or examples (task T2).',
 )
 _POPULATION = flags.DEFINE_integer('population', 3_400, 'Number of clients.', lower_bound=1)
@@ -40,7 +40,9 @@ _PRIMARY_MODEL = flags.DEFINE_enum(
     'primary_model', 'small', ['small', 'cnn', 'tiny'], 'The classifier, as --model of train.'
 )
 _PRIMARY_CLIENTS = flags.DEFINE_integer(
-    'primary_clients', 1_000, 'Held-out clients whose images it is trained on; they are public.',
+    'primary_clients',
+    1_000,
+    'Held-out clients whose images it is trained on; they are public.',
     lower_bound=1,
 )
 _PRIMARY_STEPS = flags.DEFINE_integer(
@@ -56,18 +58,22 @@ flags.declare_key_flag('rounds')
 _CLIENTS_PER_ROUND = flags.DEFINE_integer(
     'clients_per_round', 10, 'Clients of a round, drawn without replacement.', lower_bound=1
 )
-_CLIP_NORM = flags.DEFINE_float('clip_norm', 1.0, 'L2 bound of one client\'s update.')
+_CLIP_NORM = flags.DEFINE_float('clip_norm', 1.0, "L2 bound of one client's update.")
 _NOISE_MULTIPLIER = flags.DEFINE_float(
     'noise_multiplier', 0.01, 'Standard deviation of the noise divided by the clip norm.'
 )
 _ADJACENCY = flags.DEFINE_enum(
-    'adjacency', 'zero_out', accounting.ADJACENCIES,
-    'Of the runs\' reports, as in report_privacy. The page also has the figures of '
+    'adjacency',
+    'zero_out',
+    accounting.ADJACENCIES,
+    "Of the runs' reports, as in report_privacy. The page also has the figures of "
     'replace_one_half_shift, which document 004 prints.',
 )
 _REALISTIC_POPULATION = flags.DEFINE_integer(
-    'realistic_population', 2_000_000,
-    'Number of clients of the larger runs that --scale speaks of.', lower_bound=1,
+    'realistic_population',
+    2_000_000,
+    'Number of clients of the larger runs that --scale speaks of.',
+    lower_bound=1,
 )
 _SAMPLES = flags.DEFINE_integer(
     'samples', 512, 'Images that each generator makes for the measures.', lower_bound=2
@@ -88,10 +94,20 @@ _FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of what is
 
 # What changes no bit of a trained model.
 _FREE = (
-    'format', 'samples', 'scale', 'scaled_population', 'scaled_delta', 'realistic_population',
+    'format',
+    'samples',
+    'scale',
+    'scaled_population',
+    'scaled_delta',
+    'realistic_population',
 )
 _PRIMARY = (
-    'task', 'data_path', 'seed', 'primary_model', 'primary_clients', 'primary_steps',
+    'task',
+    'data_path',
+    'seed',
+    'primary_model',
+    'primary_clients',
+    'primary_steps',
     'primary_learning_rate',
 )
 # Flags of modules that this binary shares with others, without a meaning here.
@@ -103,7 +119,7 @@ _REFUSED = {
 }
 _SHEET_IMAGES = 72
 _SELECTED = (
-    'Who was selected, and how many: by the accuracy of a classifier on the clients\' images, '
+    "Who was selected, and how many: by the accuracy of a classifier on the clients' images, "
     'compared with thresholds that were computed on them, without noise.',
 )
 
@@ -112,7 +128,7 @@ def main() -> None:
     """Checks the flags, trains what is not trained yet, and writes the page."""
     try:
         _main()
-    except (files.RunError, federated_task.DataError) as error:
+    except (_storage.RunError, federated_task.DataError) as error:
         sys.exit(f'error: {error}')
 
 
@@ -122,7 +138,7 @@ def _main() -> None:
             raise command_line.UsageError(f'--{name}: {reason}')
     output_dir = run_flags.output_dir()
     configuration = run_flags.configuration(free=_FREE)
-    from experiments.image_study import settings
+    from experiments.debugging.images import settings
 
     data = _data()
     heldout, _ = data[settings.FIXED].heldout_examples(_EVAL_CLIENTS.value)
@@ -136,7 +152,7 @@ def _main() -> None:
 
 def _data() -> dict:
     """The clients with the bug and without, by state."""
-    from experiments.image_study import settings
+    from experiments.debugging.images import settings
 
     shares = {settings.BUG: flags.FLAGS.inverted_share, settings.FIXED: 0.0}
     data = {
@@ -152,19 +168,26 @@ def _data() -> dict:
 
 def _select(data: dict, output_dir, configuration):
     """Trains the classifier, and divides the clients or their examples."""
-    from dpfl.tasks import image_selection
-    from experiments.image_study import page, primary, settings
+    from dpfl.tasks.images import image_selection
+    from experiments.debugging.images import page, primary, settings
 
     recipe = primary.Recipe(
-        _PRIMARY_MODEL.value, _PRIMARY_CLIENTS.value, _PRIMARY_STEPS.value,
-        _PRIMARY_LEARNING_RATE.value, _SEED.value,
+        _PRIMARY_MODEL.value,
+        _PRIMARY_CLIENTS.value,
+        _PRIMARY_STEPS.value,
+        _PRIMARY_LEARNING_RATE.value,
+        _SEED.value,
     )
     with command_line.refusing_bad_values(learning_rate=_PRIMARY_LEARNING_RATE.name):
         made_from = {name: value for name, value in configuration.items() if name in _PRIMARY}
         resume = run_flags.RESUME.value
         model = primary.train(
-            recipe, data[settings.FIXED], output_dir, made_from,
-            resume=resume, overwrite=run_flags.OVERWRITE.value,
+            recipe,
+            data[settings.FIXED],
+            output_dir,
+            made_from,
+            resume=resume,
+            overwrite=run_flags.OVERWRITE.value,
         )
         made_from |= {name: configuration[name] for name in ('population', 'inverted_share')}
         verdicts = {
@@ -191,7 +214,7 @@ def _select(data: dict, output_dir, configuration):
 
 
 def _plan(training) -> accounting.PrivacyPlan:
-    from experiments.image_study import settings
+    from experiments.debugging.images import settings
 
     with command_line.refusing_bad_values():
         return settings.plan(
@@ -207,7 +230,7 @@ def _plan(training) -> accounting.PrivacyPlan:
 def _train(training, plan, model, output_dir, configuration, heldout):
     """Trains one GAN, and measures what it makes."""
     from experiments import gan_run
-    from experiments.image_study import findings, runs
+    from experiments.debugging.images import findings, runs
 
     with command_line.refusing_bad_values(
         population='realistic_population', clients_per_round='scale'
@@ -216,11 +239,16 @@ def _train(training, plan, model, output_dir, configuration, heldout):
             plan, flags.FLAGS.scale, _REALISTIC_POPULATION.value, _POPULATION.value
         )
         gan = gan_run.Training(
-            model=_MODEL.value, seed=_SEED.value, noise_seed=_NOISE_SEED.value,
+            model=_MODEL.value,
+            seed=_SEED.value,
+            noise_seed=_NOISE_SEED.value,
             **gan_flags.training_fields(),
         )
         trained = runs.train(
-            training, plan, gan, output_dir,
+            training,
+            plan,
+            gan,
+            output_dir,
             {**configuration, 'trained_on': training.name},
             heldout=heldout,
             samples=_SAMPLES.value,
@@ -238,14 +266,12 @@ def _train(training, plan, model, output_dir, configuration, heldout):
 def _write(output_dir, study, results) -> None:
     """Writes sheets, numbers and page, and prints the numbers."""
     from experiments import gan_run
-    from experiments.image_study import findings, page
+    from experiments.debugging.images import findings, page
 
     for each in results:
         name = f'{each.state}_{each.subpopulation}.png'
         for kind, pixels in (('generated', each.generated), ('real', each.real)):
-            gan_run.write_sheet(
-                output_dir / 'sheets' / f'{kind}_{name}', pixels[:_SHEET_IMAGES]
-            )
+            gan_run.write_sheet(output_dir / 'sheets' / f'{kind}_{name}', pixels[:_SHEET_IMAGES])
     verdict = findings.conclude(results)
     summary = {
         'bug_is_visible': verdict.bug_is_visible,
@@ -257,10 +283,11 @@ def _write(output_dir, study, results) -> None:
     }
     page_path, json_path = output_dir / 'study.html', output_dir / 'study.json'
     for path, content in (
-        (page_path, page.render(study, results)), (json_path, json.dumps(summary) + '\n')
+        (page_path, page.render(study, results)),
+        (json_path, json.dumps(summary) + '\n'),
     ):
         data = content.encode()
-        files.write_atomically(path, lambda file, data=data: file.write(data))
+        _storage.write_atomically(path, lambda file, data=data: file.write(data))
     if _FORMAT.value == 'json':
         print(json.dumps(summary))
         return

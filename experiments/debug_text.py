@@ -18,16 +18,10 @@ import sys
 
 from absl import flags
 
-from dpfl.simulation import files
+from dpfl import _storage
 from dpfl.tasks import federated_task
-from experiments import (
-    command_line,
-    privacy_flags,
-    run_flags,
-    sampling_flags,
-    schema_flags,
-    text_flags,
-)
+from experiments.command import command_line
+from experiments.flags import privacy_flags, run_flags, sampling_flags, schema_flags, text_flags
 
 flags.adopt_module_key_flags(text_flags)
 flags.adopt_module_key_flags(privacy_flags)
@@ -37,22 +31,29 @@ _TASK = flags.DEFINE_enum(
     'task', 'synthetic_text', ['synthetic_text', 'stackoverflow', 'user_text'], 'Data set.'
 )
 _BUG_RATES = flags.DEFINE_list(
-    'bug_rates', ['0', '0.01', '0.1', '1'],
+    'bug_rates',
+    ['0', '0.01', '0.1', '1'],
     'Shares of sentences with the fault, comma-separated, 0 first; a setting for each.',
 )
 _WORD_MODEL = flags.DEFINE_enum(
-    'word_model', 'micro', ['small', 'cifg_670', 'tiny', 'micro', 'lstm_256', 'lstm_tiny'],
+    'word_model',
+    'micro',
+    ['small', 'cifg_670', 'tiny', 'micro', 'lstm_256', 'lstm_tiny'],
     'The word model, as --model of train.',
 )
 _CHAR_MODEL = flags.DEFINE_enum(
-    'char_model', 'char_tiny', ['char_cifg_256', 'char_small', 'char_tiny'],
+    'char_model',
+    'char_tiny',
+    ['char_cifg_256', 'char_small', 'char_tiny'],
     'The character model; char_cifg_256 is that of document 004.',
 )
 _WORD_LENGTH = flags.DEFINE_integer(
     'word_length', 24, 'Bytes of a word, its end included; longer words are cut.', lower_bound=2
 )
 _MECHANISM = flags.DEFINE_enum(
-    'mechanism', 'gaussian', [*privacy_flags.MECHANISMS, 'none'],
+    'mechanism',
+    'gaussian',
+    [*privacy_flags.MECHANISMS, 'none'],
     'How the noise of the rounds is correlated: gaussian is DP-FedAvg; none: no noise and no '
     'guarantee.',
 )
@@ -61,15 +62,15 @@ _TARGET_EPSILON = flags.DEFINE_float(
 )
 _WORD_CLIP_NORM = flags.DEFINE_float('word_clip_norm', 0.2, 'Clip norm of the word model.')
 _CHAR_CLIP_NORM = flags.DEFINE_float('char_clip_norm', 0.1, 'Clip norm of the character model.')
-_CLIENT_LEARNING_RATE = flags.DEFINE_float('client_learning_rate', 0.5, 'Of the clients\' SGD.')
+_CLIENT_LEARNING_RATE = flags.DEFINE_float('client_learning_rate', 0.5, "Of the clients' SGD.")
 _CLIENT_BATCH_SIZE = flags.DEFINE_integer(
     'client_batch_size', 16, 'Sentences, or words, in a batch.', lower_bound=1
 )
 _CLIENT_MAX_BATCHES = flags.DEFINE_integer(
     'client_max_batches', None, 'Most batches that a client trains on in a round.', lower_bound=1
 )
-_SERVER_LEARNING_RATE = flags.DEFINE_float('server_learning_rate', 1.0, 'Of the server\'s SGD.')
-_SERVER_MOMENTUM = flags.DEFINE_float('server_momentum', 0.9, 'Of the server\'s SGD.')
+_SERVER_LEARNING_RATE = flags.DEFINE_float('server_learning_rate', 1.0, "Of the server's SGD.")
+_SERVER_MOMENTUM = flags.DEFINE_float('server_momentum', 0.9, "Of the server's SGD.")
 _EVAL_EVERY = flags.DEFINE_integer(
     'eval_every', 10, 'Rounds between two evaluations.', lower_bound=1
 )
@@ -80,7 +81,9 @@ _SHARDS = flags.DEFINE_integer(
     'shards', 2, 'Parts of a cohort that are trained at a time.', lower_bound=1
 )
 _SAMPLES = flags.DEFINE_integer(
-    'samples', 20_000, 'Sentences and words that each model writes (100000 in document 004).',
+    'samples',
+    20_000,
+    'Sentences and words that each model writes (100000 in document 004).',
     lower_bound=100,
 )
 _TOP = flags.DEFINE_integer('top', 20, 'Words in a ranking.', lower_bound=1)
@@ -106,7 +109,7 @@ def main() -> None:
     """Checks the flags, trains what is not trained yet, and writes the page."""
     try:
         _main()
-    except (files.RunError, federated_task.DataError) as error:
+    except (_storage.RunError, federated_task.DataError) as error:
         sys.exit(f'error: {error}')
 
 
@@ -124,7 +127,7 @@ def _main() -> None:
     sampler = sampling_flags.sampler(schema_flags.participation(), _population(), _SEED.value)
     plans = {'word': _plan(_WORD_CLIP_NORM), 'char': _plan(_CHAR_CLIP_NORM)}
     # TensorFlow takes seconds to import: only after what may be refused.
-    from experiments.text_study import page, results
+    from experiments.debugging.text import page, results
 
     text = _text()
     settings: list[results.Setting] = []
@@ -136,7 +139,7 @@ def _main() -> None:
     summary = {'settings': [setting.to_dict() for setting in settings]}
     for path, content in ((page_path, page.render(settings)), (json_path, json.dumps(summary))):
         data = content.encode()
-        files.write_atomically(path, lambda file, data=data: file.write(data))
+        _storage.write_atomically(path, lambda file, data=data: file.write(data))
     if _FORMAT.value == 'json':
         print(json.dumps(summary))
     else:
@@ -183,8 +186,8 @@ def _population() -> int:
 
 
 def _text():
-    from dpfl.tasks import synthetic_text, vocabulary, word_clients
-    from experiments.text_study import settings
+    from dpfl.tasks.text import synthetic_text, vocabulary, word_clients
+    from experiments.debugging.text import settings
 
     if _TASK.value != 'synthetic_text':
         data = text_flags.load()
@@ -195,7 +198,9 @@ def _text():
     with command_line.refusing_bad_values():
         language = synthetic_text.SyntheticText(
             vocabulary_size=text_flags.synthetic_vocabulary_size(),
-            sentence_length=text_flags.sentence_length(), seed=_SEED.value, **_SYNTHETIC,
+            sentence_length=text_flags.sentence_length(),
+            seed=_SEED.value,
+            **_SYNTHETIC,
         )
 
     def clients(first: int) -> word_clients.WordClients:
@@ -210,32 +215,49 @@ def _text():
 
 def _setting(rate: float, text, plans: dict, sampler, output_dir, clean):
     """Trains the two models of a setting, and lets them write."""
-    from experiments.text_study import results, settings, training
+    from experiments.debugging.text import results, settings, training
 
     names = {settings.WORD: _WORD_MODEL.value, settings.CHAR: _CHAR_MODEL.value}
     tasks, trained = {}, {}
     for kind, plan in plans.items():
         tasks[kind] = settings.task(
-            kind, text, rate, model=names[kind], sentence_length=text_flags.sentence_length(),
-            word_length=_WORD_LENGTH.value, eval_clients=_EVAL_CLIENTS.value, seed=_SEED.value,
+            kind,
+            text,
+            rate,
+            model=names[kind],
+            sentence_length=text_flags.sentence_length(),
+            word_length=_WORD_LENGTH.value,
+            eval_clients=_EVAL_CLIENTS.value,
+            seed=_SEED.value,
         )
         with command_line.refusing_bad_values():
             trained[kind] = training.train(
-                tasks[kind], plan, sampler, flags.FLAGS.delta, privacy_flags.accountant(plan),
+                tasks[kind],
+                plan,
+                sampler,
+                flags.FLAGS.delta,
+                privacy_flags.accountant(plan),
                 _hyperparameters(),
                 output_dir / f'joined_{rate:g}' / kind,
                 {**run_flags.configuration(free=_FREE), 'bug_rate': rate, 'kind': kind},
                 not_covered=text.not_covered,
-                resume=run_flags.RESUME.value, overwrite=run_flags.OVERWRITE.value,
+                resume=run_flags.RESUME.value,
+                overwrite=run_flags.OVERWRITE.value,
             )
     return results.evaluate(
-        rate, text, tasks, trained, clean,
-        samples=_SAMPLES.value, top=_TOP.value, seed=_SEED.value,
+        rate,
+        text,
+        tasks,
+        trained,
+        clean,
+        samples=_SAMPLES.value,
+        top=_TOP.value,
+        seed=_SEED.value,
     )
 
 
 def _hyperparameters():
-    from experiments.text_study import training
+    from experiments.debugging.text import training
 
     return training.Hyperparameters(
         client_learning_rate=_CLIENT_LEARNING_RATE.value,
@@ -258,14 +280,16 @@ def _row(setting) -> dict:
         'setting': setting.name,
         'OOV rate, first position': setting.positions.rates[0],
         'overall': setting.positions.overall,
-        'two-word share': conclusion.joined_share if conclusion else
-        setting.to_dict()['joined_share'],
+        'two-word share': conclusion.joined_share
+        if conclusion
+        else setting.to_dict()['joined_share'],
         **{f'accuracy, {kind}': model['accuracy'] for kind, model in setting.models.items()},
-        **{f'epsilon, {kind}': _epsilon(model['epsilon'])
-           for kind, model in setting.models.items()},
+        **{
+            f'epsilon, {kind}': _epsilon(model['epsilon']) for kind, model in setting.models.items()
+        },
         'epsilon, both': _epsilon(setting.together),
         'fault': conclusion.verdict if conclusion else '-',
-    }  # fmt: skip
+    }
 
 
 def _epsilon(value: float | None) -> float:

@@ -22,10 +22,10 @@ import sys
 
 from absl import flags
 
-from dpfl import accounting
+from dpfl import _storage, accounting
 from dpfl.accounting import archive, checklist
-from dpfl.simulation import files
-from experiments import command_line, recorded_flags, schema_flags
+from experiments.command import command_line
+from experiments.flags import recorded_flags, schema_flags
 
 _RUN_DIR = flags.DEFINE_string('run_dir', None, 'Directory of a finished run.')
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -35,18 +35,21 @@ _PUBLIC = flags.DEFINE_bool(
     'public', False, 'Say that the copy is to be public: there is no other kind.'
 )
 _PUBLIC_HELDOUT = flags.DEFINE_bool(
-    'public_heldout', False,
+    'public_heldout',
+    False,
     'Also copy loss, accuracy and other metrics of held-out clients. They have no noise: only '
     'where the held-out data are public or synthetic, and not of clients that are trained on.',
 )
 _SIMULATION = flags.DEFINE_bool(
-    'simulation', False,
+    'simulation',
+    False,
     'Also copy a simulation, whose noise or cohorts came from a known seed; its report says so.',
 )
 _FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the result.')
 # Computed from the released model: the guarantee covers them. Whole names, as patterns.
 _COPIED = (
-    r'model\.npz', r'plots/generated_\d+\.png',
+    r'model\.npz',
+    r'plots/generated_\d+\.png',
     r'(saved_model|generator)/(saved_model\.pb|fingerprint\.pb|variables/variables\.'
     r'(index|data-\d+-of-\d+)|assets\.extra/model\.json)',
 )
@@ -64,7 +67,7 @@ def main() -> None:
     """Checks the flags, verifies the run, and writes the copy."""
     try:
         _main()
-    except files.RunError as error:
+    except _storage.RunError as error:
         sys.exit(f'error: {error}')
 
 
@@ -125,7 +128,7 @@ def _check_run(run: pathlib.Path, found: archive.Verification) -> None:
     elif made_with is None:
         reason = f'must have {archive.FLAGS}, which says what the model was made from'
     elif made_with.get('vocabulary_from_private_data') == 'true':
-        reason = 'has a vocabulary that was counted on the clients\' text, without noise'
+        reason = "has a vocabulary that was counted on the clients' text, without noise"
     elif _PUBLIC_HELDOUT.value and made_with.get('task') == 'emnist':
         raise command_line.UsageError(
             '--public_heldout: with --task=emnist, metrics are those of training clients'
@@ -148,10 +151,10 @@ def _is_simulation(report: accounting.PrivacyReport) -> bool:
 
 def _write(run: pathlib.Path, output: pathlib.Path, record: archive.PlanRecord) -> list[str]:
     """Writes the copy as a whole, or nothing; names of its files."""
-    from dpfl import report_page  # matplotlib takes a second to import.
+    from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
 
     partial = output.with_name(output.name + '.partial')
-    with files.naming(output):
+    with _storage.naming(output):
         partial.mkdir(parents=True)
         try:
             for name in archive.listed(run):
@@ -164,7 +167,7 @@ def _write(run: pathlib.Path, output: pathlib.Path, record: archive.PlanRecord) 
                 (archive.PLAN, record.to_json()),
                 (archive.REPORT, report.to_json() + '\n'),
                 (archive.PAGE, report.render()),
-                (_HTML, report_page.render(report)),
+                (_HTML, privacy_page.render(report)),
                 (_METRICS, _metrics(run / _METRICS)),
             ):
                 (partial / name).write_text(text)
@@ -182,7 +185,8 @@ def _metrics(path: pathlib.Path) -> str:
     with open(path, newline='') as file:
         reader = csv.DictReader(file)
         columns = [
-            name for name in reader.fieldnames
+            name
+            for name in reader.fieldnames
             if name in _FROM_PLAN or _PUBLIC_HELDOUT.value and not name.startswith(_NEVER)
         ]
         text = io.StringIO()

@@ -18,22 +18,26 @@ import pathlib
 from absl import flags
 
 from dpfl import accounting
-from dpfl.accounting import archive
-from experiments import command_line, extrapolation, schema_flags
+from dpfl.accounting import archive, extrapolation
+from experiments.command import command_line
+from experiments.flags import schema_flags
 
 _RUN_DIR = flags.DEFINE_string('run_dir', None, 'Directory of a run of experiments.train.')
 _POPULATIONS = flags.DEFINE_list('populations', None, 'Numbers of clients, comma-separated.')
 _COHORTS = flags.DEFINE_list('cohorts', None, 'Clients in a round, comma-separated.')
 _DELTA = flags.DEFINE_float('delta', None, 'Delta of the guarantees; by default that of the run.')
 _DELTA_POWER = flags.DEFINE_float(
-    'delta_power', None,
+    'delta_power',
+    None,
     'Delta is 1 / population to this power: 1.1 in document 001, table 1; 1 in document 004.',
     lower_bound=1,
 )
 _MAX_SEPARATION = flags.DEFINE_integer(
-    'max_separation', None,
+    'max_separation',
+    None,
     'Largest min separation that is enforced, where cohorts are not sampled at random; by default '
-    'all that the population allows.', lower_bound=1,
+    'all that the population allows.',
+    lower_bound=1,
 )
 _FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the table.')
 
@@ -49,7 +53,8 @@ def main() -> None:
     if not record.plan.noise_multiplier:
         raise command_line.UsageError(f'--run_dir={run_dir}: the run has no noise')
     with command_line.refusing_bad_values(
-        population=_POPULATIONS.name, clients_per_round=_COHORTS.name,
+        population=_POPULATIONS.name,
+        clients_per_round=_COHORTS.name,
         min_separation=_MAX_SEPARATION.name,
     ):
         rows = [

@@ -9,10 +9,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import _validate, accounting, aggregators, learning
-from dpfl.simulation import files, program
-from dpfl.tasks import gan_models, saved_models
-from experiments import contact_sheet, run_model
+from dpfl import _storage, _validate, accounting, aggregators, learning
+from dpfl.reporting import contact_sheet
+from dpfl.simulation import program
+from dpfl.tasks.images import gan_models
+from dpfl.tasks.text.models import saved_models
+from experiments import run_model
 
 SAVED_MODEL = 'generator'
 NOT_COVERED = (
@@ -136,9 +138,11 @@ def experiment(
     """
     model = training.build_model()
     metrics_of = learning.build_gan_evaluation(
-        model, heldout.reshape(-1, *model.image_shape),
-        gradient_penalty=training.gradient_penalty, seed=training.seed,
-    )  # fmt: skip
+        model,
+        heldout.reshape(-1, *model.image_shape),
+        gradient_penalty=training.gradient_penalty,
+        seed=training.seed,
+    )
 
     def evaluate(weights):
         named = learning.gan_weights(weights)
@@ -186,10 +190,10 @@ def write_sheet(path: pathlib.Path, pixels: np.ndarray) -> None:
     Raises:
       StorageError: if that fails.
     """
-    with files.naming(path):
+    with _storage.naming(path):
         path.parent.mkdir(exist_ok=True)
     picture = contact_sheet.png(pixels, _SHEET_COLUMNS)
-    files.write_atomically(path, lambda file: file.write(picture))
+    _storage.write_atomically(path, lambda file: file.write(picture))
 
 
 def save_generator(training: Training, directory: pathlib.Path) -> None:
@@ -210,5 +214,5 @@ def save_generator(training: Training, directory: pathlib.Path) -> None:
         return {'pixels': gan_models.pixels_of(model.generate(tuple(module.weights), inputs))}
 
     module.generate = generate
-    with files.naming(path):
+    with _storage.naming(path):
         saved_models.write(module, path, {'generate': generate})

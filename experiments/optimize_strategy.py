@@ -16,13 +16,16 @@ import time
 from absl import flags
 
 from dpfl import mechanisms
-from experiments import command_line, schema_flags
+from experiments.command import command_line
+from experiments.flags import schema_flags
 
 _OPTIMIZERS = ('banded', 'banded_toeplitz', 'banded_inverse', 'blt')
 flags.adopt_module_key_flags(schema_flags)
 _MECHANISM = flags.DEFINE_enum('mechanism', None, _OPTIMIZERS, 'What is optimised.')
 _LOSS = flags.DEFINE_enum(
-    'loss', None, ['max', 'rms'],
+    'loss',
+    None,
+    ['max', 'rms'],
     'Largest or root mean square noise of the prefix sums, at equal privacy; by default the one '
     'that the mechanism is published with: max for blt and banded_inverse, rms for the others.',
 )

@@ -34,7 +34,9 @@ from tqdm import tqdm
 
 from dpfl import accounting, mechanisms
 from dpfl.accounting import planning
-from experiments import command_line, plan_rows, privacy_flags, schema_flags, secagg_flags
+from experiments.command import command_line
+from experiments.flags import privacy_flags, schema_flags, secagg_flags
+from experiments.pages import plan_rows
 
 flags.adopt_module_key_flags(privacy_flags)
 flags.adopt_module_key_flags(secagg_flags)
@@ -46,23 +48,31 @@ _CLIENTS_PER_ROUND = flags.DEFINE_integer(
     'clients_per_round', None, 'Cohort size: the report goal.'
 )
 _TIMER_HOURS = flags.DEFINE_float(
-    'timer_hours', None, 'Hours until a client may take part again; needs --round_minutes. By '
-    'default, and without --min_separation, the separation is all that the population allows.'
+    'timer_hours',
+    None,
+    'Hours until a client may take part again; needs --round_minutes. By '
+    'default, and without --min_separation, the separation is all that the population allows.',
 )
 _ROUND_MINUTES = flags.DEFINE_float(
     'round_minutes', None, 'Minutes that a round takes; the longest ones, where they differ.'
 )
 _MECHANISM = flags.DEFINE_enum(
-    'mechanism', 'auto', [*privacy_flags.MECHANISMS, 'auto'],
+    'mechanism',
+    'auto',
+    [*privacy_flags.MECHANISMS, 'auto'],
     'How the noise of the rounds is correlated. auto: compares what fits --memory_limit and takes '
     'the least noise for the same guarantee, optimised on the spot.',
 )
 _MEMORY_LIMIT = flags.DEFINE_float(
-    'memory_limit', 1.0, 'Gigabytes that the state of the noise may take, for --mechanism=auto, '
-    'which needs --model_dimension too.', lower_bound=0,
+    'memory_limit',
+    1.0,
+    'Gigabytes that the state of the noise may take, for --mechanism=auto, '
+    'which needs --model_dimension too.',
+    lower_bound=0,
 )
 _SIMULATED_NOISE_MULTIPLIER = flags.DEFINE_float(
-    'simulated_noise_multiplier', None,
+    'simulated_noise_multiplier',
+    None,
     'Noise multiplier that was good enough in a small simulation of the same mechanism; it is '
     'scaled with the cohort size.',
 )
@@ -74,7 +84,8 @@ _TARGET_EPSILON = flags.DEFINE_float(
     'target_epsilon', None, 'Epsilon at --delta to be met, by --accountant.'
 )
 _MAX_CLIENTS_PER_ROUND = flags.DEFINE_integer(
-    'max_clients_per_round', None,
+    'max_clients_per_round',
+    None,
     'Largest cohort that the system supports. With a target and a simulation the least cohort up '
     'to it that meets the target is sought, in place of --clients_per_round.',
 )
@@ -82,7 +93,7 @@ _SWEEPS = {
     name: flags.DEFINE_list(f'sweep_{name}', None, f'Values of {name}, comma-separated.')
     for name in ('clients_per_round', 'population', 'rounds', 'min_separation')
 }
-_CLIP_NORM = flags.DEFINE_float('clip_norm', 1.0, 'L2 bound of a client\'s update.')
+_CLIP_NORM = flags.DEFINE_float('clip_norm', 1.0, "L2 bound of a client's update.")
 _PLOT = flags.DEFINE_string('plot', None, 'File of the plot of a sweep.')
 _FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the plan.')
 
@@ -103,10 +114,16 @@ def main() -> None:
                 candidates, left = candidates[:1], []
             for name, mechanism, verdict in candidates:
                 plans.append(_plan(mechanism, deployment, target, simulation))
-                rows.append(plan_rows.row(
-                    name, verdict, *plans[-1], simulation=simulation,
-                    delta=flags.FLAGS.delta, accountant=flags.FLAGS.accountant,
-                ))
+                rows.append(
+                    plan_rows.row(
+                        name,
+                        verdict,
+                        *plans[-1],
+                        simulation=simulation,
+                        delta=flags.FLAGS.delta,
+                        accountant=flags.FLAGS.accountant,
+                    )
+                )
     assumptions = plan_rows.assumptions(plans, simulation)
     if _PLOT.value:
         _draw(rows, list(sweeps))
@@ -207,8 +224,10 @@ def _target() -> planning.Target | None:
         return None
     try:
         return planning.Target(
-            rho=_TARGET_RHO.value, epsilon=_TARGET_EPSILON.value,
-            delta=flags.FLAGS.delta, accountant=flags.FLAGS.accountant,
+            rho=_TARGET_RHO.value,
+            epsilon=_TARGET_EPSILON.value,
+            delta=flags.FLAGS.delta,
+            accountant=flags.FLAGS.accountant,
         )
     except ValueError as error:
         message = ' '.join(str(error).split())
@@ -264,9 +283,14 @@ def _candidates(
     )
     made = [(each.name, each.mechanism, each.verdict) for each in candidates if each.mechanism]
     left = [
-        {'mechanism': each.name, 'buffers': each.buffers, 'gigabytes': each.gigabytes,
-         'verdict': each.verdict}
-        for each in candidates if not each.mechanism
+        {
+            'mechanism': each.name,
+            'buffers': each.buffers,
+            'gigabytes': each.gigabytes,
+            'verdict': each.verdict,
+        }
+        for each in candidates
+        if not each.mechanism
     ]
     return made, left
 
@@ -303,7 +327,7 @@ def _draw(rows: list[dict], sweeps: list[str]) -> None:
         measures = ['noise_multiplier', 'prefix_noise']
     else:
         measures = ['rho', 'min_separation']
-    from dpfl import plots  # matplotlib takes a second to import.
+    from dpfl.reporting import plots  # matplotlib takes a second to import.
 
     measures = [name for name in measures if name not in sweeps]
     figure = plots.plans(rows, sweeps[0], measures, *sweeps[1:])

@@ -18,22 +18,26 @@ import numpy as np
 import tqdm
 from absl import flags
 
-from dpfl.simulation import files
-from experiments import command_line, schema_flags
+from dpfl import _storage
+from experiments.command import command_line
+from experiments.flags import schema_flags
 
 _PUBLIC_TEXT = flags.DEFINE_string('public_text', None, 'UTF-8 text file; default: synthetic text.')
 _VOCABULARY_SIZE = flags.DEFINE_integer(
     'vocabulary_size', 9_996, 'Words in the vocabulary; four special tokens are added.'
 )
 _VOCABULARY_FILE = flags.DEFINE_string(
-    'vocabulary_file', None,
+    'vocabulary_file',
+    None,
     'Text file with a word in each line; by default the most frequent words of the public text.',
 )
 _SENTENCE_LENGTH = flags.DEFINE_integer(
     'sentence_length', 20, 'Longer sentences are cut.', lower_bound=1
 )
 _MODEL = flags.DEFINE_enum(
-    'model', 'small', ['small', 'cifg_670', 'tiny', 'micro', 'lstm_256', 'lstm_tiny'],
+    'model',
+    'small',
+    ['small', 'cifg_670', 'tiny', 'micro', 'lstm_256', 'lstm_tiny'],
     'The model, as --model of train.',
 )
 _PUBLIC_CLIENTS = flags.DEFINE_integer(
@@ -54,11 +58,11 @@ _FIRST_PUBLIC = 3 * 2**62
 def main() -> None:
     """Checks the flags, trains, and writes the model."""
     output = pathlib.Path(schema_flags.required('output'))
-    from dpfl.tasks import models, pretraining, saved_models
+    from dpfl.tasks.text.models import catalog, pretraining, saved_models
 
     with command_line.refusing_bad_values(vocabulary_text=_PUBLIC_TEXT.name):
         words, tokens = _synthetic() if _PUBLIC_TEXT.value is None else _public()
-        architecture = models.WORD_MODELS[_MODEL.value]
+        architecture = catalog.WORD_MODELS[_MODEL.value]
         initial = architecture.initial_weights(len(words) + _special_tokens(), _SEED.value)
         losses: list[float] = []
         steps = _EPOCHS.value * (len(tokens) // max(_BATCH_SIZE.value, 1))
@@ -70,38 +74,47 @@ def main() -> None:
                 bar.update()
 
             weights = pretraining.train(
-                architecture, initial, tokens, epochs=_EPOCHS.value,
-                batch_size=_BATCH_SIZE.value, learning_rate=_LEARNING_RATE.value,
-                seed=_SEED.value, report=report,
+                architecture,
+                initial,
+                tokens,
+                epochs=_EPOCHS.value,
+                batch_size=_BATCH_SIZE.value,
+                learning_rate=_LEARNING_RATE.value,
+                seed=_SEED.value,
+                report=report,
             )
     vocabulary_file = output.with_name(output.name + '.vocabulary.txt')
-    with files.naming(output):
+    with _storage.naming(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         saved_models.save(saved_models.LanguageModel(_MODEL.value, weights, words), output)
     listed = ''.join(f'{word}\n' for word in words).encode()
-    files.write_atomically(vocabulary_file, lambda file: file.write(listed))
+    _storage.write_atomically(vocabulary_file, lambda file: file.write(listed))
     summary = {
-        'output': str(output), 'vocabulary_file': str(vocabulary_file), 'words': len(words),
-        'sentences': len(tokens), 'steps': len(losses),
+        'output': str(output),
+        'vocabulary_file': str(vocabulary_file),
+        'words': len(words),
+        'sentences': len(tokens),
+        'steps': len(losses),
         'loss': float(np.mean(losses[-max(1, len(losses) // 10) :])),
     }
     print(json.dumps(summary) if _FORMAT.value == 'json' else command_line.table(summary))
 
 
 def _special_tokens() -> int:
-    from dpfl.tasks import text_process
+    from dpfl.tasks.text import token_ids
 
-    return text_process.NUM_SPECIAL_TOKENS
+    return token_ids.NUM_SPECIAL_TOKENS
 
 
 def _synthetic() -> tuple[tuple[str, ...], np.ndarray]:
     """Vocabulary and token ids of synthetic text."""
-    from dpfl.tasks import synthetic_text
+    from dpfl.tasks.text import synthetic_text
 
     if _VOCABULARY_FILE.value is not None:
         raise command_line.UsageError('--vocabulary_file: synthetic text makes its own vocabulary')
     language = synthetic_text.SyntheticText(
-        vocabulary_size=_VOCABULARY_SIZE.value, sentence_length=_SENTENCE_LENGTH.value,
+        vocabulary_size=_VOCABULARY_SIZE.value,
+        sentence_length=_SENTENCE_LENGTH.value,
         seed=_SEED.value,
     )
     clients = range(_FIRST_PUBLIC, _FIRST_PUBLIC + _PUBLIC_CLIENTS.value)
@@ -110,7 +123,7 @@ def _synthetic() -> tuple[tuple[str, ...], np.ndarray]:
 
 def _public() -> tuple[tuple[str, ...], np.ndarray]:
     """Vocabulary and token ids of the text file."""
-    from dpfl.tasks import tokenization, vocabulary, word_clients
+    from dpfl.tasks.text import tokenization, vocabulary, word_clients
 
     path = _PUBLIC_TEXT.value
     if _VOCABULARY_FILE.value is not None:

@@ -18,11 +18,10 @@ import sys
 
 from absl import flags
 
-from dpfl import accounting
+from dpfl import _storage, accounting
 from dpfl.accounting import archive
-from dpfl.simulation import files
-from experiments import (
-    command_line,
+from experiments.command import command_line
+from experiments.flags import (
     composition,
     noise_flags,
     privacy_flags,
@@ -39,24 +38,29 @@ _MECHANISM = flags.DEFINE_enum(
     'mechanism', None, privacy_flags.MECHANISMS, 'How the noise of the rounds is correlated.'
 )
 _SAMPLING = flags.DEFINE_enum(
-    'sampling', 'none', accounting.SAMPLINGS,
+    'sampling',
+    'none',
+    accounting.SAMPLINGS,
     'Secret random sampling that the guarantee may rely on; with --mechanism=gaussian.',
 )
 _POPULATION = flags.DEFINE_integer(
     'population', None, 'Number of clients that are sampled from; with --sampling.'
 )
 _CLIP_NORM = flags.DEFINE_float(
-    'clip_norm', 1.0, 'L2 bound of a client\'s update; stated in the report, changes no guarantee.'
+    'clip_norm', 1.0, "L2 bound of a client's update; stated in the report, changes no guarantee."
 )
 _CLIENTS_PER_ROUND = flags.DEFINE_integer(
-    'clients_per_round', 1,
+    'clients_per_round',
+    1,
     'Planned cohort size; stated in the report, changes no guarantee but with --sampling.',
 )
 _RUN_DIR = flags.DEFINE_string(
     'run_dir', None, 'Directory of a finished run: verify it instead. Other flags do not apply.'
 )
 _FORMAT = flags.DEFINE_enum(
-    'format', 'text', ['text', 'json', 'html'],
+    'format',
+    'text',
+    ['text', 'json', 'html'],
     'Form of the report: Markdown, JSON, or a page with figures.',
 )
 
@@ -66,9 +70,9 @@ def main() -> None:
     report = _verified() if _RUN_DIR.value else _planned()
     together = composition.together(report)
     if _FORMAT.value == 'html':
-        from dpfl import report_page  # matplotlib takes a second to import.
+        from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
 
-        print(report_page.render(report, composition.render(together) if together else ''))
+        print(privacy_page.render(report, composition.render(together) if together else ''))
     elif _FORMAT.value == 'json':
         values = report.to_dict()
         if together:
@@ -87,9 +91,7 @@ def _planned() -> accounting.PrivacyReport:
         clients_per_round=_CLIENTS_PER_ROUND.value,
         sampling=_SAMPLING.value,
         population=_POPULATION.value,
-        discretization=secagg_flags.discretization(
-            _CLIP_NORM.value, _CLIENTS_PER_ROUND.value
-        ),
+        discretization=secagg_flags.discretization(_CLIP_NORM.value, _CLIENTS_PER_ROUND.value),
         **noise_flags.plan_fields(),
     )
     with command_line.refusing_bad_values():
@@ -104,9 +106,9 @@ def _verified() -> accounting.PrivacyReport:
         raise command_line.UsageError(f'--run_dir={path}: must be a directory')
     try:
         # No run may write there meanwhile.
-        with command_line.refusing_bad_values(), files.locked(path, to_read=True):
+        with command_line.refusing_bad_values(), _storage.locked(path, to_read=True):
             found = archive.verify(path)
-    except files.StorageError as error:
+    except _storage.StorageError as error:
         sys.exit(f'error: {error}')
     differences = [*found.differences]
     if found.report is not None:

@@ -1,7 +1,7 @@
 """Recomputes every published privacy and loss number, and compares.
 
-Documents 000 to 004; the published values are in experiments/published.json. Example: the tables
-of document 002,
+Documents 000 to 004; the published values are in experiments/tables/published.json. Example:
+the tables of document 002,
 
   python -m experiments.reproduce_tables --only=002-T
 
@@ -10,18 +10,18 @@ with the reason.
 """
 
 import json
-import pathlib
 import sys
 
 import tqdm
 from absl import flags
 
-from experiments import command_line
+from experiments.command import command_line
 from experiments.tables import calculations, render, rows
 
 _ONLY = flags.DEFINE_string('only', '', 'Only rows whose id begins so.')
 _PUBLISHED = flags.DEFINE_string(
-    'published', str(pathlib.Path(__file__).with_name('published.json')),
+    'published',
+    str(rows.PUBLISHED),
     'Data file of the published values.',
 )
 _FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json', 'markdown'], 'Form of the tables.')

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpfl import _npz, _validate
-from dpfl.simulation import files
+from dpfl import _npz, _storage, _validate
 
 WEIGHTS = 'model.npz'
 
@@ -22,7 +21,7 @@ def weights(directory: pathlib.Path) -> tuple[np.ndarray, ...]:
         arrays = _npz.load(path)
         return tuple(arrays[str(number)] for number in range(len(arrays)))
     except (ValueError, KeyError) as error:
-        raise files.StorageError(f'{path}: {_validate.shown(error)}') from None
+        raise _storage.StorageError(f'{path}: {_validate.shown(error)}') from None
 
 
 def save(directory: pathlib.Path, name: str, vocabulary: Sequence[str] | None) -> None:
@@ -36,10 +35,10 @@ def save(directory: pathlib.Path, name: str, vocabulary: Sequence[str] | None) -
     Raises:
       StorageError: if that fails.
     """
-    from dpfl.tasks import saved_models
+    from dpfl.tasks.text.models import saved_models
 
     path = directory / saved_models.IN_RUN
     words = None if vocabulary is None else tuple(vocabulary)
     model = saved_models.LanguageModel(name, weights(directory), words)
-    with files.naming(path):
+    with _storage.naming(path):
         saved_models.save(model, path)

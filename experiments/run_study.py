@@ -22,8 +22,9 @@ import sys
 
 from absl import flags
 
-from dpfl.simulation import files
-from experiments import command_line, schema_flags
+from dpfl import _storage
+from experiments.command import command_line
+from experiments.flags import schema_flags
 from experiments.studies import definition, driver, figure, jobs, measures, page, statistics
 
 _STUDY = flags.DEFINE_string('study', None, 'A name in configs/studies, or a JSON file.')
@@ -32,7 +33,8 @@ _SEEDS = flags.DEFINE_list(
     'seeds', None, 'Seeds of the runs, comma-separated; by default those of the study.'
 )
 _OVERRIDE = flags.DEFINE_multi_string(
-    'override', [],
+    'override',
+    [],
     'A flag of all runs, as name=value, whatever the study says, but for points without that flag.',
 )
 _JOBS = flags.DEFINE_integer('jobs', os.cpu_count(), 'How many runs at a time.', lower_bound=1)
@@ -43,7 +45,7 @@ def main() -> None:
     """Runs what is missing, writes table, figure and page, and prints the table."""
     try:
         _main()
-    except files.RunError as error:
+    except _storage.RunError as error:
         sys.exit(f'error: {error}')
 
 
@@ -54,9 +56,9 @@ def _main() -> None:
     with command_line.refusing_bad_values():
         study = definition.load(name)
         seeds = study.seeds if _SEEDS.value is None else _seeds()
-    with files.naming(directory):
+    with _storage.naming(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    with files.locked(directory):
+    with _storage.locked(directory):
         made = jobs.runs(study, directory, seeds, overrides)
         preparations = jobs.preparations(study, directory, seeds, overrides)
         driver.run(preparations, _JOBS.value, 'preparations')
@@ -92,12 +94,13 @@ def _write(study, runs, seeds, directory) -> tuple[dict, str]:
 
 
 def _write_file(path: pathlib.Path, data: bytes) -> None:
-    files.write_atomically(path, lambda file: file.write(data))
+    _storage.write_atomically(path, lambda file: file.write(data))
 
 
 def _command() -> str:
     given = [
-        flags.FLAGS[flag.name].serialize() for flag in (_STUDY, _OUTPUT_DIR, _SEEDS)
+        flags.FLAGS[flag.name].serialize()
+        for flag in (_STUDY, _OUTPUT_DIR, _SEEDS)
         if flag.value is not None
     ]
     given += [f'--{_OVERRIDE.name}={each}' for each in _OVERRIDE.value]

@@ -24,10 +24,12 @@ import numpy as np
 from absl import flags
 from matplotlib.figure import Figure
 
-from dpfl import ParticipationLog, mechanisms, plots
+from dpfl import ParticipationLog, mechanisms
 from dpfl.mechanisms import pattern_sensitivity
+from dpfl.reporting import plots
 from dpfl.simulation import population_run
-from experiments import command_line, population_flags, strategies
+from experiments.command import command_line
+from experiments.flags import population_flags, strategies
 
 _TREES = {
     'gaussian': mechanisms.Identity,
@@ -38,14 +40,17 @@ _TREES = {
 flags.adopt_module_key_flags(population_flags)
 _ROUNDS = flags.DEFINE_integer('rounds', None, 'Number of rounds.')
 _VARY = flags.DEFINE_enum(
-    'vary', None, ['timer_hours', 'clients_per_round', 'population'],
+    'vary',
+    None,
+    ['timer_hours', 'clients_per_round', 'population'],
     'Simulate for each of --values of this flag. The noise multiplier grows in proportion to the '
     'clients per round, which leaves the utility as it is (document 000, section 2.2).',
 )
 _VALUES = flags.DEFINE_list('values', None, 'Values for --vary, comma-separated.')
 _MECHANISM = flags.DEFINE_string(
-    'mechanism', None,
-    f'Also print rho of one of {", ".join(_TREES)}, or of a strategy: a name in configs/strategies '
+    'mechanism',
+    None,
+    f'Also print rho of one of {", ".join(_TREES)}, or of a strategy: a name in dpfl/strategies '
     'or a file. By the schema that the log keeps, and by the patterns in it.',
 )
 _NOISE_MULTIPLIER = flags.DEFINE_float(
@@ -86,9 +91,7 @@ def _described():
             raise command_line.UsageError(f'--log={_LOG.value}: must hold at least one client')
         statistics = log.statistics()
         values = _observed(log, statistics, _mechanism(log.rounds), _NOISE_MULTIPLIER.value)
-    draw = functools.partial(
-        plots.participation, statistics.participations, statistics.separations
-    )
+    draw = functools.partial(plots.participation, statistics.participations, statistics.separations)
     return values, draw
 
 
@@ -108,8 +111,11 @@ def _simulated():
         except OSError as error:
             raise command_line.UsageError(f'--output={_OUTPUT.value}: {error.strerror}') from None
     draw = functools.partial(
-        plots.participation, statistics.participations, statistics.separations,
-        start_hours=done.start_hours, duration_hours=done.duration_hours,
+        plots.participation,
+        statistics.participations,
+        statistics.separations,
+        start_hours=done.start_hours,
+        duration_hours=done.duration_hours,
     )
     return values, draw
 
@@ -147,8 +153,11 @@ def _simulate(devices):
 def _minutes(minutes: np.ndarray) -> dict:
     shortest, median, most, longest = np.quantile(minutes, [0, 0.5, 0.9, 1]).tolist()
     return {
-        'shortest': shortest, 'median': median, 'mean': float(minutes.mean()),
-        'percentile_90': most, 'longest': longest,
+        'shortest': shortest,
+        'median': median,
+        'mean': float(minutes.mean()),
+        'percentile_90': most,
+        'longest': longest,
     }
 
 
@@ -230,8 +239,15 @@ def _check_files() -> None:
 def _short(values: dict) -> dict:
     """The columns of a table of simulations."""
     names = (
-        _VARY.value, 'min_separation', 'rounds_between', 'largest_separation',
-        'max_participations', 'noise_multiplier', 'rho_of_schema', 'rho_of_log', 'days',
+        _VARY.value,
+        'min_separation',
+        'rounds_between',
+        'largest_separation',
+        'max_participations',
+        'noise_multiplier',
+        'rho_of_schema',
+        'rho_of_log',
+        'days',
     )
     row = {name: values[name] for name in names if name in values}
     return {**row, 'median_minutes': values['minutes_per_round']['median']}

@@ -23,22 +23,26 @@ import sys
 
 from absl import flags
 
-from dpfl.simulation import failures, signals, tokens, worker
-from experiments import command_line
+from dpfl.runtime import errors, signals
+from dpfl.runtime.workers import service, tokens
+from experiments.command import command_line
 
 _PORT = flags.DEFINE_integer('port', 8000, 'TCP port.', lower_bound=1, upper_bound=65535)
 _ADDRESS = flags.DEFINE_string(
-    'address', None,
+    'address',
+    None,
     'Number of the interface where it listens: 127.0.0.1 for this host alone, one of a network, or '
     '0.0.0.0 for all. The default is all with --token_file, and this host alone without.',
 )
 _TOKEN_FILE = flags.DEFINE_string(
-    'token_file', None,
+    'token_file',
+    None,
     'File with the secret that a run must have to use this worker. If there is none, it is made, '
     'for this user alone.',
 )
 _ALLOW_ANYBODY = flags.DEFINE_bool(
-    'allow_anybody', False,
+    'allow_anybody',
+    False,
     'Listen without a token where others reach it, too. Whoever does can run code here.',
 )
 _MAX_CONCURRENT_CLIENTS = flags.DEFINE_integer(
@@ -53,15 +57,20 @@ def main() -> None:
     listener = _listener()
     token = _token()
     try:
-        with signals.Signals(), worker.Worker(
-            listener, require_isolation=not _ALLOW_ANYBODY.value, token=token,
-            max_concurrent_clients=_MAX_CONCURRENT_CLIENTS.value,
-        ) as running:  # fmt: skip
+        with (
+            signals.Signals(),
+            service.Worker(
+                listener,
+                require_isolation=not _ALLOW_ANYBODY.value,
+                token=token,
+                max_concurrent_clients=_MAX_CONCURRENT_CLIENTS.value,
+            ) as running,
+        ):
             running.await_ready(_START_SECONDS)
             print(_announcement(running), flush=True)
             running.wait(lambda line: print(line, file=sys.stderr, flush=True))
-            raise failures.WorkerError(running.describe_end())
-    except failures.WorkerError as error:
+            raise errors.WorkerError(running.describe_end())
+    except errors.WorkerError as error:
         sys.exit(f'error: {_explain(str(error))}')
 
 
@@ -117,7 +126,7 @@ def _token() -> bytes | None:
         return tokens.read(path)
 
 
-def _announcement(running: worker.Worker) -> str:
+def _announcement(running: service.Worker) -> str:
     lines = [f'TFF worker (process {running.pid}) on {running.target}; Ctrl-C ends it.']
     if _TOKEN_FILE.value is not None:
         lines.append(
@@ -138,7 +147,8 @@ def _explain(message: str) -> str:
     if 'no network of its own' not in message:
         return message
     consequence = (
-        'others could go round the token' if _TOKEN_FILE.value is not None
+        'others could go round the token'
+        if _TOKEN_FILE.value is not None
         else 'it would listen on every interface; --allow_anybody accepts that'
     )
     return (

@@ -14,17 +14,16 @@ import sys
 
 from absl import flags
 
-from dpfl import accounting, mechanisms
+from dpfl import _storage, accounting, mechanisms
 from dpfl.accounting import archive
-from dpfl.simulation import files
 from dpfl.tasks import federated_task
-from experiments import (
+from experiments import run_model
+from experiments.command import command_line
+from experiments.flags import (
     aggregation_flags,
-    command_line,
     noise_flags,
     privacy_flags,
     run_flags,
-    run_model,
     sampling_flags,
     schema_flags,
     task_flags,
@@ -39,12 +38,15 @@ flags.adopt_module_key_flags(aggregation_flags)
 flags.adopt_module_key_flags(run_flags)
 flags.adopt_module_key_flags(sampling_flags)
 _MECHANISM = flags.DEFINE_enum(
-    'mechanism', 'blt', [*privacy_flags.MECHANISMS, 'auto', 'none'],
+    'mechanism',
+    'blt',
+    [*privacy_flags.MECHANISMS, 'auto', 'none'],
     'How the noise of the rounds is correlated. auto: what has the least noise for the schema and '
     'fits --memory_limit, optimised on the spot; none: clipping only, no noise and no guarantee.',
 )
 _MEMORY_LIMIT = flags.DEFINE_float(
-    'memory_limit', 1.0,
+    'memory_limit',
+    1.0,
     'Gigabytes of memory that past noise may take. --mechanism=auto chooses within it; of another '
     'mechanism, more is kept in a file in --output_dir, without a name and gone with the process.',
     lower_bound=0,
@@ -52,29 +54,32 @@ _MEMORY_LIMIT = flags.DEFINE_float(
 _TARGET_EPSILON = flags.DEFINE_float(
     'target_epsilon', None, 'Use the noise that this epsilon at --delta needs.'
 )
-_CLIP_NORM = flags.DEFINE_float('clip_norm', 1.0, 'L2 bound of one client\'s update.')
+_CLIP_NORM = flags.DEFINE_float('clip_norm', 1.0, "L2 bound of one client's update.")
 _CLIP_SCHEDULE = flags.DEFINE_list(
-    'clip_schedule', [],
+    'clip_schedule',
+    [],
     'Clip norms from later rounds on, as round:norm,...; rounds count from 0, and the noise starts '
     'afresh in them. It follows the norm, so the guarantee stays (document 001, section 3).',
 )
 _CLIENT_UPDATE = flags.DEFINE_enum(
-    'client_update', 'fedavg', ['fedavg', 'fedsgd'],
+    'client_update',
+    'fedavg',
+    ['fedavg', 'fedsgd'],
     'What a client sends: how local training changed the model, or one gradient over its data '
     '(DP-FedSGD: no --client_learning_rate).',
 )
-_CLIENT_LEARNING_RATE = flags.DEFINE_float('client_learning_rate', 0.5, 'Of the clients\' SGD.')
+_CLIENT_LEARNING_RATE = flags.DEFINE_float('client_learning_rate', 0.5, "Of the clients' SGD.")
 _CLIENT_BATCH_SIZE = flags.DEFINE_integer(
     'client_batch_size', 16, 'Examples in a batch, such as sentences.', lower_bound=1
 )
 _CLIENT_EPOCHS = flags.DEFINE_integer(
-    'client_epochs', 1, 'Passes over a client\'s data.', lower_bound=1
+    'client_epochs', 1, "Passes over a client's data.", lower_bound=1
 )
 _CLIENT_MAX_BATCHES = flags.DEFINE_integer(
     'client_max_batches', None, 'Most batches that a client trains on in a round.', lower_bound=1
 )
-_SERVER_LEARNING_RATE = flags.DEFINE_float('server_learning_rate', 1.0, 'Of the server\'s SGD.')
-_SERVER_MOMENTUM = flags.DEFINE_float('server_momentum', 0.9, 'Of the server\'s SGD.')
+_SERVER_LEARNING_RATE = flags.DEFINE_float('server_learning_rate', 1.0, "Of the server's SGD.")
+_SERVER_MOMENTUM = flags.DEFINE_float('server_momentum', 0.9, "Of the server's SGD.")
 _EVAL_EVERY = flags.DEFINE_integer(
     'eval_every', 10, 'Rounds between two evaluations.', lower_bound=1
 )
@@ -82,18 +87,23 @@ _EVAL_CLIENTS = flags.DEFINE_integer(
     'eval_clients', 50, 'Held-out clients of an evaluation.', lower_bound=1
 )
 _TRAIN_METRICS = flags.DEFINE_bool(
-    'release_train_metrics', False,
+    'release_train_metrics',
+    False,
     'Also record loss and accuracy of the training clients. They have no noise: not private.',
 )
 _SHARDS = flags.DEFINE_integer(
-    'shards', 2, 'Parts of a cohort that are trained at a time, best one for each processor core. '
-    'Another number rounds differently.', lower_bound=1,
+    'shards',
+    2,
+    'Parts of a cohort that are trained at a time, best one for each processor core. '
+    'Another number rounds differently.',
+    lower_bound=1,
 )
 _SEED = flags.DEFINE_integer(
     'seed', 0, 'Of data, order of the clients, and initial model.', lower_bound=0
 )
 _NOISE_SEED = flags.DEFINE_integer(
-    'noise_seed', None,
+    'noise_seed',
+    None,
     'Makes the noise repeatable, and the run a simulation; by default keys come from the '
     'operating system.',
     lower_bound=0,
@@ -106,7 +116,7 @@ def main() -> None:
     """Checks the flags, trains, and prints the result."""
     try:
         _main()
-    except (files.RunError, federated_task.DataError) as error:
+    except (_storage.RunError, federated_task.DataError) as error:
         sys.exit(f'error: {error}')
 
 
@@ -169,16 +179,21 @@ def _train(plan, output_dir, configuration, start) -> None:
         result = program.run_training(experiment, directory, start)
     if result.profile is not None:
         print(result.profile.render(), file=sys.stderr, end='')
-    _print_result(output_dir, result.report, {
-        **result.metrics, **experiment.reference_accuracies,
-        'noise_place': experiment.noise_place.name,
-    })
+    _print_result(
+        output_dir,
+        result.report,
+        {
+            **result.metrics,
+            **experiment.reference_accuracies,
+            'noise_place': experiment.noise_place.name,
+        },
+    )
 
 
 def _print_finished(output_dir, end) -> None:
     """Prints the result of a run whose last checkpoint is its end."""
     path = output_dir / 'privacy_report.json'
-    with files.naming(path), command_line.refusing_bad_values():
+    with _storage.naming(path), command_line.refusing_bad_values():
         report = accounting.PrivacyReport.from_json(path.read_text())
     print(f'{output_dir}: is finished, all {end.rounds} rounds are done', file=sys.stderr)
     metrics = {name: value for row in end.rows for name, value in row.items() if name != 'round'}
@@ -217,9 +232,7 @@ def _choose() -> mechanisms.Mechanism:
     return mechanism
 
 
-def _experiment(
-    task: federated_task.FederatedTask, population: int, plan, configuration, language
-):
+def _experiment(task: federated_task.FederatedTask, population: int, plan, configuration, language):
     import tensorflow_federated as tff
 
     from dpfl import aggregators, learning
@@ -239,7 +252,8 @@ def _experiment(
             ),
             noise_seed=_NOISE_SEED.value,
             train_metrics=_TRAIN_METRICS.value,
-            clip=aggregators.PerLayer() if aggregation_flags.is_per_layer()
+            clip=aggregators.PerLayer()
+            if aggregation_flags.is_per_layer()
             else aggregators.clip_flat,
             supplied_noise=place.is_supplied,
         )

@@ -14,20 +14,19 @@ import sys
 
 from absl import flags
 
-from dpfl import accounting
+from dpfl import _storage, accounting
 from dpfl.accounting import archive
-from dpfl.simulation import files
 from dpfl.tasks import federated_task
-from experiments import (
+from experiments.command import command_line
+from experiments.flags import (
     aggregation_flags,
-    command_line,
     gan_flags,
-    gan_report,
     image_flags,
     privacy_flags,
     run_flags,
     sampling_flags,
 )
+from experiments.pages import gan_page
 
 flags.adopt_module_key_flags(gan_flags)
 flags.adopt_module_key_flags(image_flags)
@@ -39,17 +38,21 @@ _TASK = flags.DEFINE_enum(
     'task', 'synthetic_glyphs', ['synthetic_glyphs', 'emnist'], 'Data set of images.'
 )
 _MODEL = flags.DEFINE_enum(
-    'model', 'small', gan_flags.MODELS,
+    'model',
+    'small',
+    gan_flags.MODELS,
     'Size of generator and discriminator; dcgan has that of document 004.',
 )
 _MECHANISM = flags.DEFINE_enum(
-    'mechanism', 'gaussian', [*privacy_flags.MECHANISMS, 'none'],
+    'mechanism',
+    'gaussian',
+    [*privacy_flags.MECHANISMS, 'none'],
     'How the noise of the rounds is correlated; none: clipping only, and no guarantee.',
 )
 _TARGET_EPSILON = flags.DEFINE_float(
     'target_epsilon', None, 'Use the noise that this epsilon at --delta needs.'
 )
-_CLIP_NORM = flags.DEFINE_float('clip_norm', 0.3, 'L2 bound of one client\'s update.')
+_CLIP_NORM = flags.DEFINE_float('clip_norm', 0.3, "L2 bound of one client's update.")
 _EVAL_EVERY = flags.DEFINE_integer(
     'eval_every', 20, 'Rounds between two evaluations, each with a sheet of images.', lower_bound=1
 )
@@ -57,19 +60,26 @@ _EVAL_CLIENTS = flags.DEFINE_integer(
     'eval_clients', 5, 'Held-out clients of an evaluation.', lower_bound=1
 )
 _TRAIN_METRICS = flags.DEFINE_bool(
-    'release_train_metrics', False,
+    'release_train_metrics',
+    False,
     'Also record loss and critic gap of the training clients. They have no noise: not private.',
 )
 _SHARDS = flags.DEFINE_integer(
-    'shards', 2, 'Parts of a cohort that are trained at a time, best one for each processor core. '
-    'Another number rounds differently.', lower_bound=1,
+    'shards',
+    2,
+    'Parts of a cohort that are trained at a time, best one for each processor core. '
+    'Another number rounds differently.',
+    lower_bound=1,
 )
 _SEED = flags.DEFINE_integer(
-    'seed', 0, 'Of data, order of the clients, initial weights and generator inputs.',
+    'seed',
+    0,
+    'Of data, order of the clients, initial weights and generator inputs.',
     lower_bound=0,
 )
 _NOISE_SEED = flags.DEFINE_integer(
-    'noise_seed', None,
+    'noise_seed',
+    None,
     'Makes the noise repeatable, and the run a simulation; by default keys come from the '
     'operating system.',
     lower_bound=0,
@@ -82,7 +92,7 @@ def main() -> None:
     """Checks the flags, trains, and prints the result."""
     try:
         _main()
-    except (files.RunError, federated_task.DataError) as error:
+    except (_storage.RunError, federated_task.DataError) as error:
         sys.exit(f'error: {error}')
 
 
@@ -108,7 +118,8 @@ def _main() -> None:
     )
     start = run_flags.start(configuration, plan)
     if (
-        start is not None and start.rounds == plan.participation.rounds
+        start is not None
+        and start.rounds == plan.participation.rounds
         and archive.has_ended(output_dir)
     ):
         print(f'{output_dir}: is finished, all {start.rounds} rounds are done', file=sys.stderr)
@@ -141,7 +152,7 @@ def _dimension() -> int:
     """Number of parameters of the discriminator, which is what clients send."""
     import math
 
-    from dpfl.tasks import gan_models
+    from dpfl.tasks.images import gan_models
 
     return sum(map(math.prod, gan_models.PRESETS[_MODEL.value].discriminator_shapes()))
 
@@ -182,7 +193,8 @@ def _experiment(plan, output_dir, configuration):
             heldout=pixels,
             sheets=output_dir / 'plots',
             train_metrics=_TRAIN_METRICS.value,
-            clip=aggregators.PerLayer() if aggregation_flags.is_per_layer()
+            clip=aggregators.PerLayer()
+            if aggregation_flags.is_per_layer()
             else aggregators.clip_flat,
             delta=flags.FLAGS.delta,
             accountant=privacy_flags.accountant(plan),
@@ -201,7 +213,9 @@ def _training():
 
     with command_line.refusing_bad_values():
         return gan_run.Training(
-            model=_MODEL.value, seed=_SEED.value, noise_seed=_NOISE_SEED.value,
+            model=_MODEL.value,
+            seed=_SEED.value,
+            noise_seed=_NOISE_SEED.value,
             **gan_flags.training_fields(),
         )
 
@@ -214,15 +228,13 @@ def _finish(output_dir, report, scaled) -> None:
     directory = outputs.RunDirectory(output_dir, resume=True)
     with directory.in_use():
         gan_run.save_generator(_training(), output_dir)
-        directory.write_text(
-            gan_report.NAME, gan_report.render(report, scaled, gan_run.SAVED_MODEL)
-        )
+        directory.write_text(gan_page.NAME, gan_page.render(report, scaled, gan_run.SAVED_MODEL))
         directory.write_digests()
 
 
 def _read_report(output_dir) -> accounting.PrivacyReport:
     path = output_dir / 'privacy_report.json'
-    with files.naming(path), command_line.refusing_bad_values():
+    with _storage.naming(path), command_line.refusing_bad_values():
         return accounting.PrivacyReport.from_json(path.read_text())
 
 

@@ -22,6 +22,7 @@ _SMALL_DISKS = ('40k', '130k', '190k', '260k')
 
 def _closed(descriptors, stage):
     """Standard streams are closed when the run begins."""
+
     def close():
         for descriptor in descriptors:
             os.close(descriptor)
@@ -56,7 +57,11 @@ def _signals(numbers, status, stage):
         time.sleep(0.05)
     names = ', '.join(signal.Signals(number).name for number in numbers)
     yield stage.judge(
-        run, names, f'in round {rounds_of(run.path)}', statuses=[status], saved=saved,
+        run,
+        names,
+        f'in round {rounds_of(run.path)}',
+        statuses=[status],
+        saved=saved,
     )
 
 
@@ -68,12 +73,16 @@ def _closed_terminal(ignoring_hangup, status, stage):
         os.setsid()
         import fcntl
         import termios
+
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if ignoring_hangup:
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    run = Run(stage.path(), preexec=take_terminal,
-              streams=dict.fromkeys(['stdin', 'stdout', 'stderr'], terminal))
+    run = Run(
+        stage.path(),
+        preexec=take_terminal,
+        streams=dict.fromkeys(['stdin', 'stdout', 'stderr'], terminal),
+    )
     os.close(terminal)
     drain = threading.Thread(target=_read_until, args=(main, run), daemon=True)
     drain.start()
@@ -88,6 +97,7 @@ def _closed_terminal(ignoring_hangup, status, stage):
 
 def _read_until(main, run):
     import select
+
     while not getattr(run, 'done', False) and run.process.poll() is None:
         if select.select([main], [], [], 0.05)[0]:
             try:
@@ -125,7 +135,12 @@ def _away(how, stage):
         resumed = kept  # From a copy.
     shutil.rmtree(path, ignore_errors=True)
     yield stage.judge(
-        run, f'directory: {how}', f'after {_ROUND} rounds', statuses=[1], path=resumed, saved=saved,
+        run,
+        f'directory: {how}',
+        f'after {_ROUND} rounds',
+        statuses=[1],
+        path=resumed,
+        saved=saved,
     )
 
 
@@ -139,8 +154,11 @@ def _beside(stage):
         ('train beside train', train, 2),
         ('train --resume beside train', functools.partial(train, '--resume'), 1),
         ('train --overwrite beside train', functools.partial(train, '--overwrite'), 1),
-        ('report_privacy beside train',
-         functools.partial(binaries.run, 'report_privacy', f'--run_dir={path}'), 1),
+        (
+            'report_privacy beside train',
+            functools.partial(binaries.run, 'report_privacy', f'--run_dir={path}'),
+            1,
+        ),
     ):
         run.process.send_signal(signal.SIGSTOP)
         before = {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
@@ -151,8 +169,14 @@ def _beside(stage):
             worse = 'files of the run were changed'
         elif done.returncode != status or len(lines) != 1:
             worse = f'must end with {status} and a line'
-        yield Outcome(name, 'while the run is in progress', done.returncode, lines,
-                      'the run itself goes on', worse)
+        yield Outcome(
+            name,
+            'while the run is in progress',
+            done.returncode,
+            lines,
+            'the run itself goes on',
+            worse,
+        )
         run.process.send_signal(signal.SIGCONT)
     yield stage.judge(run, 'the run with all these beside it', '', statuses=[0])
 
@@ -168,16 +192,20 @@ def _memory(megabytes, stage):
     resource.prlimit(run.process.pid, resource.RLIMIT_AS, (limit, limit))
     # Native code that finds no memory aborts the process: no line can be promised then.
     yield stage.judge(
-        run, f'memory limit, {megabytes} MB left', f'after {_ROUND} rounds',
-        statuses=[0, 1, -signal.SIGABRT, -signal.SIGSEGV], most_lines=6, saved=saved,
+        run,
+        f'memory limit, {megabytes} MB left',
+        f'after {_ROUND} rounds',
+        statuses=[0, 1, -signal.SIGABRT, -signal.SIGSEGV],
+        most_lines=6,
+        saved=saved,
     )
 
 
-_CLOCK = '''
+_CLOCK = """
 import itertools, time
 _time, _calls = time.time, itertools.count()
 time.time = lambda: _time() + (-1) ** next(_calls) * 10 * 365 * 86400
-'''
+"""
 
 
 def _clock(stage):
@@ -191,8 +219,13 @@ def _clock(stage):
     run.process.wait(300)
     for path in run.path.rglob('*'):  # From the year 2100.
         os.utime(path, (4102444800, 4102444800))
-    yield stage.judge(run, 'clock jumps, files from the future', 'all the time, SIGTERM',
-                      statuses=[143], env={'PYTHONPATH': str(folder)})
+    yield stage.judge(
+        run,
+        'clock jumps, files from the future',
+        'all the time, SIGTERM',
+        statuses=[143],
+        env={'PYTHONPATH': str(folder)},
+    )
 
 
 def _environment(name, env, stage):
@@ -228,7 +261,10 @@ def _small_disk(size, stage):
         f'cp -r /mnt/run {path} && echo copied\n'
     )
     done = subprocess.run(
-        ['unshare', '-rm', 'sh', '-c', script], cwd=binaries.ROOT, capture_output=True, text=True,
+        ['unshare', '-rm', 'sh', '-c', script],
+        cwd=binaries.ROOT,
+        capture_output=True,
+        text=True,
         check=False,
     )
     name = 'read-only disk' if is_read_only else f'disk of {size}'
@@ -267,16 +303,27 @@ FAULTS = {
     'closed terminal, nohup': _part(_closed_terminal, True, 1),
     **{
         f'directory {how}': _part(_away, how)
-        for how in ('removed', 'renamed', 'replaced by an empty one', 'replaced by a copy',
-                    'ledger removed')
+        for how in (
+            'removed',
+            'renamed',
+            'replaced by an empty one',
+            'replaced by a copy',
+            'ledger removed',
+        )
     },
     'beside': _beside,
     **{f'memory {size}': _part(_memory, size) for size in (0, 2, 20, 100)},
     'clock': _clock,
-    'no home, no TMPDIR': _part(_environment, 'no home, no TMPDIR', {
-        'HOME': '/proc/nowhere', 'TMPDIR': '/proc/nowhere', 'XDG_CACHE_HOME': '/proc/nowhere',
-        'XDG_CONFIG_HOME': '/proc/nowhere',
-    }),
+    'no home, no TMPDIR': _part(
+        _environment,
+        'no home, no TMPDIR',
+        {
+            'HOME': '/proc/nowhere',
+            'TMPDIR': '/proc/nowhere',
+            'XDG_CACHE_HOME': '/proc/nowhere',
+            'XDG_CONFIG_HOME': '/proc/nowhere',
+        },
+    ),
     'name odd': _part(_name, _ODD, 0),
     'name with a line end': _part(_name, 'two\nlines', 2),
     'name too long': _part(_name, 'n' * 256, 2),

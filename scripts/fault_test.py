@@ -26,11 +26,13 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
-from experiments import command_line  # noqa: E402
+from experiments.command import command_line  # noqa: E402
 from scripts import faults_at_writes, faults_of_runs  # noqa: E402
 
 _EVERY = flags.DEFINE_integer(
-    'every', 1, 'Play the faults of files at every so many system calls; 0: not at all.',
+    'every',
+    1,
+    'Play the faults of files at every so many system calls; 0: not at all.',
     lower_bound=0,
 )
 _RUNS = flags.DEFINE_bool('runs', True, 'Play the faults of the training binary.')
@@ -65,15 +67,21 @@ def _files(folder: pathlib.Path, noise_seed: int | None) -> int:
     for outcome in outcomes:
         by_fault[outcome.fault].append(outcome)
     print(f'Noise {folder.name}: {places} system calls on files, {len(outcomes)} faults played')
-    print(command_line.columns([
-        {
-            'fault': name, 'played': len(played),
-            'ended in a line': sum(bool(outcome.said) for outcome in played),
-            'went on': sum(not outcome.said for outcome in played),
-            'worse': sum(bool(outcome.worse) for outcome in played),
-        }
-        for name, played in by_fault.items()
-    ]), flush=True)
+    print(
+        command_line.columns(
+            [
+                {
+                    'fault': name,
+                    'played': len(played),
+                    'ended in a line': sum(bool(outcome.said) for outcome in played),
+                    'went on': sum(not outcome.said for outcome in played),
+                    'worse': sum(bool(outcome.worse) for outcome in played),
+                }
+                for name, played in by_fault.items()
+            ]
+        ),
+        flush=True,
+    )
     worse = [outcome for outcome in outcomes if outcome.worse]
     for outcome in worse:
         print(f'WORSE: {outcome.fault}, {outcome.place}: {outcome.worse} ({outcome.said})')
@@ -86,9 +94,13 @@ def _runs(folder: pathlib.Path) -> int:
     for outcome in faults_of_runs.play(folder, _ONLY.value):
         num_worse += bool(outcome.worse)
         lines = f'{len(outcome.lines)} line{"s" * (len(outcome.lines) != 1)}'
-        print(f'{outcome.fault}: {outcome.happened}; status {outcome.status}; {lines}: '
-              f'{" / ".join(outcome.lines) or "-"}; {outcome.resumed}'
-              + f'; WORSE: {outcome.worse}' * bool(outcome.worse), flush=True)
+        print(
+            f'{outcome.fault}: {outcome.happened}; status {outcome.status}; {lines}: '
+            f'{" / ".join(outcome.lines) or "-"}; {outcome.resumed}'
+            + f'; WORSE: {outcome.worse}'
+            * bool(outcome.worse),
+            flush=True,
+        )
     return num_worse
 
 

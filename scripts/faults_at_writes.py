@@ -18,8 +18,10 @@ import sys
 
 from matplotlib import figure
 
-from dpfl import plots, report_page
-from dpfl.simulation import checkpoint, compilation, files, outputs, program
+from dpfl import _storage
+from dpfl.reporting import plots, privacy_page
+from dpfl.runtime import compilation
+from dpfl.simulation import checkpoint, outputs, program
 from scripts import system_calls
 from tests import runs
 from tests.simulation import toy_experiment
@@ -28,8 +30,16 @@ _NEEDED = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.jso
 # Numbers in names that differ from run to run: of checkpoints they do not.
 _RANDOM = re.compile(r'(?<=events\.out\.tfevents\.).*|(?<=_temp)\d+')
 _TAKES_SPACE = {
-    'open', 'creat', 'write', 'pwrite', 'writev', 'sendfile', 'copy_file_range', 'fallocate',
-    'mkdir', 'ftruncate',
+    'open',
+    'creat',
+    'write',
+    'pwrite',
+    'writev',
+    'sendfile',
+    'copy_file_range',
+    'fallocate',
+    'mkdir',
+    'ftruncate',
 }
 
 
@@ -53,9 +63,12 @@ class Fault:
 FAULTS = (
     Fault('one call fails: no space', errno.ENOSPC, lasts=False),
     Fault('full disk from a call on', errno.ENOSPC, lasts=True, calls=frozenset(_TAKES_SPACE)),
-    Fault('read-only from a call on', errno.EROFS, lasts=True, calls=frozenset(
-        _TAKES_SPACE | {'rename', 'rmdir', 'unlink', 'fsync', 'fdatasync'}
-    )),
+    Fault(
+        'read-only from a call on',
+        errno.EROFS,
+        lasts=True,
+        calls=frozenset(_TAKES_SPACE | {'rename', 'rmdir', 'unlink', 'fsync', 'fdatasync'}),
+    ),
 )
 
 
@@ -123,7 +136,7 @@ def play(
 
 def _be_fast() -> None:
     """Leaves out what costs time and changes no bit: figures, and compiling anew for each run."""
-    report_page.render = lambda report: report.render()
+    privacy_page.render = lambda report: report.render()
     plots.training_curves = lambda rows, references: figure.Figure()
     compile_once, kept = compilation.compiled, {}
 
@@ -165,7 +178,7 @@ class _Judge:
         places, self._run = self._places, None
         self.num_places = max(self.num_places, len(places) if self._fault is None else 0)
         if 'page' in values:
-            return json.dumps(places[values['page']:values['page'] + 200]).encode()
+            return json.dumps(places[values['page'] : values['page'] + 200]).encode()
         return str(int(self._failed)).encode()
 
     def decide(self, call: system_calls.Call) -> int:
@@ -192,7 +205,10 @@ class _Runs:
     def __init__(self, folder, noise_seed, rounds, ask):
         self._folder, self._ask = folder, ask
         self._experiment = toy_experiment.experiment(
-            rounds=rounds, noise_seed=noise_seed, checkpoint_every=1, noise_multiplier=0.5,
+            rounds=rounds,
+            noise_seed=noise_seed,
+            checkpoint_every=1,
+            noise_multiplier=0.5,
             accountant='analytic_gaussian',
         )
         self._origin = folder / 'origin'
@@ -219,7 +235,7 @@ class _Runs:
         said = worse = ''
         try:
             self._train(path)
-        except (files.RunError, ValueError) as error:
+        except (_storage.RunError, ValueError) as error:
             said = str(error)
             worse = 'more than a line' if '\n' in said else ''
         except BaseException as error:
@@ -250,7 +266,8 @@ class _Runs:
         try:
             program.run_training(
                 dataclasses.replace(self._experiment, client_data=no_data),
-                outputs.RunDirectory(self._origin, resume=True), None,
+                outputs.RunDirectory(self._origin, resume=True),
+                None,
             )
         except NoRoundError:
             pass

@@ -13,9 +13,16 @@ from scripts import faults_at_writes
 from tests import binaries
 
 FLAGS = (
-    '--flagfile=configs/quickstart.flags', '--population=60', '--clients_per_round=2',
-    '--client_max_batches=1', '--eval_clients=2', '--eval_every=30', '--checkpoint_every=3',
-    '--rounds=20', '--min_separation=20', '--noise_seed=1',
+    '--flagfile=configs/quickstart.flags',
+    '--population=60',
+    '--clients_per_round=2',
+    '--client_max_batches=1',
+    '--eval_clients=2',
+    '--eval_every=30',
+    '--checkpoint_every=3',
+    '--rounds=20',
+    '--min_separation=20',
+    '--noise_seed=1',
 )
 _SECONDS = 900.0
 # On standard error of every run that comes so far: where noise is kept, and the bar.
@@ -53,9 +60,15 @@ class Run:
         with open(handle, 'wb') as errors:
             self.process = subprocess.Popen(
                 binaries.command('train', *FLAGS, f'--output_dir={path}', *flags),
-                cwd=binaries.ROOT, preexec_fn=preexec, env={**os.environ, **(env or {})},
-                **{'stdin': subprocess.DEVNULL, 'stdout': subprocess.DEVNULL, 'stderr': errors,
-                   **(streams or {})},
+                cwd=binaries.ROOT,
+                preexec_fn=preexec,
+                env={**os.environ, **(env or {})},
+                **{
+                    'stdin': subprocess.DEVNULL,
+                    'stdout': subprocess.DEVNULL,
+                    'stderr': errors,
+                    **(streams or {}),
+                },
             )
 
     def wait_for(self, condition: Callable[[], bool]) -> bool:
@@ -113,8 +126,16 @@ class Stage:
         return self.folder / f'run{self._count}'
 
     def judge(
-        self, run: Run, fault: str, happened: str, *, statuses, most_lines: int = 1,
-        path: pathlib.Path | None = None, saved: int = -1, env=None,
+        self,
+        run: Run,
+        fault: str,
+        happened: str,
+        *,
+        statuses,
+        most_lines: int = 1,
+        path: pathlib.Path | None = None,
+        saved: int = -1,
+        env=None,
     ) -> Outcome:
         """The outcome of a run, which is waited for, resumed, and compared.
 

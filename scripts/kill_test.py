@@ -26,7 +26,7 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from dpfl.simulation import checkpoint, outputs, program  # noqa: E402
-from experiments import command_line  # noqa: E402
+from experiments.command import command_line  # noqa: E402
 from tests import runs  # noqa: E402
 from tests.simulation import toy_experiment  # noqa: E402
 
@@ -52,9 +52,11 @@ def main() -> None:
             differing = kind.differences(path)
             counts['different runs'] += bool(differing)
             rounds = ', '.join(f'after {done} rounds' for done in kills)
-            print(f'run {run} ({kind.name}): killed {rounds}: '
-                  f'{"differs in " + ", ".join(differing) if differing else "the same"}',
-                  flush=True)
+            print(
+                f'run {run} ({kind.name}): killed {rounds}: '
+                f'{"differs in " + ", ".join(differing) if differing else "the same"}',
+                flush=True,
+            )
             shutil.rmtree(path)
     print(f'{_RUNS.value} runs, {counts["kills"]} kills, {counts["different runs"]} differ')
     if counts['different runs']:
@@ -147,8 +149,9 @@ class _Child:
     def finish(self) -> None:
         """Waits for the end."""
         ends = []
-        _wait_for(lambda: ends.append(os.waitpid(self._pid, os.WNOHANG)) or ends[-1][0],
-                  _SECONDS_TO_END)
+        _wait_for(
+            lambda: ends.append(os.waitpid(self._pid, os.WNOHANG)) or ends[-1][0], _SECONDS_TO_END
+        )
         if ends[-1][1]:
             raise self._failed()
 

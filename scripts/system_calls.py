@@ -23,12 +23,24 @@ from collections.abc import Callable
 
 # Numbers of x86-64, and which argument is what: a descriptor, or a directory and a path in it.
 _DESCRIPTOR = {
-    1: 'write', 18: 'pwrite', 20: 'writev', 40: 'sendfile', 74: 'fsync', 75: 'fdatasync',
-    77: 'ftruncate', 285: 'fallocate', 326: 'copy_file_range',
+    1: 'write',
+    18: 'pwrite',
+    20: 'writev',
+    40: 'sendfile',
+    74: 'fsync',
+    75: 'fdatasync',
+    77: 'ftruncate',
+    285: 'fallocate',
+    326: 'copy_file_range',
 }
 _PATH = {2: 'open', 82: 'rename', 83: 'mkdir', 84: 'rmdir', 85: 'creat', 87: 'unlink'}
 _PATH_IN = {
-    257: 'open', 258: 'mkdir', 263: 'unlink', 264: 'rename', 316: 'rename', 437: 'open',
+    257: 'open',
+    258: 'mkdir',
+    263: 'unlink',
+    264: 'rename',
+    316: 'rename',
+    437: 'open',
 }
 _OPEN = {2: 1, 257: 2}  # Which argument has the flags.
 _FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC

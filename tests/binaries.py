@@ -1,11 +1,12 @@
 """The binaries of `experiments`, each run in a process of its own as its users would."""
 
 import json
-import pathlib
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).parents[1]
+from tests import paths
+
+ROOT = paths.ROOT
 # The flags of a task of which a model is trained in seconds.
 TASK = ['--vocabulary_size=96', '--sentence_length=10', '--model=micro']
 
@@ -17,14 +18,20 @@ def command(binary, *flags) -> list[str]:
 def run(binary, *flags, check=False, **kwargs):
     """The process when it is done, with what it printed; `kwargs` are for `subprocess.run`."""
     return subprocess.run(
-        command(binary, *flags), cwd=ROOT, capture_output=True, text=True, check=check,
-        stdin=subprocess.DEVNULL, **kwargs,
+        command(binary, *flags),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=check,
+        stdin=subprocess.DEVNULL,
+        **kwargs,
     )
 
 
 def pretrain(path, *flags) -> dict:
     """Saves a model of `TASK` in `path`; what the binary says of it."""
-    done = run('pretrain', *TASK, '--learning_rate=0.02', *flags, f'--output={path}',
-               '--format=json')
+    done = run(
+        'pretrain', *TASK, '--learning_rate=0.02', *flags, f'--output={path}', '--format=json'
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

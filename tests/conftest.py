@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests import tensor_comparison
+from tests.repository import tensor_comparison
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 os.environ.setdefault('CUDA_VISIBLE_DEVICES', '')

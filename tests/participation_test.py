@@ -20,8 +20,9 @@ def test_count_is_the_longest_admitted_pattern():
 
 def test_admits_is_the_definition():
     schema = Participation(7, 3, 2)
-    admitted = {p for n in range(1, 8) for p in itertools.combinations(range(7), n)
-                if schema.admits(p)}
+    admitted = {
+        p for n in range(1, 8) for p in itertools.combinations(range(7), n) if schema.admits(p)
+    }
     assert admitted == set(oracles.patterns(schema))
     assert schema.admits([])
     assert not schema.admits([-1])
@@ -33,14 +34,17 @@ def test_rounds_between_is_one_less_than_the_separation():
     assert Participation.from_rounds_between(2000, 313, 6) == Participation(2000, 314, 6)
 
 
-@pytest.mark.parametrize('fields, message', [
-    (dict(rounds=0), 'rounds=0: must be an integer >= 1'),
-    (dict(rounds=2.0), 'rounds=2.0: must be'),
-    (dict(rounds=True), 'rounds=True: must be'),
-    (dict(rounds=float('nan')), 'rounds=nan: must be'),
-    (dict(rounds=5, min_separation=0), 'min_separation=0: must be an integer >= 1'),
-    (dict(rounds=5, max_participations=0), 'max_participations=0: must be an integer >= 1'),
-])
+@pytest.mark.parametrize(
+    'fields, message',
+    [
+        (dict(rounds=0), 'rounds=0: must be an integer >= 1'),
+        (dict(rounds=2.0), 'rounds=2.0: must be'),
+        (dict(rounds=True), 'rounds=True: must be'),
+        (dict(rounds=float('nan')), 'rounds=nan: must be'),
+        (dict(rounds=5, min_separation=0), 'min_separation=0: must be an integer >= 1'),
+        (dict(rounds=5, max_participations=0), 'max_participations=0: must be an integer >= 1'),
+    ],
+)
 def test_bad_fields_are_named(fields, message):
     with pytest.raises(ValueError, match=message):
         Participation(**fields)
@@ -134,7 +138,9 @@ def test_log_refuses_what_is_no_list_of_clients(cohort):
 
 def test_log_round_trip(tmp_path):
     for log in (
-        ParticipationLog(), ParticipationLog([[]]), ParticipationLog([[5, 1], [], [2, 2, 0]]),
+        ParticipationLog(),
+        ParticipationLog([[]]),
+        ParticipationLog([[5, 1], [], [2, 2, 0]]),
         ParticipationLog([[1], [2**31], [2**62, 3]]),
     ):
         log.save(tmp_path / 'log.npz')
@@ -199,21 +205,24 @@ def test_truncations_and_flipped_bits_are_seen_or_harmless(tmp_path):
     assert harmless < 0.5 * len(content)
 
 
-@pytest.mark.parametrize('clients, offsets, message', [
-    ([1.0], [0, 1], 'clients is float64 of shape'),
-    (np.array([1], np.int16), [0, 1], 'clients is int16 of shape'),
-    ([[1]], [0, 1], 'clients is int64 of shape'),
-    ([1], [0.0, 1.0], 'offsets is float64'),
-    ([1], np.array([0, 1], np.int32), 'offsets is int32'),
-    ([1], np.array(1), 'offsets is int64 of shape'),
-    ([1], np.zeros(0, np.int64), 'offsets start with'),
-    ([1], [1, 1], 'offsets start with .1.: must start with 0'),
-    ([1, 2], [0, 2, 1, 2], 'offsets decrease'),
-    ([1, 2], [0, 1], 'offsets end with 1, and there are 2 clients'),
-    ([1, 2], [0, 3], 'offsets end with 3, and there are 2 clients'),
-    ([-1, 2], [0, 2], 'it has client -1: must be >= 0'),
-    ([1, 3, 2, 4], [0, 1, 4], 'clients are not sorted within each round'),
-])
+@pytest.mark.parametrize(
+    'clients, offsets, message',
+    [
+        ([1.0], [0, 1], 'clients is float64 of shape'),
+        (np.array([1], np.int16), [0, 1], 'clients is int16 of shape'),
+        ([[1]], [0, 1], 'clients is int64 of shape'),
+        ([1], [0.0, 1.0], 'offsets is float64'),
+        ([1], np.array([0, 1], np.int32), 'offsets is int32'),
+        ([1], np.array(1), 'offsets is int64 of shape'),
+        ([1], np.zeros(0, np.int64), 'offsets start with'),
+        ([1], [1, 1], 'offsets start with .1.: must start with 0'),
+        ([1, 2], [0, 2, 1, 2], 'offsets decrease'),
+        ([1, 2], [0, 1], 'offsets end with 1, and there are 2 clients'),
+        ([1, 2], [0, 3], 'offsets end with 3, and there are 2 clients'),
+        ([-1, 2], [0, 2], 'it has client -1: must be >= 0'),
+        ([1, 3, 2, 4], [0, 1, 4], 'clients are not sorted within each round'),
+    ],
+)
 def test_arrays_that_are_no_log_are_refused(tmp_path, clients, offsets, message):
     path = tmp_path / 'log.npz'
     np.savez_compressed(path, clients=clients, offsets=offsets)

@@ -18,7 +18,5 @@ def released(path: pathlib.Path) -> list[tuple]:
 
 def differences(path: pathlib.Path, other: pathlib.Path) -> list[str]:
     """Names of the files in which two runs differ that should release the same."""
-    names = [
-        name for name in _SAME if (path / name).read_bytes() != (other / name).read_bytes()
-    ]
+    names = [name for name in _SAME if (path / name).read_bytes() != (other / name).read_bytes()]
     return names + ['ledger.jsonl'] * (released(path) != released(other))

@@ -101,8 +101,10 @@ def _sampled(rng) -> Iterator[str]:
         event = dp_accounting.SelfComposedDpEvent(one, rounds)
         for method in events.methods_for(event):
             bound = events.bound(event, delta, method)
-            case = (f'{type(one).__name__} of {cohort}/{population}, noise {noise_multiplier!r}, '
-                    f'{rounds} rounds, delta={delta!r}: {method}')
+            case = (
+                f'{type(one).__name__} of {cohort}/{population}, noise {noise_multiplier!r}, '
+                f'{rounds} rounds, delta={delta!r}: {method}'
+            )
             if not math.isfinite(bound.epsilon):
                 yield f'{case} has no epsilon'
                 continue

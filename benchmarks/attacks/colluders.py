@@ -47,9 +47,7 @@ def effect(total, dtype) -> float:
     for value in colluding:
         rest = _CLIENTS - _FILLING - 2
         before, after = [1.0] * _FILLING + [0.4], [value] * rest
-        sums = [
-            total(np.array([*before, *victim, *after], dtype)) for victim in ([1.0], [])
-        ]
+        sums = [total(np.array([*before, *victim, *after], dtype)) for victim in ([1.0], [])]
         moved.append(sums[0] - sums[1])
     return max(moved)
 
@@ -63,10 +61,14 @@ def _sum_of(kind: str):
     spec = tf.TensorSpec([1], tf.as_dtype(dtype))
     estimator = accounting.Estimator('clipped' if kind == 'clipped denominator' else 'fixed')
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(1), participation=Participation(1), clip_norm=1.0,
-        noise_multiplier=1.0, clients_per_round=_CLIENTS, estimator=estimator,
+        mechanism=mechanisms.Identity(1),
+        participation=Participation(1),
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        clients_per_round=_CLIENTS,
+        estimator=estimator,
         noise='hardened' if kind == 'hardened' else 'default',
-    )  # fmt: skip
+    )
     query = aggregators.build_query(
         plan, seed=0, record_specs=spec, supplied_noise=kind == 'hardened'
     )
@@ -76,9 +78,10 @@ def _sum_of(kind: str):
     @tf.function(input_signature=[tf.TensorSpec([None], tf.as_dtype(dtype))])
     def in_order(updates):
         return tf.foldl(
-            lambda sample, update: query.accumulate_record(params, sample, update[None]), updates,
+            lambda sample, update: query.accumulate_record(params, sample, update[None]),
+            updates,
             query.initial_sample_state(spec),
-        )  # fmt: skip
+        )
 
     units = exact_sum.units_per_clip_norm(_CLIENTS)
     if kind == 'hardened':

@@ -34,16 +34,18 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from dpfl.accounting import ledger_lines  # noqa: E402
 from dpfl.simulation import data_digest  # noqa: E402
-from dpfl.tasks import vocabulary, word_clients  # noqa: E402
+from dpfl.tasks.text import vocabulary, word_clients  # noqa: E402
 
 _CLIENTS, _LENGTH = 14, 8
 _WORDS = [f'word{i}' for i in range(20)] + list('0123456789')
 _HASHES = (
-    hashlib.sha256, hashlib.sha1, hashlib.md5, hashlib.blake2b,
-    lambda data: hashlib.blake2b(data, digest_size=32), lambda data: hashlib.blake2b(
-        data, digest_size=16
-    ),
-)  # fmt: skip
+    hashlib.sha256,
+    hashlib.sha1,
+    hashlib.md5,
+    hashlib.blake2b,
+    lambda data: hashlib.blake2b(data, digest_size=32),
+    lambda data: hashlib.blake2b(data, digest_size=16),
+)
 # Keys that are none: who forgets to draw one has these.
 _KEYS = (bytes(data_digest.KEY_BYTES), b'', b'dpfl', b'data.key')
 _START = 16  # Bytes of a digest that are compared: less than 2^-100 of all others have the same.
@@ -69,14 +71,32 @@ def train(folder: pathlib.Path, code: str) -> pathlib.Path:
     (folder / 'texts.jsonl').write_bytes(contents(code))
     (folder / 'words').write_text('\n'.join(_WORDS))
     subprocess.run(
-        [sys.executable, '-m', 'experiments.train', '--task=user_text', '--model=micro',
-         f'--data_path={folder}/texts.jsonl', f'--vocabulary_file={folder}/words',
-         f'--sentence_length={_LENGTH}', '--mechanism=gaussian', '--noise_multiplier=20',
-         '--delta=1e-6', '--rounds=3', '--clients_per_round=4', '--min_separation=3',
-         '--eval_every=3', '--eval_clients=1', '--shards=1', '--profile',
-         f'--output_dir={folder}/run'],
-        cwd=_ROOT, check=True, capture_output=True, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            sys.executable,
+            '-m',
+            'experiments.train',
+            '--task=user_text',
+            '--model=micro',
+            f'--data_path={folder}/texts.jsonl',
+            f'--vocabulary_file={folder}/words',
+            f'--sentence_length={_LENGTH}',
+            '--mechanism=gaussian',
+            '--noise_multiplier=20',
+            '--delta=1e-6',
+            '--rounds=3',
+            '--clients_per_round=4',
+            '--min_separation=3',
+            '--eval_every=3',
+            '--eval_clients=1',
+            '--shards=1',
+            '--profile',
+            f'--output_dir={folder}/run',
+        ],
+        cwd=_ROOT,
+        check=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+    )
     return folder / 'run'
 
 
@@ -89,9 +109,14 @@ def digests(code: str, known: dict | None) -> Iterator[bytes]:
     """
     file, text = contents(code), _text(code)
     lines = file.splitlines(keepends=True)
-    parts = [file, *lines[3:4], lines[3].rstrip(), text.encode(), code.encode(), ' '.join(
-        code
-    ).encode()]  # fmt: skip
+    parts = [
+        file,
+        *lines[3:4],
+        lines[3].rstrip(),
+        text.encode(),
+        code.encode(),
+        ' '.join(code).encode(),
+    ]
     words = vocabulary.Vocabulary(tuple(_WORDS))
     tokens = word_clients.encode([text.split()], words.ids, _LENGTH)
     batch = collections.OrderedDict(x=tokens[:, :-1], y=tokens[:, 1:])

@@ -27,9 +27,13 @@ def main() -> None:
 
 def _plan(mechanism, **changes):
     return accounting.PrivacyPlan(
-        mechanism=mechanism, participation=Participation(4), clip_norm=1.0,
-        noise_multiplier=_NOISE_MULTIPLIER, clients_per_round=1, **changes,
-    )  # fmt: skip
+        mechanism=mechanism,
+        participation=Participation(4),
+        clip_norm=1.0,
+        noise_multiplier=_NOISE_MULTIPLIER,
+        clients_per_round=1,
+        **changes,
+    )
 
 
 _HARDENED = _plan(mechanisms.Blt(4, [0.9], [0.2]), noise='hardened')
@@ -46,9 +50,7 @@ def _query(plan):
 def _distributed(kind):
     import tensorflow as tf
 
-    plan = _plan(
-        mechanisms.Identity(4), discretization=Discretization(1e3, _SIZE, 1.0, alpha=0.5)
-    )
+    plan = _plan(mechanisms.Identity(4), discretization=Discretization(1e3, _SIZE, 1.0, alpha=0.5))
     noise = aggregators.DistributedNoise(plan, kind)
     return aggregators.build_distributed_query(noise, record_specs=tf.TensorSpec([_SIZE]))
 
@@ -101,8 +103,9 @@ def _parent(make, sender) -> None:
         )
         sample = query.accumulate_record(
             query.derive_sample_params(state),
-            query.initial_sample_state(tf.TensorSpec([_SIZE])), update,
-        )  # fmt: skip
+            query.initial_sample_state(tf.TensorSpec([_SIZE])),
+            update,
+        )
         released = query.get_noised_result(sample, state)[0]
 
     def release(canary):

@@ -30,11 +30,31 @@ sys.path.insert(0, str(_ROOT))
 
 # Shares of --cases by target: more where a guarantee is at stake, fewer where a case takes long.
 SHARES = {
-    'strategy': 18, 'strategy values': 18, 'plan': 12, 'log': 10, 'report': 10, 'run directory': 6,
-    'checkpoint': 14, 'ledger': 8, 'study': 5, 'vocabulary': 4, 'texts': 6, 'parquet': 1,
-    'record index': 4, 'optimizer cache': 4, 'stackoverflow': 3, 'emnist sqlite': 3,
-    'emnist hdf5': 4, 'saved model': 2, 'model weights': 4, 'state': 3, 'report_privacy': 3,
-    'plan_privacy': 3, 'optimize_strategy': 1, 'compare_mechanisms': 2, 'simulate_population': 1,
+    'strategy': 18,
+    'strategy values': 18,
+    'plan': 12,
+    'log': 10,
+    'report': 10,
+    'run directory': 6,
+    'checkpoint': 14,
+    'ledger': 8,
+    'study': 5,
+    'vocabulary': 4,
+    'texts': 6,
+    'parquet': 1,
+    'record index': 4,
+    'optimizer cache': 4,
+    'stackoverflow': 3,
+    'emnist sqlite': 3,
+    'emnist hdf5': 4,
+    'saved model': 2,
+    'model weights': 4,
+    'state': 3,
+    'report_privacy': 3,
+    'plan_privacy': 3,
+    'optimize_strategy': 1,
+    'compare_mechanisms': 2,
+    'simulate_population': 1,
 }
 
 
@@ -96,10 +116,15 @@ class _Campaign:
         self._output = open(pathlib.Path(self._folder.name, 'output'), 'w+b')
         self._errors = open(pathlib.Path(self._folder.name, 'errors'), 'w+b')
         self._process = subprocess.Popen(
-            [sys.executable, __file__, '--worker', json.dumps(
-                [self.name, self._seed, self._next, part, self._folder.name]
-            )],
-            cwd=_ROOT, stdin=subprocess.DEVNULL, stdout=self._output,
+            [
+                sys.executable,
+                __file__,
+                '--worker',
+                json.dumps([self.name, self._seed, self._next, part, self._folder.name]),
+            ],
+            cwd=_ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
             stderr=self._errors,
         )
 
@@ -193,8 +218,10 @@ def main() -> None:
 
 
 def _row(name: str, counts) -> str:
-    return (f'{name:<20}{sum(counts.values()):>9}{counts["taken"]:>9}{counts["refused"]:>9}'
-            f'{counts["found"]:>7}')
+    return (
+        f'{name:<20}{sum(counts.values()):>9}{counts["taken"]:>9}{counts["refused"]:>9}'
+        f'{counts["found"]:>7}'
+    )
 
 
 def _print(campaign: _Campaign) -> None:

@@ -118,9 +118,13 @@ def of_plan(mechanism, noise: str = 'default'):
     """Releases of the first round of a plan with a mechanism."""
     participation = Participation(_ROUNDS, max_participations=1)
     plan = accounting.PrivacyPlan(
-        mechanism=mechanism, participation=participation, clip_norm=1.0, clients_per_round=2,
-        noise_multiplier=mechanism.sensitivity(participation) / _MU, noise=noise,
-    )  # fmt: skip
+        mechanism=mechanism,
+        participation=participation,
+        clip_norm=1.0,
+        clients_per_round=2,
+        noise_multiplier=mechanism.sensitivity(participation) / _MU,
+        noise=noise,
+    )
     is_hardened = noise == 'hardened'
     query = aggregators.build_query(plan, record_specs=_SPEC, supplied_noise=is_hardened)
 

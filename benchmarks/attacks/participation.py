@@ -67,20 +67,26 @@ def _min_separation(rng):
     )
     clients = int(rng.integers(1, 12))
     return (
-        sampling.MinSeparationSampler, schema, int(rng.integers(clients, 25 * clients)), clients,
+        sampling.MinSeparationSampler,
+        schema,
+        int(rng.integers(clients, 25 * clients)),
+        clients,
         int(rng.integers(100)),
-    )  # fmt: skip
+    )
 
 
 def _timer(rng):
     clients = int(rng.integers(1, 12))
     devices = population.Population(
-        population=int(rng.integers(40 * clients, 400 * clients)), clients_per_round=clients,
+        population=int(rng.integers(40 * clients, 400 * clients)),
+        clients_per_round=clients,
         timer_hours=float(rng.choice([0.0, 0.5, 6.0, 72.0])),
-        over_selection=float(rng.uniform(1, 3)), drop_out=float(rng.uniform(0, 0.5)),
-        client_spread=float(rng.uniform(0, 2)), server_minutes=float(rng.uniform(0, 30)),
+        over_selection=float(rng.uniform(1, 3)),
+        drop_out=float(rng.uniform(0, 0.5)),
+        client_spread=float(rng.uniform(0, 2)),
+        server_minutes=float(rng.uniform(0, 30)),
         seed=int(rng.integers(100)),
-    )  # fmt: skip
+    )
     schema = Participation(int(rng.integers(1, 60)), int(rng.integers(1, 12)))
     return sampling.TimerSampler, schema, devices
 

@@ -98,7 +98,11 @@ def _log_delta(losses, log_masses, rounds, epsilon) -> float:
     counted &= np.abs(totals - rounds * mean) < 12 * stddev
     if not counted.any():
         return -math.inf
-    return float(special.logsumexp(
-        np.log(values[counted]) - theta * totals[counted] + rounds * log_sum
-        + np.log(-np.expm1(epsilon - totals[counted]))
-    ))
+    return float(
+        special.logsumexp(
+            np.log(values[counted])
+            - theta * totals[counted]
+            + rounds * log_sum
+            + np.log(-np.expm1(epsilon - totals[counted]))
+        )
+    )

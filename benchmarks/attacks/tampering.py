@@ -26,19 +26,37 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from dpfl import ParticipationLog  # noqa: E402
 from dpfl.accounting import archive, ledger_lines  # noqa: E402
-from experiments import recorded_flags  # noqa: E402
+from experiments.flags import recorded_flags  # noqa: E402
 
 
 def train(folder: pathlib.Path) -> pathlib.Path:
     """Trains a small model for a few rounds; the directory of the run."""
     subprocess.run(
-        [sys.executable, '-m', 'experiments.train', '--model=micro', '--vocabulary_size=40',
-         '--sentence_length=5', '--mechanism=tree', '--noise_multiplier=2', '--delta=1e-6',
-         '--accountant=analytic_gaussian', '--rounds=3', '--clients_per_round=3',
-         '--population=12', '--min_separation=2',
-         '--eval_every=3', '--eval_clients=2', '--profile', f'--output_dir={folder}/run'],
-        cwd=_ROOT, check=True, capture_output=True, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            sys.executable,
+            '-m',
+            'experiments.train',
+            '--model=micro',
+            '--vocabulary_size=40',
+            '--sentence_length=5',
+            '--mechanism=tree',
+            '--noise_multiplier=2',
+            '--delta=1e-6',
+            '--accountant=analytic_gaussian',
+            '--rounds=3',
+            '--clients_per_round=3',
+            '--population=12',
+            '--min_separation=2',
+            '--eval_every=3',
+            '--eval_clients=2',
+            '--profile',
+            f'--output_dir={folder}/run',
+        ],
+        cwd=_ROOT,
+        check=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+    )
     return folder / 'run'
 
 

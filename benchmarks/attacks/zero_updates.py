@@ -36,9 +36,13 @@ def main() -> None:
 def differs(changes) -> bool:
     """Whether a client with a zero update changes the result, or the state of the next round."""
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(4), participation=Participation(4), clip_norm=1.0,
-        noise_multiplier=0.1, clients_per_round=_CLIENTS, **changes,
-    )  # fmt: skip
+        mechanism=mechanisms.Identity(4),
+        participation=Participation(4),
+        clip_norm=1.0,
+        noise_multiplier=0.1,
+        clients_per_round=_CLIENTS,
+        **changes,
+    )
     is_hardened = plan.noise == 'hardened'
     query = aggregators.build_query(
         plan, seed=0, record_specs=tf.TensorSpec([_SIZE]), supplied_noise=is_hardened

@@ -23,7 +23,7 @@ import tensorflow_federated as tff
 from benchmarks.peers import family
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.simulation import runtime
+from dpfl.runtime import contexts
 
 _ROUNDS, _SEPARATION, _BANDS = 2052, 342, 342
 _NORM, _NOISE = 1.0, 1.0
@@ -34,9 +34,13 @@ _private = tff.aggregators.DifferentiallyPrivateFactory
 
 def _plan(mechanism, clients, **changes):
     return accounting.PrivacyPlan(
-        mechanism=mechanism, participation=Participation(_ROUNDS, _SEPARATION), clip_norm=_NORM,
-        noise_multiplier=_NOISE, clients_per_round=clients, **changes,
-    )  # fmt: skip
+        mechanism=mechanism,
+        participation=Participation(_ROUNDS, _SEPARATION),
+        clip_norm=_NORM,
+        noise_multiplier=_NOISE,
+        clients_per_round=clients,
+        **changes,
+    )
 
 
 def _blt():
@@ -77,10 +81,7 @@ def _of(make_mechanism, noise='default', **options):
 
 CONTENDERS = {
     **{name: _of(make, supplied_noise=True) for name, make in _IN_RING.items()},
-    **{
-        name: _of(make, noise='hardened', supplied_noise=True)
-        for name, make in _HARDENED.items()
-    },
+    **{name: _of(make, noise='hardened', supplied_noise=True) for name, make in _HARDENED.items()},
     'gaussian': _of(lambda: mechanisms.Identity(_ROUNDS)),
     'blt': _of(_blt),
     'honaker': _of(lambda: mechanisms.HonakerTree(_ROUNDS)),
@@ -152,7 +153,7 @@ def measure(contender: str, coordinates: int, clients: int, pairs: int) -> dict:
         if contender in _IN_RUNTIME_OF_TFF:
             tff.backends.native.set_sync_local_cpp_execution_context()
         else:
-            stack.enter_context(runtime.local_runtime())
+            stack.enter_context(contexts.local_runtime())
         ring = None
         if contender in _IN_RING:
             plan = _plan(_IN_RING[contender](), clients)
@@ -177,10 +178,14 @@ def measure(contender: str, coordinates: int, clients: int, pairs: int) -> dict:
     floor = _floor(coordinates, private.state_bytes())
     return {
         # The first round compiles.
-        'plain_seconds': plain.seconds[1:], 'seconds': private.seconds[1:],
-        'plain_cpu_seconds': plain.cpu_seconds[1:], 'cpu_seconds': private.cpu_seconds[1:],
-        'state_bytes': state_bytes, 'peak_bytes': peak_bytes, 'floor': floor,
-    }  # fmt: skip
+        'plain_seconds': plain.seconds[1:],
+        'seconds': private.seconds[1:],
+        'plain_cpu_seconds': plain.cpu_seconds[1:],
+        'cpu_seconds': private.cpu_seconds[1:],
+        'state_bytes': state_bytes,
+        'peak_bytes': peak_bytes,
+        'floor': floor,
+    }
 
 
 def _require_memory(size: int) -> None:
@@ -197,9 +202,7 @@ def _fill(ring) -> None:
 
 def _floor(coordinates: int, state_bytes: int) -> float:
     """Seconds of one normal draw per coordinate and of copying the state."""
-    draw = tf.function(
-        lambda key: tf.random.stateless_normal([coordinates], key, alg='philox')
-    )
+    draw = tf.function(lambda key: tf.random.stateless_normal([coordinates], key, alg='philox'))
     state = np.ones(state_bytes, np.uint8)
 
     def once(number):

@@ -68,9 +68,14 @@ def call(command: list[str], timeout: float, environment: dict[str, str] | None 
     """
     try:
         done = subprocess.run(
-            command, env={**os.environ, **(environment or {})}, timeout=timeout,
-            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            command,
+            env={**os.environ, **(environment or {})},
+            timeout=timeout,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except OSError as error:
         raise NotRunError(f'{command[0]}: {error.strerror}') from None
     except subprocess.TimeoutExpired:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.tasks import metrics, stacked_cifg
+from dpfl.tasks.text.models import metrics, stacked_cifg
 
 
 def build_fused(
@@ -35,10 +35,19 @@ def build_fused(
         # Version 2 of this operation has a wrong gradient in TensorFlow 2.14, which takes the gates
         # in the order of version 1.
         outputs = tf.raw_ops.BlockLSTM(
-            seq_len_max=sequence_length, x=tf.gather(embedding, tf.transpose(tokens)),
-            cs_prev=state, h_prev=state, w=kernel, wci=peephole, wcf=peephole, wco=peephole,
-            b=bias, forget_bias=0.0, cell_clip=0.0, use_peephole=False,
-        ).h  # fmt: skip
+            seq_len_max=sequence_length,
+            x=tf.gather(embedding, tf.transpose(tokens)),
+            cs_prev=state,
+            h_prev=state,
+            w=kernel,
+            wci=peephole,
+            wcf=peephole,
+            wco=peephole,
+            b=bias,
+            forget_bias=0.0,
+            cell_clip=0.0,
+            use_peephole=False,
+        ).h
         outputs = tf.reshape(tf.transpose(outputs, [1, 0, 2]), [-1, hidden])
         projected = tf.matmul(outputs, projection)
         logits = tf.matmul(projected, output_embedding, transpose_b=True) + output_bias
@@ -62,12 +71,14 @@ def build_keras(
     spec = tf.TensorSpec([None, sequence_length], tf.int32)
 
     def make():
-        keras_model = tf.keras.Sequential([
-            layers.Embedding(num_tokens, sizes.embedding_size, input_length=sequence_length),
-            layers.LSTM(sizes.hidden_size, return_sequences=True),
-            layers.Dense(sizes.projection_size),
-            layers.Dense(num_tokens),
-        ])
+        keras_model = tf.keras.Sequential(
+            [
+                layers.Embedding(num_tokens, sizes.embedding_size, input_length=sequence_length),
+                layers.LSTM(sizes.hidden_size, return_sequences=True),
+                layers.Dense(sizes.projection_size),
+                layers.Dense(num_tokens),
+            ]
+        )
         return tff.learning.models.from_keras_model(
             keras_model,
             loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),

@@ -54,11 +54,14 @@ def measure(contender: str, coordinates: int, clients: int, pairs: int) -> dict:
         seconds.append(time.perf_counter() - started)
         cpu_seconds.append(time.process_time() - cpu_started)
     return {
-        'plain_seconds': [0.0] * pairs, 'seconds': seconds[1:],
-        'plain_cpu_seconds': [0.0] * pairs, 'cpu_seconds': cpu_seconds[1:],
-        'state_bytes': state_bytes, 'peak_bytes': protocol.peak_bytes(),
+        'plain_seconds': [0.0] * pairs,
+        'seconds': seconds[1:],
+        'plain_cpu_seconds': [0.0] * pairs,
+        'cpu_seconds': cpu_seconds[1:],
+        'state_bytes': state_bytes,
+        'peak_bytes': protocol.peak_bytes(),
         'floor': _floor(coordinates),
-    }  # fmt: skip
+    }
 
 
 def _floor(coordinates: int) -> float:

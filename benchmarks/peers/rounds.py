@@ -71,9 +71,10 @@ class measured:  # noqa: N801
         seconds = time.perf_counter() - self._start[0]
         if not measured._is_first and error == (None, None, None):
             _answer(
-                seconds=seconds, cpu_seconds=family.cpu_seconds() - self._start[1],
+                seconds=seconds,
+                cpu_seconds=family.cpu_seconds() - self._start[1],
                 peak_bytes=family.peak_bytes(),
-            )  # fmt: skip
+            )
         measured._is_first = False
 
 

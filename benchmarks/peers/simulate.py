@@ -14,8 +14,9 @@ import tensorflow_federated as tff
 
 from benchmarks.peers import lstm, rounds
 from dpfl import Participation, accounting, aggregators, learning, mechanisms
-from dpfl.simulation import runtime
-from dpfl.tasks import architectures, stacked_cifg
+from dpfl.runtime import contexts
+from dpfl.runtime import shards as runtime_shards
+from dpfl.tasks.text.models import architectures, stacked_cifg
 
 _RATE, _CLIP_NORM, _MAX_ROUNDS = rounds.LEARNING_RATE, rounds.CLIP_NORM, 100_000
 _optimizers = tff.learning.optimizers
@@ -50,10 +51,12 @@ class Work:
     def plan(self):
         """Independent noise, so that the work of the clients is what is compared."""
         return accounting.PrivacyPlan(
-            mechanism=mechanisms.Identity(_MAX_ROUNDS), participation=Participation(_MAX_ROUNDS, 1),
-            clip_norm=_CLIP_NORM, noise_multiplier=rounds.NOISE_MULTIPLIER,
+            mechanism=mechanisms.Identity(_MAX_ROUNDS),
+            participation=Participation(_MAX_ROUNDS, 1),
+            clip_norm=_CLIP_NORM,
+            noise_multiplier=rounds.NOISE_MULTIPLIER,
             clients_per_round=self.clients,
-        )  # fmt: skip
+        )
 
 
 def _server():
@@ -63,14 +66,17 @@ def _server():
 def dpfl(job):
     """The sharded engine in dpfl's runtime; the shards of each round are made anew."""
     process = learning.build_dp_fedavg(
-        job.model, job.plan(), client_optimizer=_optimizers.build_sgdm(_RATE),
-        server_optimizer=_server(), train_metrics=False,
-    )  # fmt: skip
+        job.model,
+        job.plan(),
+        client_optimizer=_optimizers.build_sgdm(_RATE),
+        server_optimizer=_server(),
+        train_metrics=False,
+    )
     idle = [shard.take(0) for shard in learning.shard(job.data)]
     cohorts = learning.sharded_cohorts(
         itertools.repeat(range(job.clients)), lambda client: job.data[client]
     )
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         state = process.initialize()
         for request in rounds.requests():
             shards = idle if request == 'idle' else next(cohorts)
@@ -83,10 +89,12 @@ def stock(job, loop='DATASET_REDUCE'):
     """`tff.learning` in TFF's own execution context, with dpfl's aggregator."""
     tff.backends.native.set_sync_local_cpp_execution_context()
     process = tff.learning.algorithms.build_unweighted_fed_avg(
-        job.model, _optimizers.build_sgdm(_RATE), _server(),
+        job.model,
+        _optimizers.build_sgdm(_RATE),
+        _server(),
         model_aggregator=aggregators.build_aggregator(job.plan()),
         loop_implementation=tff.learning.LoopImplementation[loop],
-    )  # fmt: skip
+    )
     datasets = list(job.datasets())
     state = process.initialize()
     for request in rounds.requests():
@@ -126,7 +134,7 @@ def bare(job):
 
     weights = tuple(map(tf.constant, job.model.initial_weights[0]))
     velocity = [tf.zeros_like(w) for w in weights]
-    cores = learning.shards.default_num_shards()
+    cores = runtime_shards.default_num_shards()
     clients = [[(tf.constant(b['x']), tf.constant(b['y'])) for b in one] for one in job.data]
     with concurrent.futures.ThreadPoolExecutor(cores) as executor:
         for _ in rounds.requests():
@@ -142,8 +150,11 @@ def bare(job):
 def products(job):
     """The matrix products of a CIFG's round alone, forwards and backwards, on all cores."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    embedding, hidden, projection = job.sizes.embedding_size, job.sizes.hidden_size, \
-        job.sizes.projection_size
+    embedding, hidden, projection = (
+        job.sizes.embedding_size,
+        job.sizes.hidden_size,
+        job.sizes.projection_size,
+    )
     rows = job.batch_size * job.length
     once = [(rows, embedding, 3 * hidden), (rows, projection, job.vocabulary)]
     recurrent = [(projection, 3 * hidden), (hidden, projection)]
@@ -168,7 +179,7 @@ def products(job):
             results.append(tf.matmul(all_a, all_c, transpose_a=True))
         return tf.add_n([result[0, 0] for result in results])
 
-    cores = learning.shards.default_num_shards()
+    cores = runtime_shards.default_num_shards()
     steps = job.clients * job.batches
     with concurrent.futures.ThreadPoolExecutor(cores) as executor:
         for _ in rounds.requests():

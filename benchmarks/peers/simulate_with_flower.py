@@ -32,10 +32,12 @@ def _client(cell: str, job: rounds.Job) -> ClientApp:
             optimizer.zero_grad()
             model.loss(x, y).backward()
             optimizer.step()
-        reply = flwr.app.RecordDict({
-            'arrays': flwr.app.ArrayRecord(model.state_dict()),
-            'metrics': flwr.app.MetricRecord({'num-examples': 1}),
-        })
+        reply = flwr.app.RecordDict(
+            {
+                'arrays': flwr.app.ArrayRecord(model.state_dict()),
+                'metrics': flwr.app.MetricRecord({'num-examples': 1}),
+            }
+        )
         return flwr.app.Message(content=reply, reply_to=message)
 
     return app
@@ -63,9 +65,11 @@ def _server(cell: str, job: rounds.Job) -> ServerApp:
                 raise _LastRoundError
 
         averaging = strategy.FedAvgM(
-            fraction_evaluate=0.0, min_available_nodes=job.clients, server_learning_rate=1.0,
+            fraction_evaluate=0.0,
+            min_available_nodes=job.clients,
+            server_learning_rate=1.0,
             server_momentum=rounds.MOMENTUM,
-        )  # fmt: skip
+        )
         private = strategy.DifferentialPrivacyClientSideFixedClipping(
             averaging, rounds.NOISE_MULTIPLIER, rounds.CLIP_NORM, job.clients
         )
@@ -79,15 +83,19 @@ def _server(cell: str, job: rounds.Job) -> ServerApp:
 def main() -> None:
     cell, job = rounds.given()
     run_simulation(
-        _server(cell, job), _client(cell, job), num_supernodes=job.clients,
+        _server(cell, job),
+        _client(cell, job),
+        num_supernodes=job.clients,
         backend_config={
             # Standard output is for answers.
             'init_args': {
-                'num_cpus': rounds.cores(), 'log_to_driver': False, '_node_ip_address': '127.0.0.1',
+                'num_cpus': rounds.cores(),
+                'log_to_driver': False,
+                '_node_ip_address': '127.0.0.1',
             },
             'client_resources': {'num_cpus': 1, 'num_gpus': 0.0},
         },
-    )  # fmt: skip
+    )
 
 
 if __name__ == '__main__':

@@ -33,11 +33,13 @@ def _start_others(processes: int) -> list[subprocess.Popen]:
     command = [sys.executable, *sys.orig_argv[1:]]
     return [
         subprocess.Popen(
-            command, env={**os.environ, _RANK: str(rank)}, stdin=subprocess.DEVNULL,
+            command,
+            env={**os.environ, _RANK: str(rank)},
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
         for rank in range(1, processes)
-    ]  # fmt: skip
+    ]
 
 
 def _train(cell: str, job: rounds.Job) -> None:
@@ -72,15 +74,18 @@ def _train(cell: str, job: rounds.Job) -> None:
         NNAlgorithmParams(endless, endless, job.clients, None),
         SimulatedBackend(users, users, [privacy]),
         PyTorchModel(
-            model, torch.optim.SGD,
+            model,
+            torch.optim.SGD,
             torch.optim.SGD(model.parameters(), lr=1.0, momentum=rounds.MOMENTUM),
         ),
         NNTrainHyperParams(
-            local_batch_size=job.batch_size, local_num_epochs=1,
+            local_batch_size=job.batch_size,
+            local_num_epochs=1,
             local_learning_rate=rounds.LEARNING_RATE,
         ),
-        callbacks=[_turns()], send_metrics_to_platform=False,
-    )  # fmt: skip
+        callbacks=[_turns()],
+        send_metrics_to_platform=False,
+    )
 
 
 def _turns():

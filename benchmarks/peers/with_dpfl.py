@@ -9,9 +9,7 @@ from dpfl.participation import Participation
 
 
 def _fields(mechanism) -> dict:
-    return {
-        field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)
-    }
+    return {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
 
 
 def blt(schema, size, loss, time_limit):
@@ -20,9 +18,9 @@ def blt(schema, size, loss, time_limit):
 
 
 def banded(schema, size, loss, time_limit):
-    return _fields(mechanisms.optimize_banded(
-        Participation(*schema), size, loss=loss, max_seconds=time_limit
-    ))
+    return _fields(
+        mechanisms.optimize_banded(Participation(*schema), size, loss=loss, max_seconds=time_limit)
+    )
 
 
 def banded_toeplitz(schema, size, loss, time_limit):
@@ -36,9 +34,11 @@ def banded_inverse(schema, size, loss, time_limit):
 
 
 if __name__ == '__main__':
-    protocol.serve({
-        'blt': blt,
-        'banded': banded,
-        'banded_toeplitz': banded_toeplitz,
-        'banded_inverse': banded_inverse,
-    })
+    protocol.serve(
+        {
+            'blt': blt,
+            'banded': banded,
+            'banded_toeplitz': banded_toeplitz,
+            'banded_inverse': banded_inverse,
+        }
+    )

@@ -69,8 +69,14 @@ class PlanRecord:
     def report(self, log: ParticipationLog | None) -> PrivacyReport:
         """The report of the plan and of a log."""
         return PrivacyReport.from_plan(
-            self.plan, self.deltas, log, self.accountant, self.noise_is_seeded,
-            self.sampling_is_seeded, self.also_not_covered, self.train_metrics_released,
+            self.plan,
+            self.deltas,
+            log,
+            self.accountant,
+            self.noise_is_seeded,
+            self.sampling_is_seeded,
+            self.also_not_covered,
+            self.train_metrics_released,
         )
 
     def digest(self) -> str:
@@ -259,8 +265,11 @@ def _notes(unchecked: Sequence[str], is_old: bool) -> tuple[str, ...]:
     return (
         f'{LEDGER} has format 1, of an older version: not checked are the plan against the ledger, '
         'the data of the rounds, and the words of the report',
-        *([f'not listed in {SUMS} and not checked: {", ".join(unchecked[:5])}{more}']
-          if unchecked else []),
+        *(
+            [f'not listed in {SUMS} and not checked: {", ".join(unchecked[:5])}{more}']
+            if unchecked
+            else []
+        ),
     )
 
 
@@ -340,12 +349,16 @@ def _compare(stated, computed, where: str = '') -> list[tuple[str, str, str]]:
             difference
             for name in names
             for difference in _compare(
-                stated.get(name, 'missing'), computed.get(name, 'not a key'),
+                stated.get(name, 'missing'),
+                computed.get(name, 'not a key'),
                 f'{where}.{name}' if where else name,
             )
         ]
-    if isinstance(computed, (list, tuple)) and isinstance(stated, list) \
-            and len(stated) == len(computed):
+    if (
+        isinstance(computed, (list, tuple))
+        and isinstance(stated, list)
+        and len(stated) == len(computed)
+    ):
         return [
             difference
             for i, (was, now) in enumerate(zip(stated, computed, strict=True))

@@ -4,18 +4,18 @@ import math
 
 _ADJACENCY = {
     'zero_out': 'Zero-out: neighbouring runs differ in one client, whose update is replaced by '
-                'zero in every round it takes part in; the planned cohort size stays.',
+    'zero in every round it takes part in; the planned cohort size stays.',
     'replace_one': 'Replace-one: neighbouring runs differ in one client, whose updates are any '
-                   'others within the clip norm (this doubles the sensitivity).',
+    'others within the clip norm (this doubles the sensitivity).',
     'replace_one_half_shift': 'Replace-one, counting that replacing a client moves the sum of a '
-                              'round by one clip norm (the convention of document 004).',
+    'round by one clip norm (the convention of document 004).',
 }
 _ACCOUNTANT = {
     'pld': 'privacy loss distribution (dp_accounting), pessimistic by the width of its grid',
     'rdp': 'Renyi DP (dp_accounting) with its conversion, an upper bound',
     'analytic_gaussian': 'exact curve of the Gaussian mechanism (Balle and Wang 2018, theorem 8)',
     'moments': 'integer moments up to 32 with the classic conversion (document 001), an upper '
-               'bound and the loosest of the accountants',
+    'bound and the loosest of the accountants',
 }
 
 
@@ -154,24 +154,22 @@ def _log(report) -> str:
     if report.basis == 'log':
         return 'The limits are those that the participation log shows, as the plan was not kept.'
     if report.observed is None:
-        return 'The limits are the plan\'s; no participation log was compared with them.'
-    return 'The limits are the plan\'s, and the participation log keeps them.'
+        return "The limits are the plan's; no participation log was compared with them."
+    return "The limits are the plan's, and the participation log keeps them."
 
 
 def _clip_norm(plan) -> str:
     if plan.adaptive_clip is not None:
         return (
-            'Each client\'s update has an L2 norm of at most the clip norm in use (the aggregator '
+            "Each client's update has an L2 norm of at most the clip norm in use (the aggregator "
             f'clips it): {plan.clip_norm:g} at first, and from each restart of the noise on a '
             'private estimate of a quantile of the norms (document 000, algorithm 1). The clipped '
             f'counts have noise of standard deviation {plan.count_stddev:g} and are a part of the '
             'guarantee (theorem 1); a client that is zeroed out is left out of them.'
         )
-    changes = ''.join(
-        f', {norm:g} from round {first} on' for first, norm in plan.clip_schedule
-    )
+    changes = ''.join(f', {norm:g} from round {first} on' for first, norm in plan.clip_schedule)
     return (
-        f'Each client\'s update has an L2 norm of at most {plan.clip_norm:g}'
+        f"Each client's update has an L2 norm of at most {plan.clip_norm:g}"
         f'{changes or " in every round"} (the aggregator clips it).'
     )
 
@@ -196,7 +194,7 @@ def _hardened(plan) -> list[str]:
     if plan.noise == 'default':
         return []
     return [
-        'Hardened noise: what is released of a round is the exact sum of integers, one client\'s '
+        "Hardened noise: what is released of a round is the exact sum of integers, one client's "
         'of norm at most the clip norm, plus exact discrete Gaussian noise whose key streams are '
         'those of AES-256; floats are made of that afterwards. The sensitivity counts the rounding '
         f'of correlated noise, and epsilon that the discrete Gaussian is within {plan.slack:.1g} '
@@ -239,7 +237,7 @@ def not_covered(report) -> list[str]:
     plan = report.plan
     items = [
         'Tuning of hyperparameters on the same clients, and choosing a checkpoint by its metrics.',
-        'Metrics computed on clients\' data without noise, such as the training loss shown during '
+        "Metrics computed on clients' data without noise, such as the training loss shown during "
         'the run.',
         'How long rounds took, such as `seconds` in metrics.csv: it depends on single clients.',
         'Data used before the run, such as data for pre-training or for the vocabulary.',
@@ -257,16 +255,23 @@ def not_covered(report) -> list[str]:
             'is neither noised nor secret by this guarantee.'
         )
     if report.noise_is_seeded:
-        items.insert(0, 'This run is a simulation: its noise came from a given seed, so whoever '
-                        'knows the seed can remove the noise.')
+        items.insert(
+            0,
+            'This run is a simulation: its noise came from a given seed, so whoever '
+            'knows the seed can remove the noise.',
+        )
     if report.sampling_is_seeded and uses_sampling(report):
-        items.insert(0, 'This run is a simulation: its cohorts came from a given seed, so whoever '
-                        'knows the seed knows who took part.')
+        items.insert(
+            0,
+            'This run is a simulation: its cohorts came from a given seed, so whoever '
+            'knows the seed knows who took part.',
+        )
     if report.train_metrics_released:
         items.insert(
-            0, 'The metrics of the training clients: they were released with this run, without '
+            0,
+            'The metrics of the training clients: they were released with this run, without '
             'noise. The guarantee is for the models alone, and does not hold for the directory of '
-            'the run as a whole.'
+            'the run as a whole.',
         )
     if not report.plan.noise_multiplier:
         items.insert(0, 'There is no noise: the run has no privacy guarantee.')

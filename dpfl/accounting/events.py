@@ -28,9 +28,7 @@ _LEAST_NOISE = 1e-100
 _MOST_NOISE = 1e6
 
 
-def epsilon_of_event(
-    event: dp_accounting.DpEvent, delta: float, method: str = 'pld'
-) -> float:
+def epsilon_of_event(event: dp_accounting.DpEvent, delta: float, method: str = 'pld') -> float:
     """Epsilon at `delta` of an event.
 
     Args:

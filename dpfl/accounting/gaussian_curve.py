@@ -26,8 +26,13 @@ _OF_LOGARITHM = 1e-15
 _SMALL_MU = 0.1
 # Weights and nodes of the rule with five nodes on [0, 1].
 _HALF = math.sqrt(3 / 7) / 2
-_RULE = ((1 / 20, 0.0), (49 / 180, 0.5 - _HALF), (16 / 45, 0.5), (49 / 180, 0.5 + _HALF),
-         (1 / 20, 1.0))
+_RULE = (
+    (1 / 20, 0.0),
+    (49 / 180, 0.5 - _HALF),
+    (16 / 45, 0.5),
+    (49 / 180, 0.5 + _HALF),
+    (1 / 20, 1.0),
+)
 # A float delta below 1 is so far from it that t is above this.
 _LEAST_T = -9.0
 # Left of this delta is above 1/2, and 1 - delta is what has digits.

@@ -52,8 +52,9 @@ def epsilon(parts, delta: float, most: float) -> float:
     if log_tail < _LEAST_LOG_TAIL or not math.isfinite(most):
         return math.inf
     spread = max(_spread(*release, log_tail) for release, _ in parts)
-    step = max(min(_STEP, spread / _LEAST_POINTS), spread / _MOST_POINTS,
-               most / _MOST_POINTS_OF_EPSILON)
+    step = max(
+        min(_STEP, spread / _LEAST_POINTS), spread / _MOST_POINTS, most / _MOST_POINTS_OF_EPSILON
+    )
     if step > _WIDEST_STEP:
         return math.inf
     try:
@@ -91,14 +92,18 @@ def _spread(probability: float, noise_multiplier: float, log_tail: float) -> flo
     mu = 1 / noise_multiplier
     reach = math.sqrt(-2 * log_tail) * mu + mu * mu / 2
     absent = math.log1p(-probability) if probability < 1 else -math.inf
-    return float(np.logaddexp(absent, math.log(probability) + reach)
-                 - np.logaddexp(absent, math.log(probability) - reach))
+    return float(
+        np.logaddexp(absent, math.log(probability) + reach)
+        - np.logaddexp(absent, math.log(probability) - reach)
+    )
 
 
 def _one_release(probability, noise_multiplier, step, log_tail) -> tuple[_Losses, _Losses]:
     """Losses of one release for a removed client and for an added one."""
     found = privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier, value_discretization_interval=step, sampling_prob=probability,
+        noise_multiplier,
+        value_discretization_interval=step,
+        sampling_prob=probability,
         log_mass_truncation_bound=log_tail,
     )
     # dp_accounting shows the masses only after its own composition.
@@ -146,6 +151,7 @@ def _of_direction(parts: list[tuple[_Losses, int]], step: float, delta: float) -
 
 def _tilt(parts, log_delta: float) -> float:
     """The theta, per unit of the grid, of the Chernoff bound of `delta`; roughly."""
+
     def excess(log_theta):
         theta = math.exp(log_theta)
         return _log_sum(parts, theta) - theta * _mean(parts, theta) - log_delta

@@ -89,9 +89,7 @@ class Observed:
     violations: tuple[str, ...]
 
 
-def observe(
-    plan: PrivacyPlan, log: ParticipationLog, deltas, accountant: str
-) -> Observed | None:
+def observe(plan: PrivacyPlan, log: ParticipationLog, deltas, accountant: str) -> Observed | None:
     """Compares a log with a plan; None if the log holds no round."""
     if not log.rounds:
         return None
@@ -109,8 +107,12 @@ def observe(
     exact = patterns.is_exact and plan.shift_is_exact
     if plan.sampling == 'none' or log.max_per_round > 1 or _sampling_violations(plan, log):
         # A client that counts m times in one round counts as m updates of the clip norm.
-        guarantee = limits if log.max_per_round == 1 else limits.with_sensitivity(
-            log.max_per_round * limits.sensitivity, False, plain, deltas, method
+        guarantee = (
+            limits
+            if log.max_per_round == 1
+            else limits.with_sensitivity(
+                log.max_per_round * limits.sensitivity, False, plain, deltas, method
+            )
         )
     else:
         schema = dataclasses.replace(plan.participation, rounds=seen.rounds)
@@ -130,9 +132,7 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or math.isinf(value) else value
 
 
-def _violations(
-    plan: PrivacyPlan, log: ParticipationLog, seen: Participation
-) -> tuple[str, ...]:
+def _violations(plan: PrivacyPlan, log: ParticipationLog, seen: Participation) -> tuple[str, ...]:
     violations = []
     planned = plan.participation
     if seen.rounds > planned.rounds:

@@ -28,23 +28,27 @@ def _bullets(items) -> str:
 
 def _checklist(report) -> str:
     kind = 'approximate DP' if checklist.uses_sampling(report) else 'zCDP'
-    return '\n'.join([
-        '1. **DP setting.** Central DP: the server sees clipped updates and is trusted to add the '
-        'noise.',
-        '2. **Definition**',
-        '    - *Data accesses covered*: one training run, all clients that follow the algorithm.',
-        '    - *Output of the mechanism*: the noised updates of all rounds, hence every model from '
-        'the first to the last and all that is computed from them.',
-        '    - *Unit of privacy*: a client, with all of its data.',
-        f'    - *Adjacency*: {checklist.adjacency(report)}',
-        '3. **Accounting**',
-        f'    - *Type*: {kind}; epsilon by {checklist.accountant(report)}.',
-        f'    - *Participation*: {_participation(report)}',
-        f'    - *Formal statement*: {checklist.statement(report)}',
-        '    - *Verifiability*: `python -m experiments.report_privacy` recomputes these numbers: '
-        'from the parameters below, or from the directory of the run with `--run_dir`, which also '
-        f'checks the files that it lists. {_rounds(report)}',
-    ])
+    return '\n'.join(
+        [
+            '1. **DP setting.** Central DP: the server sees clipped updates and is trusted to '
+            'add the noise.',
+            '2. **Definition**',
+            '    - *Data accesses covered*: one training run, all clients that follow the '
+            'algorithm.',
+            '    - *Output of the mechanism*: the noised updates of all rounds, hence every model '
+            'from the first to the last and all that is computed from them.',
+            '    - *Unit of privacy*: a client, with all of its data.',
+            f'    - *Adjacency*: {checklist.adjacency(report)}',
+            '3. **Accounting**',
+            f'    - *Type*: {kind}; epsilon by {checklist.accountant(report)}.',
+            f'    - *Participation*: {_participation(report)}',
+            f'    - *Formal statement*: {checklist.statement(report)}',
+            '    - *Verifiability*: `python -m experiments.report_privacy` recomputes these '
+            'numbers: from the parameters below, or from the directory of the run with '
+            '`--run_dir`, which also '
+            f'checks the files that it lists. {_rounds(report)}',
+        ]
+    )
 
 
 def _rounds(report) -> str:
@@ -77,18 +81,21 @@ def _log_section(report) -> str:
         if observed.violations
         else 'The participation log keeps the plan.'
     )
-    times = ', '.join(f'{clients} {count}x' for count, clients in
-                      observed.clients_by_participations[:12])
+    times = ', '.join(
+        f'{clients} {count}x' for count, clients in observed.clients_by_participations[:12]
+    )
     more = ', ...' if len(observed.clients_by_participations) > 12 else ''
-    return '\n\n'.join([
-        '## Participation',
-        verdict,
-        *([_bullets(observed.violations)] if observed.violations else []),
-        f'{observed.guarantee.rounds} rounds recorded '
-        f'({report.plan.participation.rounds} planned), cohorts of {observed.smallest_cohort} to '
-        f'{observed.largest_cohort} clients, {observed.clients} clients in all (clients by how '
-        f'often they took part: {times}{more}).',
-    ])
+    return '\n\n'.join(
+        [
+            '## Participation',
+            verdict,
+            *([_bullets(observed.violations)] if observed.violations else []),
+            f'{observed.guarantee.rounds} rounds recorded '
+            f'({report.plan.participation.rounds} planned), cohorts of {observed.smallest_cohort} '
+            f'to {observed.largest_cohort} clients, {observed.clients} clients in all (clients by '
+            f'how often they took part: {times}{more}).',
+        ]
+    )
 
 
 def _numbers(report) -> str:
@@ -109,14 +116,16 @@ def _numbers(report) -> str:
             for i, delta in enumerate(report.deltas)
         ),
     ]
-    return '\n'.join([
-        '| | ' + ' | '.join(name for name, _ in columns) + ' |',
-        '|---' * (len(columns) + 1) + '|',
-        *(
-            f'| {label} | ' + ' | '.join(str(value(g)) for _, g in columns) + ' |'
-            for label, value in rows
-        ),
-    ])
+    return '\n'.join(
+        [
+            '| | ' + ' | '.join(name for name, _ in columns) + ' |',
+            '|---' * (len(columns) + 1) + '|',
+            *(
+                f'| {label} | ' + ' | '.join(str(value(g)) for _, g in columns) + ' |'
+                for label, value in rows
+            ),
+        ]
+    )
 
 
 def _run(report) -> str:

@@ -190,10 +190,15 @@ class PrivacyPlan:
             return dataclasses.replace(silent, noise_multiplier=noise_multiplier)
 
         if silent.sampling != 'none':
-            return with_noise(calibration.least_noise_multiplier(
-                lambda noise: with_noise(noise).epsilon(delta, accountant), epsilon,
-                silent.sensitivity, delta, accountant,
-            ))
+            return with_noise(
+                calibration.least_noise_multiplier(
+                    lambda noise: with_noise(noise).epsilon(delta, accountant),
+                    epsilon,
+                    silent.sensitivity,
+                    delta,
+                    accountant,
+                )
+            )
         if silent.noise == 'hardened':
             target = hardened.target(silent, epsilon, delta)
             mu = calibration.mu_from_epsilon(*target, accountant)

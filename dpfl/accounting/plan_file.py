@@ -10,7 +10,12 @@ from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
 _NUMBERS = (
-    'clip_norm', 'noise_multiplier', 'clients_per_round', 'adjacency', 'sampling', 'population',
+    'clip_norm',
+    'noise_multiplier',
+    'clients_per_round',
+    'adjacency',
+    'sampling',
+    'population',
 )
 
 

@@ -77,9 +77,7 @@ class PrivacyReport:
             accountant=accountant,
             deltas=deltas,
             plan_guarantee=Guarantee.of(plan, deltas, accountant),
-            observed=(
-                None if log is None else observed_lib.observe(plan, log, deltas, accountant)
-            ),
+            observed=(None if log is None else observed_lib.observe(plan, log, deltas, accountant)),
             noise_is_seeded=noise_is_seeded,
             sampling_is_seeded=sampling_is_seeded,
             also_not_covered=tuple(also_not_covered),
@@ -167,9 +165,7 @@ class PrivacyReport:
             return cls(
                 plan=plan,
                 deltas=deltas,
-                plan_guarantee=stated.guarantee(
-                    'plan_guarantee', values['plan_guarantee'], *basis
-                ),
+                plan_guarantee=stated.guarantee('plan_guarantee', values['plan_guarantee'], *basis),
                 observed=stated.observed(values['observed'], *basis),
                 accountant=accountant,
                 noise_is_seeded=_validate.truth('noise_is_seeded', values['noise_is_seeded']),

@@ -75,21 +75,29 @@ def observed(values, plan: PrivacyPlan, deltas, accountant: str) -> Observed | N
         computed = Guarantee.of(plain, deltas, method)
     _require_not_below('observed.guarantee', holds, computed)
     # The rounds of each client are not in a report: their sensitivity is taken as it is stated.
-    _require_not_below('observed.patterns', patterns, computed.with_sensitivity(
-        patterns.sensitivity, patterns.sensitivity_is_exact, plain, deltas, method
-    ))
+    _require_not_below(
+        'observed.patterns',
+        patterns,
+        computed.with_sensitivity(
+            patterns.sensitivity, patterns.sensitivity_is_exact, plain, deltas, method
+        ),
+    )
     violations = texts('violations', values['violations'])
     if not violations and _breaks(holds, plan):
         raise ValueError('observed.violations=[]: must say how the limits break the plan')
-    return Observed(**{
-        **values,
-        **{name: _validate.integer(name, values[name], minimum=0)
-           for name in ('clients', 'smallest_cohort', 'largest_cohort')},
-        'guarantee': holds,
-        'patterns': patterns,
-        'clients_by_participations': _pairs(values['clients_by_participations']),
-        'violations': violations,
-    })
+    return Observed(
+        **{
+            **values,
+            **{
+                name: _validate.integer(name, values[name], minimum=0)
+                for name in ('clients', 'smallest_cohort', 'largest_cohort')
+            },
+            'guarantee': holds,
+            'patterns': patterns,
+            'clients_by_participations': _pairs(values['clients_by_participations']),
+            'violations': violations,
+        }
+    )
 
 
 def _read(name: str, values, num_deltas: int) -> Guarantee:
@@ -104,7 +112,9 @@ def _read(name: str, values, num_deltas: int) -> Guarantee:
     if not isinstance(epsilons, (list, tuple)) or len(epsilons) != num_deltas:
         raise ValueError(f'{name}.epsilons: must be a list of {num_deltas} numbers')
     for field, value in (
-        ('rho', values['rho']), ('mu', values['mu']), *(('epsilons', each) for each in epsilons)
+        ('rho', values['rho']),
+        ('mu', values['mu']),
+        *(('epsilons', each) for each in epsilons),
     ):
         if value is not None:
             _validate.number(f'{name}.{field}', value, minimum=0)

@@ -103,9 +103,7 @@ class AdaptiveClipQuery(query.WrappedQuery):
         )
 
     def initial_sample_state(self, template=None) -> AdaptiveSample:
-        return AdaptiveSample(
-            self._inner.initial_sample_state(template), tf.zeros([], tf.int32)
-        )
+        return AdaptiveSample(self._inner.initial_sample_state(template), tf.zeros([], tf.int32))
 
     def preprocess_record(self, params, record) -> AdaptiveSample:
         norm = clipping.norm(clipping.finite(estimators.update_of(record)))

@@ -54,7 +54,10 @@ def build_query(
     clipping.check(clip)
     if record_specs is not None and precision.has_halves(record_specs):
         wide = build_query(
-            plan, seed, record_specs=precision.widened_specs(record_specs), clip=clip,
+            plan,
+            seed,
+            record_specs=precision.widened_specs(record_specs),
+            clip=clip,
             supplied_noise=supplied_noise,
         )
         return precision.HalfPrecisionQuery(wide, record_specs)
@@ -158,7 +161,10 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         """
         specs = tff.types.type_to_tf_tensor_specs(value_type)
         private_mean = build_query(
-            self._plan, self._seed, record_specs=specs, clip=self._clip,
+            self._plan,
+            self._seed,
+            record_specs=specs,
+            clip=self._clip,
             supplied_noise=self._supplied_noise,
         )
         return process.aggregation_process(private_mean, self._sum, value_type)
@@ -184,8 +190,6 @@ class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):
             tff.FederatedType(weight_type, tff.CLIENTS),
         )
         def next_mean(state, value, weight):
-            return records.next(
-                state, tff.federated_zip(estimators.WeightedRecord(value, weight))
-            )
+            return records.next(state, tff.federated_zip(estimators.WeightedRecord(value, weight)))
 
         return tff.templates.AggregationProcess(records.initialize, next_mean)

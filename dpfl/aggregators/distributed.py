@@ -107,10 +107,11 @@ def discrete_gaussian(key, stddev: float, size: int) -> tf.Tensor:
         return number + 1, tf.concat([accepted, kept], axis=0)
 
     _, drawn = tf.while_loop(
-        lambda _, accepted: tf.size(accepted) < size, attempt,
+        lambda _, accepted: tf.size(accepted) < size,
+        attempt,
         (tf.zeros([], tf.int64), tf.zeros([0], tf.int64)),
         shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])),
-    )  # fmt: skip
+    )
     return tf.ensure_shape(drawn[:size], [size])
 
 
@@ -166,7 +167,8 @@ class _DistributedMeanFactory(tff.aggregators.UnweightedAggregationFactory):
           TypeError: if `value_type` has other tensors.
         """
         private_mean = build_distributed_query(
-            self._noise, record_specs=tff.types.type_to_tf_tensor_specs(value_type),
+            self._noise,
+            record_specs=tff.types.type_to_tf_tensor_specs(value_type),
             clip=self._clip,
-        )  # fmt: skip
+        )
         return process.aggregation_process(private_mean, self._sum, value_type)

@@ -83,9 +83,7 @@ class ClippedDenominatorQuery(query.WrappedQuery):
         self._example_cap = example_cap
 
     def initial_sample_state(self, template=None):
-        return WeightedSample(
-            self._inner.initial_sample_state(template), tf.zeros([], tf.float64)
-        )
+        return WeightedSample(self._inner.initial_sample_state(template), tf.zeros([], tf.float64))
 
     def preprocess_record(self, params, record):
         weight = tf.cast(weight_of(record, self._example_cap), tf.float64)

@@ -83,13 +83,9 @@ class ExactSumQuery(query.WrappedQuery):
         clip_norm = tf.cast(params, tf.float64)
         bound = clip_norm * (1 - _MARGIN)
         scale = self._units / clip_norm * tf.minimum(bound / norm, 1.0)
-        return tf.nest.pack_sequence_as(
-            update, [tf.math.rint(leaf * scale) for leaf in leaves]
-        )
+        return tf.nest.pack_sequence_as(update, [tf.math.rint(leaf * scale) for leaf in leaves])
 
     def get_noised_result(self, sample_state, global_state):
         unit = tf.cast(self.clip_norm(global_state), tf.float64) / self._units
-        total = tf.nest.map_structure(
-            lambda leaf: tf.cast(leaf, tf.float64) * unit, sample_state
-        )
+        total = tf.nest.map_structure(lambda leaf: tf.cast(leaf, tf.float64) * unit, sample_state)
         return self._inner.get_noised_result(total, global_state)

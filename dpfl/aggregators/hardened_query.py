@@ -185,13 +185,15 @@ def _checks(state: noise.NoiseState, rounds: int) -> list:
     """Operations that fail unless the round is one of the plan and its noise is there."""
     checks = [
         tf.debugging.assert_less(
-            state.round, tf.constant(rounds, tf.int64),
+            state.round,
+            tf.constant(rounds, tf.int64),
             message=f'The privacy plan has {rounds} rounds, and all are done.',
         ),
         tf.debugging.assert_equal(
-            state.past.round, state.round,
+            state.past.round,
+            state.round,
             message='The noise of this round is missing, or is that of another round: pass each '
             'state through HardenedRing.supply before its round.',
         ),
-    ]  # fmt: skip
+    ]
     return [check for check in checks if check is not None]

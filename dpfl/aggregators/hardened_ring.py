@@ -51,9 +51,7 @@ class HardenedRing:
       ValueError: if the plan has other noise.
     """
 
-    def __init__(
-        self, plan: accounting.PrivacyPlan, directory=None, *, show_progress: bool = True
-    ):
+    def __init__(self, plan: accounting.PrivacyPlan, directory=None, *, show_progress: bool = True):
         if plan.noise != 'hardened':
             raise ValueError(f'noise={plan.noise}: must be hardened with a HardenedRing')
         self._rounds = plan.participation.rounds
@@ -170,9 +168,12 @@ class _Stream:
             self._done = 0
         rounds = range(self._done, t + 1)
         for r in tqdm.tqdm(
-            rounds, f'noise of {len(rounds)} rounds', leave=False,
-            disable=not show_progress or len(rounds) == 1, delay=1.0,
-        ):  # fmt: skip
+            rounds,
+            f'noise of {len(rounds)} rounds',
+            leave=False,
+            disable=not show_progress or len(rounds) == 1,
+            delay=1.0,
+        ):
             # A round that fails half-way leaves a past that no later round may use.
             self._done = None
             out = self._next(r)
@@ -191,4 +192,4 @@ class _Stream:
                 out[block] = step.apply(z, self._past[block])
 
         list(self._workers.map(work, np.array_split(np.arange(self._blocks), self._threads)))
-        return out.reshape(-1)[:self._size]
+        return out.reshape(-1)[: self._size]

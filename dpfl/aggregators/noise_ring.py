@@ -28,7 +28,7 @@ import tree
 
 from dpfl import accounting
 from dpfl.aggregators import flat, keys, noise, normal, past_noise
-from dpfl.mechanisms import in_place, kernels
+from dpfl.mechanisms import kernels, ring_steps
 
 # Coordinates that are done at a time: the ring of 342 bands then takes 2.8 MB, and stays in cache
 # while its rounds are done again.
@@ -50,9 +50,7 @@ class NoiseRing:
       show_progress: shows a bar on standard error when many rounds are computed once more.
     """
 
-    def __init__(
-        self, plan: accounting.PrivacyPlan, directory=None, *, show_progress: bool = True
-    ):
+    def __init__(self, plan: accounting.PrivacyPlan, directory=None, *, show_progress: bool = True):
         self._rounds = plan.participation.rounds
         self._kernel = plan.mechanism.with_rounds(self._rounds).kernel()
         self._directory = directory
@@ -138,9 +136,7 @@ class NoiseRing:
                 for dtype, size in zip(flat.DTYPES, source[1], strict=True)
             ]
             self._made_for = source
-        return {
-            stream.dtype.name: stream.row(t, self._show_progress) for stream in self._streams
-        }
+        return {stream.dtype.name: stream.row(t, self._show_progress) for stream in self._streams}
 
     def _close_streams(self) -> None:
         for stream in self._streams:
@@ -179,7 +175,7 @@ class _Stream:
         elif self._blocks:
             self._once_more(t, out, show_progress)
         self._done = t + 1
-        return out.ravel()[:self._size]
+        return out.ravel()[: self._size]
 
     def _next(self, t: int, out) -> None:
         step = self._step(t)
@@ -211,26 +207,31 @@ class _Stream:
                 for i, block in enumerate(blocks):
                     for step, drawn in zip(steps[chunk], z, strict=True):
                         step.apply(drawn[i], past[i], out[block])
-            self._past[blocks.start:blocks.stop] = past
+            self._past[blocks.start : blocks.stop] = past
 
         parts = range(0, self._blocks, _DRAWN[0])
         for _ in tqdm.tqdm(
-            self._workers.map(work, parts), f'noise of {t + 1} rounds', len(parts), leave=False,
-            disable=not show_progress, delay=1.0,
+            self._workers.map(work, parts),
+            f'noise of {t + 1} rounds',
+            len(parts),
+            leave=False,
+            disable=not show_progress,
+            delay=1.0,
         ):
             pass
 
-    def _step(self, t: int) -> in_place.Step:
-        return in_place.step(self._kernel, t, self.dtype.as_numpy_dtype)
+    def _step(self, t: int) -> ring_steps.Step:
+        return ring_steps.step(self._kernel, t, self.dtype.as_numpy_dtype)
 
 
 @tf.function(reduce_retracing=True)
 def _positions(root_key, rounds, part: int):
     """What `normal.position` gives for the first rounds: [rounds, 1] and [rounds, 2]."""
     return tf.map_fn(
-        lambda t: normal.position(keys.of_round(root_key, t, part)), tf.range(rounds),
+        lambda t: normal.position(keys.of_round(root_key, t, part)),
+        tf.range(rounds),
         fn_output_signature=(tf.uint64, tf.uint64),
-    )  # fmt: skip
+    )
 
 
 @tf.function(reduce_retracing=True)
@@ -243,6 +244,8 @@ def _drawn(key, first, size: int):
 def _draw(starts, first):
     """Variables `first` and those after it of some rounds, [rounds, _DRAWN[0] * _BLOCK]."""
     return tf.map_fn(
-        lambda start: normal.normal_from(start, _DRAWN[0] * _BLOCK, first), starts,
-        fn_output_signature=tf.float64, parallel_iterations=1,
-    )  # fmt: skip
+        lambda start: normal.normal_from(start, _DRAWN[0] * _BLOCK, first),
+        starts,
+        fn_output_signature=tf.float64,
+        parallel_iterations=1,
+    )

@@ -50,8 +50,9 @@ class HalfPrecisionQuery(query.WrappedQuery):
         result, state, event = self._inner.get_noised_result(sample_state, global_state)
         narrowed = tf.nest.map_structure(
             lambda leaf, spec: tf.saturate_cast(leaf, spec.dtype),
-            result, estimators.update_of(self._specs),
-        )  # fmt: skip
+            result,
+            estimators.update_of(self._specs),
+        )
         return narrowed, state, event
 
     def derive_metrics(self, global_state):

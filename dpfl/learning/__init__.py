@@ -4,9 +4,15 @@ from dpfl.learning.evaluation import build_evaluation
 from dpfl.learning.gan import build_dp_fedavg_gan, gan_weights
 from dpfl.learning.gan_evaluation import build_gan_evaluation, sample
 from dpfl.learning.processes import build_dp_fedavg
-from dpfl.learning.shards import shard, sharded_cohorts
+from dpfl.runtime.shards import shard, sharded_cohorts
 
 __all__ = [
-    'build_dp_fedavg', 'build_dp_fedavg_gan', 'build_evaluation', 'build_gan_evaluation',
-    'gan_weights', 'sample', 'shard', 'sharded_cohorts',
-]  # fmt: skip
+    'build_dp_fedavg',
+    'build_dp_fedavg_gan',
+    'build_evaluation',
+    'build_gan_evaluation',
+    'gan_weights',
+    'sample',
+    'shard',
+    'sharded_cohorts',
+]

@@ -66,8 +66,9 @@ def fedsgd(model: tff.learning.models.FunctionalModel) -> ClientUpdate:
         count = tf.cast(output.num_examples, tf.float32)
         total = tf.nest.map_structure(
             lambda sum_, gradient: sum_ + tf.cast(count, gradient.dtype) * gradient,
-            total, gradients,
-        )  # fmt: skip
+            total,
+            gradients,
+        )
         return (total, num_examples + count), output
 
     def finish(trainable, state):
@@ -153,9 +154,7 @@ def build_shard_work(
             )
 
         def end_client(shard):
-            record, is_finite = _zero_unless_finite(
-                client_update.finish(weights[0], shard.client)
-            )
+            record, is_finite = _zero_unless_finite(client_update.finish(weights[0], shard.client))
             record = query.preprocess_record(sample_params, record)
             sample = query.accumulate_preprocessed_record(shard.sample, record)
             kept = tf.cond(is_finite, lambda: shard.metrics, functions.initialize)
@@ -176,14 +175,16 @@ def build_shard_work(
             metrics = functions.update(shard.metrics, batch, output)
             return shard._replace(client=client, metrics=metrics)
 
-        shard = begin_client(_Shard(
-            batches=tf.constant(0, tf.int64),
-            is_marked=tf.constant(False),
-            client=None,
-            metrics=None,
-            sample=query.initial_sample_state(weights[0]),
-            sample_metrics=functions.initialize(),
-        ))
+        shard = begin_client(
+            _Shard(
+                batches=tf.constant(0, tf.int64),
+                is_marked=tf.constant(False),
+                client=None,
+                metrics=None,
+                sample=query.initial_sample_state(weights[0]),
+                sample_metrics=functions.initialize(),
+            )
+        )
         # Without `iter` this becomes an operation that optimises the graph anew in every round.
         for batch in iter(batches.with_options(_reading())):
             shard = tf.cond(

@@ -35,7 +35,6 @@ def build_evaluation(
         state = model.initialize_metrics_state()
         for batch in batches:
             state = update(tensors, state, batch)
-        return {name: value.numpy().item() for name, value in
-                model.finalize_metrics(state).items()}
+        return {name: value.numpy().item() for name, value in model.finalize_metrics(state).items()}
 
     return evaluate

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 
 from dpfl import _validate, accounting, aggregators
 from dpfl.learning import gan_work, processes
-from dpfl.tasks import gan_models
+from dpfl.tasks.images import gan_models
 
 _State = tff.learning.templates.LearningAlgorithmState
 _Weights = tff.learning.models.ModelWeights
@@ -93,9 +93,14 @@ def build_dp_fedavg_gan(
         setting = gan_work.Setting.of(weights.non_trainable)
         is_due = tf.equal((setting.round + 1) % generator_every, 0)
         return gan_work.train_generator(
-            model, generator_optimizer, tuple(weights.trainable), setting, optimizer_state,
-            steps=tf.where(is_due, generator_steps, 0), batch_size=generator_batch_size,
-        )  # fmt: skip
+            model,
+            generator_optimizer,
+            tuple(weights.trainable),
+            setting,
+            optimizer_state,
+            steps=tf.where(is_due, generator_steps, 0),
+            batch_size=generator_batch_size,
+        )
 
     def initial_optimizer_state():
         specs = [tf.TensorSpec(w.shape, w.dtype) for w in model.initial_generator]
@@ -155,9 +160,9 @@ def _with_generator(inner, initial_optimizer_state, train_generator):
 
     @tff.federated_computation
     def initialize():
-        return tff.federated_map(join, (
-            inner.initialize(), tff.federated_eval(initial_generator_state, tff.SERVER)
-        ))
+        return tff.federated_map(
+            join, (inner.initialize(), tff.federated_eval(initial_generator_state, tff.SERVER))
+        )
 
     @tff.tensorflow.computation(inner_type, generator_type)
     def post_process(inner_state, generator_state):
@@ -204,9 +209,7 @@ def _learning_process(initialize, next_round, state_type):
         given = gan_weights(weights)
         before = gan_work.Setting.of(state.global_model_weights.non_trainable)
         setting = gan_work.Setting(given.generator, before.key, given.round)
-        return state._replace(
-            global_model_weights=_Weights(given.discriminator, setting.weights)
-        )
+        return state._replace(global_model_weights=_Weights(given.discriminator, setting.weights))
 
     return tff.learning.templates.LearningProcess(
         initialize, next_round, get_model_weights, set_model_weights

@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from dpfl import _validate
 from dpfl.aggregators import keys
 from dpfl.learning import gan, gan_work
-from dpfl.tasks import gan_models
+from dpfl.tasks.images import gan_models
 
 
 def sample(

@@ -23,7 +23,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl.aggregators import keys
-from dpfl.tasks import gan_models
+from dpfl.tasks.images import gan_models
 
 _CLIENTS, _SERVER = 0, 1
 _INPUTS, _PLACES = 0, 1
@@ -130,9 +130,10 @@ def random_inputs(key, batch, input_size: int) -> tf.Tensor:
 def discriminator_loss(values: Scores, gradient_penalty: float) -> tf.Tensor:
     """Loss of the discriminator, scalar."""
     return (
-        tf.reduce_mean(values.generated) - tf.reduce_mean(values.real)
+        tf.reduce_mean(values.generated)
+        - tf.reduce_mean(values.real)
         + gradient_penalty * tf.reduce_mean(values.penalty)
-    )  # fmt: skip
+    )
 
 
 def discriminator_model(
@@ -230,7 +231,8 @@ def train_generator(
 
     count = tf.convert_to_tensor(steps)
     _, generator, optimizer_state, total = tf.while_loop(
-        lambda index, *_: index < count, step,
+        lambda index, *_: index < count,
+        step,
         (tf.zeros([], count.dtype), setting.generator, optimizer_state, tf.zeros([])),
     )
     loss = tf.math.divide_no_nan(total, tf.cast(count, tf.float32))

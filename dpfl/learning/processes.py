@@ -108,13 +108,15 @@ def _compose(
 
     @tff.federated_computation
     def initialize():
-        return tff.federated_zip(_State(
-            global_model_weights=tff.federated_eval(initial_weights, tff.SERVER),
-            distributor=tff.federated_value((), tff.SERVER),
-            client_work=tff.federated_value((), tff.SERVER),
-            aggregator=tff.federated_eval(initial_query_state, tff.SERVER),
-            finalizer=finalizer.initialize(),
-        ))
+        return tff.federated_zip(
+            _State(
+                global_model_weights=tff.federated_eval(initial_weights, tff.SERVER),
+                distributor=tff.federated_value((), tff.SERVER),
+                client_work=tff.federated_value((), tff.SERVER),
+                aggregator=tff.federated_eval(initial_query_state, tff.SERVER),
+                finalizer=finalizer.initialize(),
+            )
+        )
 
     @tff.tensorflow.computation(query_type)
     def sample_params(query_state):
@@ -198,6 +200,10 @@ def _learning_process(initialize, next_round, finalizer):
         )
 
     return tff.learning.templates.LearningProcess(
-        initialize, next_round, get_model_weights, set_model_weights,
-        get_hparams_fn=get_hparams, set_hparams_fn=set_hparams,
-    )  # fmt: skip
+        initialize,
+        next_round,
+        get_model_weights,
+        set_model_weights,
+        get_hparams_fn=get_hparams,
+        set_hparams_fn=set_hparams,
+    )

@@ -13,7 +13,7 @@ from dpfl.mechanisms.choose import choose
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.identity import Identity
 from dpfl.mechanisms.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
-from dpfl.mechanisms.noise_place import (
+from dpfl.mechanisms.noise_storage import (
     MOST_STATE_BYTES,
     NoisePlace,
     place_hardened_noise,

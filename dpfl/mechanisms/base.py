@@ -136,8 +136,10 @@ class Mechanism(abc.ABC):
     def to_dict(self) -> dict:
         """Plain numbers and lists; `mechanisms.from_dict` reads them back."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        plain = {key: value.tolist() if isinstance(value, np.ndarray) else value
-                 for key, value in values.items()}
+        plain = {
+            key: value.tolist() if isinstance(value, np.ndarray) else value
+            for key, value in values.items()
+        }
         return {'mechanism': self.name, **plain}
 
     def digest(self) -> str:

@@ -152,6 +152,4 @@ def powers(rates: np.ndarray, terms: int) -> np.ndarray:
 def _power(rates, exponents):
     small = np.where(rates < 0.5, rates, 0.0)
     with np.errstate(over='ignore'):
-        return np.where(
-            rates < 0.5, np.exp(exponents * np.log1p(-small)), (1 - rates) ** exponents
-        )
+        return np.where(rates < 0.5, np.exp(exponents * np.log1p(-small)), (1 - rates) ** exponents)

@@ -92,9 +92,11 @@ def _candidates(
     ]
     for size in (8, 32):
         if size < rounds:
-            candidates.append((
-                f'banded_inverse with {size} bands',
-                size - 1,
-                lambda size=size: optimize_banded_inverse(participation, size),
-            ))
+            candidates.append(
+                (
+                    f'banded_inverse with {size} bands',
+                    size - 1,
+                    lambda size=size: optimize_banded_inverse(participation, size),
+                )
+            )
     return candidates

@@ -105,8 +105,11 @@ def concatenate(segments: list[Kernel], lengths: Sequence[int]) -> Kernel:
     width = max(segment.buffers for segment in segments) + 1
     tables = []
     for segment, length in zip(segments, lengths, strict=True):
-        rows = segment.table[:length] if segment.table.shape[0] > 1 else \
-            np.repeat(segment.table, length, axis=0)
+        rows = (
+            segment.table[:length]
+            if segment.table.shape[0] > 1
+            else np.repeat(segment.table, length, axis=0)
+        )
         pad = [(0, 0)] + [(0, width - size) for size in rows.shape[1:]]
         rows = np.pad(rows, pad)
         if kind is StateSpace:

@@ -77,10 +77,19 @@ class Restarted(base.Mechanism):
         """First rounds of the segments of the segments but the first."""
         firsts = (0, *self.starts)
         inside = zip(firsts, self.lengths, strict=True)
-        return tuple(sorted({*self.starts, *(
-            first + start for first, length in inside for start in self.base.starts
-            if start < length
-        )}))
+        return tuple(
+            sorted(
+                {
+                    *self.starts,
+                    *(
+                        first + start
+                        for first, length in inside
+                        for start in self.base.starts
+                        if start < length
+                    ),
+                }
+            )
+        )
 
     @classmethod
     def every(

@@ -117,9 +117,7 @@ def _coupled(participation: Participation, forest: Forest) -> int:
                 position = offset + outcomes.last[:, start].astype(np.int64)
                 # A completed tree has more leaves than there are rounds.
                 possible = position < participation.rounds
-                merged.setdefault(before + inside, []).append(
-                    (total[possible], position[possible])
-                )
+                merged.setdefault(before + inside, []).append((total[possible], position[possible]))
         states = {}
         for count, parts in merged.items():
             values = np.concatenate([part[0] for part in parts])

@@ -29,9 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _files, _json, _npz, _validate, accounting, participation
+from dpfl import _files, _json, _npz, _storage, _validate, accounting, participation
 from dpfl.accounting import archive
-from dpfl.simulation import files
 
 _VERSION = 1
 _MAGIC = b'dpfl checkpoint '
@@ -39,7 +38,7 @@ _SUFFIX = '.checkpoint'
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-class CheckpointError(files.RunError):
+class CheckpointError(_storage.RunError):
     """A checkpoint cannot be used. The message is one line that names it."""
 
 
@@ -65,9 +64,7 @@ class Checkpoint:
     cohorts: Sequence[np.ndarray]
     state: Sequence[np.ndarray | bytes]
 
-    def require_run(
-        self, configuration: Mapping[str, Any], plan: accounting.PrivacyPlan
-    ) -> None:
+    def require_run(self, configuration: Mapping[str, Any], plan: accounting.PrivacyPlan) -> None:
         """Checks that a run is the one that the checkpoint is of.
 
         Raises:
@@ -111,12 +108,12 @@ class Checkpoint:
           CheckpointError: if it is damaged, no checkpoint, or of another version.
           StorageError: if it cannot be read.
         """
-        with files.naming(path):
+        with _storage.naming(path):
             with _files.open_regular(path) as file:
                 data = file.read(len(_MAGIC))
                 if data == _MAGIC:  # Otherwise there is no need to know how long it is.
                     data += file.read()
-        first = data[:data.find(b'\n') + 1]
+        first = data[: data.find(b'\n') + 1]
         if not first.startswith(_MAGIC):
             raise CheckpointError(f'{path}: is not a checkpoint')
         version = first.removeprefix(_MAGIC).strip().decode(errors='replace')
@@ -213,7 +210,7 @@ def latest(folder, refused: Callable[[str], None]) -> Checkpoint | None:
     for path in reversed(paths):
         try:
             return Checkpoint.read(path)
-        except files.RunError as error:
+        except _storage.RunError as error:
             refused(str(error))
     if paths:
         raise CheckpointError(f'{folder}: holds no checkpoint that can be used')
@@ -248,7 +245,7 @@ class Writer:
         self._keep = keep
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._saving: concurrent.futures.Future | None = None
-        with files.naming(folder):
+        with _storage.naming(folder):
             folder.mkdir(mode=0o700, exist_ok=True)
             for path in folder.glob(f'*{_SUFFIX}.partial'):  # A save was killed.
                 path.unlink()
@@ -287,9 +284,9 @@ class Writer:
 
     def _save(self, checkpoint: Checkpoint) -> None:
         path = self._folder / f'{checkpoint.rounds:08d}{_SUFFIX}'
-        files.write_atomically(path, checkpoint.write, mode=0o600)
-        for old in _paths(self._folder)[:-self._keep]:
-            with files.naming(old):
+        _storage.write_atomically(path, checkpoint.write, mode=0o600)
+        for old in _paths(self._folder)[: -self._keep]:
+            with _storage.naming(old):
                 old.unlink(missing_ok=True)
 
 

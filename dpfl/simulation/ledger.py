@@ -14,13 +14,12 @@ the data might be. `dpfl.accounting.ledger_lines` has the form of the lines.
 import os
 import pathlib
 
-from dpfl import _files
+from dpfl import _files, _storage
 from dpfl.accounting import ledger_lines
 from dpfl.accounting.ledger_lines import Entry
-from dpfl.simulation import files
 
 
-class LedgerError(files.RunError):
+class LedgerError(_storage.RunError):
     """The ledger is damaged, or forbids a round. The message is one line."""
 
 
@@ -43,7 +42,7 @@ class Ledger:
         self._path = path
         self._plan = plan
         self._lines = read(path)
-        with files.naming(path):
+        with _storage.naming(path):
             size = path.stat().st_size if path.exists() else 0
         self._rest = size - self._lines.complete  # Bytes of a line that was cut off.
         if self._lines.plan not in (None, plan):
@@ -88,7 +87,7 @@ class Ledger:
             chains.append(chain)
         line, chain = ledger_lines.line(chains[-1], round_index, entry)
         self._drop_rest()
-        files.append(self._path, begin + line, self._lines.complete, files.PRIVATE)
+        _storage.append(self._path, begin + line, self._lines.complete, _storage.PRIVATE)
         self._lines.complete += len(begin + line)
         self._lines.entries.append(entry)
         self._lines.chain = [*chains, chain]
@@ -106,7 +105,7 @@ class Ledger:
     def _drop_rest(self) -> None:
         """Drops the line that was cut off when the ledger was read; nothing that came since."""
         if self._rest:
-            with files.naming(self._path), open(self._path, 'r+b') as file:
+            with _storage.naming(self._path), open(self._path, 'r+b') as file:
                 if os.fstat(file.fileno()).st_size == self._lines.complete + self._rest:
                     file.truncate(self._lines.complete)
             self._rest = 0
@@ -119,7 +118,7 @@ def read(path: pathlib.Path) -> ledger_lines.Ledger:
       LedgerError: if a line is not what was written, or an older version of dpfl has begun it.
       StorageError: if the file cannot be read.
     """
-    with files.naming(path):
+    with _storage.naming(path):
         data = _files.read_bytes(path) if path.exists() else b''
     try:
         lines = ledger_lines.parse(data)

@@ -16,24 +16,43 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tqdm
 
-from dpfl import accounting, mechanisms, plots, report_page
+from dpfl import _storage, accounting, mechanisms
 from dpfl.accounting import archive
 from dpfl.participation import ParticipationLog
-from dpfl.simulation import data_digest, files
+from dpfl.reporting import plots, privacy_page
+from dpfl.simulation import data_digest
 
 _HTML = 'privacy_report.html'
 _KEY = 'data.key'
 # What the guarantee of a run does not cover: files of exact counts, of what single clients cost in
 # time, or by which guesses at such contents can be tried. docs/threat_model.md has the reasons.
-_PRIVATE = frozenset({
-    archive.SUMS, archive.LOG, archive.LEDGER, archive.FLAGS, 'metrics.csv', 'data.json',
-    'profile.json',
-})
+_PRIVATE = frozenset(
+    {
+        archive.SUMS,
+        archive.LOG,
+        archive.LEDGER,
+        archive.FLAGS,
+        'metrics.csv',
+        'data.json',
+        'profile.json',
+    }
+)
 # The ledger is the last to go: as long as it is there, no other run begins.
 _FOLDERS = (archive.CHECKPOINTS, 'tensorboard', 'plots', 'saved_model', 'generator')
 _FILES = (
-    archive.SUMS, 'metrics.csv', archive.REPORT, archive.PAGE, _HTML, archive.LOG, archive.PLAN,
-    archive.STRATEGY, archive.MODEL, 'gan_report.md', 'data.json', 'profile.json', archive.FLAGS,
+    archive.SUMS,
+    'metrics.csv',
+    archive.REPORT,
+    archive.PAGE,
+    _HTML,
+    archive.LOG,
+    archive.PLAN,
+    archive.STRATEGY,
+    archive.MODEL,
+    'gan_report.md',
+    'data.json',
+    'profile.json',
+    archive.FLAGS,
     archive.LEDGER,
 )
 
@@ -86,7 +105,7 @@ class RunDirectory:
         if self._is_in_use:
             yield
             return
-        with files.locked(self.path):
+        with _storage.locked(self.path):
             self._is_in_use = True
             try:
                 yield
@@ -111,19 +130,19 @@ class RunDirectory:
           StorageError: if a run that goes on has none, or it cannot be read or written.
         """
         path = self.path / archive.CHECKPOINTS / _KEY
-        with files.naming(path):
+        with _storage.naming(path):
             if is_new and not path.exists():
                 path.parent.mkdir(mode=0o700, exist_ok=True)
                 key = secrets.token_bytes(data_digest.KEY_BYTES)
-                files.write_atomically(path, lambda file: file.write(key), files.PRIVATE)
+                _storage.write_atomically(path, lambda file: file.write(key), _storage.PRIVATE)
             found = path.read_bytes()
         if len(found) != data_digest.KEY_BYTES:
-            raise files.StorageError(f'{path}: must have {data_digest.KEY_BYTES} bytes')
+            raise _storage.StorageError(f'{path}: must have {data_digest.KEY_BYTES} bytes')
         return found
 
     def write_plan(self, record: archive.PlanRecord) -> None:
         """Writes `plan.json` and `strategy.npz`; digests of an earlier state go."""
-        with files.naming(self.path / archive.SUMS):
+        with _storage.naming(self.path / archive.SUMS):
             (self.path / archive.SUMS).unlink(missing_ok=True)
         file = io.BytesIO()
         mechanisms.save(record.plan.mechanism, file)
@@ -147,7 +166,7 @@ class RunDirectory:
         """Writes `privacy_report.json`, `.md` and `.html`."""
         self.write_text(archive.REPORT, report.to_json() + '\n')
         self.write_text(archive.PAGE, report.render())
-        self.write_text(_HTML, report_page.render(report))
+        self.write_text(_HTML, privacy_page.render(report))
 
     def write_digests(self) -> None:
         """Writes `SHA256SUMS`: from now on the directory can be verified."""
@@ -155,8 +174,8 @@ class RunDirectory:
 
     def _write(self, name: str, data: bytes) -> None:
         # From memory: archives of NumPy that cannot be completed complain when they are collected.
-        mode = files.PRIVATE if name in _PRIVATE else 0o666
-        files.write_atomically(self.path / name, lambda file: file.write(data), mode)
+        mode = _storage.PRIVATE if name in _PRIVATE else 0o666
+        _storage.write_atomically(self.path / name, lambda file: file.write(data), mode)
 
 
 class Metrics:
@@ -234,7 +253,7 @@ class Metrics:
         with _naming(self._directory.path / 'metrics.csv'):
             asyncio.run(self._csv.release(values, round_number))
             # TFF writes a new file for a metric that is new.
-            os.chmod(self._directory.path / 'metrics.csv', files.PRIVATE)
+            os.chmod(self._directory.path / 'metrics.csv', _storage.PRIVATE)
         self._write_events(round_number, values)
 
     def _write_events(self, round_number: int, values: Mapping[str, float]) -> None:
@@ -247,23 +266,25 @@ class Metrics:
             return
         path = self._directory.path / 'plots' / 'training.png'
         figure = plots.training_curves(self.rows, self._references)
-        with files.naming(path):
+        with _storage.naming(path):
             path.parent.mkdir(exist_ok=True)
-        files.write_atomically(
-            path, lambda file: figure.savefig(file, format='png', dpi=120), files.PRIVATE
+        _storage.write_atomically(
+            path, lambda file: figure.savefig(file, format='png', dpi=120), _storage.PRIVATE
         )
 
 
 @contextlib.contextmanager
 def _naming(path):
     """As `files.naming`, also for the errors of TensorFlow's file system."""
-    with files.naming(path):
+    with _storage.naming(path):
         try:
             yield
         except tf.errors.OpError as error:
             message = ' '.join(error.message.split())
             # In such messages the reason stands after the path.
-            raise files.StorageError(f'{path}: {message.partition("; ")[2] or message}') from error
+            raise _storage.StorageError(
+                f'{path}: {message.partition("; ")[2] or message}'
+            ) from error
 
 
 def _table(rows: Sequence[Mapping[str, float]]) -> str:

@@ -42,9 +42,9 @@ class PopulationRun:
         """Median minutes of the rounds opened in each hour of the day; NaN for none, [24]."""
         hour = (self.start_hours % 24).astype(np.int64)
         minutes = 60 * self.duration_hours
-        return np.array([
-            np.median(minutes[hour == h]) if (hour == h).any() else np.nan for h in range(24)
-        ])
+        return np.array(
+            [np.median(minutes[hour == h]) if (hour == h).any() else np.nan for h in range(24)]
+        )
 
 
 def run(population: Population, rounds: int, *, progress: bool = False) -> PopulationRun:

@@ -103,8 +103,11 @@ class Profile:
         names = [stage for stage in STAGES if any(stage in period.stages for period in rounds)]
         total = sum(period.seconds for period in usual)
         rows = [
-            (name, *_figures(usual, total, lambda period, name=name: period.stages.get(name, 0.0)),
-             STAGES[name])
+            (
+                name,
+                *_figures(usual, total, lambda period, name=name: period.stages.get(name, 0.0)),
+                STAGES[name],
+            )
             for name in names
         ]
         rows.append(('a round', *_figures(usual, total, lambda period: period.seconds), ''))
@@ -113,11 +116,16 @@ class Profile:
             f'{name:<11}{1e3 * median:>10.2f}{share:>8.1%}  {about}'.rstrip()
             for name, median, share, about in rows
         ]
-        lines.append(', '.join(
-            f'{label} {period.seconds:.2f} s' for label, period in [
-                ('start', self.periods[0]), ('first round', rounds[0]), ('end', self.periods[-1]),
-            ]
-        ))  # fmt: skip
+        lines.append(
+            ', '.join(
+                f'{label} {period.seconds:.2f} s'
+                for label, period in [
+                    ('start', self.periods[0]),
+                    ('first round', rounds[0]),
+                    ('end', self.periods[-1]),
+                ]
+            )
+        )
         return '\n'.join(lines) + '\n'
 
 

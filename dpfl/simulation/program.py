@@ -11,19 +11,12 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-from dpfl import _validate, accounting, aggregators, learning, mechanisms
+from dpfl import _storage, _validate, accounting, aggregators, learning, mechanisms
 from dpfl.accounting import archive, ledger_lines
 from dpfl.participation import ParticipationLog
-from dpfl.simulation import (
-    addresses,
-    checkpoint,
-    data_digest,
-    files,
-    memory,
-    outputs,
-    runtime,
-    sampling,
-)
+from dpfl.runtime import contexts, memory
+from dpfl.runtime.workers import addresses
+from dpfl.simulation import checkpoint, data_digest, outputs, sampling
 from dpfl.simulation import ledger as ledger_lib
 from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import state as state_lib
@@ -35,7 +28,11 @@ _log = logging.getLogger(__name__)
 # are saved at once. A run that goes on then repeats none that was complete: not even on another
 # host, where TensorFlow may round differently, which the ledger would refuse.
 _KEEPING_STATE = (
-    runtime.WorkerError, runtime.OutOfMemoryError, MemoryError, KeyboardInterrupt, SystemExit,
+    contexts.WorkerError,
+    contexts.OutOfMemoryError,
+    MemoryError,
+    KeyboardInterrupt,
+    SystemExit,
 )
 
 
@@ -108,8 +105,12 @@ class Experiment:
     def record(self) -> archive.PlanRecord:
         """What the report will need but the log. The cohorts of all samplers follow from a seed."""
         return archive.PlanRecord(
-            self.plan, (self.delta,), self.accountant, self.noise_is_seeded,
-            sampling_is_seeded=self.plan.sampling != 'none', also_not_covered=self.not_covered,
+            self.plan,
+            (self.delta,),
+            self.accountant,
+            self.noise_is_seeded,
+            sampling_is_seeded=self.plan.sampling != 'none',
+            also_not_covered=self.not_covered,
             train_metrics_released=self.release_train_metrics,
         )
 
@@ -184,33 +185,35 @@ class _Run:
         path = self._directory.path / archive.LEDGER
         done = 0 if self._start is None else self._start.rounds
         if self._start is None and self._ledger.rounds:
-            raise files.RunError(
+            raise _storage.RunError(
                 f'{path}: has {self._ledger.rounds} rounds, and there is no checkpoint to '
                 'continue from'
             )
         if self._ledger.rounds < done or (
             self._start is not None and self._ledger.position(done) != self._start.ledger
         ):
-            raise files.RunError(f'{path}: is not the ledger of the checkpoint (round {done})')
+            raise _storage.RunError(f'{path}: is not the ledger of the checkpoint (round {done})')
         log = ParticipationLog(() if self._start is None else self._start.cohorts)
         for t in range(done, self._ledger.rounds):
             cohort = self._experiment.sampler.cohort(t)
             if ledger_lines.cohort_digest(cohort) != self._ledger.cohort(t):
-                raise files.RunError(f'{path}: round {t} had another cohort')
+                raise _storage.RunError(f'{path}: round {t} had another cohort')
             log.append(cohort)
         return log
 
     def run(self) -> Result:
         experiment, directory = self._experiment, self._directory
         writer = checkpoint.Writer(
-            directory.path / archive.CHECKPOINTS, experiment.keep_checkpoints,
+            directory.path / archive.CHECKPOINTS,
+            experiment.keep_checkpoints,
             None if self._start is None else self._start.rounds,
         )
         directory.write_plan(experiment.record)
         try:
-            with runtime.distributed_runtime(
-                experiment.workers, observe=self._profile.observe
-            ), writer:
+            with (
+                contexts.distributed_runtime(experiment.workers, observe=self._profile.observe),
+                writer,
+            ):
                 state, metrics = self._train(writer)
                 # Before the model: what is released is never computed a second time.
                 writer.save(self._checkpoint(self._rounds, state, metrics.rows))
@@ -221,18 +224,18 @@ class _Run:
                 report = self._report()
         except BaseException as error:
             if self._ledger.rounds:
-                if isinstance(error, runtime.WorkerError):
+                if isinstance(error, contexts.WorkerError):
                     # At once: the report can take longer than noticing that a worker is gone.
                     _log.warning('%s; writing the report of the rounds so far', error)
                 # Where this fails too, the first error is the one to show.
-                with contextlib.suppress(files.RunError, MemoryError):
+                with contextlib.suppress(_storage.RunError, MemoryError):
                     self._report()
             raise
         finally:
             # Of a run that failed, too: a run may be slow before it fails.
             profile = self._write_profile()
             if profile is not None and (directory.path / archive.SUMS).exists():
-                with contextlib.suppress(files.StorageError):
+                with contextlib.suppress(_storage.StorageError):
                     directory.write_digests()
         return Result(report, metrics.last, profile)
 
@@ -240,7 +243,7 @@ class _Run:
         if not self._experiment.profile:
             return None
         self._profile.begin('')
-        with contextlib.suppress(files.StorageError):
+        with contextlib.suppress(_storage.StorageError):
             self._directory.write_text('profile.json', self._profile.to_json())
         return self._profile
 
@@ -259,9 +262,13 @@ class _Run:
         shards = learning.sharded_cohorts(
             cohorts, experiment.client_data, experiment.num_shards, self._observe
         )
-        with outputs.Metrics(
-            self._directory, self._rounds, experiment.reference_accuracies, rows
-        ) as metrics, contextlib.closing(shards), self._noise() as with_noise:
+        with (
+            outputs.Metrics(
+                self._directory, self._rounds, experiment.reference_accuracies, rows
+            ) as metrics,
+            contextlib.closing(shards),
+            self._noise() as with_noise,
+        ):
             # Rounds that are done, and the state after them. In one variable: a signal may come
             # between any two assignments, and a state must not be saved as that of another round.
             reached = first, state
@@ -283,7 +290,7 @@ class _Run:
                 done, state = reached
                 if done > saved:
                     # Where this fails too, the first error is the one to show.
-                    with contextlib.suppress(files.RunError, MemoryError):
+                    with contextlib.suppress(_storage.RunError, MemoryError):
                         writer.save(self._checkpoint(done, state, metrics.rows[:done]))
                         writer.wait()
                 raise
@@ -303,7 +310,7 @@ class _Run:
         with ring_type(plan, folder) as ring:
 
             def supplied(state):
-                with self._profile.span('noise'), files.naming(path):
+                with self._profile.span('noise'), _storage.naming(path):
                     return ring.supply(state)
 
             yield supplied
@@ -358,7 +365,7 @@ class _Run:
 def _naming_round(number: int):
     try:
         yield
-    except files.RunError as error:
+    except _storage.RunError as error:
         raise type(error)(f'round {number}: {error}') from error
 
 

@@ -237,8 +237,11 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
                 f'{drawn[1]}, as the sampler draws them, not with {plan.clients_per_round}'
             )
     kept, planned = sampler.participation, plan.participation
-    if kept.rounds < planned.rounds or kept.min_separation < planned.min_separation \
-            or kept.count > planned.count:
+    if (
+        kept.rounds < planned.rounds
+        or kept.min_separation < planned.min_separation
+        or kept.count > planned.count
+    ):
         raise ValueError(
             f'min_separation={planned.min_separation}: must be kept by the sampler, with at most '
             f'{planned.count} participations in {planned.rounds} rounds; {type(sampler).__name__} '

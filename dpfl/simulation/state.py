@@ -12,9 +12,7 @@ from dpfl.simulation import checkpoint
 
 def leaves(state) -> list[np.ndarray | bytes]:
     """The arrays and bytes in a state, in the order of `tree`."""
-    return [
-        leaf if isinstance(leaf, bytes) else np.asarray(leaf) for leaf in tree.flatten(state)
-    ]
+    return [leaf if isinstance(leaf, bytes) else np.asarray(leaf) for leaf in tree.flatten(state)]
 
 
 def restore(saved: Sequence[np.ndarray | bytes], template):

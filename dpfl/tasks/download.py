@@ -119,9 +119,12 @@ def _append(url: str, partial: pathlib.Path) -> dict[str, str]:
         length = headers.get('content-length')
         total = None if length is None else have + int(length)
         _tag_path(partial).write_text(json.dumps(headers.get('etag')))
-        with open(partial, 'ab' if have else 'wb') as file, tqdm.tqdm(
-            total=total, initial=have, desc='download', unit='B', unit_scale=True, delay=2
-        ) as bar:
+        with (
+            open(partial, 'ab' if have else 'wb') as file,
+            tqdm.tqdm(
+                total=total, initial=have, desc='download', unit='B', unit_scale=True, delay=2
+            ) as bar,
+        ):
             while block := response.read(_BLOCK):
                 file.write(block)
                 bar.update(len(block))
@@ -166,7 +169,7 @@ def _verify(url: str, partial: pathlib.Path, headers: dict[str, str], sha256: st
 def _stated_md5(headers: dict[str, str]) -> str | None:
     """The MD5 in the headers of a response, in hexadecimal."""
     parts = [part.strip() for part in headers.get('x-goog-hash', '').split(',')]
-    encoded = [part[len('md5='):] for part in parts if part.startswith('md5=')]
+    encoded = [part[len('md5=') :] for part in parts if part.startswith('md5=')]
     encoded += [headers['content-md5']] if 'content-md5' in headers else []
     with contextlib.suppress(IndexError, binascii.Error):
         digest = base64.b64decode(encoded[0], validate=True).hex()
@@ -179,9 +182,13 @@ def _unpack(packed: pathlib.Path, path: pathlib.Path) -> None:
     partial = path.with_name(path.name + '.partial')
     decompressor = lzma.LZMADecompressor()
     try:
-        with open(packed, 'rb') as source, open(partial, 'wb') as file, tqdm.tqdm(
-            total=packed.stat().st_size, desc='unpack', unit='B', unit_scale=True, delay=2
-        ) as bar:
+        with (
+            open(packed, 'rb') as source,
+            open(partial, 'wb') as file,
+            tqdm.tqdm(
+                total=packed.stat().st_size, desc='unpack', unit='B', unit_scale=True, delay=2
+            ) as bar,
+        ):
             while not decompressor.eof and (block := source.read(_BLOCK)):
                 file.write(decompressor.decompress(block))
                 bar.update(len(block))

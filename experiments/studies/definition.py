@@ -162,7 +162,8 @@ class Study:
         values = {None: {}} if self.axis is None else self.axis.values
         return tuple(
             Point(line, value, _merged(self.flags, flags, more))
-            for line, flags in self.lines.items() for value, more in values.items()
+            for line, flags in self.lines.items()
+            for value, more in values.items()
         )
 
 

@@ -25,13 +25,17 @@ from collections.abc import Sequence
 import tqdm
 from absl import flags
 
-from dpfl.simulation import files, signals
+from dpfl import _storage
+from dpfl.runtime import signals
 from experiments.studies import jobs as jobs_lib
 
 _IMPORTED_ONCE = (
-    'dpfl.simulation.outputs', 'dpfl.simulation.program', 'dpfl.tasks.saved_models',
-    'dpfl.tasks.synthetic_text', 'dpfl.tasks.pretraining',
-)  # fmt: skip
+    'dpfl.simulation.outputs',
+    'dpfl.simulation.program',
+    'dpfl.tasks.text.models.saved_models',
+    'dpfl.tasks.text.synthetic_text',
+    'dpfl.tasks.text.models.pretraining',
+)
 _POLL_SECONDS = 0.5
 _END_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
@@ -116,7 +120,7 @@ class _Worker:
             self.process.join()
             status = self.process.exitcode
         if status:
-            raise files.RunError(f'{job.name}: {_reason(job, status)}')
+            raise _storage.RunError(f'{job.name}: {_reason(job, status)}')
         return job
 
     def wait(self) -> None:
@@ -134,9 +138,13 @@ class _Bar:
         self._jobs = jobs
         self._results = results
         self._bar = tqdm.tqdm(
-            total=sum(map(_size, jobs)), desc=label, unit='round', dynamic_ncols=True,
-            initial=self._count(), smoothing=0.02,
-        )  # fmt: skip
+            total=sum(map(_size, jobs)),
+            desc=label,
+            unit='round',
+            dynamic_ncols=True,
+            initial=self._count(),
+            smoothing=0.02,
+        )
 
     def __enter__(self):
         return self

@@ -6,9 +6,11 @@ from matplotlib.figure import Figure
 from experiments.studies import definition, statistics
 
 _LABELS = {
-    'round': 'round', 'epsilon': 'epsilon of the rounds so far',
-    'accuracy': 'accuracy on held-out clients', 'loss': 'loss on held-out clients',
-}  # fmt: skip
+    'round': 'round',
+    'epsilon': 'epsilon of the rounds so far',
+    'accuracy': 'accuracy on held-out clients',
+    'loss': 'loss on held-out clients',
+}
 _MARKERS = 'os^vD*xPX<'
 
 
@@ -45,10 +47,15 @@ def _against_axis(axes, study, runs) -> None:
                 x.append(float(value))
                 intervals.append(found)
         axes.errorbar(
-            x, [each.mean for each in intervals],
+            x,
+            [each.mean for each in intervals],
             yerr=[each.half_width or 0 for each in intervals],
-            marker=marker, markersize=4, capsize=3, linewidth=1.2, label=line,
-        )  # fmt: skip
+            marker=marker,
+            markersize=4,
+            capsize=3,
+            linewidth=1.2,
+            label=line,
+        )
     axes.set(xlabel=study.axis.label, ylabel=_label(measure), xscale=study.axis.scale)
     axes.set_xticks(sorted(shown), [f'{value:g}' for value in sorted(shown)])
     axes.minorticks_off()
@@ -67,9 +74,13 @@ def _curves(axes, study, runs) -> None:
         (drawn,) = axes.plot(x, [each.mean for each in intervals], linewidth=1.2, label=line)
         if len(curves) > 1:
             axes.fill_between(
-                x, [each.low for each in intervals], [each.high for each in intervals],
-                color=drawn.get_color(), alpha=0.15, linewidth=0,
-            )  # fmt: skip
+                x,
+                [each.low for each in intervals],
+                [each.high for each in intervals],
+                color=drawn.get_color(),
+                alpha=0.15,
+                linewidth=0,
+            )
     if study.threshold is not None:
         axes.axhline(study.threshold, linestyle='--', color='grey', linewidth=1)
     axes.set(xlabel=_LABELS[study.curves], ylabel=_LABELS['accuracy'])

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpfl.simulation import files
+from dpfl import _storage
 from experiments.studies import definition
 
 _TRAIN = 'train'
@@ -76,12 +76,12 @@ class Job:
         record = self._beside('.json')
         if not record.exists():
             return None
-        with files.naming(record):
+        with _storage.naming(record):
             values = json.loads(record.read_text())
         now = [self.binary, *self.arguments]
         if values['command'] != now:
             changed = sorted({*values['command']} ^ {*now})
-            raise files.RunError(
+            raise _storage.RunError(
                 f'{record}: was made with other flags ({", ".join(changed)}); give another '
                 'directory, or delete what depends on them'
             )
@@ -89,11 +89,11 @@ class Job:
 
     def finish(self) -> dict[str, Any]:
         """Records that the job is done, with what it printed, and returns that."""
-        with files.naming(self.output):
+        with _storage.naming(self.output):
             result = json.loads(self.output.read_text())
         values = {'command': [self.binary, *self.arguments], 'result': result}
         text = json.dumps(values, indent=1) + '\n'
-        files.write_atomically(self._beside('.json'), lambda file: file.write(text.encode()))
+        _storage.write_atomically(self._beside('.json'), lambda file: file.write(text.encode()))
         return result
 
 
@@ -138,9 +138,12 @@ def runs(
             flags = {
                 **point.flags,
                 **{flag: value for flag, value in overrides.items() if flag not in taken_away},
-                'seed': str(seed), 'noise_seed': str(seed),
-                'output_dir': str(directory / name), 'resume': 'true', 'format': 'json',
-            }  # fmt: skip
+                'seed': str(seed),
+                'noise_seed': str(seed),
+                'output_dir': str(directory / name),
+                'resume': 'true',
+                'format': 'json',
+            }
             found[point.name, seed] = Job(name, _TRAIN, _all(flags, directory, seed), directory)
     return found
 

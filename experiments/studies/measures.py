@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from dpfl import _storage
 from dpfl.accounting import archive
-from dpfl.simulation import files
 from experiments.studies import definition
 
 SMALLER_IS_BETTER = ('loss', 'rounds_to_threshold', 'epsilon', 'rho', 'max_loss', 'rms_loss')
@@ -100,9 +100,9 @@ def rounds_to(curve: Curve, threshold: float | None, rounds: int) -> tuple[float
 
 def smoothed(values: Sequence[float], count: int) -> np.ndarray:
     """The mean of each value and those before it, `count` in all where there are so many."""
-    return np.array([
-        np.mean(values[max(0, end - count) : end]) for end in range(1, len(values) + 1)
-    ])
+    return np.array(
+        [np.mean(values[max(0, end - count) : end]) for end in range(1, len(values) + 1)]
+    )
 
 
 def _claimed(study: definition.Study) -> list[str]:
@@ -110,7 +110,7 @@ def _claimed(study: definition.Study) -> list[str]:
 
 
 def _curve(path: pathlib.Path, smooth: int) -> Curve:
-    with files.naming(path), open(path, newline='') as file:
+    with _storage.naming(path), open(path, newline='') as file:
         rows = [row for row in csv.DictReader(file) if row.get('accuracy')]
     if not rows:
         raise ValueError(f'{path}: has no evaluation')
@@ -119,8 +119,10 @@ def _curve(path: pathlib.Path, smooth: int) -> Curve:
         for name in ('round', 'epsilon', 'accuracy', 'loss')
     }
     return Curve(
-        np.array(columns['round']), np.array(columns['epsilon']),
-        smoothed(columns['accuracy'], smooth), smoothed(columns['loss'], smooth),
+        np.array(columns['round']),
+        np.array(columns['epsilon']),
+        smoothed(columns['accuracy'], smooth),
+        smoothed(columns['loss'], smooth),
     )
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import markdown
 
-from dpfl import accounting, html_page
+from dpfl import accounting
+from dpfl.reporting import html_page
 from experiments.studies import definition, measures, statistics
 
 _STYLE = 'table { display: block; overflow-x: auto; }\n'
@@ -66,14 +67,17 @@ def text(
     """
     table = rows(study, runs)
     parts = [
-        f'# {study.title}', study.about, f'A small copy of {study.mirrors}.',
-        '## Results', _table(table),
+        f'# {study.title}',
+        study.about,
+        f'A small copy of {study.mirrors}.',
+        '## Results',
+        _table(table),
         f'{len(seeds)} seeds ({", ".join(map(str, seeds))}); ± is the half-width of the '
         f'{statistics.CONFIDENCE:.0%} confidence interval of the mean over the seeds, by Student. '
         'A seed decides language, clients, cohorts, initial model and noise: part of the spread is '
         'that of the languages, which all points of a seed share. So points are compared pair by '
         f'pair below.{_smoothing(study)}{_thresholds(study, runs)}',
-    ]  # fmt: skip
+    ]
     if findings:
         parts += ['## Claims', _table([_claim(finding) for finding in findings])]
     if orders is not None:
@@ -122,7 +126,8 @@ def _thresholds(study, runs) -> str:
     missed = [
         f'{sum("rounds_to_threshold" in run.is_bound for run in each)} of {len(each)} runs of '
         f'{point}'
-        for point, each in runs.items() if any("rounds_to_threshold" in r.is_bound for r in each)
+        for point, each in runs.items()
+        if any('rounds_to_threshold' in r.is_bound for r in each)
     ]
     text = f' The threshold is an accuracy of {study.threshold:g}.'
     if missed:
@@ -133,7 +138,8 @@ def _thresholds(study, runs) -> str:
 def _made(study, seeds) -> str:
     tuned = (
         f'Flags were chosen on other seeds ({", ".join(map(str, study.tuned_on))}). '
-        if study.tuned_on else ''
+        if study.tuned_on
+        else ''
     )
     return (
         f'{tuned}The noise of every run comes from its seed, so the study can be repeated to the '
@@ -207,7 +213,9 @@ def values(
             }
             for each in findings
         ],
-        'orders': None if orders is None else {
+        'orders': None
+        if orders is None
+        else {
             'best_to_worst': {name: list(points) for name, points in orders.by_measure.items()},
             'agree': orders.agree,
             'not_told_apart': [list(pair) for pair in orders.unsettled],
@@ -216,13 +224,15 @@ def values(
                 name for name in orders.by_measure if name in measures.SMALLER_IS_BETTER
             ],
         },
-    }  # fmt: skip
+    }
 
 
 def _interval(found: statistics.Interval | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
-        'mean': found.mean, 'half_width': found.half_width, 'count': found.count,
+        'mean': found.mean,
+        'half_width': found.half_width,
+        'count': found.count,
         'is_lower_bound': found.is_bound,
-    }  # fmt: skip
+    }

@@ -3,7 +3,7 @@
 import functools
 
 from dpfl import Participation, mechanisms
-from experiments import strategies
+from experiments.flags import strategies
 from experiments.tables import rows
 
 
@@ -59,9 +59,7 @@ def _parameters(mechanism: mechanisms.Blt) -> dict[str, list[float]]:
 def _losses(row: rows.Row, mechanism: mechanisms.Mechanism) -> dict[str, float]:
     # The headings of the two columns are interchanged in print.
     schema = _schema(row.inputs)
-    return {
-        'first_column': mechanism.max_loss(schema), 'second_column': mechanism.rms_loss(schema)
-    }
+    return {'first_column': mechanism.max_loss(schema), 'second_column': mechanism.rms_loss(schema)}
 
 
 def _schema(inputs: dict) -> Participation:

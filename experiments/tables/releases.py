@@ -3,7 +3,7 @@
 import functools
 
 from dpfl import Participation, accounting, mechanisms
-from experiments import strategies
+from experiments.flags import strategies
 from experiments.tables import rounding, rows
 
 

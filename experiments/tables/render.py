@@ -2,7 +2,7 @@
 
 import math
 
-from experiments import command_line
+from experiments.command import command_line
 from experiments.tables import rows
 
 _MATCH = {True: 'yes', False: 'NO', None: 'cannot'}

@@ -29,7 +29,7 @@ class Row:
       inputs: of the calculation, as the document gives them. `MinS` counts the rounds strictly
         between two participations.
       published: name -> number as it is printed; or words, for parameters that are shipped in
-        configs/strategies.
+        dpfl/strategies.
       decimals: name -> digits after the point that are printed.
       method: what is computed -> how. That of `eps` begins with an accountant and ends with the
         rho that it is given.
@@ -115,6 +115,8 @@ class Result:
         }
 
 
+# The data file of the published numbers.
+PUBLISHED = pathlib.Path(__file__).with_name('published.json')
 _FIELDS = {field.name for field in dataclasses.fields(Row)}
 
 

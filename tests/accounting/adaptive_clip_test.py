@@ -25,15 +25,20 @@ def test_theorem_1_in_high_precision(z, count_stddev):
 
 
 @pytest.mark.parametrize('z, count_stddev', _NOISES)
-@pytest.mark.parametrize('mechanism', [
-    mechanisms.Restarted.every(mechanisms.BinaryTree(40), 7, 16),
-    mechanisms.Blt(40, [0.9], [0.3]),
-], ids=['restarted_tree', 'blt'])
+@pytest.mark.parametrize(
+    'mechanism',
+    [
+        mechanisms.Restarted.every(mechanisms.BinaryTree(40), 7, 16),
+        mechanisms.Blt(40, [0.9], [0.3]),
+    ],
+    ids=['restarted_tree', 'blt'],
+)
 def test_both_releases_together_have_the_guarantee_of_z(mechanism, z, count_stddev):
     schema = Participation(40, 5, 6)
     fields = dict(mechanism=mechanism, participation=schema, clients_per_round=1)
     updates = accounting.PrivacyPlan(
-        clip_norm=3.0, noise_multiplier=adaptive_clip.update_noise_multiplier(z, count_stddev),
+        clip_norm=3.0,
+        noise_multiplier=adaptive_clip.update_noise_multiplier(z, count_stddev),
         **fields,
     )
     # Each client adds at most 1/2 to the sum of b_i - 1/2.
@@ -77,15 +82,18 @@ def test_extreme_noises_do_not_overflow():
     assert adaptive_clip.total_noise_multiplier(1e-300, 1e300) == 1e-300
 
 
-@pytest.mark.parametrize('arguments, message', [
-    ((7.0, 3.5), 'count_stddev=3.5: must be > 3.5, half of noise_multiplier=7.0'),
-    ((7.0, 1.0), 'count_stddev=1.0: must be > 3.5, half of noise_multiplier=7.0'),
-    ((7.0, 0.0), 'count_stddev=0.0: must be a finite number > 0'),
-    ((7.0, math.nan), 'count_stddev=nan: must be'),
-    ((7.0, math.inf), 'count_stddev=inf: must be'),
-    ((-1.0, 3.0), 'noise_multiplier=-1.0: must be a finite number >= 0'),
-    ((math.nan, 3.0), 'noise_multiplier=nan: must be'),
-])
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        ((7.0, 3.5), 'count_stddev=3.5: must be > 3.5, half of noise_multiplier=7.0'),
+        ((7.0, 1.0), 'count_stddev=1.0: must be > 3.5, half of noise_multiplier=7.0'),
+        ((7.0, 0.0), 'count_stddev=0.0: must be a finite number > 0'),
+        ((7.0, math.nan), 'count_stddev=nan: must be'),
+        ((7.0, math.inf), 'count_stddev=inf: must be'),
+        ((-1.0, 3.0), 'noise_multiplier=-1.0: must be a finite number >= 0'),
+        ((math.nan, 3.0), 'noise_multiplier=nan: must be'),
+    ],
+)
 def test_refusals(arguments, message):
     with pytest.raises(ValueError, match=message):
         adaptive_clip.update_noise_multiplier(*arguments)

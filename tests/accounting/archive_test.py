@@ -63,22 +63,42 @@ def test_what_was_written_is_verified(tmp_path):
     assert found.report == _record().report(_LOG)
 
 
-@pytest.mark.parametrize('record, log', [
-    (_record(mechanism=mechanisms.BinaryTree(8)), _LOG),
-    (_record(mechanism=mechanisms.Restarted(mechanisms.BinaryTree(4), (2,), 6)), _LOG),
-    (_record(noise_multiplier=0.0), _LOG),
-    (_record(), ParticipationLog([[0], [0], [0, 0]])),
-    (_record(mechanism=mechanisms.Identity(6), participation=Participation(6), sampling='poisson',
-             population=10), _LOG),
-])
+@pytest.mark.parametrize(
+    'record, log',
+    [
+        (_record(mechanism=mechanisms.BinaryTree(8)), _LOG),
+        (_record(mechanism=mechanisms.Restarted(mechanisms.BinaryTree(4), (2,), 6)), _LOG),
+        (_record(noise_multiplier=0.0), _LOG),
+        (_record(), ParticipationLog([[0], [0], [0, 0]])),
+        (
+            _record(
+                mechanism=mechanisms.Identity(6),
+                participation=Participation(6),
+                sampling='poisson',
+                population=10,
+            ),
+            _LOG,
+        ),
+    ],
+)
 def test_every_kind_of_run_is_verified(tmp_path, record, log):
     assert archive.verify(write(tmp_path, record, log)).differences == ()
 
 
-@pytest.mark.parametrize('name', [
-    archive.PLAN, archive.STRATEGY, archive.LOG, archive.REPORT, archive.PAGE, archive.SUMS,
-    archive.LEDGER, 'metrics.csv', 'saved_model/variables/data',
-])
+@pytest.mark.parametrize(
+    'name',
+    [
+        archive.PLAN,
+        archive.STRATEGY,
+        archive.LOG,
+        archive.REPORT,
+        archive.PAGE,
+        archive.SUMS,
+        archive.LEDGER,
+        'metrics.csv',
+        'saved_model/variables/data',
+    ],
+)
 def test_each_flipped_bit_is_found(tmp_path, name):
     path = write(tmp_path) / name
     content = path.read_bytes()
@@ -103,13 +123,16 @@ def test_truncated_files_are_found(tmp_path, name):
         assert any(name in each for each in archive.verify(tmp_path).differences)
 
 
-@pytest.mark.parametrize('name, change', [
-    (archive.REPORT, lambda values: values.update(epsilon=values['epsilon'] / 2)),
-    (archive.REPORT, lambda values: values['observed']['violations'].append('none')),
-    (archive.REPORT, lambda values: values.update(assumptions=[])),
-    (archive.PLAN, lambda values: values.update(noise_multiplier=8.0)),
-    (archive.PLAN, lambda values: values.update(noise_is_seeded=True)),
-])
+@pytest.mark.parametrize(
+    'name, change',
+    [
+        (archive.REPORT, lambda values: values.update(epsilon=values['epsilon'] / 2)),
+        (archive.REPORT, lambda values: values['observed']['violations'].append('none')),
+        (archive.REPORT, lambda values: values.update(assumptions=[])),
+        (archive.PLAN, lambda values: values.update(noise_multiplier=8.0)),
+        (archive.PLAN, lambda values: values.update(noise_is_seeded=True)),
+    ],
+)
 def test_changes_with_new_digests_are_found_by_computing_anew(tmp_path, name, change):
     path = write(tmp_path) / name
     values = json.loads(path.read_text())
@@ -190,11 +213,16 @@ def test_a_simulation_does_not_become_a_run(tmp_path):
     assert differences and differences[0].startswith('plan.json: is not the plan')
 
 
-@pytest.mark.parametrize('cohorts, message', [
-    ([[0, 1], [2, 3]], 'has 2 rounds, ledger.jsonl has 6'),
-    ([[0, 1], [2, 3], [4, 5], [0, 2], [1, 7], [4, 6]],
-     'has another cohort than ledger.jsonl in round 4'),
-])
+@pytest.mark.parametrize(
+    'cohorts, message',
+    [
+        ([[0, 1], [2, 3]], 'has 2 rounds, ledger.jsonl has 6'),
+        (
+            [[0, 1], [2, 3], [4, 5], [0, 2], [1, 7], [4, 6]],
+            'has another cohort than ledger.jsonl in round 4',
+        ),
+    ],
+)
 def test_a_log_that_is_not_that_of_the_ledger_is_found(tmp_path, cohorts, message):
     write(tmp_path)
     found = _with_everything_computed_anew(tmp_path, _record(), ParticipationLog(cohorts))
@@ -232,7 +260,7 @@ def test_a_line_that_was_dropped_is_found(tmp_path):
     lines = sums.read_text().splitlines(keepends=True)
     for i in range(len(lines)):
         name = lines[i].split()[1]
-        sums.write_text(''.join(lines[:i] + lines[i + 1:]))
+        sums.write_text(''.join(lines[:i] + lines[i + 1 :]))
         assert any(name in each for each in archive.verify(tmp_path).differences), name
     sums.write_text(''.join([*lines, lines[0]]))
     assert 'line 9 is not a digest and the name of another file' in str(
@@ -240,10 +268,19 @@ def test_a_line_that_was_dropped_is_found(tmp_path):
     )
 
 
-@pytest.mark.parametrize('name', [
-    'model.npz', 'saved_model', 'plots', archive.LOG, archive.PLAN, archive.SUMS, archive.LEDGER,
-    archive.CHECKPOINTS,
-])
+@pytest.mark.parametrize(
+    'name',
+    [
+        'model.npz',
+        'saved_model',
+        'plots',
+        archive.LOG,
+        archive.PLAN,
+        archive.SUMS,
+        archive.LEDGER,
+        archive.CHECKPOINTS,
+    ],
+)
 def test_links_are_named_and_not_followed(tmp_path, name):
     directory, elsewhere = tmp_path / 'run', tmp_path / 'elsewhere'
     directory.mkdir()
@@ -286,8 +323,11 @@ def test_sha256sum_reads_the_list(tmp_path):
         (tmp_path / name).write_text(name)
     assert _with_new_digests(tmp_path) == ()
     done = subprocess.run(
-        ['sha256sum', '--check', '--strict', archive.SUMS], cwd=tmp_path, capture_output=True,
-        text=True, check=False,
+        ['sha256sum', '--check', '--strict', archive.SUMS],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -351,6 +391,8 @@ def test_changed_numbers_in_a_report_of_an_older_version_are_found(tmp_path):
     listed = {line.split()[1] for line in lines}
     (tmp_path / archive.SUMS).write_text(''.join(x for x in new if x.split()[1] in listed))
     assert any('epsilon is ' in each for each in archive.verify(tmp_path).differences)
+
+
 def test_released_training_metrics_survive_the_file_of_the_plan(tmp_path):
     record = dataclasses.replace(_record(), train_metrics_released=True)
     directory = write(tmp_path, record)

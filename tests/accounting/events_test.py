@@ -26,9 +26,9 @@ def _fixed_size(population, cohort, noise_multiplier, rounds):
     return dp_accounting.SelfComposedDpEvent(one, rounds)
 
 
-@pytest.mark.parametrize('q, mu, moment', itertools.product(
-    (1e-3, 0.1, 0.9, 1.0), (0.3, 1.0), (1, 2, 7)
-))
+@pytest.mark.parametrize(
+    'q, mu, moment', itertools.product((1e-3, 0.1, 0.9, 1.0), (0.3, 1.0), (1, 2, 7))
+)
 def test_moments_of_a_poisson_sample_by_integration(q, mu, moment):
     def integrand(x):
         base, shifted = stats.norm.pdf(x), stats.norm.pdf(x - mu)
@@ -46,21 +46,27 @@ def test_moments_of_a_rare_sample_keep_their_digits():
     with mpmath.workdps(60):
         for moment in (1, 5, 32):
             order = moment + 1
-            exact = mpmath.log(mpmath.fsum(
-                mpmath.binomial(order, j) * mpmath.mpf(q) ** j * (1 - mpmath.mpf(q)) ** (order - j)
-                * mpmath.exp(mpmath.mpf(j * (j - 1)) * mu**2 / 2)
-                for j in range(order + 1)
-            ))
+            exact = mpmath.log(
+                mpmath.fsum(
+                    mpmath.binomial(order, j)
+                    * mpmath.mpf(q) ** j
+                    * (1 - mpmath.mpf(q)) ** (order - j)
+                    * mpmath.exp(mpmath.mpf(j * (j - 1)) * mu**2 / 2)
+                    for j in range(order + 1)
+                )
+            )
             assert float(exact) <= computed[moment - 1] <= float(exact) + 2e-13
 
 
 @pytest.mark.parametrize('method', accounting.ACCOUNTANTS)
 def test_gaussian_releases_compose_as_one(method):
     # Squared mu adds up, whatever the nesting (Dong, Roth and Su 2019, corollary 3.3).
-    event = dp_accounting.ComposedDpEvent([
-        dp_accounting.SelfComposedDpEvent(_GAUSSIAN(2.0), 3),
-        dp_accounting.ComposedDpEvent([_GAUSSIAN(5.0), dp_accounting.NoOpDpEvent()]),
-    ])
+    event = dp_accounting.ComposedDpEvent(
+        [
+            dp_accounting.SelfComposedDpEvent(_GAUSSIAN(2.0), 3),
+            dp_accounting.ComposedDpEvent([_GAUSSIAN(5.0), dp_accounting.NoOpDpEvent()]),
+        ]
+    )
     mu = math.sqrt(3 / 4 + 1 / 25)
     assert accounting.epsilon_of_event(event, 1e-6, method) == pytest.approx(
         accounting.epsilon_from_mu(mu, 1e-6, method), rel=1e-12
@@ -74,9 +80,15 @@ def test_sampling_every_client_is_no_sampling(method):
     assert sampled == pytest.approx(plain, rel=1e-3)
 
 
-@pytest.mark.parametrize('q, noise_multiplier, rounds', [
-    (1e-3, 1.0, 1000), (0.01, 0.8, 500), (0.3, 4.0, 100), (1e-5, 1.0, 10),
-])
+@pytest.mark.parametrize(
+    'q, noise_multiplier, rounds',
+    [
+        (1e-3, 1.0, 1000),
+        (0.01, 0.8, 500),
+        (0.3, 4.0, 100),
+        (1e-5, 1.0, 10),
+    ],
+)
 @pytest.mark.parametrize('delta', [1e-5, 1e-9])
 def test_accountants_of_poisson_samples_are_ordered(q, noise_multiplier, rounds, delta):
     event = _poisson(q, noise_multiplier, rounds)
@@ -85,8 +97,9 @@ def test_accountants_of_poisson_samples_are_ordered(q, noise_multiplier, rounds,
     assert accounting.epsilon_of_event(event, delta, 'best') == min(by)
     assert by[0] <= by[1] * (1 + 1e-6) + 1e-6 and by[1] <= by[2] * (1 + 1e-9)
     # No sampling is worse, and knows an exact value.
-    full = accounting.epsilon_from_mu(math.sqrt(rounds) / noise_multiplier, delta,
-                                      'analytic_gaussian')
+    full = accounting.epsilon_from_mu(
+        math.sqrt(rounds) / noise_multiplier, delta, 'analytic_gaussian'
+    )
     assert by[0] <= full + 1e-3
 
 
@@ -107,9 +120,7 @@ def test_one_poisson_sample_against_its_exact_curve(q):
     def exact_delta(epsilon):
         above, below = crossing(math.exp(epsilon)), crossing(math.exp(-epsilon))
         added = mixture(stats.norm.sf, above) - math.exp(epsilon) * stats.norm.sf(above / sigma)
-        removed = stats.norm.cdf(below / sigma) - math.exp(epsilon) * mixture(
-            stats.norm.cdf, below
-        )
+        removed = stats.norm.cdf(below / sigma) - math.exp(epsilon) * mixture(stats.norm.cdf, below)
         return max(added, removed)
 
     for method in ('pld', 'rdp', 'moments'):
@@ -120,9 +131,9 @@ def test_one_poisson_sample_against_its_exact_curve(q):
 
 
 def _log_mixture(x, sigma, *weights_and_means):
-    return np.logaddexp.reduce([
-        math.log(weight) + stats.norm.logpdf(x, mean, sigma) for weight, mean in weights_and_means
-    ])
+    return np.logaddexp.reduce(
+        [math.log(weight) + stats.norm.logpdf(x, mean, sigma) for weight, mean in weights_and_means]
+    )
 
 
 def _renyi(order, log_p, log_q):
@@ -179,14 +190,28 @@ def test_no_noise_is_no_guarantee():
         assert accounting.epsilon_of_event(event, 1e-6, 'rdp') == math.inf
 
 
-@pytest.mark.parametrize('event, method, message', [
-    (_poisson(0.1, 1.0, 2), 'analytic_gaussian', 'method=analytic_gaussian: must be one of pld, '),
-    (_fixed_size(10, 2, 1.0, 2), 'pld', 'method=pld: must be one of rdp, moments'),
-    (dp_accounting.ComposedDpEvent([_poisson(0.1, 1.0, 2), _fixed_size(10, 2, 1.0, 2)]), 'rdp',
-     'must not be composed'),
-    (dp_accounting.LaplaceDpEvent(1.0), 'pld', 'event=LaplaceDpEvent: must be made of Gaussian'),
-    (_GAUSSIAN(1.0), 'guess', 'method=guess'),
-])
+@pytest.mark.parametrize(
+    'event, method, message',
+    [
+        (
+            _poisson(0.1, 1.0, 2),
+            'analytic_gaussian',
+            'method=analytic_gaussian: must be one of pld, ',
+        ),
+        (_fixed_size(10, 2, 1.0, 2), 'pld', 'method=pld: must be one of rdp, moments'),
+        (
+            dp_accounting.ComposedDpEvent([_poisson(0.1, 1.0, 2), _fixed_size(10, 2, 1.0, 2)]),
+            'rdp',
+            'must not be composed',
+        ),
+        (
+            dp_accounting.LaplaceDpEvent(1.0),
+            'pld',
+            'event=LaplaceDpEvent: must be made of Gaussian',
+        ),
+        (_GAUSSIAN(1.0), 'guess', 'method=guess'),
+    ],
+)
 def test_what_no_accountant_knows_is_refused(event, method, message):
     with pytest.raises(ValueError, match=message):
         accounting.epsilon_of_event(event, 1e-6, method)

@@ -56,16 +56,19 @@ def test_rho_and_mu_agree():
     assert accounting.epsilon_from_rho(0.5, 1e-6) == accounting.epsilon_from_mu(1.0, 1e-6)
 
 
-@pytest.mark.parametrize('call, message', [
-    (lambda: accounting.epsilon_from_mu(1, 0), 'delta=0: must be a finite number > 0 and < 1'),
-    (lambda: accounting.epsilon_from_mu(1, 1), 'delta=1: '),
-    (lambda: accounting.epsilon_from_mu(1, float('nan')), 'delta=nan: '),
-    (lambda: accounting.epsilon_from_mu(-1, 0.1), 'mu=-1: '),
-    (lambda: accounting.epsilon_from_mu(float('nan'), 0.1), 'mu=nan: '),
-    (lambda: accounting.epsilon_from_rho(-1, 0.1), 'rho=-1: '),
-    (lambda: accounting.epsilon_from_mu(1, 0.1, 'guess'), 'method=guess: must be one of pld'),
-    (lambda: accounting.mu_from_epsilon(0, 0.1), 'epsilon=0: '),
-])
+@pytest.mark.parametrize(
+    'call, message',
+    [
+        (lambda: accounting.epsilon_from_mu(1, 0), 'delta=0: must be a finite number > 0 and < 1'),
+        (lambda: accounting.epsilon_from_mu(1, 1), 'delta=1: '),
+        (lambda: accounting.epsilon_from_mu(1, float('nan')), 'delta=nan: '),
+        (lambda: accounting.epsilon_from_mu(-1, 0.1), 'mu=-1: '),
+        (lambda: accounting.epsilon_from_mu(float('nan'), 0.1), 'mu=nan: '),
+        (lambda: accounting.epsilon_from_rho(-1, 0.1), 'rho=-1: '),
+        (lambda: accounting.epsilon_from_mu(1, 0.1, 'guess'), 'method=guess: must be one of pld'),
+        (lambda: accounting.mu_from_epsilon(0, 0.1), 'epsilon=0: '),
+    ],
+)
 def test_bad_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -14,8 +14,11 @@ from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.mechanisms.discretization import Discretization
 
 _FIELDS = dict(
-    mechanism=mechanisms.Blt(20, [0.9, 0.4], [0.2, 0.3]), participation=Participation(20, 5),
-    clip_norm=1.0, clients_per_round=10, noise_multiplier=4.0,
+    mechanism=mechanisms.Blt(20, [0.9, 0.4], [0.2, 0.3]),
+    participation=Participation(20, 5),
+    clip_norm=1.0,
+    clients_per_round=10,
+    noise_multiplier=4.0,
 )
 
 
@@ -24,20 +27,30 @@ def _plans(**changes):
     return accounting.PrivacyPlan(**fields), accounting.PrivacyPlan(**fields, noise='hardened')
 
 
-@pytest.mark.parametrize('mechanism', [
-    mechanisms.Identity(20), mechanisms.BinaryTree(20), mechanisms.HonakerTree(20),
-    _FIELDS['mechanism'], mechanisms.BandedToeplitz.fichtenberger(20, 4),
-    mechanisms.BandedInverse.square_root(20, 4),
-    mechanisms.Restarted.every(_FIELDS['mechanism'], 6, 7),
-], ids=lambda mechanism: mechanism.name)
+@pytest.mark.parametrize(
+    'mechanism',
+    [
+        mechanisms.Identity(20),
+        mechanisms.BinaryTree(20),
+        mechanisms.HonakerTree(20),
+        _FIELDS['mechanism'],
+        mechanisms.BandedToeplitz.fichtenberger(20, 4),
+        mechanisms.BandedInverse.square_root(20, 4),
+        mechanisms.Restarted.every(_FIELDS['mechanism'], 6, 7),
+    ],
+    ids=lambda mechanism: mechanism.name,
+)
 def test_rounding_costs_something_and_little(mechanism):
     plain, plan = _plans(mechanism=mechanism)
     is_independent = isinstance(mechanism, mechanisms.Identity)
-    assert plan.sensitivity == plain.sensitivity if is_independent \
+    assert (
+        plan.sensitivity == plain.sensitivity
+        if is_independent
         else plain.sensitivity < plan.sensitivity < plain.sensitivity * (1 + 1e-4)
+    )
     assert not plan.sensitivity_is_exact
     for accountant in accounting.ACCOUNTANTS:
-        for delta in (1e-3, 1e-10, 1e-100)[:2 if accountant == 'pld' else 3]:
+        for delta in (1e-3, 1e-10, 1e-100)[: 2 if accountant == 'pld' else 3]:
             more = plan.epsilon(delta, accountant) / plain.epsilon(delta, accountant)
             assert 1 < more < 1 + 1e-4
     assert plan.rho >= plain.rho
@@ -49,12 +62,13 @@ def test_the_slack_bounds_one_coordinate_by_exact_sums():
         for sigma in (2, 5, 17):
             s = mpmath.mpf(sigma)
             total = mpmath.fsum(
-                mpmath.exp(-mpmath.mpf(k) ** 2 / (2 * s**2)) for k in range(-20 * sigma, 20 * sigma)
+                mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * s**2))
+                for k in range(-20 * sigma, 20 * sigma)
             )
             for reach in (2, 4, 8):
                 worst = 0
                 for k in range(reach * sigma + 1):
-                    discrete = mpmath.exp(-mpmath.mpf(k) ** 2 / (2 * s**2)) / total
+                    discrete = mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * s**2)) / total
                     rounded = mpmath.quad(
                         lambda x, s=s: mpmath.npdf(x, 0, s), [k - 0.5, k, k + 0.5]
                     )
@@ -70,8 +84,8 @@ def test_delta_curves_of_one_release_by_exact_sums():
     tau = (reach**2 + (reach + shift / sigma) ** 2) / (24 * sigma**2)
     with mpmath.workdps(40):
         ks = range(-reach * sigma, reach * sigma + shift + 1)
-        rho = [mpmath.exp(-mpmath.mpf(k) ** 2 / (2 * sigma**2)) for k in ks]
-        moved = [mpmath.exp(-mpmath.mpf(k - shift) ** 2 / (2 * sigma**2)) for k in ks]
+        rho = [mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * sigma**2)) for k in ks]
+        moved = [mpmath.exp(-(mpmath.mpf(k - shift) ** 2) / (2 * sigma**2)) for k in ks]
         total = mpmath.fsum(rho)
         for delta in (1e-2, 1e-6):
             gaussian = accounting.epsilon_from_mu(
@@ -111,7 +125,9 @@ def test_calibration_meets_the_target_and_needs_hardly_more_noise():
 
 def test_sampled_plans_have_the_slack_too():
     fields = dict(
-        mechanism=mechanisms.Identity(20), participation=Participation(20), sampling='poisson',
+        mechanism=mechanisms.Identity(20),
+        participation=Participation(20),
+        sampling='poisson',
         population=1000,
     )
     plain, plan = _plans(**fields)
@@ -136,15 +152,22 @@ def test_what_has_no_proof_has_no_guarantee():
     accounting.PrivacyReport.from_plan(plan, [1e-290]).to_json()
 
 
-@pytest.mark.parametrize('changes, message', [
-    (dict(noise='exact'), 'noise=exact: must be one of default, hardened'),
-    (dict(noise_multiplier=2.0**21), 'noise_multiplier=2097152.0: must be 0, or within'),
-    (dict(noise_multiplier=1e-4), 'noise_multiplier=0.0001: must be 0, or within'),
-    (dict(estimator=accounting.Estimator('clipped')), 'estimator=clipped: must be fixed with'),
-    (dict(discretization=Discretization(1e3, 10, 1.0)), 'discretization=.*: must be None with'),
-    (dict(mechanism=mechanisms.Identity(20), adaptive_clip=AdaptiveClip(0.5, count_stddev=4.0)),
-     'adaptive_clip=.*: must be None with noise=hardened'),
-])
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(noise='exact'), 'noise=exact: must be one of default, hardened'),
+        (dict(noise_multiplier=2.0**21), 'noise_multiplier=2097152.0: must be 0, or within'),
+        (dict(noise_multiplier=1e-4), 'noise_multiplier=0.0001: must be 0, or within'),
+        (dict(estimator=accounting.Estimator('clipped')), 'estimator=clipped: must be fixed with'),
+        (dict(discretization=Discretization(1e3, 10, 1.0)), 'discretization=.*: must be None with'),
+        (
+            dict(
+                mechanism=mechanisms.Identity(20), adaptive_clip=AdaptiveClip(0.5, count_stddev=4.0)
+            ),
+            'adaptive_clip=.*: must be None with noise=hardened',
+        ),
+    ],
+)
 def test_other_plans_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         accounting.PrivacyPlan(**{**_FIELDS, 'noise': 'hardened', **changes})
@@ -161,9 +184,10 @@ def test_plan_and_report_say_so_and_come_back():
     log = ParticipationLog([np.array([t % 5, 10 + t % 5]) for t in range(20)])
     report = accounting.PrivacyReport.from_plan(plan, [1e-8], log)
     assert report.basis == 'plan'
-    assert report.observed.patterns.epsilons[0] > accounting.PrivacyReport.from_plan(
-        plain, [1e-8], log
-    ).observed.patterns.epsilons[0]
+    assert (
+        report.observed.patterns.epsilons[0]
+        > accounting.PrivacyReport.from_plan(plain, [1e-8], log).observed.patterns.epsilons[0]
+    )
     again = accounting.PrivacyReport.from_json(report.to_json())
     assert again == report
     page, plain_page = report.render(), accounting.PrivacyReport.from_plan(plain, [1e-8]).render()

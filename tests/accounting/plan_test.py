@@ -45,7 +45,8 @@ def test_independent_noise_is_composition_of_single_rounds():
     plan = _plan(mechanism=mechanisms.Identity(9), participation=Participation(9))
     rounds = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(7.0), 9)
     for accountant, name in (
-        (dp_accounting.rdp.RdpAccountant(), 'rdp'), (dp_accounting.pld.PLDAccountant(), 'pld')
+        (dp_accounting.rdp.RdpAccountant(), 'rdp'),
+        (dp_accounting.pld.PLDAccountant(), 'pld'),
     ):
         composed = accountant.compose(rounds).get_epsilon(1e-6)
         assert plan.epsilon(1e-6, name) == pytest.approx(composed, rel=1e-4)
@@ -68,15 +69,17 @@ def test_replacing_a_client_doubles_the_sensitivity():
     u, v = np.zeros(6), np.zeros(6)
     u[[0, 2, 4]], v[[0, 2, 4]] = 1.0, -1.0
     assert zero_out.sensitivity == pytest.approx(np.linalg.norm(blt.strategy_matrix() @ u))
-    assert replace_one.sensitivity == pytest.approx(
-        np.linalg.norm(blt.strategy_matrix() @ (u - v))
-    )
+    assert replace_one.sensitivity == pytest.approx(np.linalg.norm(blt.strategy_matrix() @ (u - v)))
 
 
-@pytest.mark.parametrize('accountant, epsilon', [
-    *itertools.product(('pld', 'rdp', 'analytic_gaussian'), (0.1, 1.0, 8.0)),
-    ('moments', 1.0), ('moments', 8.0),
-])
+@pytest.mark.parametrize(
+    'accountant, epsilon',
+    [
+        *itertools.product(('pld', 'rdp', 'analytic_gaussian'), (0.1, 1.0, 8.0)),
+        ('moments', 1.0),
+        ('moments', 8.0),
+    ],
+)
 def test_calibration_meets_its_target_from_below(accountant, epsilon):
     fields = dataclasses.asdict(_plan())
     del fields['noise_multiplier']
@@ -102,12 +105,14 @@ def test_random_plans_have_their_accountants_in_order():
         rounds = int(rng.integers(1, 400))
         schema = Participation(rounds, int(rng.integers(1, rounds + 1)))
         kinds = (
-            mechanisms.BinaryTree(rounds), mechanisms.Identity(rounds),
+            mechanisms.BinaryTree(rounds),
+            mechanisms.Identity(rounds),
             mechanisms.Blt(rounds, [0.99, 0.6], [0.1, 0.2]),
             mechanisms.Restarted.every(mechanisms.BinaryTree(rounds), 12, 100),
         )
         plan = _plan(
-            mechanism=kinds[rng.integers(4)], participation=schema,
+            mechanism=kinds[rng.integers(4)],
+            participation=schema,
             noise_multiplier=float(np.exp(rng.uniform(1, 4))),
             adjacency=('zero_out', 'replace_one')[rng.integers(2)],
         )
@@ -123,8 +128,9 @@ def test_random_plans_have_their_accountants_in_order():
 
 def test_calibration_inverts_the_epsilon():
     plan = _plan()
-    mu = accounting.mu_from_epsilon(plan.epsilon(1e-10, 'analytic_gaussian'), 1e-10,
-                                    'analytic_gaussian')
+    mu = accounting.mu_from_epsilon(
+        plan.epsilon(1e-10, 'analytic_gaussian'), 1e-10, 'analytic_gaussian'
+    )
     assert mu == pytest.approx(plan.mu, rel=1e-9)
 
 
@@ -138,8 +144,12 @@ def test_guarantee_so_far_grows_to_that_of_the_run():
 
 def _sampled(epsilon=None, sampling='poisson', **changes):
     fields = dict(
-        mechanism=mechanisms.Identity(500), participation=Participation(500), clip_norm=1.0,
-        clients_per_round=50, population=10_000, sampling=sampling,
+        mechanism=mechanisms.Identity(500),
+        participation=Participation(500),
+        clip_norm=1.0,
+        clients_per_round=50,
+        population=10_000,
+        sampling=sampling,
     )
     if epsilon is not None:
         return accounting.PrivacyPlan.calibrated(epsilon=epsilon, **{**fields, **changes})
@@ -161,9 +171,14 @@ def test_a_poisson_sampled_run_is_rounds_of_sampled_gaussians():
     assert plan.epsilon(1e-6) < plain.epsilon(1e-6)
 
 
-@pytest.mark.parametrize('adjacency, noise_multiplier', [
-    ('zero_out', 0.5), ('replace_one', 0.5), ('replace_one_half_shift', 1.0),
-])
+@pytest.mark.parametrize(
+    'adjacency, noise_multiplier',
+    [
+        ('zero_out', 0.5),
+        ('replace_one', 0.5),
+        ('replace_one_half_shift', 1.0),
+    ],
+)
 def test_a_fixed_size_sample_counts_two_clip_norms_unless_told_otherwise(
     adjacency, noise_multiplier
 ):
@@ -184,23 +199,35 @@ def test_sampled_calibration_by_pld():
     few = dict(mechanism=mechanisms.Identity(2), participation=Participation(2), population=200)
     plan = _sampled(epsilon=2.0, delta=1e-6, accountant='pld', **few)
     assert 2.0 * (1 - 1e-5) <= plan.epsilon(1e-6, 'pld') <= 2.0
-    assert plan.noise_multiplier < _sampled(
-        epsilon=2.0, delta=1e-6, accountant='rdp', **few
-    ).noise_multiplier
+    assert (
+        plan.noise_multiplier
+        < _sampled(epsilon=2.0, delta=1e-6, accountant='rdp', **few).noise_multiplier
+    )
 
 
-@pytest.mark.parametrize('changes, message', [
-    (dict(sampling='poisson', population=None), 'population=None: must be an integer >= 50'),
-    (dict(population=49), 'population=49: must be an integer >= 50'),
-    (dict(sampling='none'), 'population=10000: must be None without sampling'),
-    (dict(sampling='guess'), 'sampling=guess: must be one of none, poisson'),
-    (dict(mechanism=mechanisms.BinaryTree(500)), 'sampling=poisson: must be none with correlated'),
-    (dict(participation=Participation(500, 2)), 'min_separation=2: must be 1 with sampling'),
-    (dict(participation=Participation(500, 1, 9)), 'max_participations=9: must be the number of'),
-    (dict(adjacency='replace_one'), 'adjacency=replace_one: must be one of zero_out$'),
-    (dict(adjacency='replace_one_half_shift', sampling='none', population=None),
-     'adjacency=replace_one_half_shift: must be one of zero_out, replace_one$'),
-])
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(sampling='poisson', population=None), 'population=None: must be an integer >= 50'),
+        (dict(population=49), 'population=49: must be an integer >= 50'),
+        (dict(sampling='none'), 'population=10000: must be None without sampling'),
+        (dict(sampling='guess'), 'sampling=guess: must be one of none, poisson'),
+        (
+            dict(mechanism=mechanisms.BinaryTree(500)),
+            'sampling=poisson: must be none with correlated',
+        ),
+        (dict(participation=Participation(500, 2)), 'min_separation=2: must be 1 with sampling'),
+        (
+            dict(participation=Participation(500, 1, 9)),
+            'max_participations=9: must be the number of',
+        ),
+        (dict(adjacency='replace_one'), 'adjacency=replace_one: must be one of zero_out$'),
+        (
+            dict(adjacency='replace_one_half_shift', sampling='none', population=None),
+            'adjacency=replace_one_half_shift: must be one of zero_out, replace_one$',
+        ),
+    ],
+)
 def test_contradictions_of_sampled_plans_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         _sampled(**changes)
@@ -213,15 +240,21 @@ def test_an_accountant_that_does_not_know_the_sampling_is_refused():
         _sampled(sampling='without_replacement').epsilon(1e-6, 'pld')
 
 
-@pytest.mark.parametrize('changes, message', [
-    (dict(noise_multiplier=-1), 'noise_multiplier=-1: must be a finite number >= 0'),
-    (dict(noise_multiplier=float('nan')), 'noise_multiplier=nan: '),
-    (dict(clip_norm=0), 'clip_norm=0: must be a finite number > 0'),
-    (dict(clip_norm=float('inf')), 'clip_norm=inf: '),
-    (dict(clients_per_round=0), 'clients_per_round=0: must be an integer >= 1'),
-    (dict(adjacency='none'), 'adjacency=none: must be one of zero_out, replace_one'),
-    (dict(participation=Participation(2001)), 'rounds=2001: must be an integer >= 1 and <= 2000'),
-])
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(noise_multiplier=-1), 'noise_multiplier=-1: must be a finite number >= 0'),
+        (dict(noise_multiplier=float('nan')), 'noise_multiplier=nan: '),
+        (dict(clip_norm=0), 'clip_norm=0: must be a finite number > 0'),
+        (dict(clip_norm=float('inf')), 'clip_norm=inf: '),
+        (dict(clients_per_round=0), 'clients_per_round=0: must be an integer >= 1'),
+        (dict(adjacency='none'), 'adjacency=none: must be one of zero_out, replace_one'),
+        (
+            dict(participation=Participation(2001)),
+            'rounds=2001: must be an integer >= 1 and <= 2000',
+        ),
+    ],
+)
 def test_bad_fields_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         _plan(**changes)
@@ -248,9 +281,9 @@ def test_adaptive_clipping_costs_noise_on_the_updates_and_no_privacy():
 def test_rounding_inflates_the_updates_and_not_the_counts():
     # Both ratios of sensitivity to noise, squared and added, are at most that of the plan.
     settings = discretization.Discretization(10.0, 100, 5.0)
-    plan = _adaptive(discretization=settings, adaptive_clip=accounting.AdaptiveClip(
-        count_stddev=4.0
-    ))
+    plan = _adaptive(
+        discretization=settings, adaptive_clip=accounting.AdaptiveClip(count_stddev=4.0)
+    )
     of_mechanism = plan.sensitivity / plan.shift
     updates = of_mechanism * settings.inflated_norm / plan.clip_norm / plan.update_noise_multiplier
     counts = of_mechanism * 0.5 / plan.count_stddev
@@ -279,32 +312,48 @@ def test_estimators_change_the_denominator_and_not_the_guarantee():
     assert fixed.sensitivity_is_exact and not clipped.sensitivity_is_exact
 
 
-@pytest.mark.parametrize('changes, message', [
-    (dict(mechanism=mechanisms.BinaryTree(2000)), 'mechanism=tree: must be restarted with adaptiv'),
-    (dict(clients_per_round=70), 'count_stddev=3.5: must be > 3.5, half of noise_multiplier=7.0'),
-    (dict(clip_schedule=((129, 3.0),)), 'clip_schedule: must be empty with adaptive_clip'),
-])
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (
+            dict(mechanism=mechanisms.BinaryTree(2000)),
+            'mechanism=tree: must be restarted with adaptiv',
+        ),
+        (
+            dict(clients_per_round=70),
+            'count_stddev=3.5: must be > 3.5, half of noise_multiplier=7.0',
+        ),
+        (dict(clip_schedule=((129, 3.0),)), 'clip_schedule: must be empty with adaptive_clip'),
+    ],
+)
 def test_contradictions_of_adaptive_plans_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         _adaptive(**changes)
 
 
-@pytest.mark.parametrize('fields, message', [
-    (dict(target_quantile=1.0), 'target_quantile=1.0: must be a finite number > 0 and < 1'),
-    (dict(learning_rate=0.0), 'learning_rate=0.0: must be a finite number > 0'),
-    (dict(count_stddev=float('nan')), 'count_stddev=nan: must be a finite number > 0'),
-])
+@pytest.mark.parametrize(
+    'fields, message',
+    [
+        (dict(target_quantile=1.0), 'target_quantile=1.0: must be a finite number > 0 and < 1'),
+        (dict(learning_rate=0.0), 'learning_rate=0.0: must be a finite number > 0'),
+        (dict(count_stddev=float('nan')), 'count_stddev=nan: must be a finite number > 0'),
+    ],
+)
 def test_bad_adaptive_clipping_is_named(fields, message):
     with pytest.raises(ValueError, match=message):
         accounting.AdaptiveClip(**fields)
 
 
-@pytest.mark.parametrize('plan', [
-    _plan(estimator=accounting.Estimator('clipped', 100.0, 1600.0)),
-    _adaptive(adaptive_clip=accounting.AdaptiveClip(0.8, 0.1, 50.0)),
-    _plan(discretization=discretization.Discretization(10.0, 100, 5.0)),
-    _adaptive(adaptive_clip=None, clip_schedule=((129, 3.0), (1153, 2.0))),
-], ids=['estimator', 'adaptive_clip', 'discretization', 'clip_schedule'])
+@pytest.mark.parametrize(
+    'plan',
+    [
+        _plan(estimator=accounting.Estimator('clipped', 100.0, 1600.0)),
+        _adaptive(adaptive_clip=accounting.AdaptiveClip(0.8, 0.1, 50.0)),
+        _plan(discretization=discretization.Discretization(10.0, 100, 5.0)),
+        _adaptive(adaptive_clip=None, clip_schedule=((129, 3.0), (1153, 2.0))),
+    ],
+    ids=['estimator', 'adaptive_clip', 'discretization', 'clip_schedule'],
+)
 def test_a_plan_survives_its_file(plan):
     values = json.loads(json.dumps(plan_file.to_dict(plan)))
     again = plan_file.from_dict(values, plan.mechanism.to_dict())
@@ -320,12 +369,15 @@ def test_a_plan_file_from_before_adaptive_clipping_is_one_without_it():
     assert plan_file.from_dict(values, _plan().mechanism.to_dict()).adaptive_clip is None
 
 
-@pytest.mark.parametrize('schedule, message', [
-    (((128, 1.0),), 'clip_schedule round=128: must be one in which the noise starts afresh'),
-    (((129, 1.0), (129, 2.0)), 'clip_schedule round=129: must be an integer >= 130'),
-    (((0, 1.0),), 'clip_schedule round=0: must be an integer >= 1'),
-    (((129, float('nan')),), 'clip_schedule norm=nan: must be a finite number > 0'),
-])
+@pytest.mark.parametrize(
+    'schedule, message',
+    [
+        (((128, 1.0),), 'clip_schedule round=128: must be one in which the noise starts afresh'),
+        (((129, 1.0), (129, 2.0)), 'clip_schedule round=129: must be an integer >= 130'),
+        (((0, 1.0),), 'clip_schedule round=0: must be an integer >= 1'),
+        (((129, float('nan')),), 'clip_schedule norm=nan: must be a finite number > 0'),
+    ],
+)
 def test_clip_norms_change_only_where_noise_starts_afresh(schedule, message):
     with pytest.raises(ValueError, match=message):
         _adaptive(adaptive_clip=None, clip_schedule=schedule)

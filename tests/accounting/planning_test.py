@@ -38,13 +38,16 @@ def test_availability_lowers_the_limit():
     assert half.participation.min_separation == 323
 
 
-@pytest.mark.parametrize('timer_hours, round_minutes, separation, limit', [
-    (24, 4.6, 313, 'timer'),  # es-ES: a timer of 24 hours gave an observed MinS of 313.
-    (24, 10, 144, 'timer'),
-    (144, 4.6, 647, 'population'),
-    (0.01, 10, 1, 'timer'),
-    (10**6, 1, 647, 'population'),
-])
+@pytest.mark.parametrize(
+    'timer_hours, round_minutes, separation, limit',
+    [
+        (24, 4.6, 313, 'timer'),  # es-ES: a timer of 24 hours gave an observed MinS of 313.
+        (24, 10, 144, 'timer'),
+        (144, 4.6, 647, 'population'),
+        (0.01, 10, 1, 'timer'),
+        (10**6, 1, 647, 'population'),
+    ],
+)
 def test_a_timer_separates_as_many_rounds_as_it_covers(
     timer_hours, round_minutes, separation, limit
 ):
@@ -72,8 +75,11 @@ def test_plan_with_noise_is_that_of_the_library():
     deployment = dataclasses.replace(_ES_ES, min_separation=527, max_participations=3)
     plan = _TREE.with_noise(deployment, 7.0)
     direct = accounting.PrivacyPlan(
-        mechanism=mechanisms.BinaryTree(1900), participation=Participation(1900, 527, 3),
-        clip_norm=1.0, noise_multiplier=7.0, clients_per_round=6500,
+        mechanism=mechanisms.BinaryTree(1900),
+        participation=Participation(1900, 527, 3),
+        clip_norm=1.0,
+        noise_multiplier=7.0,
+        clients_per_round=6500,
     )
     assert plan == direct
     assert round(plan.rho, 2) == 0.35
@@ -85,14 +91,18 @@ def test_noise_of_a_simulation_grows_with_the_cohort():
     assert planning.Simulation(7.0, 6500).scaled(6500) == 7.0
 
 
-@pytest.mark.parametrize('target', [
-    planning.Target(rho=0.3),
-    planning.Target(rho=1e-9),
-    planning.Target(rho=1e4),
-    planning.Target(epsilon=2.0, delta=1e-8, accountant='analytic_gaussian'),
-    planning.Target(epsilon=0.5, delta=1e-6, accountant='rdp'),
-    planning.Target(epsilon=8.0, delta=1e-10, accountant='pld'),
-], ids=str)
+@pytest.mark.parametrize(
+    'target',
+    [
+        planning.Target(rho=0.3),
+        planning.Target(rho=1e-9),
+        planning.Target(rho=1e4),
+        planning.Target(epsilon=2.0, delta=1e-8, accountant='analytic_gaussian'),
+        planning.Target(epsilon=0.5, delta=1e-6, accountant='rdp'),
+        planning.Target(epsilon=8.0, delta=1e-10, accountant='pld'),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
 def test_a_target_is_met_with_the_least_noise(target, adjacency):
     planner = dataclasses.replace(_TREE, adjacency=adjacency)
@@ -109,16 +119,23 @@ def _discretize(clients_per_round):
     return Discretization.for_bits(20, clients_per_round, 100_000, 1.0)
 
 
-@pytest.mark.parametrize('planner, deployment, rho', [
-    (_TREE, _ES_ES, 0.5),
-    (_TREE, _ES_ES, 0.2),
-    (_TREE, dataclasses.replace(_ES_ES, timer_hours=48, round_minutes=10), 0.5),
-    (_TREE, dataclasses.replace(_ES_ES, min_separation=300), 0.7),
-    (_TREE, dataclasses.replace(_ES_ES, population=30_000, rounds=500), 100.0),
-    (planning.Planner(mechanism=mechanisms.Blt(4000, [0.99, 0.8], [0.05, 0.2])), _ES_ES, 0.1),
-    (planning.Planner(mechanism=mechanisms.Identity(4000), clip_norm=3.0), _ES_ES, 0.02),
-    (planning.Planner(mechanism=mechanisms.BinaryTree(4000), discretize=_discretize), _ES_ES, 0.5),
-])
+@pytest.mark.parametrize(
+    'planner, deployment, rho',
+    [
+        (_TREE, _ES_ES, 0.5),
+        (_TREE, _ES_ES, 0.2),
+        (_TREE, dataclasses.replace(_ES_ES, timer_hours=48, round_minutes=10), 0.5),
+        (_TREE, dataclasses.replace(_ES_ES, min_separation=300), 0.7),
+        (_TREE, dataclasses.replace(_ES_ES, population=30_000, rounds=500), 100.0),
+        (planning.Planner(mechanism=mechanisms.Blt(4000, [0.99, 0.8], [0.05, 0.2])), _ES_ES, 0.1),
+        (planning.Planner(mechanism=mechanisms.Identity(4000), clip_norm=3.0), _ES_ES, 0.02),
+        (
+            planning.Planner(mechanism=mechanisms.BinaryTree(4000), discretize=_discretize),
+            _ES_ES,
+            0.5,
+        ),
+    ],
+)
 def test_least_cohort_is_the_first_that_meets_the_target(planner, deployment, rho):
     target = planning.Target(rho=rho)
     found = planner.least_cohort(deployment, target, _SIMULATION, 100_000)
@@ -195,51 +212,71 @@ def test_noise_in_a_sum_of_mean_updates():
     assert planning.prefix_noise(plan) == pytest.approx(2.0 * 7.0 * tree.max_error() / 6500)
 
 
-@pytest.mark.parametrize('changes, message', [
-    ({'population': 0}, 'population=0: must be an integer >= 1'),
-    ({'population': math.nan}, 'population=nan: must be an integer'),
-    ({'population': 10**400}, 'must be an integer >= 1 and <= 1000000000000000'),
-    ({'population': 6499}, 'clients_per_round=6500: must be <= 6499, the clients that report'),
-    ({'availability': 0.001}, 'clients_per_round=6500: must be <= 4210, the clients that report'),
-    ({'availability': 0.0}, 'availability=0.0: must be a finite number > 0 and <= 1'),
-    ({'availability': 1.5}, 'availability=1.5: must be'),
-    ({'availability': math.nan}, 'availability=nan: must be'),
-    ({'rounds': 0}, 'rounds=0: must be an integer >= 1'),
-    ({'timer_hours': 24.0}, 'timer_hours, round_minutes: go together'),
-    ({'round_minutes': 5.0}, 'timer_hours, round_minutes: go together'),
-    ({'timer_hours': -1.0, 'round_minutes': 5.0}, 'timer_hours=-1.0: must be a finite number > 0'),
-    ({'timer_hours': 24.0, 'round_minutes': 0.0}, 'round_minutes=0.0: must be a finite number'),
-    ({'timer_hours': math.inf, 'round_minutes': 5.0}, 'timer_hours=inf: must be'),
-    ({'min_separation': 648}, 'min_separation=648: must be <= 647, what 4210000 reporting clients'),
-    ({'min_separation': 0}, 'min_separation=0: must be an integer >= 1 and <= 1900'),
-    ({'min_separation': 1901}, 'min_separation=1901: must be an integer >= 1 and <= 1900'),
-    ({'min_separation': 9, 'timer_hours': 1.0, 'round_minutes': 5.0},
-     'min_separation=9: goes without timer_hours'),
-    ({'max_participations': 0}, 'max_participations=0: must be an integer >= 1'),
-])
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        ({'population': 0}, 'population=0: must be an integer >= 1'),
+        ({'population': math.nan}, 'population=nan: must be an integer'),
+        ({'population': 10**400}, 'must be an integer >= 1 and <= 1000000000000000'),
+        ({'population': 6499}, 'clients_per_round=6500: must be <= 6499, the clients that report'),
+        (
+            {'availability': 0.001},
+            'clients_per_round=6500: must be <= 4210, the clients that report',
+        ),
+        ({'availability': 0.0}, 'availability=0.0: must be a finite number > 0 and <= 1'),
+        ({'availability': 1.5}, 'availability=1.5: must be'),
+        ({'availability': math.nan}, 'availability=nan: must be'),
+        ({'rounds': 0}, 'rounds=0: must be an integer >= 1'),
+        ({'timer_hours': 24.0}, 'timer_hours, round_minutes: go together'),
+        ({'round_minutes': 5.0}, 'timer_hours, round_minutes: go together'),
+        (
+            {'timer_hours': -1.0, 'round_minutes': 5.0},
+            'timer_hours=-1.0: must be a finite number > 0',
+        ),
+        ({'timer_hours': 24.0, 'round_minutes': 0.0}, 'round_minutes=0.0: must be a finite number'),
+        ({'timer_hours': math.inf, 'round_minutes': 5.0}, 'timer_hours=inf: must be'),
+        (
+            {'min_separation': 648},
+            'min_separation=648: must be <= 647, what 4210000 reporting clients',
+        ),
+        ({'min_separation': 0}, 'min_separation=0: must be an integer >= 1 and <= 1900'),
+        ({'min_separation': 1901}, 'min_separation=1901: must be an integer >= 1 and <= 1900'),
+        (
+            {'min_separation': 9, 'timer_hours': 1.0, 'round_minutes': 5.0},
+            'min_separation=9: goes without timer_hours',
+        ),
+        ({'max_participations': 0}, 'max_participations=0: must be an integer >= 1'),
+    ],
+)
 def test_deployments_that_cannot_be_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(_ES_ES, **changes)
 
 
-@pytest.mark.parametrize('fields, message', [
-    ({}, 'rho, epsilon: exactly one of them must be given'),
-    ({'rho': 1.0, 'epsilon': 1.0}, 'rho, epsilon: exactly one'),
-    ({'rho': 0.0}, 'rho=0.0: must be a finite number > 0'),
-    ({'rho': math.nan}, 'rho=nan: must be'),
-    ({'epsilon': -1.0}, 'epsilon=-1.0: must be'),
-    ({'epsilon': 1.0, 'delta': 0.0}, 'delta=0.0: must be a finite number > 0 and < 1'),
-])
+@pytest.mark.parametrize(
+    'fields, message',
+    [
+        ({}, 'rho, epsilon: exactly one of them must be given'),
+        ({'rho': 1.0, 'epsilon': 1.0}, 'rho, epsilon: exactly one'),
+        ({'rho': 0.0}, 'rho=0.0: must be a finite number > 0'),
+        ({'rho': math.nan}, 'rho=nan: must be'),
+        ({'epsilon': -1.0}, 'epsilon=-1.0: must be'),
+        ({'epsilon': 1.0, 'delta': 0.0}, 'delta=0.0: must be a finite number > 0 and < 1'),
+    ],
+)
 def test_targets_that_cannot_be_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         planning.Target(**fields)
 
 
-@pytest.mark.parametrize('noise_multiplier, clients_per_round, message', [
-    (0.0, 100, 'simulated_noise_multiplier=0.0: must be a finite number > 0'),
-    (math.nan, 100, 'simulated_noise_multiplier=nan: must be'),
-    (1.0, 0, 'simulated_clients_per_round=0: must be an integer >= 1'),
-])
+@pytest.mark.parametrize(
+    'noise_multiplier, clients_per_round, message',
+    [
+        (0.0, 100, 'simulated_noise_multiplier=0.0: must be a finite number > 0'),
+        (math.nan, 100, 'simulated_noise_multiplier=nan: must be'),
+        (1.0, 0, 'simulated_clients_per_round=0: must be an integer >= 1'),
+    ],
+)
 def test_simulations_that_cannot_be_are_refused(noise_multiplier, clients_per_round, message):
     with pytest.raises(ValueError, match=message):
         planning.Simulation(noise_multiplier, clients_per_round)

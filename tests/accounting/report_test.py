@@ -30,9 +30,21 @@ def test_json_has_the_promised_keys_and_the_numbers_of_the_plan():
     plan = _plan()
     values = json.loads(accounting.PrivacyReport.from_plan(plan, [1e-6, 1e-10]).to_json())
     assert {
-        'mechanism', 'rounds', 'min_separation', 'max_participations', 'noise_multiplier',
-        'sensitivity', 'sensitivity_is_exact', 'rho', 'mu', 'delta', 'epsilon', 'accountant',
-        'adjacency', 'assumptions', 'not_covered',
+        'mechanism',
+        'rounds',
+        'min_separation',
+        'max_participations',
+        'noise_multiplier',
+        'sensitivity',
+        'sensitivity_is_exact',
+        'rho',
+        'mu',
+        'delta',
+        'epsilon',
+        'accountant',
+        'adjacency',
+        'assumptions',
+        'not_covered',
     } <= set(values)
     assert values['mechanism'] == 'blt'
     assert (values['rounds'], values['min_separation'], values['max_participations']) == (6, 2, 3)
@@ -43,8 +55,7 @@ def test_json_has_the_promised_keys_and_the_numbers_of_the_plan():
     assert values['observed'] is None and values['basis'] == 'plan'
 
 
-@pytest.mark.parametrize('log', [None, ParticipationLog(), _KEPT,
-                                 ParticipationLog([[0], [0]])])
+@pytest.mark.parametrize('log', [None, ParticipationLog(), _KEPT, ParticipationLog([[0], [0]])])
 @pytest.mark.parametrize('noise_multiplier', [0.0, 4.0])
 @pytest.mark.parametrize('noise_is_seeded', [False, True])
 def test_json_round_trip(log, noise_multiplier, noise_is_seeded):
@@ -66,11 +77,14 @@ def test_a_log_that_keeps_the_plan_leaves_its_numbers():
     assert 'keeps the plan' in report.render()
 
 
-@pytest.mark.parametrize('cohorts, violation', [
-    ([[0], [0], [1], [2], [3], [4]], 'two rounds 1 apart; the plan has at least 2'),
-    ([[0], [1], [0], [1], [0], [1], [0]], 'The run had 7 rounds; the plan has 6'),
-    ([[0], [1], [0], [1], [0], [1], [0]], 'took part in 4 rounds; the plan has at most 3'),
-])
+@pytest.mark.parametrize(
+    'cohorts, violation',
+    [
+        ([[0], [0], [1], [2], [3], [4]], 'two rounds 1 apart; the plan has at least 2'),
+        ([[0], [1], [0], [1], [0], [1], [0]], 'The run had 7 rounds; the plan has 6'),
+        ([[0], [1], [0], [1], [0], [1], [0]], 'took part in 4 rounds; the plan has at most 3'),
+    ],
+)
 def test_a_log_that_breaks_the_plan_gets_the_numbers_of_what_happened(cohorts, violation):
     plan, log = _plan(), ParticipationLog(cohorts)
     report = accounting.PrivacyReport.from_plan(plan, [1e-6], log=log)
@@ -115,8 +129,13 @@ def test_observed_patterns_against_brute_force(adjacency, shift):
 
 
 def _sampled_report(cohorts, sampling='poisson', **changes):
-    plan = _plan(mechanism=mechanisms.Identity(6), participation=Participation(6),
-                 sampling=sampling, population=10, **changes)
+    plan = _plan(
+        mechanism=mechanisms.Identity(6),
+        participation=Participation(6),
+        sampling=sampling,
+        population=10,
+        **changes,
+    )
     log = None if cohorts is None else ParticipationLog(cohorts)
     return accounting.PrivacyReport.from_plan(plan, [1e-6], log=log, accountant='rdp')
 
@@ -144,11 +163,14 @@ def test_more_rounds_of_a_sampled_run_are_more_releases():
     assert report.dp_event() == longer.dp_event()
 
 
-@pytest.mark.parametrize('cohorts, sampling, violation', [
-    ([[0, 0], [1]], 'poisson', 'counted 2 times'),
-    ([[0, 1], [2]], 'without_replacement', 'A cohort had 1 clients; the plan samples 2'),
-    ([list(range(11))], 'poisson', '11 clients took part; the population is 10'),
-])
+@pytest.mark.parametrize(
+    'cohorts, sampling, violation',
+    [
+        ([[0, 0], [1]], 'poisson', 'counted 2 times'),
+        ([[0, 1], [2]], 'without_replacement', 'A cohort had 1 clients; the plan samples 2'),
+        ([list(range(11))], 'poisson', '11 clients took part; the population is 10'),
+    ],
+)
 def test_a_log_that_no_sampling_made_loses_the_amplification(cohorts, sampling, violation):
     report = _sampled_report(cohorts, sampling)
     assert any(violation in sentence for sentence in report.observed.violations)
@@ -169,9 +191,7 @@ def test_a_convention_that_clipping_does_not_ensure_is_spelled_out():
 
 def test_composition_of_reports_adds_squared_mu():
     first = accounting.PrivacyReport.from_plan(_plan(), [1e-6])
-    broken = accounting.PrivacyReport.from_plan(
-        _plan(), [1e-6], log=ParticipationLog([[0], [0]])
-    )
+    broken = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=ParticipationLog([[0], [0]]))
     event = dp_accounting.ComposedDpEvent([first.dp_event(), broken.dp_event()])
     mu = math.hypot(first.guarantee.mu, broken.observed.guarantee.mu)
     assert accounting.epsilon_of_event(event, 1e-6) == pytest.approx(
@@ -180,8 +200,13 @@ def test_composition_of_reports_adds_squared_mu():
 
 
 _JSON_TYPES = {
-    'object': dict, 'array': list, 'string': str, 'boolean': bool, 'integer': int,
-    'number': (int, float), 'null': type(None),
+    'object': dict,
+    'array': list,
+    'string': str,
+    'boolean': bool,
+    'integer': int,
+    'number': (int, float),
+    'null': type(None),
 }
 
 
@@ -195,9 +220,11 @@ def _conforms(value, schema, root):
         assert value in schema['enum']
     if 'type' in schema:
         names = schema['type'] if isinstance(schema['type'], list) else [schema['type']]
-        kinds = tuple(itertools.chain.from_iterable(
-            kind if isinstance(kind, tuple) else (kind,) for kind in map(_JSON_TYPES.get, names)
-        ))
+        kinds = tuple(
+            itertools.chain.from_iterable(
+                kind if isinstance(kind, tuple) else (kind,) for kind in map(_JSON_TYPES.get, names)
+            )
+        )
         assert isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)), value
     if 'minimum' in schema and value is not None:
         assert value >= schema['minimum']
@@ -212,17 +239,20 @@ def _conforms(value, schema, root):
             _conforms(item, schema.get('items', {}), root)
 
 
-@pytest.mark.parametrize('report', [
-    accounting.PrivacyReport.from_plan(_plan(), [1e-6, 1e-10], log=_KEPT),
-    accounting.PrivacyReport.from_plan(_plan(noise_multiplier=0.0), [1e-6]),
-    accounting.PrivacyReport.from_plan(
-        _plan(mechanism=mechanisms.BinaryTree(6)), [1e-6], log=ParticipationLog([[0], [0]])
-    ),
-    _sampled_report([[0], [1]]),
-    accounting.PrivacyReport.from_plan(
-        _plan(), [1e-6], accountant='best', train_metrics_released=True
-    ),
-])
+@pytest.mark.parametrize(
+    'report',
+    [
+        accounting.PrivacyReport.from_plan(_plan(), [1e-6, 1e-10], log=_KEPT),
+        accounting.PrivacyReport.from_plan(_plan(noise_multiplier=0.0), [1e-6]),
+        accounting.PrivacyReport.from_plan(
+            _plan(mechanism=mechanisms.BinaryTree(6)), [1e-6], log=ParticipationLog([[0], [0]])
+        ),
+        _sampled_report([[0], [1]]),
+        accounting.PrivacyReport.from_plan(
+            _plan(), [1e-6], accountant='best', train_metrics_released=True
+        ),
+    ],
+)
 def test_json_follows_its_schema(report):
     path = pathlib.Path(accounting.__file__).with_name('privacy_report.schema.json')
     schema = json.loads(path.read_text())
@@ -258,9 +288,8 @@ def test_an_early_end_is_stated_with_the_rounds_that_happened_and_those_planned(
 
 def test_released_training_metrics_are_named_first_and_excepted_in_the_statement():
     silent, released = (
-        accounting.PrivacyReport.from_plan(
-            _plan(), [1e-6], log=_KEPT, train_metrics_released=flag
-        ) for flag in (False, True)
+        accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=_KEPT, train_metrics_released=flag)
+        for flag in (False, True)
     )
     values = released.to_dict()
     assert values['train_metrics_released'] and not silent.to_dict()['train_metrics_released']
@@ -323,9 +352,18 @@ def test_the_page_says_when_the_sensitivity_is_a_bound():
 def test_the_page_follows_the_checklist_and_never_understates():
     plan = _plan()
     page = accounting.PrivacyReport.from_plan(plan, [1e-6]).render()
-    for item in ('DP setting', 'Data accesses covered', 'Output of the mechanism',
-                 'Unit of privacy', 'Adjacency', 'Type', 'Participation', 'Formal statement',
-                 'Verifiability', 'Not covered'):
+    for item in (
+        'DP setting',
+        'Data accesses covered',
+        'Output of the mechanism',
+        'Unit of privacy',
+        'Adjacency',
+        'Type',
+        'Participation',
+        'Formal statement',
+        'Verifiability',
+        'Not covered',
+    ):
         assert item in page
     printed = float(page.split('-zCDP')[0].rsplit(' ', 1)[1])
     assert plan.rho <= printed <= plan.rho * 1.001

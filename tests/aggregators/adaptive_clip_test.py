@@ -109,9 +109,14 @@ def _algorithm_1(plan, base, restarts, rounds, size, client_updates, z_model, z_
         yield delta_bar, clip_norm, norm
 
 
-@pytest.mark.parametrize('base', [
-    mechanisms.BinaryTree(1024), mechanisms.Blt(1024, [0.99, 0.5], [0.1, 0.2]),
-], ids=['tree', 'blt'])  # fmt: skip
+@pytest.mark.parametrize(
+    'base',
+    [
+        mechanisms.BinaryTree(1024),
+        mechanisms.Blt(1024, [0.99, 0.5], [0.1, 0.2]),
+    ],
+    ids=['tree', 'blt'],
+)
 def test_every_round_is_that_of_algorithm_1(base):
     rounds, size, clients = 2200, 3, 10
     plan = _plan(rounds, base, clients=clients)
@@ -122,9 +127,15 @@ def test_every_round_is_that_of_algorithm_1(base):
         return (0.7 * (1 + np.sin(t / 300)) + 0.1) * (targets[t] - theta)
 
     expected = _algorithm_1(
-        plan, base, {128 + 1024 * i for i in range(3)}, rounds, size, client_updates,
-        _redrawn('noise', rounds, tf.TensorSpec([size])), _redrawn('clipped count', rounds, _COUNT),
-    )  # fmt: skip
+        plan,
+        base,
+        {128 + 1024 * i for i in range(3)},
+        rounds,
+        size,
+        client_updates,
+        _redrawn('noise', rounds, tf.TensorSpec([size])),
+        _redrawn('clipped count', rounds, _COUNT),
+    )
     run, theta, total, released = _Run(plan, size), np.zeros(size), np.zeros(size), []
     for t in range(rounds):
         total = total + run.next(client_updates(t, theta))
@@ -264,10 +275,19 @@ def test_a_client_moves_both_sums_by_what_theorem_1_counts():
         assert sample.within == half  # Halved at the server.
 
 
-@pytest.mark.parametrize('changes, message', [
-    (dict(mechanism=mechanisms.BinaryTree(30)), 'mechanism=tree: must be restarted with adaptive'),
-    (dict(noise_multiplier=1.0), 'count_stddev=0.5: must be > 0.5, half of noise_multiplier=1.0'),
-])
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (
+            dict(mechanism=mechanisms.BinaryTree(30)),
+            'mechanism=tree: must be restarted with adaptive',
+        ),
+        (
+            dict(noise_multiplier=1.0),
+            'count_stddev=0.5: must be > 0.5, half of noise_multiplier=1.0',
+        ),
+    ],
+)
 def test_plans_that_contradict_adaptive_clipping_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         _plan(30, **changes)

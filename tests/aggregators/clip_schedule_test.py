@@ -8,7 +8,7 @@ import tensorflow_federated as tff
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators import keys, noise
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.simulation import runtime
+from dpfl.runtime import contexts
 from tests import oracles
 
 _ROUNDS, _SIZE = 12, 6
@@ -57,7 +57,7 @@ def test_tff_follows_the_schedule():
     plan, update = _plan(3.0), np.full(_SIZE, 9.0, np.float32)
     process = aggregators.build_aggregator(plan, seed=1).create(tff.TensorType(np.float32, [_SIZE]))
     results = []
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         state = process.initialize()
         for _ in range(_ROUNDS):
             output = process.next(state, [update])
@@ -78,8 +78,12 @@ def test_integers_follow_the_norm():
 @pytest.mark.parametrize('norm', [1e-11, 1e16])
 def test_norms_that_float32_cannot_measure_are_refused(norm):
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(3), participation=Participation(3), clip_norm=1.0,
-        noise_multiplier=1.0, clients_per_round=1, clip_schedule=((1, norm),),
-    )  # fmt: skip
+        mechanism=mechanisms.Identity(3),
+        participation=Participation(3),
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        clients_per_round=1,
+        clip_schedule=((1, norm),),
+    )
     with pytest.raises(ValueError, match='clip_schedule norm=.*: must be a finite number >= 1e-10'):
         aggregators.build_query(plan)

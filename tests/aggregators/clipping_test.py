@@ -52,9 +52,12 @@ def test_one_bad_tensor_zeroes_the_update(bad):
 
 def test_a_query_that_clips_per_layer_has_the_same_bound():
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(2), participation=Participation(2), clip_norm=0.3,
-        noise_multiplier=0.0, clients_per_round=1,
-    )  # fmt: skip
+        mechanism=mechanisms.Identity(2),
+        participation=Participation(2),
+        clip_norm=0.3,
+        noise_multiplier=0.0,
+        clients_per_round=1,
+    )
     update = _update([5.0, 1e-4, 2.0])
     specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, update)
     query = aggregators.build_query(plan, record_specs=specs, clip=aggregators.PerLayer())
@@ -66,11 +69,14 @@ def test_a_query_that_clips_per_layer_has_the_same_bound():
     np.testing.assert_allclose(lengths, [share, _norm(update[1]), share], rtol=3e-5)
 
 
-@pytest.mark.parametrize('shares, message', [
-    ((1.0, -1.0), 'must be numbers >= 0, and not all 0'),
-    ((0.0, 0.0), 'must be numbers >= 0, and not all 0'),
-    ((np.nan, 1.0), 'must be a list of finite numbers'),
-])
+@pytest.mark.parametrize(
+    'shares, message',
+    [
+        ((1.0, -1.0), 'must be numbers >= 0, and not all 0'),
+        ((0.0, 0.0), 'must be numbers >= 0, and not all 0'),
+        ((np.nan, 1.0), 'must be a list of finite numbers'),
+    ],
+)
 def test_bad_shares_are_named(shares, message):
     with pytest.raises(ValueError, match=message):
         clipping.PerLayer(shares)
@@ -85,9 +91,12 @@ def test_another_number_of_tensors_is_refused():
 def test_clip_norms_that_float32_cannot_measure_are_refused(clip_norm):
     # Squares of entries around 1e-25 vanish: the update would pass as it is, far above the bound.
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(2), participation=Participation(2), clip_norm=clip_norm,
-        noise_multiplier=1.0, clients_per_round=1,
-    )  # fmt: skip
+        mechanism=mechanisms.Identity(2),
+        participation=Participation(2),
+        clip_norm=clip_norm,
+        noise_multiplier=1.0,
+        clients_per_round=1,
+    )
     with pytest.raises(ValueError, match='clip_norm=.*: must be a finite number >= 1e-10 and <='):
         aggregators.build_query(plan)
 

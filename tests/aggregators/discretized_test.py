@@ -38,9 +38,10 @@ def _sample(query, state, updates):
     """Sum of what the clients send, as one tensor per leaf."""
     params = query.derive_sample_params(state)
     sent = tf.map_fn(
-        lambda update: query.preprocess_record(params, update), tf.constant(updates, tf.float32),
+        lambda update: query.preprocess_record(params, update),
+        tf.constant(updates, tf.float32),
         fn_output_signature=discretized.DiscretizedSample(tf.int32, tf.int32),
-    )  # fmt: skip
+    )
     return discretized.DiscretizedSample(
         tf.reduce_sum(sent.update, axis=0), tf.reduce_sum(sent.clients)
     )
@@ -52,20 +53,27 @@ def _updates(count, size, length, seed=0):
     return updates * length / np.linalg.norm(updates, axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize('settings', [
-    Discretization(3.0, 5, 0.5),
-    Discretization(0.7, 33, 2.0, alpha=0.999),
-    Discretization(0.1, 12, 1.0, alpha=1e-9),
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    'settings',
+    [
+        Discretization(3.0, 5, 0.5),
+        Discretization(0.7, 33, 2.0, alpha=0.999),
+        Discretization(0.1, 12, 1.0, alpha=1e-9),
+    ],
+    ids=repr,
+)
 def test_no_client_of_10000_exceeds_the_norm_that_the_plan_counts(settings):
     updates = _updates(10_000, settings.dimension, 3 * settings.clip_norm)
     query = _query(_plan(settings, clients=10_000))
     params = query.derive_sample_params(query.initial_global_state())
     dtype = discretized.integer_type(settings, 10_000)
-    sent = tf.function(lambda updates: tf.map_fn(
-        lambda update: query.preprocess_record(params, update).update, updates,
-        fn_output_signature=dtype,
-    ))(tf.constant(updates, tf.float32)).numpy()  # fmt: skip
+    sent = tf.function(
+        lambda updates: tf.map_fn(
+            lambda update: query.preprocess_record(params, update).update,
+            updates,
+            fn_output_signature=dtype,
+        )
+    )(tf.constant(updates, tf.float32)).numpy()
     assert sent.min() >= 0 and sent.max() <= 2 * settings.linf_bound
     norms = np.linalg.norm(sent - settings.linf_bound, axis=1) / settings.scale
     assert norms.max() <= settings.inflated_norm
@@ -85,10 +93,13 @@ def test_rounding_is_unbiased():
     settings = Discretization(4.0, 16, 1.0)
     vector = tf.constant(_updates(1, 16, 4.0 * 0.9)[0], tf.float32)
     trials, root = 20_000, keys.seeded_root_key(2)
-    rounded = tf.function(lambda: tf.map_fn(
-        lambda t: discretized.round_conditionally(vector, keys.derive(root, t), settings),
-        tf.range(trials), fn_output_signature=tf.float32,
-    ))().numpy()  # fmt: skip
+    rounded = tf.function(
+        lambda: tf.map_fn(
+            lambda t: discretized.round_conditionally(vector, keys.derive(root, t), settings),
+            tf.range(trials),
+            fn_output_signature=tf.float32,
+        )
+    )().numpy()
     errors = rounded.mean(axis=0) - vector.numpy()
     assert (np.abs(errors) <= 4 * rounded.std(axis=0) / math.sqrt(trials)).all()
     assert set(np.unique(np.abs(rounded - vector.numpy()) < 1)) == {True}
@@ -132,18 +143,27 @@ def test_rejected_roundings_are_drawn_again():
 
     vector = tf.fill([64], 0.5)
     lengths = [
-        float(tf.reduce_sum(discretized.round_conditionally(
-            vector, keys.derive(keys.seeded_root_key(0), t), Tight(1.0, 64, 4.0)
-        )))
+        float(
+            tf.reduce_sum(
+                discretized.round_conditionally(
+                    vector, keys.derive(keys.seeded_root_key(0), t), Tight(1.0, 64, 4.0)
+                )
+            )
+        )
         for t in range(40)
     ]
     assert max(lengths) == 28 and min(lengths) > 10
 
 
 @pytest.mark.parametrize('sign', [1, -1])
-@pytest.mark.parametrize('settings', [
-    Discretization.for_bits(12, 50, 2, 0.5), Discretization.for_bits(31, 50, 2, 0.5),
-], ids=['12 bits', '31 bits'])
+@pytest.mark.parametrize(
+    'settings',
+    [
+        Discretization.for_bits(12, 50, 2, 0.5),
+        Discretization.for_bits(31, 50, 2, 0.5),
+    ],
+    ids=['12 bits', '31 bits'],
+)
 def test_the_modulus_holds_the_most_extreme_cohort(settings, sign):
     # Two coordinates, and updates that the rotation sends to one of them with the whole norm.
     plan = _plan(settings, clients=50)
@@ -161,9 +181,7 @@ def test_the_modulus_holds_the_most_extreme_cohort(settings, sign):
     one = _sample(query, state, [update])
     alone = (one.update - settings.linf_bound).numpy() / settings.scale
     # All clients send the same: the sum is 50 times one of them, without any wrap-around.
-    np.testing.assert_allclose(
-        np.linalg.norm(result), np.linalg.norm(alone), rtol=1e-5
-    )
+    np.testing.assert_allclose(np.linalg.norm(result), np.linalg.norm(alone), rtol=1e-5)
 
 
 def test_sums_are_those_of_integers():
@@ -276,16 +294,30 @@ def test_adaptive_clipping_and_rounding_together():
         np.testing.assert_allclose(results[0], results[1], atol=0.02 * metrics[1]['clip_norm'])
 
 
-@pytest.mark.parametrize('build, message', [
-    (lambda: aggregators.build_query(_plan()), 'record_specs=None: must be given'),
-    (lambda: aggregators.build_query(_plan(), record_specs=tf.TensorSpec([6])),
-     'dimension=5: must be 6, the number of coordinates'),
-    (lambda: _query(_plan(Discretization(1e18, 4, 0.5))), r'scale=1e\+18: must be smaller, for'),
-    (lambda: _query(_plan(mechanism=mechanisms.Identity(6), sampling='poisson', population=9)),
-     'sampling=poisson: must be another one with a discretization'),
-    (lambda: _plan(estimator=accounting.Estimator('clipped')),
-     'estimator=clipped: must be fixed with a discretization'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'build, message',
+    [
+        (lambda: aggregators.build_query(_plan()), 'record_specs=None: must be given'),
+        (
+            lambda: aggregators.build_query(_plan(), record_specs=tf.TensorSpec([6])),
+            'dimension=5: must be 6, the number of coordinates',
+        ),
+        (
+            lambda: _query(_plan(Discretization(1e18, 4, 0.5))),
+            r'scale=1e\+18: must be smaller, for',
+        ),
+        (
+            lambda: _query(
+                _plan(mechanism=mechanisms.Identity(6), sampling='poisson', population=9)
+            ),
+            'sampling=poisson: must be another one with a discretization',
+        ),
+        (
+            lambda: _plan(estimator=accounting.Estimator('clipped')),
+            'estimator=clipped: must be fixed with a discretization',
+        ),
+    ],
+)
 def test_contradictions_are_named(build, message):
     with pytest.raises(ValueError, match=message):
         build()

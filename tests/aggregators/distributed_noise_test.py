@@ -17,8 +17,12 @@ _SETTINGS = Discretization(scale=20.0, dimension=5, clip_norm=0.5)
 def plan_of(**changes):
     rounds = changes.pop('rounds', 6)
     fields = dict(
-        mechanism=mechanisms.Identity(rounds), participation=Participation(rounds),
-        clip_norm=0.5, noise_multiplier=2.0, clients_per_round=4, discretization=_SETTINGS,
+        mechanism=mechanisms.Identity(rounds),
+        participation=Participation(rounds),
+        clip_norm=0.5,
+        noise_multiplier=2.0,
+        clients_per_round=4,
+        discretization=_SETTINGS,
     )
     return accounting.PrivacyPlan(**{**fields, **changes})
 
@@ -62,8 +66,12 @@ class _Moved(DistributedNoise):
 def _bound(kind, local_stddev, shares, moves):
     # stddev times scale over the root of the shares is the local deviation.
     settings = Discretization(1.0, max(2, len(moves)), 1.0)
-    plan = plan_of(discretization=settings, clip_norm=1.0, clients_per_round=shares,
-                   noise_multiplier=local_stddev * math.sqrt(shares))
+    plan = plan_of(
+        discretization=settings,
+        clip_norm=1.0,
+        clients_per_round=shares,
+        noise_multiplier=local_stddev * math.sqrt(shares),
+    )
     moves = np.abs(moves)
     return _Moved(plan, kind, l2=float(np.linalg.norm(moves)), l1=float(moves.sum()))
 
@@ -106,8 +114,13 @@ def test_no_divergence_of_sums_of_discrete_gaussians_exceeds_the_bound(stddev, s
 def test_gaussian_is_the_limit_of_fine_integers():
     # With a fine scale neither rounding nor integers matter: the accountant of the plan agrees.
     settings = Discretization(1e6, 50, 0.5)
-    plan = plan_of(discretization=settings, clients_per_round=4, rounds=20,
-                   participation=Participation(20, 5), noise_multiplier=3.0)
+    plan = plan_of(
+        discretization=settings,
+        clients_per_round=4,
+        rounds=20,
+        participation=Participation(20, 5),
+        noise_multiplier=3.0,
+    )
     expected = plan.epsilon(1e-6, 'rdp')
     for kind in ('skellam', 'discrete_gaussian'):
         assert DistributedNoise(plan, kind).epsilon(1e-6) == pytest.approx(expected, rel=2e-3)
@@ -155,8 +168,9 @@ def test_the_guarantee_counts_participations_adjacency_and_inflation():
 
 def test_without_noise_there_is_no_guarantee():
     assert DistributedNoise(plan_of(noise_multiplier=0.0)).epsilon(1e-6) == math.inf
-    assert DistributedNoise(plan_of(noise_multiplier=0.0), 'discrete_gaussian').modulus == \
-        _SETTINGS.modulus(4)  # fmt: skip
+    assert DistributedNoise(
+        plan_of(noise_multiplier=0.0), 'discrete_gaussian'
+    ).modulus == _SETTINGS.modulus(4)
 
 
 @pytest.mark.parametrize('kind', ['skellam', 'discrete_gaussian'])
@@ -166,38 +180,62 @@ def test_sums_stay_within_the_modulus(kind, scale):
     noise = DistributedNoise(plan, kind)
     room = (noise.modulus - plan.discretization.modulus(4)) // 2
     variance = 4 * noise.local_stddev**2
-    tail = stats.skellam.sf(room, variance / 2, variance / 2) if scale < 1e4 and kind == 'skellam' \
-        else stats.norm.sf(room / variance**0.5)  # fmt: skip
+    tail = (
+        stats.skellam.sf(room, variance / 2, variance / 2)
+        if scale < 1e4 and kind == 'skellam'
+        else stats.norm.sf(room / variance**0.5)
+    )
     assert tail * 2 * 8 * 6 <= 2.0**-40
     # And the room is not far more than that takes.
     assert room <= 1.3 * (variance**0.5 * 9) + 30
     assert noise.bits_per_parameter == math.ceil(math.log2(noise.modulus))
 
 
-@pytest.mark.parametrize('build, message', [
-    (lambda: plan_of(discretization=None), 'discretization=None: must be given, for clients add'),
-    (lambda: plan_of(mechanism=mechanisms.BinaryTree(6)),
-     'mechanism=tree: must be gaussian with noise from clients, for none of them knows'),
-    (lambda: plan_of(adaptive_clip=accounting.AdaptiveClip(count_stddev=2.0)),
-     'adaptive_clip: must be None'),
-    (lambda: plan_of(sampling='without_replacement', population=9), 'sampling=without_repl'),
-    (lambda: plan_of(estimator=accounting.Estimator(example_cap=3.0)), 'example_cap=3.0: must be'),
-    (lambda: plan_of(discretization=Discretization(1e12, 5, 0.5)), 'must be smaller, for the n'),
-    (lambda: plan_of(discretization=Discretization(1e18, 5, 0.5), noise_multiplier=0.0),
-     'must be smaller, for sums take'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'build, message',
+    [
+        (
+            lambda: plan_of(discretization=None),
+            'discretization=None: must be given, for clients add',
+        ),
+        (
+            lambda: plan_of(mechanism=mechanisms.BinaryTree(6)),
+            'mechanism=tree: must be gaussian with noise from clients, for none of them knows',
+        ),
+        (
+            lambda: plan_of(adaptive_clip=accounting.AdaptiveClip(count_stddev=2.0)),
+            'adaptive_clip: must be None',
+        ),
+        (lambda: plan_of(sampling='without_replacement', population=9), 'sampling=without_repl'),
+        (
+            lambda: plan_of(estimator=accounting.Estimator(example_cap=3.0)),
+            'example_cap=3.0: must be',
+        ),
+        (
+            lambda: plan_of(discretization=Discretization(1e12, 5, 0.5)),
+            'must be smaller, for the n',
+        ),
+        (
+            lambda: plan_of(discretization=Discretization(1e18, 5, 0.5), noise_multiplier=0.0),
+            'must be smaller, for sums take',
+        ),
+    ],
+)
 def test_plans_that_do_not_go_with_it_are_named(build, message):
     plan = build()
     with pytest.raises(ValueError, match=message):
         DistributedNoise(plan)
 
 
-@pytest.mark.parametrize('fields, message', [
-    (dict(kind='laplace'), 'kind=laplace: must be one of skellam, discrete_gaussian'),
-    (dict(min_clients=0), 'min_clients=0: must be an integer >= 1 and <= 4'),
-    (dict(min_clients=5), 'min_clients=5: '),
-    (dict(min_clients=float('nan')), 'min_clients=nan: '),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'fields, message',
+    [
+        (dict(kind='laplace'), 'kind=laplace: must be one of skellam, discrete_gaussian'),
+        (dict(min_clients=0), 'min_clients=0: must be an integer >= 1 and <= 4'),
+        (dict(min_clients=5), 'min_clients=5: '),
+        (dict(min_clients=float('nan')), 'min_clients=nan: '),
+    ],
+)
 def test_bad_arguments_are_named(fields, message):
     with pytest.raises(ValueError, match=message):
         DistributedNoise(plan_of(), **fields)

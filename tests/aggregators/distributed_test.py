@@ -13,7 +13,7 @@ from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators import distributed, keys
 from dpfl.aggregators.distributed_noise import KINDS, DistributedNoise
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.simulation import runtime
+from dpfl.runtime import contexts
 
 _SIZE = 5
 every_kind = pytest.mark.parametrize('kind', KINDS)
@@ -22,8 +22,11 @@ every_kind = pytest.mark.parametrize('kind', KINDS)
 def _plan(size=_SIZE, **changes):
     rounds = changes.pop('rounds', 4)
     fields = dict(
-        mechanism=mechanisms.Identity(rounds), participation=Participation(rounds),
-        clip_norm=0.5, noise_multiplier=2.0, clients_per_round=4,
+        mechanism=mechanisms.Identity(rounds),
+        participation=Participation(rounds),
+        clip_norm=0.5,
+        noise_multiplier=2.0,
+        clients_per_round=4,
         discretization=Discretization(scale=40.0, dimension=size, clip_norm=0.5),
     )
     return accounting.PrivacyPlan(**{**fields, **changes})
@@ -130,9 +133,9 @@ def test_no_two_shares_are_the_same(kind):
 
 
 @every_kind
-@pytest.mark.parametrize('clients, message', [
-    (2, 'fewer than 3 clients'), (5, 'larger than the planned one')
-])
+@pytest.mark.parametrize(
+    'clients, message', [(2, 'fewer than 3 clients'), (5, 'larger than the planned one')]
+)
 def test_other_cohorts_are_refused(kind, clients, message):
     query = _query(DistributedNoise(_plan(), kind, min_clients=3))
     state = query.initial_global_state()
@@ -198,7 +201,7 @@ def test_in_tff(kind):
     plan = _plan(4097, rounds=2)
     noise = DistributedNoise(plan, kind, min_clients=3)
     cohort = [[np.zeros(4096, np.float32), np.float32(0)]] * 4
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         process = aggregators.build_distributed_aggregator(noise, secure_sum=True)
         process = process.create(value_type)
         tff.test.assert_not_contains_unsecure_aggregation(process.next)

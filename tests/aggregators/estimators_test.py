@@ -100,15 +100,25 @@ def test_one_client_moves_the_release_by_at_most_lemma_1(kind, factor, cap):
 def test_noise_is_z_times_the_sensitivity(kind, factor):
     # Theorem 1 of document 001: sigma = z S / (q W), or 2 z S / (q W_min).
     plan = _plan(accounting.Estimator(kind, 3.0), noise_multiplier=1.7)
-    unit = oracles.streamed_by_solving(plan.mechanism, np.array(
-        [noise.independent_noise(keys.seeded_root_key(0), 0, tf.TensorSpec([_SIZE]))] * 6
-    ))[0]  # fmt: skip
+    unit = oracles.streamed_by_solving(
+        plan.mechanism,
+        np.array([noise.independent_noise(keys.seeded_root_key(0), 0, tf.TensorSpec([_SIZE]))] * 6),
+    )[0]
     np.testing.assert_allclose(_Release(plan)([]), 1.7 * factor * _NORM / 3.0 * unit, rtol=1e-5)
 
 
-@pytest.mark.parametrize('examples, weight', [
-    (0, 0), (3, 0.3), (10, 1), (1e30, 1), (-5, 0), (np.nan, 0), (np.inf, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'examples, weight',
+    [
+        (0, 0),
+        (3, 0.3),
+        (10, 1),
+        (1e30, 1),
+        (-5, 0),
+        (np.nan, 0),
+        (np.inf, 1),
+    ],
+)
 def test_weights_are_within_0_and_1(examples, weight):
     release = _Release(_plan(accounting.Estimator('fixed', 1.0, 10.0)))
     moved = release([(np.array([0.2, 0, 0]), examples)])
@@ -118,8 +128,11 @@ def test_weights_are_within_0_and_1(examples, weight):
 @pytest.mark.parametrize('kind', ['fixed', 'clipped'])
 def test_adaptive_clipping_sees_the_update_and_not_its_weight(kind):
     adaptive = accounting.AdaptiveClip(count_stddev=1e-9)
-    plan = _plan(accounting.Estimator(kind, 2.0, 10.0), mechanism=mechanisms.Identity(6),
-                 adaptive_clip=adaptive)
+    plan = _plan(
+        accounting.Estimator(kind, 2.0, 10.0),
+        mechanism=mechanisms.Identity(6),
+        adaptive_clip=adaptive,
+    )
     specs = aggregators.WeightedRecord(tf.TensorSpec([_SIZE]), tf.TensorSpec([], tf.int32))
     query = aggregators.build_query(plan, record_specs=specs)
     state = query.initial_global_state()
@@ -133,12 +146,15 @@ def test_adaptive_clipping_sees_the_update_and_not_its_weight(kind):
     assert float(query.derive_metrics(state)['clip_norm']) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize('fields, message', [
-    (dict(kind='median'), 'kind=median: must be one of fixed, clipped'),
-    (dict(weight=0.0), 'weight=0.0: must be a finite number > 0'),
-    (dict(weight=float('nan')), 'weight=nan: '),
-    (dict(example_cap=-1), 'example_cap=-1: must be a finite number > 0'),
-])
+@pytest.mark.parametrize(
+    'fields, message',
+    [
+        (dict(kind='median'), 'kind=median: must be one of fixed, clipped'),
+        (dict(weight=0.0), 'weight=0.0: must be a finite number > 0'),
+        (dict(weight=float('nan')), 'weight=nan: '),
+        (dict(example_cap=-1), 'example_cap=-1: must be a finite number > 0'),
+    ],
+)
 def test_bad_estimators_are_named(fields, message):
     with pytest.raises(ValueError, match=message):
         accounting.Estimator(**fields)

@@ -10,9 +10,12 @@ from dpfl.aggregators import exact_sum
 
 def _plan(clients=8, **changes):
     fields = dict(
-        mechanism=mechanisms.Identity(4), participation=Participation(4), clip_norm=0.7,
-        noise_multiplier=0.0, clients_per_round=clients,
-    )  # fmt: skip
+        mechanism=mechanisms.Identity(4),
+        participation=Participation(4),
+        clip_norm=0.7,
+        noise_multiplier=0.0,
+        clients_per_round=clients,
+    )
     return accounting.PrivacyPlan(**{**fields, **changes})
 
 

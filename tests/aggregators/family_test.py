@@ -11,17 +11,19 @@ import tensorflow_federated as tff
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators import keys, noise
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.simulation import runtime
+from dpfl.runtime import contexts
 from tests import oracles
 
 pytestmark = pytest.mark.tff
 
 _ROUNDS = 7
 _RESTARTED = mechanisms.Restarted.every(mechanisms.BinaryTree(4), 2, 3, _ROUNDS)
-_NESTED = tff.to_type(collections.OrderedDict(
-    b=tff.TensorType(np.float32, [2, 3]),
-    a=[tff.TensorType(np.float32), tff.TensorType(np.float32, [4])],
-))  # fmt: skip
+_NESTED = tff.to_type(
+    collections.OrderedDict(
+        b=tff.TensorType(np.float32, [2, 3]),
+        a=[tff.TensorType(np.float32), tff.TensorType(np.float32, [4])],
+    )
+)
 _DISCRETE = Discretization(scale=100.0, dimension=11, clip_norm=0.5)
 _ADAPTIVE = accounting.AdaptiveClip(count_stddev=2.0)
 _PLANS = {
@@ -39,7 +41,7 @@ every_plan = pytest.mark.parametrize('changes', _PLANS.values(), ids=_PLANS)
 
 @pytest.fixture(scope='module', autouse=True)
 def _runtime():
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         yield
 
 
@@ -103,9 +105,7 @@ def test_types(changes):
     process = aggregators.build_aggregator(_plan(changes)).create(_NESTED)
     signature = process.next.type_signature
     tff.test.assert_types_identical(signature.result.result, tff.FederatedType(_NESTED, tff.SERVER))
-    tff.test.assert_types_identical(
-        signature.parameter[1], tff.FederatedType(_NESTED, tff.CLIENTS)
-    )
+    tff.test.assert_types_identical(signature.parameter[1], tff.FederatedType(_NESTED, tff.CLIENTS))
     tff.test.assert_types_equivalent(signature.result.state, signature.parameter[0])
 
 
@@ -130,12 +130,16 @@ def test_zero_updates_give_noise_in_units_of_what_a_client_moves(changes):
     zeros = [_filled(_NESTED, np.zeros)] * 2
     results, _ = _run(process, process.initialize(), [zeros] * rounds)
     key = keys.seeded_root_key(7)
-    z = np.array([
-        _flat(tf.nest.map_structure(
-            lambda leaf: leaf.numpy(), noise.independent_noise(key, t, _specs(_NESTED))
-        ))
-        for t in range(rounds)
-    ])  # fmt: skip
+    z = np.array(
+        [
+            _flat(
+                tf.nest.map_structure(
+                    lambda leaf: leaf.numpy(), noise.independent_noise(key, t, _specs(_NESTED))
+                )
+            )
+            for t in range(rounds)
+        ]
+    )
     mechanism = plan.mechanism.with_rounds(rounds)
     expected = oracles.streamed_by_solving(mechanism, z) * plan.stddev / plan.denominator
     np.testing.assert_allclose(results, expected, atol=3e-6)
@@ -164,11 +168,15 @@ def test_measurements_come_from_noised_numbers_alone(changes):
     assert len(tf.nest.flatten(measurements)) == len(names)
 
 
-@pytest.mark.parametrize('changes', [
-    _PLANS['discretized'],
-    _PLANS['adaptive discretized'],
-    dict(discretization=dataclasses.replace(_DISCRETE, scale=1e10)),
-], ids=['32 bits', 'adaptive', '64 bits'])  # fmt: skip
+@pytest.mark.parametrize(
+    'changes',
+    [
+        _PLANS['discretized'],
+        _PLANS['adaptive discretized'],
+        dict(discretization=dataclasses.replace(_DISCRETE, scale=1e10)),
+    ],
+    ids=['32 bits', 'adaptive', '64 bits'],
+)
 def test_secure_sums_give_what_plain_sums_give(changes):
     plan = _plan(changes)
     plain = aggregators.build_aggregator(plan, seed=3).create(_NESTED)
@@ -255,8 +263,9 @@ def test_other_floating_point_types_come_back_as_they_came(dtype, name):
     for leaf, other in zip(output.result, expected, strict=True):
         # The rounding of integers depends on the last bit of an update: 11 coordinates / 100.
         atol = 2 * 11 / 100 / 4 if name == 'discretized' and dtype == np.float64 else 1e-6
-        np.testing.assert_allclose(leaf, other, rtol=1e-3 if dtype == np.float16 else 1e-5,
-                                   atol=atol)
+        np.testing.assert_allclose(
+            leaf, other, rtol=1e-3 if dtype == np.float16 else 1e-5, atol=atol
+        )
 
 
 def test_half_precision_results_end_at_their_limits():
@@ -288,7 +297,5 @@ def test_updates_that_are_not_finite_count_as_zero(changes):
     zeroed = _filled(_NESTED, np.zeros)
     process = aggregators.build_aggregator(plan).create(_NESTED)
     start = process.initialize()
-    first, second = (
-        _run(process, start, [[good, other], [good]])[0] for other in (broken, zeroed)
-    )
+    first, second = (_run(process, start, [[good, other], [good]])[0] for other in (broken, zeroed))
     np.testing.assert_array_equal(first, second)

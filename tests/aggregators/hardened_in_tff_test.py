@@ -9,38 +9,53 @@ import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.accounting import hardened
-from dpfl.simulation import runtime
+from dpfl.runtime import contexts
 from tests import mechanism_cases
 
 pytestmark = pytest.mark.tff
 
 _ROUNDS = 6
-_TYPE = tff.to_type(collections.OrderedDict(
-    b=tff.TensorType(np.float32, [2, 3]), a=tff.TensorType(np.float64, [4])
-))
-_MECHANISMS = ('gaussian', 'tree', 'honaker_tree', 'blt', 'banded', 'banded_toeplitz',
-               'banded_inverse', 'restarted_blt')
+_TYPE = tff.to_type(
+    collections.OrderedDict(b=tff.TensorType(np.float32, [2, 3]), a=tff.TensorType(np.float64, [4]))
+)
+_MECHANISMS = (
+    'gaussian',
+    'tree',
+    'honaker_tree',
+    'blt',
+    'banded',
+    'banded_toeplitz',
+    'banded_inverse',
+    'restarted_blt',
+)
 
 
 @pytest.fixture(scope='module', autouse=True)
 def _runtime():
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         yield
 
 
 def _plan(name, **changes):
-    return accounting.PrivacyPlan(**{**dict(
-        mechanism=mechanism_cases.FACTORIES[name](_ROUNDS), participation=Participation(_ROUNDS),
-        clip_norm=0.5, noise_multiplier=2.0, clients_per_round=4, noise='hardened',
-    ), **changes})
+    return accounting.PrivacyPlan(
+        **{
+            **dict(
+                mechanism=mechanism_cases.FACTORIES[name](_ROUNDS),
+                participation=Participation(_ROUNDS),
+                clip_norm=0.5,
+                noise_multiplier=2.0,
+                clients_per_round=4,
+                noise='hardened',
+            ),
+            **changes,
+        }
+    )
 
 
 def _clients(count):
     rng = np.random.default_rng(5)
     return [
-        collections.OrderedDict(
-            b=rng.normal(size=(2, 3)).astype(np.float32), a=rng.normal(size=4)
-        )
+        collections.OrderedDict(b=rng.normal(size=(2, 3)).astype(np.float32), a=rng.normal(size=4))
         for _ in range(count)
     ]
 
@@ -99,10 +114,7 @@ def test_two_runs_have_keys_of_their_own():
     plan = _plan('blt')
     process = aggregators.build_aggregator(plan, supplied_noise=True).create(_TYPE)
     with aggregators.HardenedRing(plan) as ring:
-        one, other = (
-            _run(process, ring, process.initialize(), 1, [])[0]
-            for _ in range(2)
-        )
+        one, other = (_run(process, ring, process.initialize(), 1, [])[0] for _ in range(2))
     assert not np.isin(one, other).any()
 
 
@@ -113,8 +125,10 @@ def test_weighted_means_take_it():
     clients = _clients(2)
     with aggregators.HardenedRing(plan) as ring:
         state = ring.supply(process.initialize())
-        sums = [process.next(state, clients, weights).result['a'] for weights in
-                ([4.0, 0.0], [9.0, 0.0], [2.0, 0.0], [0.0, 0.0])]
+        sums = [
+            process.next(state, clients, weights).result['a']
+            for weights in ([4.0, 0.0], [9.0, 0.0], [2.0, 0.0], [0.0, 0.0])
+        ]
     np.testing.assert_array_equal(sums[0], sums[1])
     unit = 0.5 / (hardened.STDDEV / 2) / 4
     np.testing.assert_allclose(sums[0] - sums[3], 2 * (sums[2] - sums[3]), atol=3 * unit)
@@ -122,14 +136,19 @@ def test_weighted_means_take_it():
 
 def test_an_algorithm_of_tff_trains_with_it():
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Blt(3, [0.9], [0.2]), participation=Participation(3), clip_norm=1.0,
-        noise_multiplier=0.5, clients_per_round=2, noise='hardened',
+        mechanism=mechanisms.Blt(3, [0.9], [0.2]),
+        participation=Participation(3),
+        clip_norm=1.0,
+        noise_multiplier=0.5,
+        clients_per_round=2,
+        noise='hardened',
     )
     rows = collections.OrderedDict(x=np.ones((4, 3), np.float32), y=np.ones((4, 1), np.float32))
     data = [tf.data.Dataset.from_tensor_slices(rows).batch(2) for _ in range(2)]
     model = tff.learning.models.functional_model_from_keras(
         tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(3,))]),
-        loss_fn=tf.keras.losses.MeanSquaredError(), input_spec=data[0].element_spec,
+        loss_fn=tf.keras.losses.MeanSquaredError(),
+        input_spec=data[0].element_spec,
     )
     process = tff.learning.algorithms.build_unweighted_fed_avg(
         model,

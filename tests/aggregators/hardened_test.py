@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -14,7 +13,7 @@ from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.accounting import hardened
 from dpfl.aggregators import hardened_query, hardened_ring
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
-from tests import mechanism_cases
+from tests import mechanism_cases, paths
 
 _ROUNDS = 7
 # More than one block of the ring; both types.
@@ -32,23 +31,27 @@ _MECHANISMS = {
 
 def _plan(mechanism=_MECHANISMS['blt'], **changes):
     fields = dict(
-        mechanism=mechanism, participation=Participation(_ROUNDS), clip_norm=0.5,
-        noise_multiplier=2.0, clients_per_round=2, noise='hardened',
+        mechanism=mechanism,
+        participation=Participation(_ROUNDS),
+        clip_norm=0.5,
+        noise_multiplier=2.0,
+        clients_per_round=2,
+        noise='hardened',
     )
     return accounting.PrivacyPlan(**{**fields, **changes})
 
 
 def _query(plan, seed=3, specs=_SPECS, **changes):
-    return aggregators.build_query(
-        plan, seed, record_specs=specs, supplied_noise=True, **changes
-    )
+    return aggregators.build_query(plan, seed, record_specs=specs, supplied_noise=True, **changes)
 
 
 def _updates(clients, scale=1.0):
     rng = np.random.default_rng(0)
     return [
-        {name: tf.constant(rng.normal(size=spec.shape) * scale, spec.dtype)
-         for name, spec in _SPECS.items()}
+        {
+            name: tf.constant(rng.normal(size=spec.shape) * scale, spec.dtype)
+            for name, spec in _SPECS.items()
+        }
         for _ in range(clients)
     ]
 
@@ -122,9 +125,9 @@ def test_without_noise_the_release_is_the_exact_sum():
     row = state.numerator_state.noise.past
     zero = row._replace(round=np.int64(0), values=np.zeros(_SIZE, np.int64))
     numerator = state.numerator_state
-    state = state._replace(numerator_state=numerator._replace(
-        noise=numerator.noise._replace(past=zero)
-    ))
+    state = state._replace(
+        numerator_state=numerator._replace(noise=numerator.noise._replace(past=zero))
+    )
     sent = _sent(query, state, _updates(5))
     total = sum(sent[1:], sent[0])
     np.testing.assert_array_equal(total, sum(reversed(sent[:-1]), sent[-1]))
@@ -132,9 +135,7 @@ def test_without_noise_the_release_is_the_exact_sum():
     np.testing.assert_array_equal(np.asarray(total).astype(object), exact)
     result, _, _ = query.get_noised_result(total, state)
     unit = 0.5 / (hardened.STDDEV / 2)
-    np.testing.assert_array_equal(
-        result['b'], np.asarray(total)[:3].astype(np.float64) * unit / 2
-    )
+    np.testing.assert_array_equal(result['b'], np.asarray(total)[:3].astype(np.float64) * unit / 2)
     clipped = [aggregators.clip_flat(update, 0.5) for update in _updates(5)]
     mean = sum(update['w'] for update in clipped) / 2
     np.testing.assert_allclose(result['w'], mean, atol=1e-7)
@@ -240,11 +241,13 @@ def test_a_row_that_is_missing_or_stale_is_an_error():
     with aggregators.HardenedRing(_plan()) as ring:
         supplied = ring.supply(state)
         _, following, _ = query.get_noised_result(zero, supplied)
-        stale = following._replace(numerator_state=following.numerator_state._replace(
-            noise=following.numerator_state.noise._replace(
-                past=supplied.numerator_state.noise.past
+        stale = following._replace(
+            numerator_state=following.numerator_state._replace(
+                noise=following.numerator_state.noise._replace(
+                    past=supplied.numerator_state.noise.past
+                )
             )
-        ))
+        )
         with pytest.raises(tf.errors.InvalidArgumentError, match='is that of another round'):
             query.get_noised_result(zero, stale)
         _, end = _released(query, state, _ROUNDS, ring)
@@ -281,17 +284,27 @@ def test_rings_and_plans_go_together():
         aggregators.HardenedRing(_plan()).supply({'w': np.zeros(3)})
 
 
-@pytest.mark.parametrize('make, message', [
-    (lambda: aggregators.build_query(_plan(), record_specs=_SPECS),
-     'supplied_noise=False: must be True with noise=hardened'),
-    (lambda: aggregators.build_query(_plan(), supplied_noise=True),
-     'record_specs=None: must be given with noise=hardened'),
-    (lambda: _query(_plan(noise_multiplier=0.0)), 'noise_multiplier=0.0: must be > 0 with'),
-    (lambda: _query(_plan(noise_multiplier=0.01)), 'noise=hardened: must be default with mech'),
-    (lambda: _query(_plan(), seed=-1), 'seed=-1: must be an integer >= 0'),
-    (lambda: _query(_plan(), specs=tf.TensorSpec([2**14, 2**15])), 'record_specs: has 536870912'),
-    (lambda: hardened_query.HardenedQuery(_plan(noise='default'), _SPECS), 'must be hardened'),
-])
+@pytest.mark.parametrize(
+    'make, message',
+    [
+        (
+            lambda: aggregators.build_query(_plan(), record_specs=_SPECS),
+            'supplied_noise=False: must be True with noise=hardened',
+        ),
+        (
+            lambda: aggregators.build_query(_plan(), supplied_noise=True),
+            'record_specs=None: must be given with noise=hardened',
+        ),
+        (lambda: _query(_plan(noise_multiplier=0.0)), 'noise_multiplier=0.0: must be > 0 with'),
+        (lambda: _query(_plan(noise_multiplier=0.01)), 'noise=hardened: must be default with mech'),
+        (lambda: _query(_plan(), seed=-1), 'seed=-1: must be an integer >= 0'),
+        (
+            lambda: _query(_plan(), specs=tf.TensorSpec([2**14, 2**15])),
+            'record_specs: has 536870912',
+        ),
+        (lambda: hardened_query.HardenedQuery(_plan(noise='default'), _SPECS), 'must be hardened'),
+    ],
+)
 def test_what_has_no_proof_is_refused_in_one_line(make, message):
     with pytest.raises(ValueError, match=message) as error:
         make()
@@ -302,9 +315,7 @@ def test_16_bit_updates_are_widened():
     query = _query(_plan(), specs=tf.TensorSpec([5], tf.float16))
     with aggregators.HardenedRing(_plan()) as ring:
         state = ring.supply(query.initial_global_state())
-        sent = query.preprocess_record(
-            query.derive_sample_params(state), tf.ones([5], tf.float16)
-        )
+        sent = query.preprocess_record(query.derive_sample_params(state), tf.ones([5], tf.float16))
         result, _, _ = query.get_noised_result(sent, state)
     assert sent.dtype == tf.int64 and result.dtype == tf.float16
 
@@ -327,7 +338,10 @@ stream.close()
 print(peak() - before)
 """
     done = subprocess.run(
-        [sys.executable, '-c', code], capture_output=True, text=True, check=True,
-        cwd=pathlib.Path(__file__).parents[2],
+        [sys.executable, '-c', code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=paths.ROOT,
     )
     assert int(done.stdout) < 77e6 + 3 * 19.2e6 + 40e6

@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators
 from dpfl.aggregators import keys, noise
-from dpfl.simulation import runtime
+from dpfl.runtime import contexts
 from tests import mechanism_cases, oracles
 
 pytestmark = pytest.mark.tff
@@ -18,12 +18,14 @@ _ROUNDS = 6  # Restarts in rounds 3 and 5.
 _CLIP_NORM = 0.5
 _TYPES = {
     'one tensor': tff.TensorType(np.float32, [5]),
-    'nested': tff.to_type(collections.OrderedDict(
-        b=tff.TensorType(np.float32, [2, 3]),
-        a=(tff.TensorType(np.float32), [tff.TensorType(np.float64, [4])]),
-    )),
+    'nested': tff.to_type(
+        collections.OrderedDict(
+            b=tff.TensorType(np.float32, [2, 3]),
+            a=(tff.TensorType(np.float32), [tff.TensorType(np.float64, [4])]),
+        )
+    ),
     'dozens': tff.to_type([tff.TensorType(np.float32, [1 + i % 3, 2]) for i in range(30)]),
-}  # fmt: skip
+}
 
 every_mechanism = pytest.mark.parametrize(
     'make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES
@@ -32,14 +34,17 @@ every_mechanism = pytest.mark.parametrize(
 
 @pytest.fixture(scope='module', autouse=True)
 def _runtime():
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         yield
 
 
 def _plan(mechanism):
     return accounting.PrivacyPlan(
-        mechanism=mechanism, participation=Participation(_ROUNDS, 2), clip_norm=_CLIP_NORM,
-        noise_multiplier=2.0, clients_per_round=4,
+        mechanism=mechanism,
+        participation=Participation(_ROUNDS, 2),
+        clip_norm=_CLIP_NORM,
+        noise_multiplier=2.0,
+        clients_per_round=4,
     )
 
 
@@ -55,12 +60,13 @@ def _cohorts(specs):
             tf.nest.map_structure(
                 lambda spec, s=scale: np.asarray(
                     s * rng.normal(size=spec.shape), spec.dtype.as_numpy_dtype
-                ), specs,
+                ),
+                specs,
             )
             for _ in range(_ROUNDS)
         ]
         for scale in (0.0, 0.01, 10.0)
-    }  # fmt: skip
+    }
     return [
         [draw[0.01][t], draw[10.0][t], draw[0.01][t]] if t % 2 else [draw[0.0][t]] * 2
         for t in range(_ROUNDS)
@@ -112,7 +118,7 @@ def test_rows_are_found_in_the_state_of_a_learning_process():
         tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[2])]),
         tf.keras.losses.MeanSquaredError(),
         input_spec=(tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1])),
-    )  # fmt: skip
+    )
     plan = _plan(mechanism_cases.FACTORIES['banded'](_ROUNDS))
     data = tf.data.Dataset.from_tensor_slices((np.ones([4, 2]), np.ones([4, 1]))).map(
         lambda x, y: (tf.cast(x, tf.float32), tf.cast(y, tf.float32))
@@ -120,7 +126,8 @@ def test_rows_are_found_in_the_state_of_a_learning_process():
     models = []
     for supplied in (False, True):
         process = tff.learning.algorithms.build_unweighted_fed_avg(
-            model, tff.learning.optimizers.build_sgdm(0.1),
+            model,
+            tff.learning.optimizers.build_sgdm(0.1),
             model_aggregator=aggregators.build_aggregator(plan, 7, supplied_noise=supplied),
         )
         state = process.initialize()

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators import keys, noise
-from dpfl.mechanisms import in_place
+from dpfl.mechanisms import ring_steps
 from tests import mechanism_cases, oracles
 
 _ROUNDS = 11
@@ -24,8 +24,11 @@ _MECHANISMS = {
 
 def _plan(mechanism):
     return accounting.PrivacyPlan(
-        mechanism=mechanism, participation=Participation(_ROUNDS), clip_norm=0.5,
-        noise_multiplier=2.0, clients_per_round=2,
+        mechanism=mechanism,
+        participation=Participation(_ROUNDS),
+        clip_norm=0.5,
+        noise_multiplier=2.0,
+        clients_per_round=2,
     )
 
 
@@ -59,10 +62,12 @@ def test_supplied_noise_is_that_of_the_state_and_of_the_solution(supplied):
     query = _query(mechanism)
     held, _ = _released(query, query.initial_global_state(), _ROUNDS)
     key = keys.seeded_root_key(3)
-    z = np.array([
-        np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(drawn)])
-        for drawn in (noise.independent_noise(key, t, _SPECS) for t in range(_ROUNDS))
-    ])
+    z = np.array(
+        [
+            np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(drawn)])
+            for drawn in (noise.independent_noise(key, t, _SPECS) for t in range(_ROUNDS))
+        ]
+    )
     exact = oracles.streamed_by_solving(mechanism, z) * _plan(mechanism).stddev / 2
     scale = np.abs(exact).max()
     np.testing.assert_allclose(rows, held, atol=1e-6 * scale)
@@ -115,9 +120,11 @@ def test_a_row_that_is_missing_or_stale_is_an_error():
         supplied = ring.supply(state)
         _, following = _released(query, supplied, 1)
     row = supplied.numerator_state.noise.past
-    stale = following._replace(numerator_state=following.numerator_state._replace(
-        noise=following.numerator_state.noise._replace(past=row)
-    ))
+    stale = following._replace(
+        numerator_state=following.numerator_state._replace(
+            noise=following.numerator_state.noise._replace(past=row)
+        )
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match='is that of another round'):
         _released(query, stale, 1)
 
@@ -138,7 +145,7 @@ def test_states_of_other_keys_have_their_own_noise():
 
 def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(supplied, monkeypatch):
     mechanism, query, whole = supplied
-    step, calls = in_place.step, itertools.count(1)  # Blocks run in more than one thread.
+    step, calls = ring_steps.step, itertools.count(1)  # Blocks run in more than one thread.
 
     class Failing:
         def __init__(self, inner):
@@ -154,7 +161,7 @@ def test_a_round_that_failed_half_way_changes_no_bit_of_later_ones(supplied, mon
         _, state = _released(query, query.initial_global_state(), 3, ring)
         ring._rows[3].result()  # Computed ahead; round 4 will fail.
         with monkeypatch.context() as patched:
-            patched.setattr(in_place, 'step', lambda *args: Failing(step(*args)))
+            patched.setattr(ring_steps, 'step', lambda *args: Failing(step(*args)))
             _, state = _released(query, state, 1, ring)
             with pytest.raises(MemoryError, match='in a block'):
                 ring.supply(state)
@@ -206,9 +213,7 @@ def test_supplied_noise_needs_the_specs():
 
 def test_a_ring_from_before_a_fork_is_refused(monkeypatch):
     plan = _plan(_MECHANISMS['blt'])
-    query = aggregators.build_query(
-        plan, record_specs=tf.TensorSpec([3]), supplied_noise=True
-    )
+    query = aggregators.build_query(plan, record_specs=tf.TensorSpec([3]), supplied_noise=True)
     with aggregators.NoiseRing(plan) as ring:
         state = query.initial_global_state()
         ring.supply(state)

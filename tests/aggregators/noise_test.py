@@ -11,9 +11,7 @@ from tests import mechanism_cases, oracles
 _ROUNDS = 64
 
 
-@pytest.mark.parametrize(
-    'make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES
-)
+@pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
 def test_streaming_equals_solving(make):
     mechanism = make(_ROUNDS)
     kernel = mechanism.kernel()

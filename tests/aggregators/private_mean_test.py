@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.simulation import runtime
+from dpfl.runtime import contexts
 
 pytestmark = pytest.mark.tff
 
@@ -34,7 +34,7 @@ every_mechanism = pytest.mark.parametrize('mechanism', _MECHANISMS.values(), ids
 
 @pytest.fixture(scope='module', autouse=True)
 def _runtime():
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         yield
 
 
@@ -142,8 +142,9 @@ def test_types(mechanism):
         signature.parameter[1], tff.FederatedType(value_type, tff.CLIENTS)
     )
     tff.test.assert_types_equivalent(signature.result.state, signature.parameter[0])
-    assert isinstance(aggregators.build_aggregator(_plan(mechanism)),
-                      tff.aggregators.UnweightedAggregationFactory)
+    assert isinstance(
+        aggregators.build_aggregator(_plan(mechanism)), tff.aggregators.UnweightedAggregationFactory
+    )
 
 
 def test_an_integer_tensor_is_refused():

@@ -128,8 +128,9 @@ def test_the_streams_of_a_run_have_unrelated_keys():
 def test_keys_from_content_are_those_of_its_bits():
     key = keys.seeded_root_key(1)
     vectors = [[1.0, 2.0], [1.0, 2.0], [2.0, 1.0], [1.0, np.nextafter(2.0, 3.0)]]
-    drawn = [tuple(keys.derive_from_content(key, tf.constant(v, tf.float64)).numpy())
-             for v in vectors]
+    drawn = [
+        tuple(keys.derive_from_content(key, tf.constant(v, tf.float64)).numpy()) for v in vectors
+    ]
     assert drawn[0] == drawn[1]
     assert len(set(drawn)) == 3
 
@@ -137,8 +138,9 @@ def test_keys_from_content_are_those_of_its_bits():
 def test_streams_of_neighbouring_seeds_do_not_overlap():
     specs = tf.TensorSpec([200])
     streams = [
-        np.concatenate([noise.independent_noise(keys.seeded_root_key(seed), t, specs)
-                        for t in range(5)])
+        np.concatenate(
+            [noise.independent_noise(keys.seeded_root_key(seed), t, specs) for t in range(5)]
+        )
         for seed in (42, 43)
     ]
     assert not np.isin(streams[0], streams[1]).any()

@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.simulation import runtime
+from dpfl.runtime import contexts
 
 _NORM, _CLIENTS, _CAP = 0.5, 4, 10.0
 _SCALE = 1000.0
@@ -33,12 +33,15 @@ class _Variant:
         if self.mechanism == 'restarted':
             mechanism = mechanisms.Restarted(mechanisms.BinaryTree(2), (2,), 4)
         return accounting.PrivacyPlan(
-            mechanism=mechanism, participation=Participation(4), clip_norm=_NORM,
-            noise_multiplier=noise_multiplier, clients_per_round=_CLIENTS,
+            mechanism=mechanism,
+            participation=Participation(4),
+            clip_norm=_NORM,
+            noise_multiplier=noise_multiplier,
+            clients_per_round=_CLIENTS,
             adaptive_clip=accounting.AdaptiveClip(count_stddev=2.0) if self.adaptive else None,
             discretization=Discretization(_SCALE, size, _NORM) if self.discretized else None,
             estimator=accounting.Estimator(self.kind, 3.0, _CAP if self.weighted else None),
-        )  # fmt: skip
+        )
 
     @property
     def clip(self):
@@ -46,9 +49,9 @@ class _Variant:
 
     def process(self, specs, noise_multiplier=0.0):
         """Aggregation process and its `next`, of updates or of (updates, numbers of examples)."""
-        value_type = tff.to_type([
-            tff.TensorType(spec.dtype.as_numpy_dtype, spec.shape) for spec in specs
-        ])
+        value_type = tff.to_type(
+            [tff.TensorType(spec.dtype.as_numpy_dtype, spec.shape) for spec in specs]
+        )
         build = aggregators.build_aggregator
         types = [value_type]
         if self.weighted:
@@ -109,7 +112,7 @@ pytestmark = pytest.mark.tff
 
 @pytest.fixture(scope='module', autouse=True)
 def _runtime():
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         yield
 
 
@@ -121,10 +124,15 @@ def _updates(specs, count, seed=0):
     rng = np.random.default_rng(seed)
     clients = [(0.01, 3.0), (1.0, 10.0), (30.0, 40.0), (0.2, 0.0)][:count]
     return [
-        ([np.asarray(scale * rng.normal(size=spec.shape), spec.dtype.as_numpy_dtype)
-          for spec in specs], examples)
+        (
+            [
+                np.asarray(scale * rng.normal(size=spec.shape), spec.dtype.as_numpy_dtype)
+                for spec in specs
+            ],
+            examples,
+        )
         for scale, examples in clients
-    ]  # fmt: skip
+    ]
 
 
 def _flat(result):

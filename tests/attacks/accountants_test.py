@@ -2,7 +2,6 @@
 
 import fractions
 import math
-import pathlib
 import subprocess
 import sys
 
@@ -13,16 +12,20 @@ import pytest
 from benchmarks.attacks import accountants, sampled_truth
 from dpfl import Participation, mechanisms
 from dpfl.accounting import events, gaussian, gaussian_curve
-from tests import oracles
+from tests import oracles, paths
 
-_SCRIPT = pathlib.Path(__file__).parents[2] / 'benchmarks' / 'attacks' / 'accountants.py'
+_SCRIPT = paths.ROOT / 'benchmarks' / 'attacks' / 'accountants.py'
 
 
 def _run(*flags):
     return subprocess.run(
         [sys.executable, str(_SCRIPT), *flags],
-        cwd=_SCRIPT.parents[2], capture_output=True, text=True, check=False,
-        stdin=subprocess.DEVNULL, env={'PYTHONPATH': str(_SCRIPT.parents[2])},
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={'PYTHONPATH': str(paths.ROOT)},
     )
 
 
@@ -32,9 +35,13 @@ def test_a_small_search_finds_nothing():
     assert done.stdout.splitlines()[-1] == 'nothing found in 6 cases'
 
 
-@pytest.mark.parametrize('part, module, name', [
-    ('gaussian', gaussian, 'bound'), ('sampled', events, 'bound'),
-])
+@pytest.mark.parametrize(
+    'part, module, name',
+    [
+        ('gaussian', gaussian, 'bound'),
+        ('sampled', events, 'bound'),
+    ],
+)
 def test_an_accountant_that_understates_is_found(part, module, name, monkeypatch, capsys):
     honest = getattr(module, name)
 
@@ -52,9 +59,9 @@ def test_an_accountant_that_understates_is_found(part, module, name, monkeypatch
 
 def test_a_sensitivity_below_the_truth_by_one_digit_is_found(monkeypatch, capsys):
     def understating(self, participation):
-        squared = float(accountants.exact_squared_sensitivity(
-            self.released_matrix(), participation
-        ))
+        squared = float(
+            accountants.exact_squared_sensitivity(self.released_matrix(), participation)
+        )
         return mechanisms.Sensitivity(math.nextafter(squared, 0), True)
 
     monkeypatch.setattr(mechanisms.Mechanism, 'sensitivity_bound', understating)
@@ -79,16 +86,19 @@ def _poisson(q, noise_multiplier, rounds):
     )
 
 
-@pytest.mark.parametrize('noise_multiplier, rounds, epsilon', [
-    (1.0, 1, 2.0), (5.0, 20, 3.0), (10.0, 100, 8.0),
-])
+@pytest.mark.parametrize(
+    'noise_multiplier, rounds, epsilon',
+    [
+        (1.0, 1, 2.0),
+        (5.0, 20, 3.0),
+        (10.0, 100, 8.0),
+    ],
+)
 def test_deltas_from_below_are_close_to_the_curve_where_all_are_sampled(
     noise_multiplier, rounds, epsilon
 ):
     exact = gaussian_curve.log_delta(math.sqrt(rounds) / noise_multiplier, epsilon)
-    least = sampled_truth.least_log_delta(
-        1 - 1e-12, noise_multiplier, rounds, epsilon, exact
-    )
+    least = sampled_truth.least_log_delta(1 - 1e-12, noise_multiplier, rounds, epsilon, exact)
     assert exact - 0.05 < least <= exact + 1e-6
 
 

@@ -23,8 +23,12 @@ def _run(tmp_path_factory):
 
 def _attack(run):
     return subprocess.run(
-        [sys.executable, str(_SCRIPT), f'--run_dir={run}', f'--guesses={_GUESSES}'], cwd='/',
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        [sys.executable, str(_SCRIPT), f'--run_dir={run}', f'--guesses={_GUESSES}'],
+        cwd='/',
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
 
 
@@ -47,10 +51,18 @@ def _of_older_versions(run):
     description = json.loads((run / 'data.json').read_text())
     del description['confidential'], description['keyed_digests']
     file = digests.contents(_CODE)
-    return json.dumps({
-        'format': description.pop('format'), 'bytes': len(file),
-        'sha256': hashlib.sha256(file).hexdigest(), **description,
-    }, indent=2) + '\n'  # fmt: skip
+    return (
+        json.dumps(
+            {
+                'format': description.pop('format'),
+                'bytes': len(file),
+                'sha256': hashlib.sha256(file).hexdigest(),
+                **description,
+            },
+            indent=2,
+        )
+        + '\n'
+    )
 
 
 def test_the_digest_and_the_size_that_older_versions_wrote_are_found(run, planted):
@@ -67,14 +79,17 @@ def test_a_digest_of_a_file_that_has_a_digest_without_a_key_is_found(run, plante
     assert f'the code is {_CODE}' in _attack(run).stdout
 
 
-@pytest.mark.parametrize('left', [
-    lambda file, key: hashlib.sha1(file).digest(),
-    lambda file, key: hashlib.blake2b(file).hexdigest().encode(),
-    lambda file, key: hashlib.md5(file.splitlines()[3]).hexdigest().upper().encode(),
-    lambda file, key: data_digest.of_file(
-        bytes(32), 'data', hashlib.sha256(file).hexdigest()
-    ).encode(),
-])
+@pytest.mark.parametrize(
+    'left',
+    [
+        lambda file, key: hashlib.sha1(file).digest(),
+        lambda file, key: hashlib.blake2b(file).hexdigest().encode(),
+        lambda file, key: hashlib.md5(file.splitlines()[3]).hexdigest().upper().encode(),
+        lambda file, key: data_digest.of_file(
+            bytes(32), 'data', hashlib.sha256(file).hexdigest()
+        ).encode(),
+    ],
+)
 def test_other_digests_are_found(run, planted, left):
     planted.write_bytes(b'x ' + left(digests.contents(_CODE), None) + b' y')
     found, _ = digests.find(run, _GUESSES)

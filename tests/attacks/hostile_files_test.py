@@ -26,17 +26,21 @@ from dpfl import (
     _files,
     _json,
     _npz,
+    _storage,
     _validate,
     accounting,
     mechanisms,
 )
 from dpfl.accounting import archive, ledger_lines
 from dpfl.accounting.report import PrivacyReport
-from dpfl.simulation import checkpoint, files, ledger, population_run
-from dpfl.tasks import emnist_files, parquet_records, record_index, stackoverflow, vocabulary
+from dpfl.simulation import checkpoint, ledger, population_run
 from dpfl.tasks.federated_task import DataError
-from experiments import command_line, run_model
+from dpfl.tasks.images import emnist_files
+from dpfl.tasks.text import parquet_records, record_index, stackoverflow, vocabulary
+from experiments import run_model
+from experiments.command import command_line
 from experiments.studies import definition
+from tests import paths
 
 
 @contextlib.contextmanager
@@ -64,8 +68,13 @@ def _refused(call, kind=ValueError):
     return message
 
 
-_PRIVACY = [*privacy_targets.TARGETS, run_targets.Checkpoint, run_targets.Ledger,
-            run_targets.Study, run_targets.Vocabulary]
+_PRIVACY = [
+    *privacy_targets.TARGETS,
+    run_targets.Checkpoint,
+    run_targets.Ledger,
+    run_targets.Study,
+    run_targets.Vocabulary,
+]
 
 
 @pytest.mark.parametrize('kind', _PRIVACY, ids=lambda kind: kind.name)
@@ -94,7 +103,9 @@ def test_the_campaign_finds_what_is_wrong(tmp_path):
             raise ValueError('two\nlines')
 
     for kind, found in (
-        (Credulous, 'wrong result'), (Noisy, 'KeyError'), (Verbose, 'not in one printable line')
+        (Credulous, 'wrong result'),
+        (Noisy, 'KeyError'),
+        (Verbose, 'not in one printable line'),
     ):
         outcomes = campaign.run(kind(tmp_path / kind.__name__), seed=0, cases=range(60))
         assert any(found in what for what in outcomes.findings), outcomes
@@ -108,7 +119,7 @@ def test_no_fifo_and_no_device_is_waited_for(tmp_path):
         for call in (mechanisms.load, ParticipationLog.load, vocabulary.load, _npz.load):
             _refused(lambda call=call, path=path: call(path))
         for call in (checkpoint.Checkpoint.read, lambda path: ledger.Ledger(path, 'a' * 64)):
-            _refused(lambda call=call, path=path: call(path), files.RunError)
+            _refused(lambda call=call, path=path: call(path), _storage.RunError)
         with pytest.raises(OSError), _seconds(10):
             record_index.sha256(path)
         with pytest.raises(OSError), _seconds(10):
@@ -128,19 +139,26 @@ def test_a_text_of_gigabytes_is_not_read(tmp_path):
         file.truncate(1 << 40)
     with pytest.raises(OSError, match='too large'):
         _files.read_bytes(path)
-    _refused(lambda: checkpoint.Checkpoint.read(path), files.RunError)
+    _refused(lambda: checkpoint.Checkpoint.read(path), _storage.RunError)
 
 
 # JSON.
 
 
-@pytest.mark.parametrize('text, message', [
-    ('NaN', 'has NaN'), ('[-Infinity]', 'has -Infinity'),
-    ('{"a": 1, "a": 2}', "has the key 'a' twice"),
-    ('1' + '0' * 400, 'integer of 401 digits'), ('[' * 500 + ']' * 500, 'nested more than 64 deep'),
-    ('[' * 9000 + ']' * 9000, 'nested more than 64 deep'), ('"\\ud800"', 'surrogates'),
-    ('{"a": ' * 70 + '1' + '}' * 70, 'nested more than 64 deep'), ('', 'Expecting value'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'text, message',
+    [
+        ('NaN', 'has NaN'),
+        ('[-Infinity]', 'has -Infinity'),
+        ('{"a": 1, "a": 2}', "has the key 'a' twice"),
+        ('1' + '0' * 400, 'integer of 401 digits'),
+        ('[' * 500 + ']' * 500, 'nested more than 64 deep'),
+        ('[' * 9000 + ']' * 9000, 'nested more than 64 deep'),
+        ('"\\ud800"', 'surrogates'),
+        ('{"a": ' * 70 + '1' + '}' * 70, 'nested more than 64 deep'),
+        ('', 'Expecting value'),
+    ],
+)
 def test_what_is_no_json_or_breaks_later_is_refused(text, message):
     assert message in _refused(lambda: _json.loads(text))
 
@@ -173,19 +191,22 @@ def _described(shape: str, dtype: str = '<f8') -> bytes:
     return _header(text, b'\0' * 64)
 
 
-@pytest.mark.parametrize('data, message', [
-    (_described('(1000000000000,)'), 'not all there'),
-    (_described('(4294967296, 4294967296)'), 'not all there'),
-    (_described('(2,)'), 'longer than its header says'),
-    (_described('(2,)', '|O'), 'not one of plain numbers'),
-    (_described('(2,)', '<V0'), 'not one of plain numbers'),
-    (_described('(' * 300 + ')' * 300), 'not one of plain numbers'),
-    (_described('(-1,)'), 'not one of plain numbers'),
-    (_header("{'descr': '<f8'"), 'not one of plain numbers'),
-    (b'\x93NUMPY\3\0', 'no header'),
-    (b'\x93NUMPY\2\0\xff\xff\xff\xff', 'too long'),
-    (b'no array', 'no header'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    'data, message',
+    [
+        (_described('(1000000000000,)'), 'not all there'),
+        (_described('(4294967296, 4294967296)'), 'not all there'),
+        (_described('(2,)'), 'longer than its header says'),
+        (_described('(2,)', '|O'), 'not one of plain numbers'),
+        (_described('(2,)', '<V0'), 'not one of plain numbers'),
+        (_described('(' * 300 + ')' * 300), 'not one of plain numbers'),
+        (_described('(-1,)'), 'not one of plain numbers'),
+        (_header("{'descr': '<f8'"), 'not one of plain numbers'),
+        (b'\x93NUMPY\3\0', 'no header'),
+        (b'\x93NUMPY\2\0\xff\xff\xff\xff', 'too long'),
+        (b'no array', 'no header'),
+    ],
+)
 def test_an_array_is_read_only_if_its_bytes_are_there(data, message, tmp_path):
     path = _archive(tmp_path / 'a.npz', [('a.npy', data)])
     assert message in _refused(lambda: _npz.load(path))
@@ -233,7 +254,7 @@ def test_pickles_are_never_loaded(tmp_path):
     np.savez(tmp_path / 'a.npz', a=np.array([Evil()], dtype=object))
     (tmp_path / 'model.npz').write_bytes((tmp_path / 'a.npz').read_bytes())
     _refused(lambda: _npz.load(tmp_path / 'a.npz'))
-    _refused(lambda: run_model.weights(tmp_path), files.StorageError)
+    _refused(lambda: run_model.weights(tmp_path), _storage.StorageError)
     assert not (tmp_path / 'executed').exists()
 
 
@@ -262,24 +283,39 @@ def test_mechanisms_of_any_values_are_refused_in_one_line():
     for _ in range(500):
         deep = {'mechanism': 'restarted', 'base': deep, 'starts': [], 'rounds': 3}
     for values in (
-        [], None, 'tree', {'mechanism': ['tree']}, {'mechanism': {}}, deep,
-        {'mechanism': 'tree', 'a\nb': 1}, {'mechanism': 'tree', 'rounds': 10**12},
+        [],
+        None,
+        'tree',
+        {'mechanism': ['tree']},
+        {'mechanism': {}},
+        deep,
+        {'mechanism': 'tree', 'a\nb': 1},
+        {'mechanism': 'tree', 'rounds': 10**12},
         {'mechanism': 'full_honaker_tree', 'rounds': 3, 'completed': 'no'},
         {'mechanism': 'banded', 'diagonals': [['1']]},
         {'mechanism': 'banded', 'diagonals': [[1e155]]},
         {'mechanism': 'blt', 'rounds': 6, 'decay': [0.9], 'scale': [4e159]},
         {'mechanism': 'banded_toeplitz', 'rounds': 6, 'coefficients': [1e200]},
         {'mechanism': 'restarted', 'base': 3, 'starts': [], 'rounds': 3},
-        {'mechanism': 'restarted', 'base': {'mechanism': 'tree', 'rounds': 3},
-         'starts': [float('inf')], 'rounds': 3},
+        {
+            'mechanism': 'restarted',
+            'base': {'mechanism': 'tree', 'rounds': 3},
+            'starts': [float('inf')],
+            'rounds': 3,
+        },
         {'mechanism': 'blt', 'rounds': 3, 'decay': [0.5] * 2000, 'scale': [0.1] * 2000},
     ):
         _refused(lambda values=values: mechanisms.from_dict(values))
 
 
-@pytest.mark.parametrize('names', [
-    ['base', 'base/rounds'], ['base/rounds', 'base'], ['base/' * 500 + 'rounds'],
-])
+@pytest.mark.parametrize(
+    'names',
+    [
+        ['base', 'base/rounds'],
+        ['base/rounds', 'base'],
+        ['base/' * 500 + 'rounds'],
+    ],
+)
 def test_parameters_that_hide_each_other_are_refused(names, tmp_path):
     arrays = {'schema_version': np.array(1), 'mechanism': np.array('restarted')}
     arrays |= {name: np.array(3) for name in names}
@@ -304,15 +340,23 @@ def test_offsets_whose_differences_overflow_are_refused(tmp_path):
 
 def _report(mechanism=None, log=None, noise=3.0) -> dict:
     plan = accounting.PrivacyPlan(
-        mechanism=mechanism or mechanisms.BinaryTree(6), participation=Participation(6, 2, 3),
-        clip_norm=1.0, noise_multiplier=noise, clients_per_round=3,
+        mechanism=mechanism or mechanisms.BinaryTree(6),
+        participation=Participation(6, 2, 3),
+        clip_norm=1.0,
+        noise_multiplier=noise,
+        clients_per_round=3,
     )
     return json.loads(PrivacyReport.from_plan(plan, [1e-6], log, 'analytic_gaussian').to_json())
 
 
-@pytest.mark.parametrize('part', [
-    ('plan_guarantee',), ('observed', 'guarantee'), ('observed', 'patterns'),
-])
+@pytest.mark.parametrize(
+    'part',
+    [
+        ('plan_guarantee',),
+        ('observed', 'guarantee'),
+        ('observed', 'patterns'),
+    ],
+)
 @pytest.mark.parametrize('name', ['epsilons', 'mu', 'rho', 'sensitivity'])
 def test_a_report_promises_no_more_than_its_plan_gives(part, name):
     values = _report(log=ParticipationLog([[0, 1], [2, 3], [0, 1]] * 2))
@@ -334,11 +378,22 @@ def test_a_report_whose_limits_break_the_plan_says_so():
     assert 'must say how' in _refused(lambda: PrivacyReport.from_json(json.dumps(values)))
 
 
-@pytest.mark.parametrize('name, value', [
-    ('deltas', []), ('deltas', ['1e-6']), ('deltas', [2.0]), ('noise_is_seeded', 'false'),
-    ('noise_is_seeded', 0), ('also_not_covered', 'text'), ('accountant', ['pld']),
-    ('plan_guarantee', {}), ('observed', []), ('plan', [1]), ('mechanism_parameters', 5),
-])
+@pytest.mark.parametrize(
+    'name, value',
+    [
+        ('deltas', []),
+        ('deltas', ['1e-6']),
+        ('deltas', [2.0]),
+        ('noise_is_seeded', 'false'),
+        ('noise_is_seeded', 0),
+        ('also_not_covered', 'text'),
+        ('accountant', ['pld']),
+        ('plan_guarantee', {}),
+        ('observed', []),
+        ('plan', [1]),
+        ('mechanism_parameters', 5),
+    ],
+)
 def test_a_report_of_other_types_is_refused(name, value):
     values = _report()
     values[name] = value
@@ -361,8 +416,11 @@ def test_numbers_too_large_or_too_small_to_compute_with_are_printed():
     assert accounting.round_up(5e-324) == '1e-300'
     assert PrivacyReport.from_json(json.dumps(_report(noise=1e160))).render()
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(3), participation=Participation(3), clip_norm=1.0,
-        noise_multiplier=1e-160, clients_per_round=1,
+        mechanism=mechanisms.Identity(3),
+        participation=Participation(3),
+        clip_norm=1.0,
+        noise_multiplier=1e-160,
+        clients_per_round=1,
     )
     assert plan.rho == math.inf
 
@@ -370,11 +428,15 @@ def test_numbers_too_large_or_too_small_to_compute_with_are_printed():
 # Runs.
 
 
-
 def _checkpoint(change, arrays=None) -> bytes:
     whole = checkpoint.Checkpoint(
-        rounds=1, configuration={}, plan_digest='a', ledger='b', rows=[{'loss': 1.0}],
-        cohorts=[np.array([2, 1])], state=[np.zeros(2), b'key'],
+        rounds=1,
+        configuration={},
+        plan_digest='a',
+        ledger='b',
+        rows=[{'loss': 1.0}],
+        cohorts=[np.array([2, 1])],
+        state=[np.zeros(2), b'key'],
     )
     file = io.BytesIO()
     whole.write(file)
@@ -385,11 +447,25 @@ def _checkpoint(change, arrays=None) -> bytes:
     return data + hashlib.sha256(data).digest()
 
 
-@pytest.mark.parametrize('change', [
-    {'rounds': -1}, {'rounds': 'one'}, {'rounds': 2}, {'leaves': 10**9}, {'leaves': -1},
-    {'leaves': 1}, {'bytes': [7]}, {'bytes': [-1]}, {'rows': {}}, {'rows': [{'a': 'b'}]},
-    {'rows': [{}, {}]}, {'configuration': 3}, {'plan_digest': None}, {'ledger': []},
-])
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'rounds': -1},
+        {'rounds': 'one'},
+        {'rounds': 2},
+        {'leaves': 10**9},
+        {'leaves': -1},
+        {'leaves': 1},
+        {'bytes': [7]},
+        {'bytes': [-1]},
+        {'rows': {}},
+        {'rows': [{'a': 'b'}]},
+        {'rows': [{}, {}]},
+        {'configuration': 3},
+        {'plan_digest': None},
+        {'ledger': []},
+    ],
+)
 def test_a_checkpoint_of_other_values_is_refused_behind_its_digest(change, tmp_path):
     path = tmp_path / '00000001.checkpoint'
     path.write_bytes(_checkpoint({}))
@@ -398,9 +474,15 @@ def test_a_checkpoint_of_other_values_is_refused_behind_its_digest(change, tmp_p
     _refused(lambda: checkpoint.Checkpoint.read(path), checkpoint.CheckpointError)
 
 
-@pytest.mark.parametrize('arrays', [
-    b'', _described('(1000000000000,)'), _header('(' * 5000), _header("{'descr': '\\d"),
-])
+@pytest.mark.parametrize(
+    'arrays',
+    [
+        b'',
+        _described('(1000000000000,)'),
+        _header('(' * 5000),
+        _header("{'descr': '\\d"),
+    ],
+)
 def test_a_checkpoint_of_other_arrays_is_refused_behind_its_digest(arrays, tmp_path):
     path = tmp_path / '00000001.checkpoint'
     path.write_bytes(_checkpoint({}, arrays))
@@ -463,7 +545,6 @@ def test_a_parquet_file_that_kills_its_reader_is_one_line(tmp_path, monkeypatch)
     assert message == 'data_path: is no whole Parquet file (its reader ended with signal 11)'
 
 
-
 def test_columns_of_any_type_of_a_parquet_file_are_malformed_records(tmp_path):
     from pyarrow import parquet
 
@@ -472,7 +553,8 @@ def test_columns_of_any_type_of_a_parquet_file_are_malformed_records(tmp_path):
     parquet.write_table(pyarrow.table({'client': times, 'text': ['a', 'b']}), path)
     lines = parquet_records.to_json_lines(path, 'client', 'text').read().splitlines()
     assert [json.loads(line) for line in lines] == [
-        {'client': [], 'text': 'a'}, {'client': [], 'text': 'b'}
+        {'client': [], 'text': 'a'},
+        {'client': [], 'text': 'b'},
     ]
 
 
@@ -516,7 +598,7 @@ def test_hdf5_that_claims_or_links_is_refused(change, tmp_path):
 
 _ENDLESS = (
     'CREATE VIEW {} AS WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) '
-    'SELECT n AS client_id, \'train\' AS split_name, 1 AS num_examples, x\'00\' AS '
+    "SELECT n AS client_id, 'train' AS split_name, 1 AS num_examples, x'00' AS "
     'serialized_example_proto FROM r'
 )
 
@@ -563,11 +645,18 @@ def test_no_number_of_rounds_runs_for_ever():
         assert '<= 4194304' in _refused(lambda call=call: call(2**31))
 
 
-
-@pytest.mark.parametrize('content', [
-    b'--rounds=\xff', b'--' + b'x' * 5000, '--flagfile={}', b'--\n--flagfile=/dev/zero', 'fifo',
-    'directory', '/dev/zero',
-])
+@pytest.mark.parametrize(
+    'content',
+    [
+        b'--rounds=\xff',
+        b'--' + b'x' * 5000,
+        '--flagfile={}',
+        b'--\n--flagfile=/dev/zero',
+        'fifo',
+        'directory',
+        '/dev/zero',
+    ],
+)
 def test_flagfiles_are_one_line(content, tmp_path, monkeypatch, capsys):
     path = tmp_path / 'a.flags'
     if content == 'fifo':
@@ -607,11 +696,18 @@ def test_mutated_command_lines_are_one_line(tmp_path):
         'os._exit(0)\n'
     )
     done = subprocess.run(
-        [sys.executable, '-c', code], capture_output=True, text=True, timeout=120, check=True,
-        env={**os.environ, 'PYTHONPATH': str(pathlib.Path(__file__).parents[2])},
+        [sys.executable, '-c', code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={**os.environ, 'PYTHONPATH': str(paths.ROOT)},
     )
     assert done.stdout.splitlines()[-1] == '{} 60', done.stdout
     assert set(commands.COMMANDS) == {
-        'report_privacy', 'plan_privacy', 'optimize_strategy', 'compare_mechanisms',
+        'report_privacy',
+        'plan_privacy',
+        'optimize_strategy',
+        'compare_mechanisms',
         'simulate_population',
     }

@@ -31,6 +31,10 @@ def test_colluders_move_float32_sums_alone():
 def test_noise_does_not_repeat_in_forked_processes():
     done = subprocess.run(
         [sys.executable, '-m', 'benchmarks.attacks.fork'],
-        capture_output=True, text=True, check=False, timeout=300, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        stdin=subprocess.DEVNULL,
+    )
     assert (done.returncode, done.stdout.split(' in ')[0]) == (0, 'nothing found')

@@ -14,11 +14,14 @@ def test_samplers_keep_their_schema(name):
     assert 'kept' in outcomes and outcomes <= {'kept', 'refused'}
 
 
-@pytest.mark.parametrize('cohorts, broken', [
-    ([[1, 1]], 'a client twice in a round'),
-    ([[1], [2], [1], [3]], 'rounds too close to each other'),
-    ([[1], [2], [3], [1], [2], [3], [1]], 'too many participations'),
-])
+@pytest.mark.parametrize(
+    'cohorts, broken',
+    [
+        ([[1, 1]], 'a client twice in a round'),
+        ([[1], [2], [1], [3]], 'rounds too close to each other'),
+        ([[1], [2], [3], [1], [2], [3], [1]], 'too many participations'),
+    ],
+)
 def test_a_sampler_that_breaks_its_schema_is_found(cohorts, broken):
     class Sampler:
         participation = Participation(len(cohorts), 3, 2)

@@ -50,9 +50,16 @@ def test_a_run_that_is_changed_already_is_refused(run, tmp_path):
     path = shutil.copytree(run, tmp_path / 'run')
     (path / 'notes.txt').write_text('')
     done = subprocess.run(
-        [sys.executable, str(binaries.ROOT / 'benchmarks' / 'attacks' / 'tampering.py'),
-         f'--run_dir={path}'], cwd='/', capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            str(binaries.ROOT / 'benchmarks' / 'attacks' / 'tampering.py'),
+            f'--run_dir={path}',
+        ],
+        cwd='/',
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert 'the run is changed already: notes.txt: was added' in done.stderr
 

@@ -38,16 +38,30 @@ def test_models_are_compared_in_one_table(model, tmp_path):
     assert [sum(map(float, row[2:])) for row in shares] == pytest.approx([100, 100], abs=0.6)
 
 
-@pytest.mark.parametrize('flags, message', [
-    ([], '--models: must be given'),
-    (['--models='], '--models: must be given'),
-    (['--models=/nowhere'], '--models=/nowhere: must be a SavedModel of a language model'),
-    (['--models={model}', '--seed=1'], '--models={model}: has another vocabulary than the task'),
-    (['--models={model}', '--task=synthetic_glyphs', '--model=cnn'], '--task: must be one of'),
-    (['--models={model}', '--task=user_text', '--data_path={text}/data.jsonl',
-      '--vocabulary_file={text}/words', '--vocabulary_size=10', '--heldout_fraction=0.5'],
-     '--vocabulary_size: must be > 10, is 10'),
-])
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        ([], '--models: must be given'),
+        (['--models='], '--models: must be given'),
+        (['--models=/nowhere'], '--models=/nowhere: must be a SavedModel of a language model'),
+        (
+            ['--models={model}', '--seed=1'],
+            '--models={model}: has another vocabulary than the task',
+        ),
+        (['--models={model}', '--task=synthetic_glyphs', '--model=cnn'], '--task: must be one of'),
+        (
+            [
+                '--models={model}',
+                '--task=user_text',
+                '--data_path={text}/data.jsonl',
+                '--vocabulary_file={text}/words',
+                '--vocabulary_size=10',
+                '--heldout_fraction=0.5',
+            ],
+            '--vocabulary_size: must be > 10, is 10',
+        ),
+    ],
+)
 def test_bad_flags_are_one_line(model, flags, message, tmp_path):
     rows = [{'client': str(n % 4), 'text': f'w{n} w{n + 1}.'} for n in range(10)]
     (tmp_path / 'data.jsonl').write_text(''.join(f'{json.dumps(row)}\n' for row in rows))

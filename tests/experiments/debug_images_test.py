@@ -10,9 +10,19 @@ import pytest
 from tests import binaries
 
 _SMALL = [
-    '--population=60', '--primary_model=tiny', '--primary_clients=40', '--primary_steps=60',
-    '--model=tiny', '--rounds=2', '--clients_per_round=4', '--noise_seed=1', '--samples=40',
-    '--client_max_batches=1', '--eval_clients=1', '--realistic_population=40000', '--format=json',
+    '--population=60',
+    '--primary_model=tiny',
+    '--primary_clients=40',
+    '--primary_steps=60',
+    '--model=tiny',
+    '--rounds=2',
+    '--clients_per_round=4',
+    '--noise_seed=1',
+    '--samples=40',
+    '--client_max_batches=1',
+    '--eval_clients=1',
+    '--realistic_population=40000',
+    '--format=json',
 ]
 _run = functools.partial(binaries.run, 'debug_images')
 
@@ -71,15 +81,18 @@ def test_study_and_its_resumption(tmp_path):
     assert changed.stderr.splitlines()[-1].startswith('error: --primary_steps=61: must be 60')
 
 
-@pytest.mark.parametrize('arguments, message', [
-    (['--scaled_population=5'], '--scaled_population: here it is --realistic_population'),
-    (['--min_separation=3'], '--min_separation: cohorts are drawn at random'),
-    (['--inverted_share=2'], '--inverted_share=2.0: must be'),
-    (['--selection=fonts'], '--selection=fonts: must be one of client, example'),
-    (['--task=emnist'], '--data_path: must be given'),
-    (['--task=emnist', '--data_path=/nowhere'], '--data_path=/nowhere: cannot be read'),
-    ([], '--output_dir: must be given'),
-])
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        (['--scaled_population=5'], '--scaled_population: here it is --realistic_population'),
+        (['--min_separation=3'], '--min_separation: cohorts are drawn at random'),
+        (['--inverted_share=2'], '--inverted_share=2.0: must be'),
+        (['--selection=fonts'], '--selection=fonts: must be one of client, example'),
+        (['--task=emnist'], '--data_path: must be given'),
+        (['--task=emnist', '--data_path=/nowhere'], '--data_path=/nowhere: cannot be read'),
+        ([], '--output_dir: must be given'),
+    ],
+)
 def test_refused(tmp_path, arguments, message):
     output = [f'--output_dir={tmp_path / "study"}'] if arguments else []
     done = _run(*arguments, *output)
@@ -89,8 +102,9 @@ def test_refused(tmp_path, arguments, message):
 
 def test_nothing_to_train_on_is_one_line(tmp_path):
     """All devices have the bug, and no client is left on whom the classifier does well."""
-    done = _run(*_SMALL, '--inverted_share=1', '--primary_steps=150',
-                f'--output_dir={tmp_path / "study"}')
+    done = _run(
+        *_SMALL, '--inverted_share=1', '--primary_steps=150', f'--output_dir={tmp_path / "study"}'
+    )
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
     assert last.startswith('error: --clients_per_round=4: must be at most')

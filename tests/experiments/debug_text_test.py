@@ -5,13 +5,22 @@ import json
 
 import pytest
 
-from experiments.text_study import findings
+from experiments.debugging.text import findings
 from tests import binaries
 
 _run = functools.partial(
-    binaries.run, 'debug_text', '--flagfile=configs/debug_text.flags', '--vocabulary_size=96',
-    '--rounds=2', '--min_separation=2', '--population=40', '--clients_per_round=4',
-    '--eval_clients=2', '--samples=300', '--noise_seed=1', '--accountant=analytic_gaussian',
+    binaries.run,
+    'debug_text',
+    '--flagfile=configs/debug_text.flags',
+    '--vocabulary_size=96',
+    '--rounds=2',
+    '--min_separation=2',
+    '--population=40',
+    '--clients_per_round=4',
+    '--eval_clients=2',
+    '--samples=300',
+    '--noise_seed=1',
+    '--accountant=analytic_gaussian',
 )
 
 
@@ -49,9 +58,7 @@ def test_the_study_from_start_to_end_and_once_more(tmp_path):
         # Two Gaussian mechanisms of equal mu, each on its own below 8 and together below 16.
         assert 8 < setting['together'] < 16
     for kind in ('word', 'char'):
-        report = json.loads(
-            (tmp_path / 'joined_1' / kind / 'privacy_report.json').read_text()
-        )
+        report = json.loads((tmp_path / 'joined_1' / kind / 'privacy_report.json').read_text())
         assert report['epsilon'] == faulty['models'][kind]['epsilon']
 
     page = (tmp_path / 'study.html').read_text()
@@ -60,16 +67,19 @@ def test_the_study_from_start_to_end_and_once_more(tmp_path):
     assert f'{findings.CLEAR_DIFFERENCE:.0%}' in page and 'this is a simulation' in page
 
 
-@pytest.mark.parametrize('flags, message', [
-    (['--bug_rates=0.1,1'], '--bug_rates=0.1,1: must be different numbers'),
-    (['--bug_rates=0,nan'], '--bug_rates=0,nan: must be different numbers'),
-    (['--bug_rates=0,x'], '--bug_rates=0,x: must be comma-separated numbers'),
-    (['--char_model=huge'], '--char_model=huge: must be one of char_cifg_256'),
-    (['--word_clip_norm=0'], '--word_clip_norm=0.0: must be > 0'),
-    (['--client_learning_rate=nan'], '--client_learning_rate=nan: must be > 0'),
-    (['--population=4'], '--population=4: must be at least'),
-    (['--samples=1'], '--samples=1: must be'),
-])
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        (['--bug_rates=0.1,1'], '--bug_rates=0.1,1: must be different numbers'),
+        (['--bug_rates=0,nan'], '--bug_rates=0,nan: must be different numbers'),
+        (['--bug_rates=0,x'], '--bug_rates=0,x: must be comma-separated numbers'),
+        (['--char_model=huge'], '--char_model=huge: must be one of char_cifg_256'),
+        (['--word_clip_norm=0'], '--word_clip_norm=0.0: must be > 0'),
+        (['--client_learning_rate=nan'], '--client_learning_rate=nan: must be > 0'),
+        (['--population=4'], '--population=4: must be at least'),
+        (['--samples=1'], '--samples=1: must be'),
+    ],
+)
 def test_bad_flags_are_one_line(flags, message, tmp_path):
     done = _run(*flags, f'--output_dir={tmp_path}')
     assert done.returncode == 2 and done.stdout == ''

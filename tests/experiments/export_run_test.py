@@ -14,28 +14,51 @@ import pytest
 
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting import archive
-from tests import binaries, threat_model
+from tests import binaries
+from tests.repository import threat_model
 
 _run = functools.partial(binaries.run, 'export_run')
 _CLIENTS, _PLANTED = 4391, 'planted_folder_of_someone'
 _EXPORTED = {
-    'SHA256SUMS', 'metrics.csv', 'model.npz', 'plan.json', 'privacy_report.html',
-    'privacy_report.json', 'privacy_report.md', 'strategy.npz',
-    'saved_model/assets.extra/model.json', 'saved_model/fingerprint.pb',
-    'saved_model/saved_model.pb', 'saved_model/variables/variables.data-00000-of-00001',
+    'SHA256SUMS',
+    'metrics.csv',
+    'model.npz',
+    'plan.json',
+    'privacy_report.html',
+    'privacy_report.json',
+    'privacy_report.md',
+    'strategy.npz',
+    'saved_model/assets.extra/model.json',
+    'saved_model/fingerprint.pb',
+    'saved_model/saved_model.pb',
+    'saved_model/variables/variables.data-00000-of-00001',
     'saved_model/variables/variables.index',
 }
 
 
 def _train(path, data, *flags):
     done = binaries.run(
-        'train', '--task=user_text', f'--data_path={data}/texts.jsonl', '--model=micro',
-        f'--vocabulary_file={data}/words', '--sentence_length=5', '--mechanism=tree',
-        '--noise_multiplier=2', '--delta=1e-6', '--rounds=3', '--clients_per_round=7',
-        '--min_separation=3', '--eval_every=3', '--eval_clients=2', '--client_max_batches=1',
-        '--heldout_fraction=0.0001', '--profile', '--release_train_metrics',
-        f'--output_dir={path}', *flags,
-    )  # fmt: skip
+        'train',
+        '--task=user_text',
+        f'--data_path={data}/texts.jsonl',
+        '--model=micro',
+        f'--vocabulary_file={data}/words',
+        '--sentence_length=5',
+        '--mechanism=tree',
+        '--noise_multiplier=2',
+        '--delta=1e-6',
+        '--rounds=3',
+        '--clients_per_round=7',
+        '--min_separation=3',
+        '--eval_every=3',
+        '--eval_clients=2',
+        '--client_max_batches=1',
+        '--heldout_fraction=0.0001',
+        '--profile',
+        '--release_train_metrics',
+        f'--output_dir={path}',
+        *flags,
+    )
     assert done.returncode == 0, done.stderr
     return path
 
@@ -48,10 +71,12 @@ def _data(tmp_path_factory):
     rng = random.Random(0)
     words = [f'word{i}' for i in range(20)]
     (path / 'words').write_text('\n'.join(words))
-    (path / 'texts.jsonl').write_text(''.join(
-        json.dumps({'client': f'client {i}', 'text': ' '.join(rng.choices(words, k=4))}) + '\n'
-        for i in range(_CLIENTS + 1)
-    ))
+    (path / 'texts.jsonl').write_text(
+        ''.join(
+            json.dumps({'client': f'client {i}', 'text': ' '.join(rng.choices(words, k=4))}) + '\n'
+            for i in range(_CLIENTS + 1)
+        )
+    )
     return path
 
 
@@ -76,8 +101,9 @@ def _names(path):
 def test_the_copy_has_these_files_and_no_others(exported):
     path, said = exported
     assert _names(path) == _EXPORTED == set(said['files'])
-    assert {line.split('  ')[1] for line in (path / archive.SUMS).read_text().splitlines()} \
-        == _EXPORTED - {archive.SUMS}
+    assert {
+        line.split('  ')[1] for line in (path / archive.SUMS).read_text().splitlines()
+    } == _EXPORTED - {archive.SUMS}
     assert said['statement'].startswith('The run satisfies ')
 
 
@@ -96,17 +122,25 @@ def _bytes(path: pathlib.Path) -> dict[str, bytes]:
 def test_no_count_no_path_and_no_time_of_the_run_is_in_the_copy(run, exported):
     log = ParticipationLog.load(run / archive.LOG)
     report = json.loads((run / archive.REPORT).read_text())
-    seconds = [row['seconds'] for row in csv.DictReader(io.StringIO(
-        (run / 'metrics.csv').read_text()
-    ))]
+    seconds = [
+        row['seconds'] for row in csv.DictReader(io.StringIO((run / 'metrics.csv').read_text()))
+    ]
     data = json.loads((run / 'data.json').read_text())
     ledger = [json.loads(line) for line in (run / archive.LEDGER).read_text().splitlines()]
     secrets = [
-        str(_CLIENTS), _PLANTED, str(run.parent), *seconds, *data['keyed_digests'].values(),
-        *(line['chain'] for line in ledger), *(line['data'] for line in ledger[1:]),
-        *(line.split('  ')[0] for line in (run / archive.SUMS).read_text().splitlines()
-          if line.endswith(('participation.npz', 'ledger.jsonl', 'data.json', 'profile.json'))),
-    ]  # fmt: skip
+        str(_CLIENTS),
+        _PLANTED,
+        str(run.parent),
+        *seconds,
+        *data['keyed_digests'].values(),
+        *(line['chain'] for line in ledger),
+        *(line['data'] for line in ledger[1:]),
+        *(
+            line.split('  ')[0]
+            for line in (run / archive.SUMS).read_text().splitlines()
+            if line.endswith(('participation.npz', 'ledger.jsonl', 'data.json', 'profile.json'))
+        ),
+    ]
     assert data['clients']['training'] == _CLIENTS and log.rounds == 3
     assert report['observed']['clients'] == 21  # 7 clients in each round: told by the run's report.
     for name, content in _bytes(exported[0]).items():
@@ -169,9 +203,11 @@ def test_a_verified_run_says_what_was_checked(run):
     done = binaries.run('report_privacy', f'--run_dir={run}')
     assert done.returncode == 0
     said = done.stderr.strip()
-    assert re.search(r': verified: every file that SHA256SUMS lists is as it was, none was added '
-                     r'\(but for checkpoints/, .* not checked\), log, ledger, flags and plan agree',
-                     said), said
+    assert re.search(
+        r': verified: every file that SHA256SUMS lists is as it was, none was added '
+        r'\(but for checkpoints/, .* not checked\), log, ledger, flags and plan agree',
+        said,
+    ), said
 
 
 @pytest.mark.tff
@@ -180,9 +216,10 @@ def test_the_threat_model_names_every_file_of_a_run(run):
     readers = threat_model.readers(run)
     # What is for everyone is copied, and nothing else is; a report is made anew.
     for_everyone = {name for name, reader in readers.items() if reader == 'everyone'}
-    assert for_everyone == {
-        name for name in _EXPORTED if not name.startswith('privacy_report')
-    } - {archive.SUMS, 'metrics.csv'}
+    assert for_everyone == {name for name in _EXPORTED if not name.startswith('privacy_report')} - {
+        archive.SUMS,
+        'metrics.csv',
+    }
     assert {'data.json', 'profile.json', 'checkpoints/data.key'} <= set(readers)
 
 
@@ -202,11 +239,14 @@ def _add_flag(line):
 
 
 @pytest.mark.tff
-@pytest.mark.parametrize('change, message', [
-    (lambda path: (path / 'model.npz').unlink(), 'must be finished'),
-    (lambda path: (path / archive.FLAGS).unlink(), 'must have flags.txt'),
-    (_add_flag('--vocabulary_from_private_data'), 'has a vocabulary that was counted on the'),
-])
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        (lambda path: (path / 'model.npz').unlink(), 'must be finished'),
+        (lambda path: (path / archive.FLAGS).unlink(), 'must have flags.txt'),
+        (_add_flag('--vocabulary_from_private_data'), 'has a vocabulary that was counted on the'),
+    ],
+)
 def test_what_no_guarantee_covers_is_refused_in_one_line(run, tmp_path, change, message):
     path = _broken(run, tmp_path, change)
     done = _run('--public', f'--run_dir={path}', f'--output_dir={tmp_path}/copy')
@@ -254,16 +294,19 @@ def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
     assert 'breaks its plan: its guarantee rests on the participation log' in done.stderr
 
 
-@pytest.mark.parametrize('flags, message', [
-    ([], '--run_dir: must be given'),
-    (['--run_dir={path}'], '--output_dir: must be given'),
-    (['--run_dir={path}', '--output_dir={path}/copy', '--public'], 'copy: must not be within'),
-    (['--run_dir={path}', '--output_dir={path}x'], '--public: must be given'),
-    (['--run_dir={path}', '--output_dir={path}x', '--public'], 'must hold a finished run'),
-    (['--run_dir={path}/no', '--output_dir={path}x', '--public'], 'no: must be a directory'),
-    (['--run_dir={path}', '--output_dir={path}', '--public', 'word'], 'word: is not a flag'),
-    (['--format=xml'], '--format=xml: must be one of text, json'),
-])
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        ([], '--run_dir: must be given'),
+        (['--run_dir={path}'], '--output_dir: must be given'),
+        (['--run_dir={path}', '--output_dir={path}/copy', '--public'], 'copy: must not be within'),
+        (['--run_dir={path}', '--output_dir={path}x'], '--public: must be given'),
+        (['--run_dir={path}', '--output_dir={path}x', '--public'], 'must hold a finished run'),
+        (['--run_dir={path}/no', '--output_dir={path}x', '--public'], 'no: must be a directory'),
+        (['--run_dir={path}', '--output_dir={path}', '--public', 'word'], 'word: is not a flag'),
+        (['--format=xml'], '--format=xml: must be one of text, json'),
+    ],
+)
 def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
     done = _run(*(flag.replace('{path}', str(tmp_path)) for flag in flags))
     assert (done.returncode, done.stdout) == (2, '')

@@ -6,8 +6,7 @@ import json
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting import archive
-from experiments import extrapolation
+from dpfl.accounting import archive, extrapolation
 from tests import binaries
 
 _run = functools.partial(binaries.run, 'extrapolate_privacy', timeout=120)
@@ -22,10 +21,14 @@ def _save(folder, plan, delta, accountant):
 def _sampled(sigma, clip_norm, **fields):
     """A run of document 001: 100 clients of 763,430, noise `sigma` on the mean."""
     values = dict(
-        mechanism=mechanisms.Identity(5000), participation=Participation(5000),
-        clip_norm=clip_norm, noise_multiplier=100 * sigma / clip_norm, clients_per_round=100,
-        sampling='poisson', population=763_430,
-    )  # fmt: skip
+        mechanism=mechanisms.Identity(5000),
+        participation=Participation(5000),
+        clip_norm=clip_norm,
+        noise_multiplier=100 * sigma / clip_norm,
+        clients_per_round=100,
+        sampling='poisson',
+        population=763_430,
+    )
     return accounting.PrivacyPlan(**{**values, **fields})
 
 
@@ -34,9 +37,11 @@ def test_document_001_table_2(tmp_path):
     _save(tmp_path, _sampled(0.003, 15.0), 1e-9, 'moments')
     (tmp_path / 'metrics.csv').write_text('round,accuracy\n4998,\n4999,0.17\n5000,0.1749\n')
     done = _run(
-        f'--run_dir={tmp_path}', '--populations=763430,100000000', '--cohorts=5000',
+        f'--run_dir={tmp_path}',
+        '--populations=763430,100000000',
+        '--cohorts=5000',
         '--format=json',
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [row['noise_multiplier'] for row in found['rows']] == pytest.approx([1.0, 1.0])
@@ -48,9 +53,12 @@ def test_document_001_table_2(tmp_path):
 def test_delta_follows_the_population(tmp_path):
     _save(tmp_path, _sampled(0.006, 10.0), 1e-9, 'rdp')
     done = _run(
-        f'--run_dir={tmp_path}', '--populations=1000000', '--cohorts=1667', '--delta_power=1.1',
+        f'--run_dir={tmp_path}',
+        '--populations=1000000',
+        '--cohorts=1667',
+        '--delta_power=1.1',
         '--format=json',
-    )  # fmt: skip
+    )
     (row,) = json.loads(done.stdout)['rows']
     assert row['delta'] == pytest.approx(1e6**-1.1)
     plan = extrapolation.scaled(_sampled(0.006, 10.0), 10**6, 1667)
@@ -61,9 +69,12 @@ def test_delta_follows_the_population(tmp_path):
 
 def _tree(**fields):
     values = dict(
-        mechanism=mechanisms.BinaryTree(2000), participation=Participation(2000, 100, 20),
-        clip_norm=0.3, noise_multiplier=7 * 500 / 6500, clients_per_round=500,
-    )  # fmt: skip
+        mechanism=mechanisms.BinaryTree(2000),
+        participation=Participation(2000, 100, 20),
+        clip_norm=0.3,
+        noise_multiplier=7 * 500 / 6500,
+        clients_per_round=500,
+    )
     return accounting.PrivacyPlan(**{**values, **fields})
 
 
@@ -80,9 +91,12 @@ def test_a_tree_with_the_production_cohort_has_the_published_rho():
 def test_a_separation_that_is_not_enforced_does_not_count():
     plan = extrapolation.scaled(_tree(), 6500 * 1000, 6500, max_separation=314)
     assert plan.participation == Participation(2000, 314)
-    assert extrapolation.scaled(
-        _tree(), 6500 * 50, 6500, max_separation=314
-    ).participation.min_separation == 50
+    assert (
+        extrapolation.scaled(
+            _tree(), 6500 * 50, 6500, max_separation=314
+        ).participation.min_separation
+        == 50
+    )
     most = extrapolation.scaled(_tree(), 10**9, 6500)
     assert most.participation.min_separation == 2000  # Once.
 
@@ -111,13 +125,17 @@ def test_the_share_of_the_noise_that_counts_have_stays(count_stddev):
         (['--run_dir={}', '--populations=a', '--cohorts=3'], '--populations=a: must be'),
         (['--run_dir={}', '--populations=9', '--cohorts=0'], '--cohorts=0: must be'),
         (['--run_dir={}/x', '--populations=9', '--cohorts=3'], '{}/x/plan.json: not the plan'),
-        (['--run_dir={}', '--populations=9', '--cohorts=30'],
-         '--populations=9: must be an integer >= 30'),
+        (
+            ['--run_dir={}', '--populations=9', '--cohorts=30'],
+            '--populations=9: must be an integer >= 30',
+        ),
         (['--run_dir={}', '--populations=99', '--cohorts=3', '--delta=2'], '--delta=2.0: must be'),
-        (['--run_dir={}', '--populations=99', '--cohorts=3', '--delta=0.1', '--delta_power=1'],
-         '--delta_power: goes without --delta'),
+        (
+            ['--run_dir={}', '--populations=99', '--cohorts=3', '--delta=0.1', '--delta_power=1'],
+            '--delta_power: goes without --delta',
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_flags_are_refused_in_one_line(tmp_path, arguments, message):
     _save(tmp_path, _sampled(0.012, 15.0), 1e-9, 'rdp')
     done = _run(*(each.format(tmp_path) for each in arguments))

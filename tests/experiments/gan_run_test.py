@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, learning, mechanisms
-from dpfl.simulation import checkpoint, ledger, outputs, program, runtime, sampling
+from dpfl.runtime import contexts
+from dpfl.simulation import checkpoint, ledger, outputs, program, sampling
 from experiments import gan_run, run_model
 
 _ROUNDS = 4
@@ -27,23 +28,34 @@ def _client_batches(client, batch_size, epochs, max_batches):
     """Dark squares on paper, of which each client has its own size."""
     assert (batch_size, epochs, max_batches) == (4, 1, 2)
     pixels = np.ones((_SIZES.get(client, 2 + client), 28, 28, 1), np.float32)
-    pixels[:, 4:8 + client, 4:8 + client] = 0
+    pixels[:, 4 : 8 + client, 4 : 8 + client] = 0
     return [
         collections.OrderedDict(x=part, y=np.zeros(len(part), np.int32))
-        for part in (pixels[:4], pixels[4:8]) if len(part)
+        for part in (pixels[:4], pixels[4:8])
+        if len(part)
     ]
 
 
 def _experiment(sheets, client_batches=_client_batches):
     schema = Participation(_ROUNDS, 2)
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Blt(_ROUNDS, [0.9], [0.2]), participation=schema,
-        clip_norm=0.1, noise_multiplier=0.01, clients_per_round=4,
+        mechanism=mechanisms.Blt(_ROUNDS, [0.9], [0.2]),
+        participation=schema,
+        clip_norm=0.1,
+        noise_multiplier=0.01,
+        clients_per_round=4,
     )
     return gan_run.experiment(
-        _TRAINING, plan, sampler=sampling.MinSeparationSampler(schema, 8, 4),
-        client_batches=client_batches, heldout=_client_batches(1, 4, 1, 2)[0]['x'][..., 0],
-        sheets=sheets, train_metrics=True, delta=1e-6, eval_every=2, checkpoint_every=2,
+        _TRAINING,
+        plan,
+        sampler=sampling.MinSeparationSampler(schema, 8, 4),
+        client_batches=client_batches,
+        heldout=_client_batches(1, 4, 1, 2)[0]['x'][..., 0],
+        sheets=sheets,
+        train_metrics=True,
+        delta=1e-6,
+        eval_every=2,
+        checkpoint_every=2,
     )
 
 
@@ -108,8 +120,16 @@ def test_a_round_is_not_repeated_with_other_images(runs, tmp_path):
 def test_what_a_run_leaves(runs):
     _, (path, _), [(_, result), _] = runs
     assert {
-        'loss', 'accuracy', 'generator_loss', 'critic_gap', 'intensity', 'diversity', 'epsilon',
-        'train_discriminator_loss', 'train_critic_gap', 'seconds',
+        'loss',
+        'accuracy',
+        'generator_loss',
+        'critic_gap',
+        'intensity',
+        'diversity',
+        'epsilon',
+        'train_discriminator_loss',
+        'train_critic_gap',
+        'seconds',
     } == set(result.metrics)
     sheets = sorted(file.name for file in (path / 'plots').glob('generated_*.png'))
     assert sheets == ['generated_000002.png', 'generated_000004.png']
@@ -137,7 +157,7 @@ def test_the_generator_can_be_loaded(runs):
 @pytest.mark.tff
 def test_rounds_without_any_data_release_noise(runs):
     experiment, _, _ = runs
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         state = experiment.process.initialize()
         before = learning.gan_weights(experiment.process.get_model_weights(state))
         state = experiment.process.next(state, learning.shard([[]] * 4, 2)).state
@@ -155,15 +175,18 @@ def test_too_few_clients_are_one_line(selected):
     gan_run.require_clients([1, 2, 3], 3)
 
 
-@pytest.mark.parametrize('changes, message', [
-    (dict(model='huge'), 'model=huge: must be one of'),
-    (dict(client_learning_rate=0.0), 'client_learning_rate=0.0: must be'),
-    (dict(generator_learning_rate=float('nan')), 'generator_learning_rate=nan: must be'),
-    (dict(server_momentum=1.0), 'server_momentum=1.0: must be'),
-    (dict(generator_optimizer='lion'), 'generator_optimizer=lion: must be one of sgd, adam'),
-    (dict(client_batch_size=0), 'client_batch_size=0: must be'),
-    (dict(client_max_batches=0), 'client_max_batches=0: must be'),
-])
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(model='huge'), 'model=huge: must be one of'),
+        (dict(client_learning_rate=0.0), 'client_learning_rate=0.0: must be'),
+        (dict(generator_learning_rate=float('nan')), 'generator_learning_rate=nan: must be'),
+        (dict(server_momentum=1.0), 'server_momentum=1.0: must be'),
+        (dict(generator_optimizer='lion'), 'generator_optimizer=lion: must be one of sgd, adam'),
+        (dict(client_batch_size=0), 'client_batch_size=0: must be'),
+        (dict(client_max_batches=0), 'client_max_batches=0: must be'),
+    ],
+)
 def test_bad_values_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         gan_run.Training(**changes)

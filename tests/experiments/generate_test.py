@@ -8,8 +8,15 @@ import pytest
 from tests import binaries
 
 _TRAIN = [
-    *binaries.TASK, '--mechanism=none', '--rounds=2', '--population=4', '--clients_per_round=2',
-    '--min_separation=2', '--clip_norm=1e-6', '--client_max_batches=1', '--eval_clients=20',
+    *binaries.TASK,
+    '--mechanism=none',
+    '--rounds=2',
+    '--population=4',
+    '--clients_per_round=2',
+    '--min_separation=2',
+    '--clip_norm=1e-6',
+    '--client_max_batches=1',
+    '--eval_clients=20',
     '--delta=1e-6',
 ]
 
@@ -34,8 +41,9 @@ def test_training_starts_from_the_public_model_and_says_so(public, tmp_path):
     cold = binaries.run('train', *_TRAIN, f'--output_dir={tmp_path}/cold', '--format=json')
     assert cold.returncode == 0, cold.stderr
     start = json.loads(cold.stdout)
-    done = binaries.run('train', *_TRAIN, f'--output_dir={tmp_path}/warm', f'--warm_start={path}',
-                        '--format=json')
+    done = binaries.run(
+        'train', *_TRAIN, f'--output_dir={tmp_path}/warm', f'--warm_start={path}', '--format=json'
+    )
     assert done.returncode == 0, done.stderr
     # Clipped to nothing, two rounds leave each model where it was.
     warm = json.loads(done.stdout)
@@ -45,8 +53,13 @@ def test_training_starts_from_the_public_model_and_says_so(public, tmp_path):
         np.testing.assert_allclose(first, second, atol=1e-4)
     assert 'it is taken to be public' in (tmp_path / 'warm/privacy_report.md').read_text()
 
-    again = binaries.run('train', *_TRAIN, f'--output_dir={tmp_path}/again', '--seed=1',
-                         f'--warm_start={tmp_path}/warm')
+    again = binaries.run(
+        'train',
+        *_TRAIN,
+        f'--output_dir={tmp_path}/again',
+        '--seed=1',
+        f'--warm_start={tmp_path}/warm',
+    )
     assert again.returncode == 2
     assert again.stderr == (
         f'error: --warm_start={tmp_path}/warm: has another vocabulary than the task\n'
@@ -56,7 +69,7 @@ def test_training_starts_from_the_public_model_and_says_so(public, tmp_path):
 
 
 def _weights(folder):
-    from dpfl.tasks import saved_models
+    from dpfl.tasks.text.models import saved_models
 
     return saved_models.load(folder).weights
 
@@ -78,8 +91,14 @@ def test_public_text_from_a_file(tmp_path):
     text, output = tmp_path / 'text.txt', tmp_path / 'model'
     text.write_text('Good day to you! So it goes.\nGood day again.\n' * 20)
     done = binaries.run(
-        'pretrain', f'--public_text={text}', '--vocabulary_size=5', '--model=lstm_tiny',
-        '--sentence_length=6', '--batch_size=10', f'--output={output}', '--format=json',
+        'pretrain',
+        f'--public_text={text}',
+        '--vocabulary_size=5',
+        '--model=lstm_tiny',
+        '--sentence_length=6',
+        '--batch_size=10',
+        f'--output={output}',
+        '--format=json',
     )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
@@ -88,15 +107,18 @@ def test_public_text_from_a_file(tmp_path):
     assert set(listed) > {'good', 'day', '.'}
 
 
-@pytest.mark.parametrize('binary, flags, message', [
-    ('generate', [], '--model_dir: must be given'),
-    ('generate', ['--model_dir=/nowhere'], '--model_dir=/nowhere: must be a SavedModel'),
-    ('generate', ['--model_dir=x', '--rank=9', '--top_k=2'], '--rank: goes without'),
-    ('pretrain', ['--output=x', '--public_text=/nowhere'], '--public_text=/nowhere: cannot be'),
-    ('pretrain', ['--output=x', '--batch_size=0'], '--batch_size=0: must be'),
-    ('pretrain', ['--output=x', '--learning_rate=nan'], '--learning_rate=nan: must be'),
-    ('pretrain', ['--output=x', '--model=huge'], '--model=huge: must be one of'),
-])
+@pytest.mark.parametrize(
+    'binary, flags, message',
+    [
+        ('generate', [], '--model_dir: must be given'),
+        ('generate', ['--model_dir=/nowhere'], '--model_dir=/nowhere: must be a SavedModel'),
+        ('generate', ['--model_dir=x', '--rank=9', '--top_k=2'], '--rank: goes without'),
+        ('pretrain', ['--output=x', '--public_text=/nowhere'], '--public_text=/nowhere: cannot be'),
+        ('pretrain', ['--output=x', '--batch_size=0'], '--batch_size=0: must be'),
+        ('pretrain', ['--output=x', '--learning_rate=nan'], '--learning_rate=nan: must be'),
+        ('pretrain', ['--output=x', '--model=huge'], '--model=huge: must be one of'),
+    ],
+)
 def test_bad_flags_are_one_line(binary, flags, message):
     done = binaries.run(binary, *flags)
     assert done.returncode == 2 and done.stdout == ''

@@ -5,14 +5,21 @@ import json
 import pytest
 
 from tests import binaries
-from tests.tasks import emnist_files
+from tests.tasks.images import emnist_files
 
 
 def _train(tmp_path, *arguments):
     return binaries.run(
-        'train', '--model=tiny', '--mechanism=none', '--rounds=2', '--clients_per_round=2',
-        '--client_learning_rate=0.1', '--eval_clients=2', '--format=json',
-        f'--output_dir={tmp_path / "run"}', *arguments,
+        'train',
+        '--model=tiny',
+        '--mechanism=none',
+        '--rounds=2',
+        '--clients_per_round=2',
+        '--client_learning_rate=0.1',
+        '--eval_clients=2',
+        '--format=json',
+        f'--output_dir={tmp_path / "run"}',
+        *arguments,
     )
 
 

@@ -35,16 +35,25 @@ def _plan(run):
 
 def _tree_plan(separation, noise_multiplier, clients_per_round=6500, rounds=1900, **others):
     return accounting.PrivacyPlan(
-        mechanism=mechanisms.BinaryTree(rounds), participation=Participation(rounds, separation),
-        noise_multiplier=noise_multiplier, clients_per_round=clients_per_round,
+        mechanism=mechanisms.BinaryTree(rounds),
+        participation=Participation(rounds, separation),
+        noise_multiplier=noise_multiplier,
+        clients_per_round=clients_per_round,
         **{'clip_norm': 1.0, **others},
     )
 
 
 def test_production_setting_of_document_000(plan):
     # es-ES: a timer of 24 hours gave an observed MinS of 313; the population allows 647.
-    result = plan(*_ES_ES, '--clients_per_round=6500', '--timer_hours=24', '--round_minutes=4.6',
-                  '--mechanism=tree', '--noise_multiplier=7', '--accountant=analytic_gaussian')
+    result = plan(
+        *_ES_ES,
+        '--clients_per_round=6500',
+        '--timer_hours=24',
+        '--round_minutes=4.6',
+        '--mechanism=tree',
+        '--noise_multiplier=7',
+        '--accountant=analytic_gaussian',
+    )
     [row] = result['plans']
     direct = _tree_plan(313, 7.0)
     assert row['population_separation'] == 647
@@ -60,8 +69,15 @@ def test_production_setting_of_document_000(plan):
 
 
 def test_a_calibrated_plan_meets_its_target_with_every_mechanism(plan):
-    result = plan(*_ES_ES, '--clients_per_round=6500', '--target_epsilon=5', '--delta=1e-8',
-                  '--accountant=rdp', '--model_dimension=2400000', '--memory_limit=0.05')
+    result = plan(
+        *_ES_ES,
+        '--clients_per_round=6500',
+        '--target_epsilon=5',
+        '--delta=1e-8',
+        '--accountant=rdp',
+        '--model_dimension=2400000',
+        '--memory_limit=0.05',
+    )
     names = [row['mechanism'] for row in result['plans']]
     assert names[0] == 'blt with 4 buffers' and 'gaussian' in names
     assert any('larger than 0.05 GB' in row['verdict'] for row in result['left'])
@@ -76,8 +92,13 @@ def test_a_calibrated_plan_meets_its_target_with_every_mechanism(plan):
 
 
 def test_the_least_report_goal_for_a_target(plan):
-    search = [*_ES_ES, '--mechanism=tree', '--simulated_noise_multiplier=0.54',
-              '--simulated_clients_per_round=500', '--target_rho=0.2']
+    search = [
+        *_ES_ES,
+        '--mechanism=tree',
+        '--simulated_noise_multiplier=0.54',
+        '--simulated_clients_per_round=500',
+        '--target_rho=0.2',
+    ]
     [row] = plan(*search, '--max_clients_per_round=20000')['plans']
     cohort = row['clients_per_round']
     assert row['rho'] <= 0.2 and row['noise_over_simulation'] == pytest.approx(1)
@@ -96,10 +117,16 @@ def test_the_least_report_goal_for_a_target(plan):
 def test_sweeps_as_in_figure_4_of_document_000(plan, tmp_path):
     plot = tmp_path / 'plan.png'
     rows = plan(
-        '--population=1000000', '--rounds=2000', '--mechanism=tree', '--availability=0.5',
-        '--simulated_noise_multiplier=7', '--simulated_clients_per_round=6500',
-        '--sweep_clients_per_round=1000,4000,16000', '--sweep_population=2000000,20000000',
-        '--accountant=analytic_gaussian', f'--plot={plot}',
+        '--population=1000000',
+        '--rounds=2000',
+        '--mechanism=tree',
+        '--availability=0.5',
+        '--simulated_noise_multiplier=7',
+        '--simulated_clients_per_round=6500',
+        '--sweep_clients_per_round=1000,4000,16000',
+        '--sweep_population=2000000,20000000',
+        '--accountant=analytic_gaussian',
+        f'--plot={plot}',
     )['plans']
     assert [(row['population'], row['clients_per_round']) for row in rows] == [
         (n, m) for n in (2_000_000, 20_000_000) for m in (1000, 4000, 16_000)
@@ -119,9 +146,17 @@ def test_sweeps_as_in_figure_4_of_document_000(plan, tmp_path):
 
 def test_secure_aggregation_and_restarts_count(plan):
     [row] = plan(
-        '--population=3000000', '--clients_per_round=6500', '--rounds=1900', '--noise_multiplier=7',
-        '--mechanism=tree', '--clip_norm=5', '--secagg', '--secagg_bits=22',
-        '--model_dimension=2400000', '--restart_first=128', '--restart_every=1024',
+        '--population=3000000',
+        '--clients_per_round=6500',
+        '--rounds=1900',
+        '--noise_multiplier=7',
+        '--mechanism=tree',
+        '--clip_norm=5',
+        '--secagg',
+        '--secagg_bits=22',
+        '--model_dimension=2400000',
+        '--restart_first=128',
+        '--restart_every=1024',
         '--accountant=analytic_gaussian',
     )['plans']
     discretization = Discretization.for_bits(22, 6500, 2_400_000, 5.0)
@@ -133,8 +168,14 @@ def test_secure_aggregation_and_restarts_count(plan):
 
 
 def test_text_shows_what_differs_and_rounds_guarantees_up(run):
-    done = run(*_ES_ES, '--clients_per_round=6500', '--mechanism=tree', '--noise_multiplier=7',
-               '--sweep_min_separation=300,600', '--accountant=analytic_gaussian')
+    done = run(
+        *_ES_ES,
+        '--clients_per_round=6500',
+        '--mechanism=tree',
+        '--noise_multiplier=7',
+        '--sweep_min_separation=300,600',
+        '--accountant=analytic_gaussian',
+    )
     assert done.returncode == 0, done.stderr
     shared, table, assumptions = done.stdout.split('\n\n')
     assert 'noise_multiplier' in shared and 'rho' not in shared.split()
@@ -160,18 +201,32 @@ def test_no_tensorflow():
     assert done.stdout.strip() == '[]'
 
 
-@pytest.mark.parametrize('flags, message', [
-    ([], '--noise_multiplier: must be given, or a target, or a simulation'),
-    (['--target_rho=nan'], '--target_rho=nan: must be a finite number > 0'),
-    (['--target_epsilon=1e-9', '--accountant=rdp'], '--target_epsilon=1e-09: must be at least'),
-    (['--target_epsilon=1', '--delta=1'], '--delta=1.0: must be a finite number > 0 and < 1'),
-    (['--noise_multiplier=7', '--min_separation=700'], '--min_separation=700: must be <= 647'),
-    (['--noise_multiplier=7', '--max_participations=4'], '--max_participations=4: must be <= 3'),
-    (['--noise_multiplier=7', '--sweep_rounds=10,x'], '--sweep_rounds=10,x: must be comma-'),
-    (['--noise_multiplier=7', '--mechanism=auto'], '--model_dimension: must be given'),
-    (['--target_rho=1', '--mechanism=auto', '--model_dimension=9', '--simulated_noise_multiplier=1',
-      '--simulated_clients_per_round=9'], '--max_clients_per_round: goes with a target'),
-])
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        ([], '--noise_multiplier: must be given, or a target, or a simulation'),
+        (['--target_rho=nan'], '--target_rho=nan: must be a finite number > 0'),
+        (['--target_epsilon=1e-9', '--accountant=rdp'], '--target_epsilon=1e-09: must be at least'),
+        (['--target_epsilon=1', '--delta=1'], '--delta=1.0: must be a finite number > 0 and < 1'),
+        (['--noise_multiplier=7', '--min_separation=700'], '--min_separation=700: must be <= 647'),
+        (
+            ['--noise_multiplier=7', '--max_participations=4'],
+            '--max_participations=4: must be <= 3',
+        ),
+        (['--noise_multiplier=7', '--sweep_rounds=10,x'], '--sweep_rounds=10,x: must be comma-'),
+        (['--noise_multiplier=7', '--mechanism=auto'], '--model_dimension: must be given'),
+        (
+            [
+                '--target_rho=1',
+                '--mechanism=auto',
+                '--model_dimension=9',
+                '--simulated_noise_multiplier=1',
+                '--simulated_clients_per_round=9',
+            ],
+            '--max_clients_per_round: goes with a target',
+        ),
+    ],
+)
 def test_bad_flags_are_one_line_and_status_2(run, flags, message):
     done = run(*_ES_ES, '--clients_per_round=6500', '--mechanism=tree', *flags)
     assert done.returncode == 2 and not done.stdout

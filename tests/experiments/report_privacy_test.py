@@ -9,8 +9,14 @@ from dpfl import Participation, accounting, mechanisms
 from tests import binaries
 
 _run = functools.partial(binaries.run, 'report_privacy')
-_TREE = ('--mechanism=tree', '--rounds=2000', '--min_separation=314', '--max_participations=6',
-         '--noise_multiplier=7', '--delta=1e-10')
+_TREE = (
+    '--mechanism=tree',
+    '--rounds=2000',
+    '--min_separation=314',
+    '--max_participations=6',
+    '--noise_multiplier=7',
+    '--delta=1e-10',
+)
 
 
 def test_tree_run_of_document_003():
@@ -28,8 +34,8 @@ def test_tree_run_of_document_003():
 
 def test_tree_by_what_it_releases():
     by_nodes, by_prefix_sums, honaker = (
-        json.loads(_run(*_TREE, '--format=json', *flags).stdout) for flags in
-        ([], ['--tree_released=prefix_sums'], ['--mechanism=honaker_tree'])
+        json.loads(_run(*_TREE, '--format=json', *flags).stdout)
+        for flags in ([], ['--tree_released=prefix_sums'], ['--mechanism=honaker_tree'])
     )
     assert by_prefix_sums['rho'] < by_nodes['rho'] == honaker['rho']
     assert by_prefix_sums['sensitivity_is_exact']
@@ -38,9 +44,16 @@ def test_tree_by_what_it_releases():
 
 
 def test_production_blt_of_document_002():
-    done = _run('--mechanism=blt', '--strategy=blt_b400', '--rounds=1280', '--min_separation=301',
-                '--max_participations=4', '--noise_multiplier=7.379', '--delta=1e-10',
-                '--format=json')
+    done = _run(
+        '--mechanism=blt',
+        '--strategy=blt_b400',
+        '--rounds=1280',
+        '--min_separation=301',
+        '--max_participations=4',
+        '--noise_multiplier=7.379',
+        '--delta=1e-10',
+        '--format=json',
+    )
     values = json.loads(done.stdout)
     assert values['rho'] == pytest.approx(0.1534, abs=5e-5)
     assert values['epsilon'] == pytest.approx(3.456, abs=5e-4)
@@ -48,11 +61,21 @@ def test_production_blt_of_document_002():
 
 
 def test_page_is_the_report_of_the_plan():
-    done = _run('--mechanism=blt', '--blt_decay=0.9,0.4', '--blt_scale=0.2,0.3', '--rounds=20',
-                '--noise_multiplier=3', '--delta=1e-6', '--clients_per_round=50')
+    done = _run(
+        '--mechanism=blt',
+        '--blt_decay=0.9,0.4',
+        '--blt_scale=0.2,0.3',
+        '--rounds=20',
+        '--noise_multiplier=3',
+        '--delta=1e-6',
+        '--clients_per_round=50',
+    )
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Blt(20, [0.9, 0.4], [0.2, 0.3]), participation=Participation(20),
-        clip_norm=1.0, noise_multiplier=3.0, clients_per_round=50,
+        mechanism=mechanisms.Blt(20, [0.9, 0.4], [0.2, 0.3]),
+        participation=Participation(20),
+        clip_norm=1.0,
+        noise_multiplier=3.0,
+        clients_per_round=50,
     )
     assert done.stdout == accounting.PrivacyReport.from_plan(plan, [1e-6]).render() + '\n'
 
@@ -60,26 +83,47 @@ def test_page_is_the_report_of_the_plan():
 def test_strategy_from_a_file(tmp_path):
     path = tmp_path / 'mine.npz'
     mechanisms.save(mechanisms.Blt(5, [0.5], [0.25]), path)
-    done = _run('--mechanism=blt', f'--strategy={path}', '--rounds=9', '--noise_multiplier=1',
-                '--format=json')
+    done = _run(
+        '--mechanism=blt',
+        f'--strategy={path}',
+        '--rounds=9',
+        '--noise_multiplier=1',
+        '--format=json',
+    )
     assert json.loads(done.stdout)['mechanism_parameters']['decay'] == [0.5]
 
 
-_POISSON = ('--mechanism=gaussian', '--sampling=poisson', '--population=763430',
-            '--clients_per_round=5000', '--rounds=5000', '--noise_multiplier=1', '--delta=1e-9')
-_FIXED_SIZE = ('--mechanism=gaussian', '--sampling=without_replacement', '--population=342477',
-               '--clients_per_round=5000', '--rounds=2000', '--noise_multiplier=1',
-               '--delta=2.92e-6')
+_POISSON = (
+    '--mechanism=gaussian',
+    '--sampling=poisson',
+    '--population=763430',
+    '--clients_per_round=5000',
+    '--rounds=5000',
+    '--noise_multiplier=1',
+    '--delta=1e-9',
+)
+_FIXED_SIZE = (
+    '--mechanism=gaussian',
+    '--sampling=without_replacement',
+    '--population=342477',
+    '--clients_per_round=5000',
+    '--rounds=2000',
+    '--noise_multiplier=1',
+    '--delta=2.92e-6',
+)
 
 
-@pytest.mark.parametrize('flags, epsilon', [
-    ((*_POISSON, '--accountant=moments'), 4.634),
-    ((*_POISSON, '--accountant=rdp'), 4.183),
-    (_POISSON, 3.899),
-    ((*_FIXED_SIZE, '--accountant=moments', '--adjacency=replace_one_half_shift'), 9.222),
-    ((*_FIXED_SIZE, '--accountant=moments', '--adjacency=replace_one'), 58.76),
-    (_FIXED_SIZE, 57.37),  # by RDP, the tightest that knows it
-])
+@pytest.mark.parametrize(
+    'flags, epsilon',
+    [
+        ((*_POISSON, '--accountant=moments'), 4.634),
+        ((*_POISSON, '--accountant=rdp'), 4.183),
+        (_POISSON, 3.899),
+        ((*_FIXED_SIZE, '--accountant=moments', '--adjacency=replace_one_half_shift'), 9.222),
+        ((*_FIXED_SIZE, '--accountant=moments', '--adjacency=replace_one'), 58.76),
+        (_FIXED_SIZE, 57.37),  # by RDP, the tightest that knows it
+    ],
+)
 def test_sampled_runs_of_documents_001_and_004(flags, epsilon):
     values = json.loads(_run(*flags, '--format=json').stdout)
     assert values['epsilon'] == pytest.approx(epsilon, rel=2e-4)
@@ -98,16 +142,29 @@ def test_restarts_of_document_000():
     assert restarted['sensitivity_is_exact'] and restarted['rho'] != plain['rho']
 
 
-@pytest.mark.parametrize('row', [
-    (1360, 623, 2, 0.25), (1750, 350, 4, 0.52),  # en-US* and es-ES* of document 000, table 1
-])
+@pytest.mark.parametrize(
+    'row',
+    [
+        (1360, 623, 2, 0.25),
+        (1750, 350, 4, 0.52),  # en-US* and es-ES* of document 000, table 1
+    ],
+)
 def test_secure_aggregation_rows_of_document_000_count_the_inflated_norm(row):
     rounds, separation, most, published = row
-    values = json.loads(_run(
-        '--mechanism=tree', f'--rounds={rounds}', f'--min_separation={separation}',
-        f'--max_participations={most}', '--noise_multiplier=7', '--clip_norm=5', '--secagg',
-        '--secagg_scale=3000', '--model_dimension=2400000', '--format=json',
-    ).stdout)
+    values = json.loads(
+        _run(
+            '--mechanism=tree',
+            f'--rounds={rounds}',
+            f'--min_separation={separation}',
+            f'--max_participations={most}',
+            '--noise_multiplier=7',
+            '--clip_norm=5',
+            '--secagg',
+            '--secagg_scale=3000',
+            '--model_dimension=2400000',
+            '--format=json',
+        ).stdout
+    )
     assert round(values['rho'], 2) == published
     assert 'inflated norm' in ' '.join(values['assumptions'])
     assert not values['sensitivity_is_exact']
@@ -144,13 +201,18 @@ def _damaged(tmp_path_factory):
 
 def test_composition_with_a_simulation_is_a_simulation(tmp_path):
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(4), participation=Participation(4), clip_norm=1.0,
-        noise_multiplier=5.0, clients_per_round=3,
+        mechanism=mechanisms.Identity(4),
+        participation=Participation(4),
+        clip_norm=1.0,
+        noise_multiplier=5.0,
+        clients_per_round=3,
     )
     path = tmp_path / 'seeded.json'
-    path.write_text(accounting.PrivacyReport.from_plan(
-        plan, [1e-10], noise_is_seeded=True, train_metrics_released=True
-    ).to_json())
+    path.write_text(
+        accounting.PrivacyReport.from_plan(
+            plan, [1e-10], noise_is_seeded=True, train_metrics_released=True
+        ).to_json()
+    )
     flags = (*_TREE, f'--compose_with={path}')
     together = json.loads(_run(*flags, '--format=json').stdout)['composition']
     assert together['noise_is_seeded'] and together['train_metrics_released']
@@ -161,44 +223,62 @@ def test_composition_with_a_simulation_is_a_simulation(tmp_path):
         assert 'Composition' in page and together['statement'] in page
 
 
-@pytest.mark.parametrize('flags, message', [
-    (_TREE[:1], '--rounds: must be given'),
-    ((*_TREE, '--rounds=abc'), '--rounds=abc: must be an integer'),
-    ((*_TREE, '--rounds=0'), '--rounds=0: must be an integer >= 1'),
-    ((*_TREE, '--min_separation=0'), '--min_separation=0: must be an integer >= 1'),
-    ((*_TREE, '--max_participations=0'), '--max_participations=0: must be an integer >= 1'),
-    ((*_TREE, '--noise_multiplier=-1'), '--noise_multiplier=-1: must be a non-negative number'),
-    ((*_TREE, '--noise_multiplier=nan'), '--noise_multiplier=nan: must be a finite number >= 0'),
-    ((*_TREE, '--delta=1'), '--delta=1.0: must be a finite number > 0 and < 1'),
-    ((*_TREE, '--accountant=guess'), '--accountant=guess: must be one of pld, rdp, analytic'),
-    ((*_TREE, '--mechanism=magic'), '--mechanism=magic: must be one of gaussian, tree, '),
-    ((*_TREE, '--min_separation=2001'), '--min_separation=2001: must be <= 2000, the rounds'),
-    ((*_TREE, '--max_participations=8'), '--max_participations=8: must be <= 7, what --rounds'),
-    ((*_TREE, '--clip_norm=inf'), '--clip_norm=inf: must be a finite number > 0'),
-    ((*_TREE, '--sampling=poisson'), '--sampling=poisson: needs --population'),
-    ((*_TREE, '--population=10'), '--population=10: must be None without sampling'),
-    ((*_POISSON, '--population=10'), '--population=10: must be an integer >= 5000'),
-    ((*_POISSON, '--accountant=analytic_gaussian'), '--accountant=analytic_gaussian: must be one'),
-    ((*_FIXED_SIZE, '--accountant=pld'), '--accountant=pld: must be one of rdp, moments, best'),
-    ((*_POISSON, '--min_separation=2'), '--min_separation=2: must be 1 with sampling=poisson'),
-    ((*_TREE, '--restart_every=5'), '--restart_first, --restart_every: go together'),
-    ((*_TREE, '--secagg'), '--secagg: needs --secagg_scale or --secagg_bits, one of them'),
-    ((*_TREE, '--secagg', '--secagg_bits=20'), '--secagg: needs --model_dimension'),
-    ((*_TREE, '--secagg', '--secagg_scale=nan', '--model_dimension=9'), '--secagg_scale=nan: '),
-    ((*_TREE, '--secagg', '--secagg_bits=1', '--model_dimension=999'), '--secagg_bits=1: must'),
-    ((*_TREE, '--compose_with=absent'), '--compose_with=absent: No such file'),
-    ((*_TREE, '--compose_with={damaged}'), 'not a privacy report'),
-    ((*_TREE, '--run_dir=absent'), '--run_dir=absent: must be a directory'),
-    ((*_TREE, '--run_dir=.'), '--run_dir=.: must hold a finished run (SHA256SUMS is missing)'),
-    ((*_TREE, '--bogus=1'), "Unknown command line flag 'bogus'"),
-    ((*_TREE, 'word'), 'word: is not a flag'),
-    ((*_TREE, '--strategy=blt_b400'), '--strategy: mechanism=tree has no parameters'),
-    ((*_TREE, '--mechanism=blt'), '--mechanism=blt: needs --strategy, or --blt_decay and'),
-    ((*_TREE, '--mechanism=blt', '--strategy=absent'), '--strategy=absent: must be a file or one'),
-    ((*_TREE, '--mechanism=blt', '--strategy={damaged}'), 'damaged.npz: cannot be read as a mech'),
-    ((*_TREE, '--mechanism=blt', '--blt_decay=2', '--blt_scale=1'), '--decay=[2.0]: each entry'),
-    ((*_TREE, '--mechanism=blt', '--blt_decay=x', '--blt_scale=1'), '--blt_decay=x: must be'),
-])
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        (_TREE[:1], '--rounds: must be given'),
+        ((*_TREE, '--rounds=abc'), '--rounds=abc: must be an integer'),
+        ((*_TREE, '--rounds=0'), '--rounds=0: must be an integer >= 1'),
+        ((*_TREE, '--min_separation=0'), '--min_separation=0: must be an integer >= 1'),
+        ((*_TREE, '--max_participations=0'), '--max_participations=0: must be an integer >= 1'),
+        ((*_TREE, '--noise_multiplier=-1'), '--noise_multiplier=-1: must be a non-negative number'),
+        (
+            (*_TREE, '--noise_multiplier=nan'),
+            '--noise_multiplier=nan: must be a finite number >= 0',
+        ),
+        ((*_TREE, '--delta=1'), '--delta=1.0: must be a finite number > 0 and < 1'),
+        ((*_TREE, '--accountant=guess'), '--accountant=guess: must be one of pld, rdp, analytic'),
+        ((*_TREE, '--mechanism=magic'), '--mechanism=magic: must be one of gaussian, tree, '),
+        ((*_TREE, '--min_separation=2001'), '--min_separation=2001: must be <= 2000, the rounds'),
+        ((*_TREE, '--max_participations=8'), '--max_participations=8: must be <= 7, what --rounds'),
+        ((*_TREE, '--clip_norm=inf'), '--clip_norm=inf: must be a finite number > 0'),
+        ((*_TREE, '--sampling=poisson'), '--sampling=poisson: needs --population'),
+        ((*_TREE, '--population=10'), '--population=10: must be None without sampling'),
+        ((*_POISSON, '--population=10'), '--population=10: must be an integer >= 5000'),
+        (
+            (*_POISSON, '--accountant=analytic_gaussian'),
+            '--accountant=analytic_gaussian: must be one',
+        ),
+        ((*_FIXED_SIZE, '--accountant=pld'), '--accountant=pld: must be one of rdp, moments, best'),
+        ((*_POISSON, '--min_separation=2'), '--min_separation=2: must be 1 with sampling=poisson'),
+        ((*_TREE, '--restart_every=5'), '--restart_first, --restart_every: go together'),
+        ((*_TREE, '--secagg'), '--secagg: needs --secagg_scale or --secagg_bits, one of them'),
+        ((*_TREE, '--secagg', '--secagg_bits=20'), '--secagg: needs --model_dimension'),
+        ((*_TREE, '--secagg', '--secagg_scale=nan', '--model_dimension=9'), '--secagg_scale=nan: '),
+        ((*_TREE, '--secagg', '--secagg_bits=1', '--model_dimension=999'), '--secagg_bits=1: must'),
+        ((*_TREE, '--compose_with=absent'), '--compose_with=absent: No such file'),
+        ((*_TREE, '--compose_with={damaged}'), 'not a privacy report'),
+        ((*_TREE, '--run_dir=absent'), '--run_dir=absent: must be a directory'),
+        ((*_TREE, '--run_dir=.'), '--run_dir=.: must hold a finished run (SHA256SUMS is missing)'),
+        ((*_TREE, '--bogus=1'), "Unknown command line flag 'bogus'"),
+        ((*_TREE, 'word'), 'word: is not a flag'),
+        ((*_TREE, '--strategy=blt_b400'), '--strategy: mechanism=tree has no parameters'),
+        ((*_TREE, '--mechanism=blt'), '--mechanism=blt: needs --strategy, or --blt_decay and'),
+        (
+            (*_TREE, '--mechanism=blt', '--strategy=absent'),
+            '--strategy=absent: must be a file or one',
+        ),
+        (
+            (*_TREE, '--mechanism=blt', '--strategy={damaged}'),
+            'damaged.npz: cannot be read as a mech',
+        ),
+        (
+            (*_TREE, '--mechanism=blt', '--blt_decay=2', '--blt_scale=1'),
+            '--decay=[2.0]: each entry',
+        ),
+        ((*_TREE, '--mechanism=blt', '--blt_decay=x', '--blt_scale=1'), '--blt_decay=x: must be'),
+    ],
+)
 def test_bad_flags_are_one_line_and_status_2(flags, message, damaged):
     done = _run(*(flag.replace('{damaged}', str(damaged)) for flag in flags))
     assert done.returncode == 2
@@ -215,7 +295,8 @@ def test_help_names_the_flags():
 
 
 def test_infinite_guarantee_is_null():
-    values = json.loads(_run('--mechanism=gaussian', '--rounds=3', '--noise_multiplier=0',
-                             '--format=json').stdout)
+    values = json.loads(
+        _run('--mechanism=gaussian', '--rounds=3', '--noise_multiplier=0', '--format=json').stdout
+    )
     assert values['rho'] is None and values['epsilon'] is None
     assert np.isfinite(values['sensitivity'])

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from tests import binaries
+from tests import binaries, paths
 
-_PATH = binaries.ROOT / 'experiments' / 'published.json'
+_PATH = paths.PUBLISHED
 _ROWS = {row['id']: row for row in json.loads(_PATH.read_text())}
 _run = functools.partial(binaries.run, 'reproduce_tables')
 
@@ -45,8 +45,11 @@ def test_computed_numbers_are_the_published_ones(everything, name):
         unit = 10.0 ** -row['decimals'][key]
         excess = (computed[key] - published) / unit
         least, greatest = {
-            'nearest': (-0.5, 0.5), 'up': (-1.0, 0.0), 'down': (0.0, 1.0),
-            'at most': (-math.inf, 0.0), 'not compared': (0.0, math.inf),
+            'nearest': (-0.5, 0.5),
+            'up': (-1.0, 0.0),
+            'down': (0.0, 1.0),
+            'at most': (-math.inf, 0.0),
+            'not compared': (0.0, math.inf),
         }[convention]
         assert least - 1e-6 <= excess <= greatest + 1e-6
 
@@ -65,17 +68,24 @@ def test_banded_losses_are_the_published_ones_in_the_interchanged_columns(everyt
 
 
 _WRONG = {
-    '000-T1-de-DE': ('zcdp', 0.49), '000-T2-ru-RU': ('eps', 5.1), '002-alpha1': ('eps', 5.4),
-    '001-Ttext-K763430-C1250-z1-T3000': ('eps', 1.98), '004-T3 sim 6': ('eps', 1e7),
-    '002-launch-id-ID_OTF': ('eps', 2.73), '002-launch-es-AR': ('zcdp', 0.393),
-    '002-T4-es-ES-BLT': ('zcdp', 0.15), '002-T3-BLT-nbuf3-k6': ('first_column', 10.75),
-    '000-text-MinS-bounds': ('max_MinS_es_ES', 648), '000-T1-en-US*': ('zcdp', 0.77),
+    '000-T1-de-DE': ('zcdp', 0.49),
+    '000-T2-ru-RU': ('eps', 5.1),
+    '002-alpha1': ('eps', 5.4),
+    '001-Ttext-K763430-C1250-z1-T3000': ('eps', 1.98),
+    '004-T3 sim 6': ('eps', 1e7),
+    '002-launch-id-ID_OTF': ('eps', 2.73),
+    '002-launch-es-AR': ('zcdp', 0.393),
+    '002-T4-es-ES-BLT': ('zcdp', 0.15),
+    '002-T3-BLT-nbuf3-k6': ('first_column', 10.75),
+    '000-text-MinS-bounds': ('max_MinS_es_ES', 648),
+    '000-T1-en-US*': ('zcdp', 0.77),
 }
 
 
 def test_wrong_published_values_are_found(tmp_path, everything):
-    wrong = {name: {**_ROWS[name]['published'], key: value}
-             for name, (key, value) in _WRONG.items()}
+    wrong = {
+        name: {**_ROWS[name]['published'], key: value} for name, (key, value) in _WRONG.items()
+    }
     rows = [{**_ROWS[name], 'published': published} for name, published in wrong.items()]
     path = tmp_path / 'wrong.json'
     path.write_text(json.dumps([*rows, _ROWS['003-colab']]))
@@ -116,15 +126,18 @@ def test_text_and_page():
     assert '| 003-colab | 0.81 | 0.8061 | 8.90 | 8.8986 | yes |  |' in page
 
 
-@pytest.mark.parametrize('content, flags, message', [
-    (None, ['--only=005'], '--only=005: must begin the id of a row, such as 000-T1-de-DE'),
-    (None, ['--format=xml'], '--format=xml: must be one of text, json, markdown'),
-    (None, ['word'], 'word: is not a flag'),
-    (None, ['--published=absent.json'], '--published=absent.json: cannot be read'),
-    ('[{"id": "a"}]', [], 'row a: must have the fields'),
-    ([{'inputs': {'rounds': 5, 'noise_multiplier': 1}}], [], 'row 000-T1-de-DE: MinS: must be'),
-    ([{'mechanism': 'magic'}], [], 'row 000-T1-de-DE: mechanism=magic: must be one of'),
-])
+@pytest.mark.parametrize(
+    'content, flags, message',
+    [
+        (None, ['--only=005'], '--only=005: must begin the id of a row, such as 000-T1-de-DE'),
+        (None, ['--format=xml'], '--format=xml: must be one of text, json, markdown'),
+        (None, ['word'], 'word: is not a flag'),
+        (None, ['--published=absent.json'], '--published=absent.json: cannot be read'),
+        ('[{"id": "a"}]', [], 'row a: must have the fields'),
+        ([{'inputs': {'rounds': 5, 'noise_multiplier': 1}}], [], 'row 000-T1-de-DE: MinS: must be'),
+        ([{'mechanism': 'magic'}], [], 'row 000-T1-de-DE: mechanism=magic: must be one of'),
+    ],
+)
 def test_bad_input_is_one_line_and_status_2(tmp_path, content, flags, message):
     if content is not None:
         if not isinstance(content, str):

@@ -13,17 +13,32 @@ from experiments.studies import definition
 from tests import binaries
 
 _STUDY = {
-    'title': 'A small study', 'about': 'It compares.', 'mirrors': 'document 002, table 3',
+    'title': 'A small study',
+    'about': 'It compares.',
+    'mirrors': 'document 002, table 3',
     'flags': {
-        'task': 'synthetic_text', 'vocabulary_size': '40', 'sentence_length': '6', 'model': 'micro',
-        'rounds': '2', 'population': '8', 'clients_per_round': '4', 'min_separation': '2',
-        'client_max_batches': '1', 'eval_clients': '4', 'eval_every': '1', 'shards': '1',
-        'noise_multiplier': '3', 'delta': '1e-3',
+        'task': 'synthetic_text',
+        'vocabulary_size': '40',
+        'sentence_length': '6',
+        'model': 'micro',
+        'rounds': '2',
+        'population': '8',
+        'clients_per_round': '4',
+        'min_separation': '2',
+        'client_max_batches': '1',
+        'eval_clients': '4',
+        'eval_every': '1',
+        'shards': '1',
+        'noise_multiplier': '3',
+        'delta': '1e-3',
     },
-    'preparations': {'blt': {
-        'binary': 'optimize_strategy', 'shared': ['rounds', 'min_separation'],
-        'flags': {'mechanism': 'blt', 'buffers': '1', 'output': '{prepared}/blt.npz'},
-    }},
+    'preparations': {
+        'blt': {
+            'binary': 'optimize_strategy',
+            'shared': ['rounds', 'min_separation'],
+            'flags': {'mechanism': 'blt', 'buffers': '1', 'output': '{prepared}/blt.npz'},
+        }
+    },
     'lines': {
         'no noise': {'mechanism': 'none', 'noise_multiplier': None},
         'BLT': {'mechanism': 'blt', 'strategy': '{prepared}/blt.npz'},
@@ -33,7 +48,7 @@ _STUDY = {
     'orders': ['accuracy', 'loss'],
     'claims': [{'text': 'noise hurts', 'measure': 'loss', 'higher': 'BLT', 'lower': 'no noise'}],
     'seeds': [3],
-}  # fmt: skip
+}
 _run = functools.partial(binaries.run, 'run_study', '--jobs=1', timeout=300)
 
 
@@ -56,10 +71,13 @@ def test_a_study_leaves_results_figure_and_page_and_is_not_run_twice(tmp_path):
     assert noisy['measures']['max_loss']['mean'] == strategy.max_loss(schema)
     assert silent['measures']['epsilon'] is None and silent['measures']['max_loss'] is None
     last = np.genfromtxt(run / 'metrics.csv', delimiter=',', names=True)[-1]
-    assert noisy['runs'] == [{
-        'seed': 3, 'lower_bounds': noisy['runs'][0]['lower_bounds'],
-        **{name: noisy['measures'][name]['mean'] for name in noisy['measures']},
-    }]  # fmt: skip
+    assert noisy['runs'] == [
+        {
+            'seed': 3,
+            'lower_bounds': noisy['runs'][0]['lower_bounds'],
+            **{name: noisy['measures'][name]['mean'] for name in noisy['measures']},
+        }
+    ]
     assert noisy['measures']['loss']['mean'] == pytest.approx(last['loss'])
     assert found['claims'][0]['verdict'] == 'not settled'  # With a single seed.
     assert (output / 'study.png').read_bytes().startswith(b'\x89PNG')
@@ -182,8 +200,13 @@ def test_clip_norms_of_later_rounds_reach_the_plan(presets):
 @pytest.mark.parametrize('value', ['2', 'a:1', '2:0', '0:0.1'])
 def test_a_clip_schedule_that_is_none_is_refused(tmp_path, value):
     done = binaries.run(
-        'train', '--mechanism=gaussian', '--rounds=4', '--noise_multiplier=1',
-        f'--output_dir={tmp_path}', f'--clip_schedule={value}', timeout=100,
-    )  # fmt: skip
+        'train',
+        '--mechanism=gaussian',
+        '--rounds=4',
+        '--noise_multiplier=1',
+        f'--output_dir={tmp_path}',
+        f'--clip_schedule={value}',
+        timeout=100,
+    )
     assert done.returncode == 2 and done.stderr.count('\n') == 1
     assert 'clip_schedule' in done.stderr

@@ -19,8 +19,14 @@ _run = functools.partial(binaries.run, 'simulate_population')
 def _simulated(tmp_path_factory):
     """The folder of a simulation with its files, and what it printed."""
     folder = tmp_path_factory.mktemp('population')
-    done = _run(*_SMALL, '--format=json', '--mechanism=tree', '--noise_multiplier=5',
-                f'--output={folder}/log.npz', f'--plot={folder}/plot.png')
+    done = _run(
+        *_SMALL,
+        '--format=json',
+        '--mechanism=tree',
+        '--noise_multiplier=5',
+        f'--output={folder}/log.npz',
+        f'--plot={folder}/plot.png',
+    )
     assert done.returncode == 0, done.stderr
     assert 'days=' in done.stderr and '90/90' in done.stderr
     return folder, json.loads(done.stdout)
@@ -83,8 +89,13 @@ def test_rho_of_the_schema_and_of_the_patterns(simulated):
 def test_a_log_is_described_as_its_simulation_was(simulated):
     folder, values = simulated
     assert (folder / 'plot.png').stat().st_size > 1000
-    done = _run(f'--log={folder}/log.npz', '--format=json', '--mechanism=tree',
-                '--noise_multiplier=5', f'--plot={folder}/again.pdf')
+    done = _run(
+        f'--log={folder}/log.npz',
+        '--format=json',
+        '--mechanism=tree',
+        '--noise_multiplier=5',
+        f'--plot={folder}/again.pdf',
+    )
     assert (done.returncode, done.stderr) == (0, '')
     assert (folder / 'again.pdf').stat().st_size > 1000
     described = json.loads(done.stdout)
@@ -94,8 +105,9 @@ def test_a_log_is_described_as_its_simulation_was(simulated):
 
 def test_a_client_listed_twice_in_a_round_counts_twice(tmp_path):
     ParticipationLog([[1, 1, 2], [3], [2]]).save(tmp_path / 'log.npz')
-    values = json.loads(_run(f'--log={tmp_path}/log.npz', '--format=json',
-                             '--mechanism=gaussian').stdout)
+    values = json.loads(
+        _run(f'--log={tmp_path}/log.npz', '--format=json', '--mechanism=gaussian').stdout
+    )
     assert values['max_per_round'] == 2
     # Two clip norms in one round: 4 by the pattern. The schema: two rounds of at most two each.
     assert values['sensitivity_of_log'] == pytest.approx(2)
@@ -111,8 +123,14 @@ def test_equal_seeds_give_equal_results(simulated, tmp_path):
 
 
 def test_separation_against_the_timer(simulated, tmp_path):
-    done = _run(*_SMALL, '--vary=timer_hours', '--values=48,24', '--format=json',
-                '--mechanism=blt_b100', f'--plot={tmp_path}/timers.png')
+    done = _run(
+        *_SMALL,
+        '--vary=timer_hours',
+        '--values=48,24',
+        '--format=json',
+        '--mechanism=blt_b100',
+        f'--plot={tmp_path}/timers.png',
+    )
     assert done.returncode == 0, done.stderr
     longer, usual = json.loads(done.stdout)
     assert longer['timer_hours'] == 48
@@ -122,8 +140,14 @@ def test_separation_against_the_timer(simulated, tmp_path):
 
 
 def test_noise_grows_with_the_report_goal():
-    done = _run(*_SMALL, '--vary=clients_per_round', '--values=50,100', '--format=json',
-                '--mechanism=gaussian', '--noise_multiplier=6')
+    done = _run(
+        *_SMALL,
+        '--vary=clients_per_round',
+        '--values=50,100',
+        '--format=json',
+        '--mechanism=gaussian',
+        '--noise_multiplier=6',
+    )
     half, usual = json.loads(done.stdout)
     assert (half['noise_multiplier'], usual['noise_multiplier']) == (3, 6)
     assert half['rho_of_schema'] == pytest.approx(half['max_participations'] / 18)
@@ -149,30 +173,39 @@ def _logs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize('flags, message', [
-    ((*_SMALL[:2], *_SMALL[3:]), '--rounds: must be given'),
-    ((*_SMALL, '--population=0'), '--population=0: must be an integer >= 1'),
-    ((*_SMALL, '--rounds=-1'), '--rounds=-1: must be an integer >= 1'),
-    ((*_SMALL, '--clients_per_round=3001'), '--clients_per_round=3001: must be an integer >= 1 '),
-    ((*_SMALL, '--drop_out=1'), '--drop_out=1.0: must be a finite number >= 0 and < 1'),
-    ((*_SMALL, '--timer_hours=nan'), '--timer_hours=nan: must be a finite number >= 0'),
-    ((*_SMALL, '--timer_hours=inf'), '--timer_hours=inf: must be a finite number >= 0'),
-    ((*_SMALL, '--window_hours=-7'), '--window_hours=-7.0: must be a finite number > 0'),
-    ((*_SMALL, '--over_selection=x'), '--over_selection=x: must be a'),
-    ((*_SMALL, '--vary=timer_hours'), '--values: must be given with --vary'),
-    ((*_SMALL, '--vary=population', '--values=1e6'), '--values=1e6: must be comma-separated int'),
-    ((*_SMALL, '--vary=timer_hours', '--values=24,-1'), '--timer_hours=-1.0: must be a finite'),
-    ((*_SMALL, '--vary=timer_hours', '--values=1', '--output=a.npz'), '--output: goes without'),
-    ((*_SMALL, '--output=absent/log.npz'), '--output=absent/log.npz: must be in a directory'),
-    ((*_SMALL, '--plot=log.xyz'), '--plot=log.xyz: must end in one of'),
-    ((*_SMALL, '--mechanism=magic'), '--mechanism=magic: must be a file or one of'),
-    ((*_SMALL, '--mechanism=tree', '--noise_multiplier=0'), '--noise_multiplier=0.0: must be'),
-    (('--log={logs}/absent.npz',), 'absent.npz: not a participation log'),
-    (('--log={logs}/truncated.npz',), 'truncated.npz: not a participation log'),
-    (('--log={logs}/empty.npz',), 'empty.npz: must hold at least one client'),
-    (('--log={logs}/nobody.npz',), 'nobody.npz: must hold at least one client'),
-    (('--log={logs}/whole.npz', '--population=9'), '--population: goes without --log'),
-])
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        ((*_SMALL[:2], *_SMALL[3:]), '--rounds: must be given'),
+        ((*_SMALL, '--population=0'), '--population=0: must be an integer >= 1'),
+        ((*_SMALL, '--rounds=-1'), '--rounds=-1: must be an integer >= 1'),
+        (
+            (*_SMALL, '--clients_per_round=3001'),
+            '--clients_per_round=3001: must be an integer >= 1 ',
+        ),
+        ((*_SMALL, '--drop_out=1'), '--drop_out=1.0: must be a finite number >= 0 and < 1'),
+        ((*_SMALL, '--timer_hours=nan'), '--timer_hours=nan: must be a finite number >= 0'),
+        ((*_SMALL, '--timer_hours=inf'), '--timer_hours=inf: must be a finite number >= 0'),
+        ((*_SMALL, '--window_hours=-7'), '--window_hours=-7.0: must be a finite number > 0'),
+        ((*_SMALL, '--over_selection=x'), '--over_selection=x: must be a'),
+        ((*_SMALL, '--vary=timer_hours'), '--values: must be given with --vary'),
+        (
+            (*_SMALL, '--vary=population', '--values=1e6'),
+            '--values=1e6: must be comma-separated int',
+        ),
+        ((*_SMALL, '--vary=timer_hours', '--values=24,-1'), '--timer_hours=-1.0: must be a finite'),
+        ((*_SMALL, '--vary=timer_hours', '--values=1', '--output=a.npz'), '--output: goes without'),
+        ((*_SMALL, '--output=absent/log.npz'), '--output=absent/log.npz: must be in a directory'),
+        ((*_SMALL, '--plot=log.xyz'), '--plot=log.xyz: must end in one of'),
+        ((*_SMALL, '--mechanism=magic'), '--mechanism=magic: must be a file or one of'),
+        ((*_SMALL, '--mechanism=tree', '--noise_multiplier=0'), '--noise_multiplier=0.0: must be'),
+        (('--log={logs}/absent.npz',), 'absent.npz: not a participation log'),
+        (('--log={logs}/truncated.npz',), 'truncated.npz: not a participation log'),
+        (('--log={logs}/empty.npz',), 'empty.npz: must hold at least one client'),
+        (('--log={logs}/nobody.npz',), 'nobody.npz: must hold at least one client'),
+        (('--log={logs}/whole.npz', '--population=9'), '--population: goes without --log'),
+    ],
+)
 def test_bad_flags_are_one_line_and_status_2(flags, message, logs):
     done = _run(*(flag.replace('{logs}', str(logs)) for flag in flags))
     assert (done.returncode, done.stdout) == (2, '')

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from dpfl.simulation import addresses, tokens, tunnel
+from dpfl.runtime.workers import addresses, tokens, tunnel
 from tests import binaries
 
 _START = 240
@@ -32,23 +32,31 @@ def _is_alive(pid):
 
 
 def _can_isolate():
-    return subprocess.run(
-        ['unshare', '-rn', 'true'], capture_output=True, check=False
-    ).returncode == 0
+    return (
+        subprocess.run(['unshare', '-rn', 'true'], capture_output=True, check=False).returncode == 0
+    )
 
 
 @pytest.mark.tff
 @pytest.mark.skipif(not _can_isolate(), reason='no network namespaces here')
-@pytest.mark.parametrize('number, has_token', [
-    (signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGKILL, False),
-    (signal.SIGKILL, True),
-])
+@pytest.mark.parametrize(
+    'number, has_token',
+    [
+        (signal.SIGTERM, False),
+        (signal.SIGINT, False),
+        (signal.SIGKILL, False),
+        (signal.SIGKILL, True),
+    ],
+)
 def test_it_says_where_it_is_and_ends_with_its_child(number, has_token, tmp_path):
     port = _free_port()
     flags = [f'--token_file={tmp_path}/token', '--address=127.0.0.1'] if has_token else []
     with subprocess.Popen(
-        _command(f'--port={port}', *flags), cwd=binaries.ROOT, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
+        _command(f'--port={port}', *flags),
+        cwd=binaries.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             first, second = process.stdout.readline(), process.stdout.readline()
@@ -88,15 +96,20 @@ def test_a_port_in_use_is_refused():
     )
 
 
-@pytest.mark.parametrize('flag, message', [
-    ('--address=localhost', '--address=localhost: must be the number of an interface'),
-    ('--port=0', '--port=0'),
-    ('--address=0.0.0.0', '--address=0.0.0.0: must be of this host alone'),
-    ('--address=::', '--address=::: must be of this host alone'),
-    ('--token_file=/missing/worker.token',
-     '--token_file=/missing/worker.token: must be where a file can be made (No such file'),
-    ('--token_file=/dev/null', '--token_file=/dev/null: must be a regular file'),
-])
+@pytest.mark.parametrize(
+    'flag, message',
+    [
+        ('--address=localhost', '--address=localhost: must be the number of an interface'),
+        ('--port=0', '--port=0'),
+        ('--address=0.0.0.0', '--address=0.0.0.0: must be of this host alone'),
+        ('--address=::', '--address=::: must be of this host alone'),
+        (
+            '--token_file=/missing/worker.token',
+            '--token_file=/missing/worker.token: must be where a file can be made (No such file',
+        ),
+        ('--token_file=/dev/null', '--token_file=/dev/null: must be a regular file'),
+    ],
+)
 def test_bad_flags_are_one_line(flag, message):
     done = _run(flag)
     assert done.returncode == 2
@@ -115,7 +128,11 @@ def test_without_namespaces_it_listens_everywhere_only_if_told_to(tmp_path):
         command = _command(f'--port={_free_port()}', *flags)
         done = subprocess.run(
             ['unshare', '-r', 'sh', '-c', forbid, 'sh', *command],
-            cwd=binaries.ROOT, capture_output=True, text=True, check=False, env=dict(os.environ),
+            cwd=binaries.ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=dict(os.environ),
             timeout=_START,
         )
         assert done.returncode == 1
@@ -135,8 +152,11 @@ def test_a_token_does_not_go_with_anybody(tmp_path):
 def test_with_a_token_it_listens_everywhere_and_names_whom_it_refuses(tmp_path):
     port, path = _free_port(), tmp_path / 'worker.token'
     with subprocess.Popen(
-        _command(f'--port={port}', f'--token_file={path}'), cwd=binaries.ROOT,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        _command(f'--port={port}', f'--token_file={path}'),
+        cwd=binaries.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             said = [process.stdout.readline() for _ in range(2)]
@@ -146,7 +166,7 @@ def test_with_a_token_it_listens_everywhere_and_names_whom_it_refuses(tmp_path):
             token = tokens.read(path)
             # On another address of this host, as other hosts see it.
             for secret, refused in ((token, None), (bytes(32), 'it has another token')):
-                address, = addresses.parse([f'127.0.0.2:{port}'], [secret])
+                (address,) = addresses.parse([f'127.0.0.2:{port}'], [secret])
                 with tunnel.Tunnel(address) as made:
                     if refused is None:
                         made.check()

@@ -11,13 +11,24 @@ import pytest
 
 from dpfl import accounting
 from dpfl.accounting import archive
-from tests import binaries, runs, threat_model
+from tests import binaries, runs
+from tests.repository import threat_model
 
 _SMALL = [
-    '--model=tiny', '--rounds=3', '--population=40', '--clients_per_round=2',
-    '--client_max_batches=1', '--client_batch_size=4', '--eval_clients=1', '--eval_every=3',
-    '--sampling=without_replacement', '--adjacency=replace_one_half_shift', '--delta=1e-3',
-    '--noise_multiplier=0.5', '--noise_seed=1', '--checkpoint_every=1',
+    '--model=tiny',
+    '--rounds=3',
+    '--population=40',
+    '--clients_per_round=2',
+    '--client_max_batches=1',
+    '--client_batch_size=4',
+    '--eval_clients=1',
+    '--eval_every=3',
+    '--sampling=without_replacement',
+    '--adjacency=replace_one_half_shift',
+    '--delta=1e-3',
+    '--noise_multiplier=0.5',
+    '--noise_seed=1',
+    '--checkpoint_every=1',
 ]
 _run = functools.partial(binaries.run, 'train_gan', timeout=400)
 
@@ -25,8 +36,9 @@ _run = functools.partial(binaries.run, 'train_gan', timeout=400)
 @pytest.fixture(scope='module', name='finished')
 def _finished(tmp_path_factory):
     path = tmp_path_factory.mktemp('finished')
-    done = _run(*_SMALL, f'--output_dir={path}', '--scale=10', '--scaled_population=4000',
-                '--format=json')
+    done = _run(
+        *_SMALL, f'--output_dir={path}', '--scale=10', '--scaled_population=4000', '--format=json'
+    )
     assert done.returncode == 0, done.stderr
     return path, done
 
@@ -55,8 +67,11 @@ def test_a_killed_run_ends_with_the_same_generator(finished, tmp_path):
     path = tmp_path / 'killed'
     flags = [*_SMALL, f'--output_dir={path}', '--scale=10', '--scaled_population=4000']
     with subprocess.Popen(
-        binaries.command('train_gan', *flags), cwd=binaries.ROOT, stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        binaries.command('train_gan', *flags),
+        cwd=binaries.ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     ) as child:
         deadline = time.monotonic() + 300
         while not (path / 'checkpoints' / '00000001.checkpoint').exists():
@@ -84,16 +99,19 @@ def test_a_finished_run_gets_back_what_is_made_of_it(finished, tmp_path):
     assert 'scaled up' not in (path / 'gan_report.md').read_text()
 
 
-@pytest.mark.parametrize('flags, message', [
-    (['--model=huge'], '--model=huge: must be one of small, dcgan, tiny'),
-    (['--population=1'], '--population=1: must be an integer >= 2'),
-    (['--population=0'], '--population=0: must be an integer >= 2'),
-    (['--scale=2'], '--scale, --scaled_population: go together'),
-    (['--scale=0.3', '--scaled_population=9'], '--scale=0.3: must make whole cohorts of 2'),
-    (['--scale=2', '--scaled_population=3'], '--scaled_population=3: must be an integer >= 4'),
-    (['--generator_steps=-1'], '--generator_steps=-1: must be'),
-    (['--delta=2'], '--delta=2.0: must be a finite number'),
-])
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        (['--model=huge'], '--model=huge: must be one of small, dcgan, tiny'),
+        (['--population=1'], '--population=1: must be an integer >= 2'),
+        (['--population=0'], '--population=0: must be an integer >= 2'),
+        (['--scale=2'], '--scale, --scaled_population: go together'),
+        (['--scale=0.3', '--scaled_population=9'], '--scale=0.3: must make whole cohorts of 2'),
+        (['--scale=2', '--scaled_population=3'], '--scaled_population=3: must be an integer >= 4'),
+        (['--generator_steps=-1'], '--generator_steps=-1: must be'),
+        (['--delta=2'], '--delta=2.0: must be a finite number'),
+    ],
+)
 def test_bad_flags_are_one_line(flags, message, tmp_path):
     done = _run(*_SMALL, f'--output_dir={tmp_path}', *flags)
     assert done.returncode == 2

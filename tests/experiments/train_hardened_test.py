@@ -10,9 +10,17 @@ from dpfl import accounting
 from tests import binaries, runs
 
 _FLAGS = [
-    '--flagfile=configs/quickstart.flags', '--noise=hardened', '--population=60',
-    '--clients_per_round=2', '--client_max_batches=1', '--eval_clients=2', '--noise_seed=1',
-    '--rounds=6', '--min_separation=6', '--checkpoint_every=2', '--format=json',
+    '--flagfile=configs/quickstart.flags',
+    '--noise=hardened',
+    '--population=60',
+    '--clients_per_round=2',
+    '--client_max_batches=1',
+    '--eval_clients=2',
+    '--noise_seed=1',
+    '--rounds=6',
+    '--min_separation=6',
+    '--checkpoint_every=2',
+    '--format=json',
 ]
 
 
@@ -33,7 +41,11 @@ def test_a_killed_run_is_resumed_with_the_same_bits(tmp_path):
 
     command = binaries.command('train', *_FLAGS, *flags, f'--output_dir={killed}')
     with subprocess.Popen(
-        command, cwd=binaries.ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        command,
+        cwd=binaries.ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
         stdin=subprocess.DEVNULL,
     ) as process:
         for line in process.stderr:  # Lines of the bar end with a carriage return.
@@ -60,11 +72,14 @@ def test_a_run_without_a_seed_has_a_guarantee(tmp_path):
     assert 'simulation' not in (tmp_path / 'run' / 'privacy_report.md').read_text()
 
 
-@pytest.mark.parametrize('flags, message', [
-    (['--adaptive_clip'], 'adaptive_clip=.*: must be None with noise=hardened'),
-    (['--estimator=clipped'], 'estimator=clipped: must be fixed with noise=hardened'),
-    (['--noise=exact'], 'noise.*exact.*default'),
-])
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        (['--adaptive_clip'], 'adaptive_clip=.*: must be None with noise=hardened'),
+        (['--estimator=clipped'], 'estimator=clipped: must be fixed with noise=hardened'),
+        (['--noise=exact'], 'noise.*exact.*default'),
+    ],
+)
 def test_what_does_not_go_with_it_is_refused_in_one_line(flags, message, tmp_path):
     done = binaries.run('train', *_FLAGS, *flags, f'--output_dir={tmp_path / "run"}')
     assert done.returncode == 2

@@ -14,10 +14,19 @@ def test_noise_beyond_the_memory_limit_is_in_a_file_and_a_killed_run_is_resumed(
     mechanisms.save(mechanisms.BandedToeplitz.fichtenberger(6, 6), tmp_path / 'bands.npz')
     finished, killed = tmp_path / 'finished', tmp_path / 'killed'
     flags = [
-        '--flagfile=configs/quickstart.flags', '--mechanism=banded_toeplitz',
-        f'--strategy={tmp_path}/bands.npz', '--population=60', '--clients_per_round=2',
-        '--client_max_batches=1', '--eval_clients=2', '--noise_seed=1', '--rounds=6',
-        '--min_separation=6', '--checkpoint_every=2', '--memory_limit=0.00001', '--format=json',
+        '--flagfile=configs/quickstart.flags',
+        '--mechanism=banded_toeplitz',
+        f'--strategy={tmp_path}/bands.npz',
+        '--population=60',
+        '--clients_per_round=2',
+        '--client_max_batches=1',
+        '--eval_clients=2',
+        '--noise_seed=1',
+        '--rounds=6',
+        '--min_separation=6',
+        '--checkpoint_every=2',
+        '--memory_limit=0.00001',
+        '--format=json',
     ]
 
     done = binaries.run('train', *flags, f'--output_dir={finished}', check=True)
@@ -26,8 +35,12 @@ def test_noise_beyond_the_memory_limit_is_in_a_file_and_a_killed_run_is_resumed(
 
     flags.append(f'--output_dir={killed}')
     with subprocess.Popen(
-        binaries.command('train', *flags), cwd=binaries.ROOT, stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, text=True, stdin=subprocess.DEVNULL,
+        binaries.command('train', *flags),
+        cwd=binaries.ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        stdin=subprocess.DEVNULL,
     ) as process:
         for line in process.stderr:  # Lines of the bar end with a carriage return.
             if '3/6' in line:

@@ -17,9 +17,19 @@ from dpfl import ParticipationLog, accounting
 from tests import binaries
 
 _run = functools.partial(
-    binaries.run, 'train', '--model=micro', '--sentence_length=8', '--mechanism=gaussian',
-    '--noise_multiplier=1', '--delta=1e-6', '--rounds=3', '--clients_per_round=5',
-    '--min_separation=3', '--max_participations=1', '--eval_every=3', '--noise_seed=1',
+    binaries.run,
+    'train',
+    '--model=micro',
+    '--sentence_length=8',
+    '--mechanism=gaussian',
+    '--noise_multiplier=1',
+    '--delta=1e-6',
+    '--rounds=3',
+    '--clients_per_round=5',
+    '--min_separation=3',
+    '--max_participations=1',
+    '--eval_every=3',
+    '--noise_seed=1',
     '--shards=1',
 )
 _WORDS = [f'word{i}' for i in range(50)]
@@ -66,8 +76,13 @@ def _assert_no_keys(path):
 
 @pytest.mark.tff
 def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_path):
-    flags = ['--task=stackoverflow', f'--data_path={data}/data.sqlite',
-             f'--vocabulary_file={data}/words', f'--output_dir={tmp_path}', '--format=json']
+    flags = [
+        '--task=stackoverflow',
+        f'--data_path={data}/data.sqlite',
+        f'--vocabulary_file={data}/words',
+        f'--output_dir={tmp_path}',
+        '--format=json',
+    ]
     done = _run(*flags, '--checkpoint_every=1')
     assert done.returncode == 0, done.stderr
     assert '180 clients to train on, 20 held out' in done.stderr
@@ -99,8 +114,12 @@ def test_parquet_trains_the_same_model_as_json_lines(data, tmp_path):
     models = []
     for source in (data / 'data.jsonl', tmp_path / 'data.parquet'):
         output = tmp_path / source.suffix
-        done = _run('--task=user_text', f'--data_path={source}', f'--output_dir={output}',
-                    f'--vocabulary_file={data}/words')
+        done = _run(
+            '--task=user_text',
+            f'--data_path={source}',
+            f'--output_dir={output}',
+            f'--vocabulary_file={data}/words',
+        )
         assert done.returncode == 0, done.stderr
         models.append((output / 'model.npz').read_bytes())
     assert models[0] == models[1]
@@ -110,9 +129,15 @@ def test_parquet_trains_the_same_model_as_json_lines(data, tmp_path):
 @pytest.mark.tff
 def test_user_text_trains_with_a_private_vocabulary_and_says_so(data, tmp_path):
     done = _run(
-        '--task=user_text', f'--data_path={data}/data.jsonl', '--vocabulary_from_private_data',
-        '--vocabulary_size=30', '--sampling=poisson', '--min_separation=1',
-        '--client_max_tokens=20', f'--output_dir={tmp_path}', '--heldout_fraction=0.05',
+        '--task=user_text',
+        f'--data_path={data}/data.jsonl',
+        '--vocabulary_from_private_data',
+        '--vocabulary_size=30',
+        '--sampling=poisson',
+        '--min_separation=1',
+        '--client_max_tokens=20',
+        f'--output_dir={tmp_path}',
+        '--heldout_fraction=0.05',
         '--max_participations=3',
     )
     assert done.returncode == 0, done.stderr
@@ -145,31 +170,55 @@ def _bad_file(kind: str, data, path):
         path.write_bytes(lzma.compress((data / 'data.sqlite').read_bytes()))
 
 
-@pytest.mark.parametrize('flags, message', [
-    (['--data_path={bad:truncated}'], '--data_path={path}: is incomplete, it has '),
-    (['--data_path={bad:packed}'], '--data_path={path}: must be an SQLite file'),
-    (['--data_path={path}'], '--data_path={path}: cannot be read (No such file or directory)'),
-    (['--data_path={data}/data.sqlite', '--population=181'],
-     '--population=181: must be <= 180, the clients to train on that the data have'),
-    (['--data_path={data}/data.sqlite', '--vocabulary_size=41'],
-     '--vocabulary_size=41: must be <= 40, the words of '),
-    (['--data_path={data}/data.sqlite', '--vocabulary_file='], '--vocabulary_file: must be given'),
-    (['--data_path={data}/data.sqlite', '--vocabulary_text={data}/words'],
-     '--vocabulary_text: goes without --vocabulary_file'),
-    (['--data_path={data}/data.sqlite', '--sentence_length=0'], '--sentence_length=0: must be'),
-    ([], '--data_path: must be given for --task=stackoverflow, or --download'),
-    (['--download'], '--data_path: must say where to; there is no cache directory'),
-    (['--task=user_text', '--download'], '--download: --task=user_text has no data set'),
-    (['--task=user_text', '--data_path={data}/data.jsonl', '--strict'],
-     '--data_path={data}/data.jsonl: line 2001 is malformed: not JSON'),
-    (['--task=user_text', '--data_path={data}/data.jsonl', '--client_column=user'],
-     'must have texts of at least 2 clients, has those of 0 (2001 malformed records; '),
-    (['--task=user_text', '--data_path={data}/data.jsonl', '--heldout_fraction=1'],
-     '--heldout_fraction=1.0: must be'),
-    (['--task=user_text', '--data_path={data}/a.parquet'], 'a.parquet: cannot be read (No such'),
-    (['--task=synthetic_text', '--data_path=x'], '--data_path: --task=synthetic_text makes its'),
-    (['--task=synthetic_text'], '--vocabulary_file: --task=synthetic_text makes its own'),
-])
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        (['--data_path={bad:truncated}'], '--data_path={path}: is incomplete, it has '),
+        (['--data_path={bad:packed}'], '--data_path={path}: must be an SQLite file'),
+        (['--data_path={path}'], '--data_path={path}: cannot be read (No such file or directory)'),
+        (
+            ['--data_path={data}/data.sqlite', '--population=181'],
+            '--population=181: must be <= 180, the clients to train on that the data have',
+        ),
+        (
+            ['--data_path={data}/data.sqlite', '--vocabulary_size=41'],
+            '--vocabulary_size=41: must be <= 40, the words of ',
+        ),
+        (
+            ['--data_path={data}/data.sqlite', '--vocabulary_file='],
+            '--vocabulary_file: must be given',
+        ),
+        (
+            ['--data_path={data}/data.sqlite', '--vocabulary_text={data}/words'],
+            '--vocabulary_text: goes without --vocabulary_file',
+        ),
+        (['--data_path={data}/data.sqlite', '--sentence_length=0'], '--sentence_length=0: must be'),
+        ([], '--data_path: must be given for --task=stackoverflow, or --download'),
+        (['--download'], '--data_path: must say where to; there is no cache directory'),
+        (['--task=user_text', '--download'], '--download: --task=user_text has no data set'),
+        (
+            ['--task=user_text', '--data_path={data}/data.jsonl', '--strict'],
+            '--data_path={data}/data.jsonl: line 2001 is malformed: not JSON',
+        ),
+        (
+            ['--task=user_text', '--data_path={data}/data.jsonl', '--client_column=user'],
+            'must have texts of at least 2 clients, has those of 0 (2001 malformed records; ',
+        ),
+        (
+            ['--task=user_text', '--data_path={data}/data.jsonl', '--heldout_fraction=1'],
+            '--heldout_fraction=1.0: must be',
+        ),
+        (
+            ['--task=user_text', '--data_path={data}/a.parquet'],
+            'a.parquet: cannot be read (No such',
+        ),
+        (
+            ['--task=synthetic_text', '--data_path=x'],
+            '--data_path: --task=synthetic_text makes its',
+        ),
+        (['--task=synthetic_text'], '--vocabulary_file: --task=synthetic_text makes its own'),
+    ],
+)
 def test_bad_data_and_flags_are_one_line_and_status_2(flags, message, data, tmp_path):
     path = tmp_path / 'data.sqlite'
     for kind in ('truncated', 'packed'):
@@ -178,8 +227,12 @@ def test_bad_data_and_flags_are_one_line_and_status_2(flags, message, data, tmp_
             flags = [flag.replace(f'{{bad:{kind}}}', '{path}') for flag in flags]
     flags = [flag.replace('{path}', str(path)).replace('{data}', str(data)) for flag in flags]
     message = message.replace('{path}', str(path)).replace('{data}', str(data))
-    done = _run('--task=stackoverflow', f'--vocabulary_file={data}/words', *flags,
-                f'--output_dir={tmp_path}/run')
+    done = _run(
+        '--task=stackoverflow',
+        f'--vocabulary_file={data}/words',
+        *flags,
+        f'--output_dir={tmp_path}/run',
+    )
     assert done.returncode == 2, done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith('error: ') and message in last
@@ -188,16 +241,21 @@ def test_bad_data_and_flags_are_one_line_and_status_2(flags, message, data, tmp_
 
 
 def test_a_download_that_fails_is_one_line_and_status_1(data, tmp_path):
-    done = _run('--task=stackoverflow', '--download', f'--vocabulary_file={data}/words',
-                f'--download_url=file://{tmp_path}/nothing.lzma', f'--output_dir={tmp_path}/run',
-                f'--data_path={tmp_path}/data.sqlite')
+    done = _run(
+        '--task=stackoverflow',
+        '--download',
+        f'--vocabulary_file={data}/words',
+        f'--download_url=file://{tmp_path}/nothing.lzma',
+        f'--output_dir={tmp_path}/run',
+        f'--data_path={tmp_path}/data.sqlite',
+    )
     assert done.returncode == 1
     assert 'nothing.lzma: ' in done.stderr and 'Traceback' not in done.stderr
     assert not (tmp_path / 'data.sqlite').exists()
 
 
 def test_names_of_models_are_those_that_there_are():
-    from dpfl.tasks import models
-    from experiments import task_flags
+    from dpfl.tasks.text.models import catalog
+    from experiments.flags import task_flags
 
-    assert sorted(task_flags.WORD_MODELS) == sorted(models.WORD_MODELS)
+    assert sorted(task_flags.WORD_MODELS) == sorted(catalog.WORD_MODELS)

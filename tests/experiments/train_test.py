@@ -20,8 +20,13 @@ from tests import binaries, runs
 
 _CONFIGS = binaries.ROOT / 'configs'
 _QUICKSTART = '--flagfile=configs/quickstart.flags'
-_SMALL = ['--population=60', '--clients_per_round=2', '--client_max_batches=1', '--eval_clients=2',
-          '--noise_seed=1']
+_SMALL = [
+    '--population=60',
+    '--clients_per_round=2',
+    '--client_max_batches=1',
+    '--eval_clients=2',
+    '--noise_seed=1',
+]
 _command = functools.partial(binaries.command, 'train', _QUICKSTART)
 _run = functools.partial(binaries.run, 'train', _QUICKSTART)
 
@@ -66,9 +71,21 @@ def test_a_run_from_start_to_end(finished, tmp_path):
     assert 1 * (1 - 1e-5) <= result['epsilon'] <= 1
     assert '6/6' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
     assert {p.name for p in path.iterdir()} == {
-        'metrics.csv', 'privacy_report.json', 'privacy_report.md', 'participation.npz',
-        'tensorboard', 'plots', 'flags.txt', 'model.npz', 'ledger.jsonl', 'checkpoints',
-        'plan.json', 'strategy.npz', 'privacy_report.html', 'SHA256SUMS', 'saved_model',
+        'metrics.csv',
+        'privacy_report.json',
+        'privacy_report.md',
+        'participation.npz',
+        'tensorboard',
+        'plots',
+        'flags.txt',
+        'model.npz',
+        'ledger.jsonl',
+        'checkpoints',
+        'plan.json',
+        'strategy.npz',
+        'privacy_report.html',
+        'SHA256SUMS',
+        'saved_model',
     }
     assert len(list((path / 'checkpoints').glob('*.checkpoint'))) == 3
     report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
@@ -107,16 +124,55 @@ def test_a_finished_run_is_verified_and_a_changed_byte_is_named(copied):
 
 
 @pytest.mark.tff
-@pytest.mark.parametrize('flags, said', [
-    (['--mechanism=gaussian', '--strategy=', '--sampling=poisson', '--min_separation=1',
-      '--max_participations=3', '--client_update=fedsgd'], 'Simulation: with secret noise and coh'),
-    (['--adaptive_clip', '--restart_first=0', '--restart_every=1', '--count_stddev=9', '--secagg',
-      '--secagg_bits=20'], 'sensitivity counts the inflated norm'),
-    (['--mechanism=gaussian', '--strategy=', '--sampling=without_replacement', '--delta=1e-3',
-      '--target_epsilon=5', '--min_separation=1', '--max_participations=3'], 'epsilon by Renyi DP'),
-    (['--clipping=per_layer', '--estimator=clipped', '--sampling=uniform', '--min_separation=1',
-      '--max_participations=3'], 'clipped denominator'),
-])
+@pytest.mark.parametrize(
+    'flags, said',
+    [
+        (
+            [
+                '--mechanism=gaussian',
+                '--strategy=',
+                '--sampling=poisson',
+                '--min_separation=1',
+                '--max_participations=3',
+                '--client_update=fedsgd',
+            ],
+            'Simulation: with secret noise and coh',
+        ),
+        (
+            [
+                '--adaptive_clip',
+                '--restart_first=0',
+                '--restart_every=1',
+                '--count_stddev=9',
+                '--secagg',
+                '--secagg_bits=20',
+            ],
+            'sensitivity counts the inflated norm',
+        ),
+        (
+            [
+                '--mechanism=gaussian',
+                '--strategy=',
+                '--sampling=without_replacement',
+                '--delta=1e-3',
+                '--target_epsilon=5',
+                '--min_separation=1',
+                '--max_participations=3',
+            ],
+            'epsilon by Renyi DP',
+        ),
+        (
+            [
+                '--clipping=per_layer',
+                '--estimator=clipped',
+                '--sampling=uniform',
+                '--min_separation=1',
+                '--max_participations=3',
+            ],
+            'clipped denominator',
+        ),
+    ],
+)
 def test_other_ways_to_sample_and_to_sum(flags, said, tmp_path):
     done = _run(*_SMALL, '--rounds=3', '--min_separation=3', *flags, f'--output_dir={tmp_path}')
     assert done.returncode == 0, done.stderr
@@ -127,8 +183,14 @@ def test_other_ways_to_sample_and_to_sum(flags, said, tmp_path):
 @pytest.mark.tff
 def test_a_finished_run_says_so_and_prints_its_result_again(finished, copied):
     before = _contents(copied)
-    done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--format=json', '--resume',
-                '--checkpoint_every=5', '--keep_checkpoints=1')
+    done = _run(
+        *_SIX_ROUNDS,
+        f'--output_dir={copied}',
+        '--format=json',
+        '--resume',
+        '--checkpoint_every=5',
+        '--keep_checkpoints=1',
+    )
     assert done.returncode == 0
     assert done.stderr == f'{copied}: is finished, all 6 rounds are done\n'
     first, again = (json.loads(text) for text in (finished[1].stdout, done.stdout))
@@ -164,15 +226,18 @@ def test_a_run_of_an_older_version_is_not_continued(copied):
 
 
 @pytest.mark.tff
-@pytest.mark.parametrize('changed, message', [
-    (['--rounds=7'], '--rounds=7: must be 6, as when the run began'),
-    (['--clip_norm=0.3'], '--clip_norm=0.3: must be 0.2, as when the run began'),
-    (['--seed=4'], '--seed=4: must be 0, as when the run began'),
-    (['--noise_seed=2'], '--noise_seed=2: must be 1, as when the run began'),
-    (['--overwrite'], '--resume: goes without --overwrite'),
-    (['--checkpoint_every=0'], '--checkpoint_every=0: must be a positive integer'),
-    (['--keep_checkpoints=0'], '--keep_checkpoints=0: must be a positive integer'),
-])
+@pytest.mark.parametrize(
+    'changed, message',
+    [
+        (['--rounds=7'], '--rounds=7: must be 6, as when the run began'),
+        (['--clip_norm=0.3'], '--clip_norm=0.3: must be 0.2, as when the run began'),
+        (['--seed=4'], '--seed=4: must be 0, as when the run began'),
+        (['--noise_seed=2'], '--noise_seed=2: must be 1, as when the run began'),
+        (['--overwrite'], '--resume: goes without --overwrite'),
+        (['--checkpoint_every=0'], '--checkpoint_every=0: must be a positive integer'),
+        (['--keep_checkpoints=0'], '--keep_checkpoints=0: must be a positive integer'),
+    ],
+)
 def test_a_run_is_resumed_with_its_own_flags_only(copied, changed, message):
     before = _contents(copied)
     done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume', *changed)
@@ -195,9 +260,19 @@ def test_a_strategy_file_that_changed_is_noticed(copied, tmp_path):
         'command_line.run(train.main)\n'
     )
     done = subprocess.run(
-        [sys.executable, '-c', code, _QUICKSTART, *_SIX_ROUNDS, f'--output_dir={copied}',
-         '--resume'],
-        cwd=binaries.ROOT, capture_output=True, text=True, check=False,
+        [
+            sys.executable,
+            '-c',
+            code,
+            _QUICKSTART,
+            *_SIX_ROUNDS,
+            f'--output_dir={copied}',
+            '--resume',
+        ],
+        cwd=binaries.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert done.stderr.startswith('error: plan_digest='), done.stderr
@@ -208,7 +283,8 @@ def test_a_strategy_file_that_changed_is_noticed(copied, tmp_path):
 def test_a_run_without_a_checkpoint_that_can_be_used_stays_as_it_is(copied):
     for path, data in zip(
         sorted((copied / 'checkpoints').glob('*.checkpoint')),
-        (b'', b'PK foreign', b'dpfl checkpoint 2\n'), strict=True,
+        (b'', b'PK foreign', b'dpfl checkpoint 2\n'),
+        strict=True,
     ):
         path.write_bytes(data)
     before = _contents(copied)
@@ -228,7 +304,10 @@ def test_a_run_without_a_checkpoint_that_can_be_used_stays_as_it_is(copied):
 def test_a_killed_run_with_a_damaged_checkpoint_ends_as_if_it_had_not_been(finished, tmp_path):
     flags = [*_SIX_ROUNDS, f'--output_dir={tmp_path}']
     process = subprocess.Popen(
-        _command(*flags), cwd=binaries.ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        _command(*flags),
+        cwd=binaries.ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
@@ -250,7 +329,8 @@ def test_a_killed_run_with_a_damaged_checkpoint_ends_as_if_it_had_not_been(finis
 def _can_mount() -> bool:
     return not subprocess.run(
         ['unshare', '-rm', 'sh', '-c', 'mount -t tmpfs -o size=16k tmpfs /mnt'],
-        capture_output=True, check=False,
+        capture_output=True,
+        check=False,
     ).returncode
 
 
@@ -265,7 +345,10 @@ def test_a_run_on_a_full_disk_can_be_resumed_when_there_is_space(finished, tmp_p
         f'{command} --resume 2> {tmp_path}/output && cp -r /mnt/run {tmp_path}\n'
     )
     done = subprocess.run(
-        ['unshare', '-rm', 'sh', '-c', script], cwd=binaries.ROOT, capture_output=True, text=True,
+        ['unshare', '-rm', 'sh', '-c', script],
+        cwd=binaries.ROOT,
+        capture_output=True,
+        text=True,
         check=False,
     )
     assert done.returncode == 0, (tmp_path / 'output').read_text()
@@ -283,8 +366,12 @@ def test_a_run_on_a_full_disk_can_be_resumed_when_there_is_space(finished, tmp_p
 @pytest.mark.parametrize('number, status', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp_path):
     process = subprocess.Popen(
-        _command(*_SMALL, f'--output_dir={tmp_path}'), cwd=binaries.ROOT, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        _command(*_SMALL, f'--output_dir={tmp_path}'),
+        cwd=binaries.ROOT,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     try:
         metrics = tmp_path / 'metrics.csv'
@@ -304,18 +391,21 @@ def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp
     assert saved.rounds in (report.observed.guarantee.rounds - 1, report.observed.guarantee.rounds)
 
 
-@pytest.mark.parametrize('flags, message', [
-    (['--target_epsilon='], '--target_epsilon=: must be a number'),
-    (['--noise_multiplier=-1'], '--noise_multiplier=-1: must be a non-negative number'),
-    (['--min_separation=0'], '--min_separation=0: must be an integer >= 1'),
-    (['--rounds=abc'], '--rounds=abc: must be an integer'),
-    (['--strategy=/nowhere/at.all'], '--strategy=/nowhere/at.all: must be a file or one of'),
-    (['--noise_multiplier=1'], '--target_epsilon: goes without --noise_multiplier'),
-    (['--target_epsilon=-2'], 'epsilon=-2.0: must be a finite number > 0'),
-    (['--delta=0'], '--delta=0.0: must be a finite number > 0 and < 1'),
-    (['--mechanism=none', '--strategy='], '--target_epsilon: mechanism=none has no noise'),
-    (['--clip_norm=0'], '--clip_norm=0.0: must be a finite number > 0'),
-])
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        (['--target_epsilon='], '--target_epsilon=: must be a number'),
+        (['--noise_multiplier=-1'], '--noise_multiplier=-1: must be a non-negative number'),
+        (['--min_separation=0'], '--min_separation=0: must be an integer >= 1'),
+        (['--rounds=abc'], '--rounds=abc: must be an integer'),
+        (['--strategy=/nowhere/at.all'], '--strategy=/nowhere/at.all: must be a file or one of'),
+        (['--noise_multiplier=1'], '--target_epsilon: goes without --noise_multiplier'),
+        (['--target_epsilon=-2'], 'epsilon=-2.0: must be a finite number > 0'),
+        (['--delta=0'], '--delta=0.0: must be a finite number > 0 and < 1'),
+        (['--mechanism=none', '--strategy='], '--target_epsilon: mechanism=none has no noise'),
+        (['--clip_norm=0'], '--clip_norm=0.0: must be a finite number > 0'),
+    ],
+)
 def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
     done = _run(*flags, f'--output_dir={tmp_path}/run')
     assert done.returncode == 2
@@ -324,17 +414,20 @@ def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
     assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.parametrize('flags, message', [
-    (['--population=100'], '--population=100: must be at least 3000 for clients_per_round'),
-    (['--vocabulary_size=0'], '--vocabulary_size=0: must be'),
-    (['--sentence_length=0'], '--sentence_length=0: must be'),
-    (['--client_learning_rate=0'], '--client_learning_rate=0.0: must be > 0'),
-    (['--client_batch_size=-1'], '--client_batch_size=-1: must be a positive integer'),
-    (['--server_momentum=1'], '--server_momentum=1.0: must be >= 0 and < 1'),
-    (['--eval_every=0'], '--eval_every=0: must be a positive integer'),
-    (['--noise_seed=-1'], '--noise_seed=-1: must be a non-negative integer'),
-    (['--output_dir={file}/run'], '/run: must be writable (Not a directory)'),
-])
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        (['--population=100'], '--population=100: must be at least 3000 for clients_per_round'),
+        (['--vocabulary_size=0'], '--vocabulary_size=0: must be'),
+        (['--sentence_length=0'], '--sentence_length=0: must be'),
+        (['--client_learning_rate=0'], '--client_learning_rate=0.0: must be > 0'),
+        (['--client_batch_size=-1'], '--client_batch_size=-1: must be a positive integer'),
+        (['--server_momentum=1'], '--server_momentum=1.0: must be >= 0 and < 1'),
+        (['--eval_every=0'], '--eval_every=0: must be a positive integer'),
+        (['--noise_seed=-1'], '--noise_seed=-1: must be a non-negative integer'),
+        (['--output_dir={file}/run'], '/run: must be writable (Not a directory)'),
+    ],
+)
 def test_flags_that_take_tensorflow_to_check_are_one_line_as_well(flags, message, tmp_path):
     (tmp_path / 'file').touch()
     flags = [flag.replace('{file}', str(tmp_path / 'file')) for flag in flags]
@@ -361,8 +454,11 @@ def test_presets_make_a_plan(preset):
         'print(flags.FLAGS.mechanism, plan.rho)\n'
     )
     done = subprocess.run(
-        [sys.executable, '-c', code, f'--flagfile={preset}'], cwd=binaries.ROOT,
-        capture_output=True, text=True, check=True,
+        [sys.executable, '-c', code, f'--flagfile={preset}'],
+        cwd=binaries.ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, 'PYTHONPATH': str(binaries.ROOT)},
     )
     mechanism, rho = done.stdout.split()

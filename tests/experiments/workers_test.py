@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from dpfl.simulation import tokens, worker
+from dpfl.runtime.workers import service, tokens
 from tests import binaries
 
 _START = 240
@@ -13,9 +13,18 @@ _START = 240
 
 def _train(path, *arguments):
     return binaries.run(
-        'train', '--flagfile=configs/quickstart.flags', '--rounds=2', '--min_separation=2',
-        '--mechanism=tree', '--strategy=', '--clients_per_round=4', '--eval_clients=2',
-        '--noise_seed=1', f'--output_dir={path}', *arguments, timeout=_START,
+        'train',
+        '--flagfile=configs/quickstart.flags',
+        '--rounds=2',
+        '--min_separation=2',
+        '--mechanism=tree',
+        '--strategy=',
+        '--clients_per_round=4',
+        '--eval_clients=2',
+        '--noise_seed=1',
+        f'--output_dir={path}',
+        *arguments,
+        timeout=_START,
     )
 
 
@@ -28,17 +37,18 @@ def _listener():
 def test_bad_addresses_are_refused_before_anything(tmp_path):
     done = _train(tmp_path / 'run', '--workers=localhost:8000,localhost')
     assert done.returncode == 2
-    assert done.stderr == (
-        'error: --workers=localhost: must be host:port, such as 10.0.0.7:8000\n'
-    )
+    assert done.stderr == ('error: --workers=localhost: must be host:port, such as 10.0.0.7:8000\n')
     assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.parametrize('names, message', [
-    ('missing', 'missing: must be readable (No such file or directory)'),
-    ('{path}/open', '{path}/open: must be of this user, and closed to others'),
-    ('{path}/a,{path}/a', '2 of them: must be one, or one for each of 3 workers'),
-])
+@pytest.mark.parametrize(
+    'names, message',
+    [
+        ('missing', 'missing: must be readable (No such file or directory)'),
+        ('{path}/open', '{path}/open: must be of this user, and closed to others'),
+        ('{path}/a,{path}/a', '2 of them: must be one, or one for each of 3 workers'),
+    ],
+)
 def test_bad_tokens_are_refused_before_anything(tmp_path, names, message):
     tokens.make(tmp_path / 'a')
     (tmp_path / 'open').touch(0o644)
@@ -60,12 +70,14 @@ def test_a_wrong_token_is_one_line_and_the_run_goes_on_with_the_right_one(tmp_pa
     for name in ('right', 'wrong'):
         tokens.make(tmp_path / name)
     token = tokens.read(tmp_path / 'right')
-    with worker.Worker(_listener(), require_isolation=True, token=token) as elsewhere:
+    with service.Worker(_listener(), require_isolation=True, token=token) as elsewhere:
         elsewhere.await_ready(_START)
         arguments = (tmp_path / 'run', f'--workers={elsewhere.target}')
         for flags, reason in [
-            (['--worker_token_file=' + str(tmp_path / 'wrong')],
-             'cannot be reached: it has another token'),
+            (
+                ['--worker_token_file=' + str(tmp_path / 'wrong')],
+                'cannot be reached: it has another token',
+            ),
             (['--resume'], 'asks for a token, and none was given for it'),
         ]:
             done = _train(*arguments, *flags)
@@ -87,11 +99,9 @@ def test_a_missing_worker_is_one_line_and_the_run_goes_on_with_another(tmp_path)
     last = done.stderr.splitlines()[-1]
     assert last == f'error: worker {address} cannot be reached: Connection refused'
 
-    with worker.Worker(_listener()) as elsewhere:
+    with service.Worker(_listener()) as elsewhere:
         elsewhere.await_ready(_START)
-        done = _train(
-            tmp_path / 'run', f'--workers={elsewhere.target}', '--resume', '--profile'
-        )
+        done = _train(tmp_path / 'run', f'--workers={elsewhere.target}', '--resume', '--profile')
     assert done.returncode == 0, done.stderr
     assert 'waiting for --workers' in done.stderr
     # A run that is done has nothing to do for workers, and is the same run without them.

@@ -24,9 +24,12 @@ _COHORT = [models.client(seed, sizes) for seed, sizes in enumerate([[3, 2], [4],
 
 def _query():
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(1), participation=Participation(1), clip_norm=_CLIP,
-        noise_multiplier=1.0, clients_per_round=_CLIENTS,
-    )  # fmt: skip
+        mechanism=mechanisms.Identity(1),
+        participation=Participation(1),
+        clip_norm=_CLIP,
+        noise_multiplier=1.0,
+        clients_per_round=_CLIENTS,
+    )
     return aggregators.build_query(plan)
 
 
@@ -140,9 +143,13 @@ def test_a_batch_without_rows_within_a_client_is_an_error():
 def test_another_query_sees_every_client():
     # Its state has a count of the records within the clip norm beside the sum.
     query = tfp.QuantileAdaptiveClipSumQuery(
-        initial_l2_norm_clip=_CLIP, noise_multiplier=1.0, target_unclipped_quantile=0.5,
-        learning_rate=0.1, clipped_count_stddev=0.0, expected_num_records=10,
-    )  # fmt: skip
+        initial_l2_norm_clip=_CLIP,
+        noise_multiplier=1.0,
+        target_unclipped_quantile=0.5,
+        learning_rate=0.1,
+        clipped_count_stddev=0.0,
+        expected_num_records=10,
+    )
     params = query.derive_sample_params(query.initial_global_state())
     model = models.least_squares()
     update = client_work.fedavg(model, tff.learning.optimizers.build_sgdm(_RATE))

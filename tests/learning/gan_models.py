@@ -5,7 +5,7 @@ import collections
 import numpy as np
 import tensorflow as tf
 
-from dpfl.tasks import gan_models
+from dpfl.tasks.images import gan_models
 
 GENERATOR = (np.array([[0.3, -0.2], [0.1, 0.4]], np.float32), np.array([0.1, -0.1], np.float32))
 DISCRIMINATOR = (np.array([0.8, -0.5], np.float32), np.float32(0.2))

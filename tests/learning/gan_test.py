@@ -8,7 +8,7 @@ import tensorflow_federated as tff
 from dpfl import Participation, accounting, learning, mechanisms
 from dpfl.aggregators import keys, noise
 from dpfl.learning import gan, gan_work
-from dpfl.simulation import runtime
+from dpfl.runtime import contexts
 from tests.learning import gan_models
 
 pytestmark = pytest.mark.tff
@@ -22,25 +22,39 @@ _SIZES = [[4, 4], [3], [], [4, 1]]
 
 @pytest.fixture(scope='module', autouse=True)
 def _runtime():
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         yield
 
 
 def _plan(**changes):
     fields = dict(
         mechanism=mechanisms.Blt(_ROUNDS, [0.9, 0.4], [0.2, 0.1]),
-        participation=Participation(_ROUNDS), clip_norm=0.4, noise_multiplier=0.5,
+        participation=Participation(_ROUNDS),
+        clip_norm=0.4,
+        noise_multiplier=0.5,
         clients_per_round=_COHORT,
     )
     return accounting.PrivacyPlan(**{**fields, **changes})
 
 
 def _process(plan, **changes):
-    return learning.build_dp_fedavg_gan(gan_models.linear_gan(), plan, **{**dict(
-        client_optimizer=_sgd(_RATE), server_optimizer=_sgd(1.0),
-        generator_optimizer=_sgd(_GENERATOR_RATE), generator_steps=2, generator_batch_size=5,
-        gradient_penalty=_PENALTY, seed=_SEED, noise_seed=1,
-    ), **changes})
+    return learning.build_dp_fedavg_gan(
+        gan_models.linear_gan(),
+        plan,
+        **{
+            **dict(
+                client_optimizer=_sgd(_RATE),
+                server_optimizer=_sgd(1.0),
+                generator_optimizer=_sgd(_GENERATOR_RATE),
+                generator_steps=2,
+                generator_batch_size=5,
+                gradient_penalty=_PENALTY,
+                seed=_SEED,
+                noise_seed=1,
+            ),
+            **changes,
+        },
+    )
 
 
 def _cohort(t):
@@ -82,9 +96,7 @@ class _Reference:
             key = keys.derive_from_content(self._key([t, 0]), images)
             inputs = self._normal(keys.derive(key, 0), len(batch['x']))
             generated = inputs @ self.generator[0] + self.generator[1]
-            weights = gan_models.discriminator_step(
-                weights, generated, batch['x'], _RATE, _PENALTY
-            )
+            weights = gan_models.discriminator_step(weights, generated, batch['x'], _RATE, _PENALTY)
         return weights
 
     def _inputs(self, path, number):
@@ -145,17 +157,22 @@ def test_the_discriminator_is_trained_by_dp_fedavg():
     ours = _process(plan, generator_steps=0)
     model = gan_work.discriminator_model(gan_models.linear_gan(), _PENALTY, _SEED)
     plain = learning.build_dp_fedavg(
-        model, plan, client_optimizer=_sgd(_RATE), server_optimizer=_sgd(1.0), noise_seed=1,
+        model,
+        plan,
+        client_optimizer=_sgd(_RATE),
+        server_optimizer=_sgd(1.0),
+        noise_seed=1,
         train_metrics=False,
-    )  # fmt: skip
+    )
     state, other = ours.initialize(), plain.initialize()
     for _ in range(2):
         # The same round again, for the plain process does not count rounds for the inputs.
         state = ours.set_model_weights(state, _at_round_zero(ours, state))
         shards = learning.shard(_cohort(0), 2)
         state, other = ours.next(state, shards).state, plain.next(other, shards).state
-        for one, two in zip(_weights(ours, state).discriminator,
-                            other.global_model_weights.trainable, strict=True):
+        for one, two in zip(
+            _weights(ours, state).discriminator, other.global_model_weights.trainable, strict=True
+        ):
             np.testing.assert_array_equal(one, two)
     _assert_close(_weights(ours, state).generator, gan_models.GENERATOR, rtol=0, atol=0)
 
@@ -183,14 +200,17 @@ def test_weights_can_be_set_and_the_generator_keeps_its_optimizer():
         np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.parametrize('changes, message', [
-    (dict(generator_steps=-1), 'generator_steps=-1: must be an integer >= 0'),
-    (dict(generator_every=0), 'generator_every=0: must be an integer >= 1'),
-    (dict(generator_batch_size=0), 'generator_batch_size=0: must be'),
-    (dict(gradient_penalty=float('nan')), 'gradient_penalty=nan: must be a finite number >= 0'),
-    (dict(seed=-1), 'seed=-1: must be an integer >= 0'),
-    (dict(noise_seed=-1), 'seed=-1: must be an integer >= 0'),
-])
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(generator_steps=-1), 'generator_steps=-1: must be an integer >= 0'),
+        (dict(generator_every=0), 'generator_every=0: must be an integer >= 1'),
+        (dict(generator_batch_size=0), 'generator_batch_size=0: must be'),
+        (dict(gradient_penalty=float('nan')), 'gradient_penalty=nan: must be a finite number >= 0'),
+        (dict(seed=-1), 'seed=-1: must be an integer >= 0'),
+        (dict(noise_seed=-1), 'seed=-1: must be an integer >= 0'),
+    ],
+)
 def test_bad_arguments_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         _process(_plan(), **changes)

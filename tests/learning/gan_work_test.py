@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 
 from dpfl.aggregators import keys
 from dpfl.learning import client_work, gan_work
-from dpfl.tasks import gan_models as presets
+from dpfl.tasks.images import gan_models as presets
 from tests.learning import gan_models
 
 _RATE, _PENALTY, _SEED = 0.1, 10.0, 3
@@ -87,9 +87,14 @@ def test_the_server_trains_as_worked_out_by_hand(steps):
     setting = setting._replace(generator=tuple(map(tf.constant, setting.generator)))
     specs = tuple(tf.TensorSpec(w.shape, w.dtype) for w in setting.generator)
     new, _, loss = gan_work.train_generator(
-        model, _SGD, model.initial_discriminator, setting, _SGD.initialize(specs),
-        steps=steps, batch_size=5,
-    )  # fmt: skip
+        model,
+        _SGD,
+        model.initial_discriminator,
+        setting,
+        _SGD.initialize(specs),
+        steps=steps,
+        batch_size=5,
+    )
     generator, losses = gan_models.GENERATOR, []
     root = keys.seeded_root_key(_SEED, 'generator inputs')
     for step in range(steps):
@@ -97,9 +102,7 @@ def test_the_server_trains_as_worked_out_by_hand(steps):
         inputs = tf.random.stateless_normal([5, 2], seed=key, alg='philox').numpy()
         images = inputs @ generator[0] + generator[1]
         losses.append(-np.mean(images @ model.initial_discriminator[0] + 0.2))
-        generator = gan_models.generator_step(
-            generator, gan_models.DISCRIMINATOR, inputs, _RATE
-        )
+        generator = gan_models.generator_step(generator, gan_models.DISCRIMINATOR, inputs, _RATE)
     for actual, expected in zip(new.generator, generator, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(loss, np.mean(losses) if losses else 0, rtol=1e-5)
@@ -116,7 +119,9 @@ def test_metrics_are_those_of_all_examples():
     state = model.initialize_metrics_state()
     for scores in values:
         state = model.update_metrics_state(
-            state, labels=None, batch_output=tff.learning.models.BatchOutput(
+            state,
+            labels=None,
+            batch_output=tff.learning.models.BatchOutput(
                 loss=None, predictions=scores, num_examples=None
             ),
         )
@@ -132,8 +137,9 @@ def test_convolutional_scores_against_keras():
     model = presets.build_gan_model('tiny', 0)
     rng = np.random.default_rng(1)
     # Biases that are not zero, and images that are.
-    discriminator = [w + 0.1 * rng.normal(size=w.shape).astype(np.float32)
-                     for w in model.initial_discriminator]
+    discriminator = [
+        w + 0.1 * rng.normal(size=w.shape).astype(np.float32) for w in model.initial_discriminator
+    ]
     pixels = rng.uniform(size=(3, 28, 28, 1)).astype(np.float32)
     pixels[0] = 0.5
     critic = _keras_critic(discriminator)
@@ -157,9 +163,10 @@ def test_convolutional_scores_against_keras():
             total = sum(each)
         norms = tf.norm(tf.reshape(inner.gradient(total, between), [3, -1]), axis=1)
         expected = (
-            tf.reduce_mean(critic(fakes)) - tf.reduce_mean(critic(images))
+            tf.reduce_mean(critic(fakes))
+            - tf.reduce_mean(critic(images))
             + _PENALTY * tf.reduce_mean((norms - 1) ** 2)
-        )  # fmt: skip
+        )
     np.testing.assert_allclose(loss, expected, rtol=1e-4)
     for actual, leaf in zip(
         gradients, tape.gradient(expected, critic.trainable_variables), strict=True
@@ -170,12 +177,19 @@ def test_convolutional_scores_against_keras():
 def _keras_critic(weights):
     layers = tf.keras.layers
     leaky = lambda: layers.LeakyReLU(alpha=0.01)  # noqa: E731
-    critic = tf.keras.Sequential([
-        layers.Conv2D(4, 4, strides=2, padding='same', input_shape=(28, 28, 1)), leaky(),
-        layers.Conv2D(8, 4, strides=2, padding='same'), leaky(), layers.Flatten(),
-        layers.Dense(16, use_bias=False),
-        layers.LayerNormalization(scale=False, epsilon=1e-3), leaky(), layers.Dense(1),
-    ])
+    critic = tf.keras.Sequential(
+        [
+            layers.Conv2D(4, 4, strides=2, padding='same', input_shape=(28, 28, 1)),
+            leaky(),
+            layers.Conv2D(8, 4, strides=2, padding='same'),
+            leaky(),
+            layers.Flatten(),
+            layers.Dense(16, use_bias=False),
+            layers.LayerNormalization(scale=False, epsilon=1e-3),
+            leaky(),
+            layers.Dense(1),
+        ]
+    )
     critic.set_weights(weights)
     return critic
 

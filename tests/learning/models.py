@@ -47,9 +47,7 @@ def least_squares() -> tff.learning.models.FunctionalModel:
         predict_on_batch_fn=predict,
         loss_fn=loss,
         metrics_fns=(initialize, update, finalize),
-        input_spec=collections.OrderedDict(
-            x=tf.TensorSpec([None, 2]), y=tf.TensorSpec([None, 1])
-        ),
+        input_spec=collections.OrderedDict(x=tf.TensorSpec([None, 2]), y=tf.TensorSpec([None, 1])),
     )
 
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, learning, mechanisms
-from dpfl.simulation import runtime
-from dpfl.tasks import models as language_models
+from dpfl.runtime import contexts
+from dpfl.tasks.text.models import catalog as language_models
 from tests.learning import models
 
 pytestmark = pytest.mark.tff
@@ -21,14 +21,16 @@ _optimizers = tff.learning.optimizers
 
 @pytest.fixture(scope='module', autouse=True)
 def _runtime():
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         yield
 
 
 def _plan(**changes):
     fields = dict(
         mechanism=mechanisms.Blt(_ROUNDS, [0.9, 0.4], [0.2, 0.1]),
-        participation=Participation(_ROUNDS, 1), clip_norm=0.4, noise_multiplier=0.5,
+        participation=Participation(_ROUNDS, 1),
+        clip_norm=0.4,
+        noise_multiplier=0.5,
         clients_per_round=6,
     )
     return accounting.PrivacyPlan(**{**fields, **changes})
@@ -83,9 +85,12 @@ def test_equals_stock_tff(case):
         model, _plan(), client_optimizer=optimizer, server_optimizer=_server(), noise_seed=_SEED
     )
     stock = tff.learning.algorithms.build_unweighted_fed_avg(
-        model, optimizer, _server(), model_aggregator=aggregators.build_aggregator(_plan(), _SEED),
+        model,
+        optimizer,
+        _server(),
+        model_aggregator=aggregators.build_aggregator(_plan(), _SEED),
         loop_implementation=tff.learning.LoopImplementation.DATASET_ITERATOR,
-    )  # fmt: skip
+    )
     state, expected = ours.initialize(), stock.initialize()
     start = ours.get_model_weights(state)
     for t, cohort in enumerate(_cohorts(make_client)):
@@ -103,9 +108,12 @@ def test_equals_stock_tff(case):
 def test_single_clients_are_shards_too():
     model = models.least_squares()
     process = learning.build_dp_fedavg(
-        model, _plan(), client_optimizer=_optimizers.build_sgdm(0.1), server_optimizer=_server(),
+        model,
+        _plan(),
+        client_optimizer=_optimizers.build_sgdm(0.1),
+        server_optimizer=_server(),
         noise_seed=_SEED,
-    )  # fmt: skip
+    )
     cohort = _cohorts(models.client)[0]
     state = process.initialize()
     plain = process.next(state, [models.dataset(client, cohort[0][0]) for client in cohort])
@@ -118,9 +126,12 @@ def test_single_clients_are_shards_too():
 def test_fedsgd_steps_along_the_clipped_gradients():
     model = models.least_squares()
     process = learning.build_dp_fedavg(
-        model, _plan(noise_multiplier=0.0, clip_norm=100.0), client_update='fedsgd',
-        server_optimizer=_optimizers.build_sgdm(0.3), train_metrics=False,
-    )  # fmt: skip
+        model,
+        _plan(noise_multiplier=0.0, clip_norm=100.0),
+        client_update='fedsgd',
+        server_optimizer=_optimizers.build_sgdm(0.3),
+        train_metrics=False,
+    )
     cohort = _cohorts(models.client)[0]
     state = process.initialize()
     output = process.next(state, learning.shard(cohort, 3))
@@ -138,7 +149,9 @@ def test_fedsgd_steps_along_the_clipped_gradients():
 
 def test_it_is_a_learning_process():
     process = learning.build_dp_fedavg(
-        models.least_squares(), _plan(), client_optimizer=_optimizers.build_sgdm(0.1),
+        models.least_squares(),
+        _plan(),
+        client_optimizer=_optimizers.build_sgdm(0.1),
         server_optimizer=_server(),
     )
     assert isinstance(process, tff.learning.templates.LearningProcess)
@@ -157,16 +170,19 @@ def test_a_batch_without_rows_is_one_line():
         model, _plan(), client_optimizer=_optimizers.build_sgdm(0.1), server_optimizer=_server()
     )
     broken = models.client(0, [2, 0, 2])
-    with pytest.raises(runtime.ComputationError, match='batch without rows'):
+    with pytest.raises(contexts.ComputationError, match='batch without rows'):
         process.next(process.initialize(), [models.dataset(broken, broken[0])])
 
 
-@pytest.mark.parametrize('changes, message', [
-    (dict(client_update='fedprox'), 'client_update=fedprox: must be one of fedavg, fedsgd'),
-    (dict(client_optimizer=None), 'client_optimizer=None: must be given for fedavg'),
-    (dict(client_update='fedsgd'), 'client_optimizer=.*and not for fedsgd'),
-    (dict(noise_seed=-1), 'seed=-1: must be an integer >= 0'),
-])
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(client_update='fedprox'), 'client_update=fedprox: must be one of fedavg, fedsgd'),
+        (dict(client_optimizer=None), 'client_optimizer=None: must be given for fedavg'),
+        (dict(client_update='fedsgd'), 'client_optimizer=.*and not for fedsgd'),
+        (dict(noise_seed=-1), 'seed=-1: must be an integer >= 0'),
+    ],
+)
 def test_bad_arguments_are_named(changes, message):
     arguments = dict(client_optimizer=_optimizers.build_sgdm(0.1), server_optimizer=_server())
     with pytest.raises(ValueError, match=message):

@@ -7,7 +7,7 @@ import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.mechanisms.discretization import Discretization
-from dpfl.simulation import runtime
+from dpfl.runtime import contexts
 from tests.learning import models
 
 pytestmark = pytest.mark.tff
@@ -26,24 +26,28 @@ _CASES = {
         aggregators.clip_flat,
     ),
     'clipped denominator': (
-        dict(estimator=accounting.Estimator('clipped', 2.0)), aggregators.clip_flat
+        dict(estimator=accounting.Estimator('clipped', 2.0)),
+        aggregators.clip_flat,
     ),
     'per layer': ({}, aggregators.PerLayer((2.0, 1.0))),
     'clip schedule': (dict(clip_schedule=((1, 0.1), (2, 3.0))), aggregators.clip_flat),
-}  # fmt: skip
+}
 
 
 def _plan(changes):
     fields = dict(
-        mechanism=mechanisms.Identity(_ROUNDS), participation=Participation(_ROUNDS),
-        clip_norm=0.4, noise_multiplier=0.5, clients_per_round=_CLIENTS,
+        mechanism=mechanisms.Identity(_ROUNDS),
+        participation=Participation(_ROUNDS),
+        clip_norm=0.4,
+        noise_multiplier=0.5,
+        clients_per_round=_CLIENTS,
     )
     return accounting.PrivacyPlan(**{**fields, **changes})
 
 
 @pytest.fixture(scope='module', autouse=True)
 def _runtime():
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         yield
 
 
@@ -53,13 +57,19 @@ def test_both_release_the_same(name):
     plan, model = _plan(changes), models.least_squares()
     optimizers = [tff.learning.optimizers.build_sgdm(rate) for rate in (0.1, 1.0)]
     ours = learning.build_dp_fedavg(
-        model, plan, client_optimizer=optimizers[0], server_optimizer=optimizers[1],
-        noise_seed=_SEED, clip=clip, train_metrics=False,
-    )  # fmt: skip
+        model,
+        plan,
+        client_optimizer=optimizers[0],
+        server_optimizer=optimizers[1],
+        noise_seed=_SEED,
+        clip=clip,
+        train_metrics=False,
+    )
     stock = tff.learning.algorithms.build_unweighted_fed_avg(
-        model, *optimizers,
+        model,
+        *optimizers,
         model_aggregator=aggregators.build_aggregator(plan, _SEED, clip=clip),
-    )  # fmt: skip
+    )
     state, expected = ours.initialize(), stock.initialize()
     for t in range(_ROUNDS):
         cohort = [models.client(10 * t + i, [2, 1]) for i in range(_CLIENTS)]

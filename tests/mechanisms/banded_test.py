@@ -40,7 +40,8 @@ def test_matrix_norms_errors_and_streaming_agree_with_dense_algebra(rounds, band
     np.testing.assert_allclose(
         mechanisms.stream(mechanism.kernel(), noise),
         oracles.streamed_by_solving(mechanism, noise),
-        rtol=1e-8, atol=1e-12,
+        rtol=1e-8,
+        atol=1e-12,
     )
     assert banded.Banded.from_matrix(matrix, bands) == mechanism
 
@@ -114,18 +115,21 @@ def test_the_table_cannot_be_changed():
         mechanism.diagonals[0] = 7
 
 
-@pytest.mark.parametrize('diagonals, message', [
-    ([1.0, 1.0], r'diagonals has shape \(2,\): must be \[rounds, bands\]'),
-    (np.zeros((0, 0)), r'diagonals has shape \(0, 0\)'),
-    (np.ones((2, 3)), r'diagonals has shape \(2, 3\): .* 1 <= bands <= rounds'),
-    (np.ones((2, 2)), r'diagonals\[0, 1\]=1.0: must be 0, left of the matrix'),
-    ([[1.0, 0.0], [0.0, 1.0]], r'diagonals\[:, 0\] has the entry 0.0: each must be > 0'),
-    ([[1.0, 0.0], [-1.0, 1.0]], 'has the entry -1.0: each must be > 0'),
-    ([[1.0, 0.0], [1.0, float('nan')]], 'not finite'),
-    ([[1.0, 0.0], [float('inf'), 0.0]], 'not finite'),
-    ([['a']], 'diagonals: must be a table of numbers'),
-    ([[1.0], [1.0, 2.0]], 'diagonals: must be a table of numbers'),
-])
+@pytest.mark.parametrize(
+    'diagonals, message',
+    [
+        ([1.0, 1.0], r'diagonals has shape \(2,\): must be \[rounds, bands\]'),
+        (np.zeros((0, 0)), r'diagonals has shape \(0, 0\)'),
+        (np.ones((2, 3)), r'diagonals has shape \(2, 3\): .* 1 <= bands <= rounds'),
+        (np.ones((2, 2)), r'diagonals\[0, 1\]=1.0: must be 0, left of the matrix'),
+        ([[1.0, 0.0], [0.0, 1.0]], r'diagonals\[:, 0\] has the entry 0.0: each must be > 0'),
+        ([[1.0, 0.0], [-1.0, 1.0]], 'has the entry -1.0: each must be > 0'),
+        ([[1.0, 0.0], [1.0, float('nan')]], 'not finite'),
+        ([[1.0, 0.0], [float('inf'), 0.0]], 'not finite'),
+        ([['a']], 'diagonals: must be a table of numbers'),
+        ([[1.0], [1.0, 2.0]], 'diagonals: must be a table of numbers'),
+    ],
+)
 def test_bad_tables_are_named(diagonals, message):
     with pytest.raises(ValueError, match=message):
         banded.Banded(diagonals)

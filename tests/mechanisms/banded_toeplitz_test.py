@@ -38,7 +38,9 @@ def test_streaming_and_errors_equal_dense_algebra(rounds):
     noise = rng.normal(size=(rounds, 2))
     np.testing.assert_allclose(
         mechanisms.stream(mechanism.kernel(), noise),
-        oracles.streamed_by_solving(mechanism, noise), rtol=1e-10, atol=1e-12,
+        oracles.streamed_by_solving(mechanism, noise),
+        rtol=1e-10,
+        atol=1e-12,
     )
     np.testing.assert_allclose(
         mechanism.squared_error(), oracles.squared_error(mechanism), rtol=1e-10
@@ -97,12 +99,15 @@ def test_parameters_round_trip():
     assert again != BandedToeplitz(6, [1.0, 0.5]) and again != BandedToeplitz(5, [1.0, 0.4])
 
 
-@pytest.mark.parametrize('arguments, message', [
-    ((0, [1.0]), 'rounds=0: must be an integer >= 1'),
-    ((5, []), r'coefficients start with \[\]: must start with a number > 0'),
-    ((5, [0.0, 1.0]), r'coefficients start with \[0.0\]: must start with a number > 0'),
-    ((5, [1.0, float('inf')]), 'coefficients=.*: must be a list of finite numbers'),
-])
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        ((0, [1.0]), 'rounds=0: must be an integer >= 1'),
+        ((5, []), r'coefficients start with \[\]: must start with a number > 0'),
+        ((5, [0.0, 1.0]), r'coefficients start with \[0.0\]: must start with a number > 0'),
+        ((5, [1.0, float('inf')]), 'coefficients=.*: must be a list of finite numbers'),
+    ],
+)
 def test_bad_parameters_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         BandedToeplitz(*arguments)
@@ -113,12 +118,18 @@ def _errors():
     form = toeplitz_error.mean_form(_SCHEDULE)
     momentum = workload.momentum(24, 0.7)
     return {
-        'series': (banded_toeplitz.SeriesError(momentum, lambda b: shares * b),
-                   lambda m: m.squared_error(momentum).mean()),
-        'dense': (banded_toeplitz.SeriesError(np.ones(24), lambda b: form @ b),
-                  lambda m: m.squared_error(_SCHEDULE).mean()),
-        'rows': (banded_toeplitz.RowsError(_SCHEDULE, [23, 8, 15], 1e6),
-                 lambda m: m.squared_error(_SCHEDULE)[[23, 8, 15]].max()),
+        'series': (
+            banded_toeplitz.SeriesError(momentum, lambda b: shares * b),
+            lambda m: m.squared_error(momentum).mean(),
+        ),
+        'dense': (
+            banded_toeplitz.SeriesError(np.ones(24), lambda b: form @ b),
+            lambda m: m.squared_error(_SCHEDULE).mean(),
+        ),
+        'rows': (
+            banded_toeplitz.RowsError(_SCHEDULE, [23, 8, 15], 1e6),
+            lambda m: m.squared_error(_SCHEDULE)[[23, 8, 15]].max(),
+        ),
     }
 
 
@@ -138,16 +149,23 @@ def test_objective_and_its_gradient(kind):
         assert value == pytest.approx(0.5 * np.log(squared), rel=1e-9)
         assert objective(3 * coefficients)[0] == pytest.approx(value, rel=1e-9)
         step = 1e-6 * np.eye(5)
-        numeric = [(objective(coefficients + e)[0] - objective(coefficients - e)[0]) / 2e-6
-                   for e in step]
+        numeric = [
+            (objective(coefficients + e)[0] - objective(coefficients - e)[0]) / 2e-6 for e in step
+        ]
         np.testing.assert_allclose(gradient, numeric, atol=1e-7)
 
 
 @pytest.mark.parametrize('loss', ['max', 'rms'])
-@pytest.mark.parametrize('bands, schema', [
-    (2, Participation(8, 3)), (3, Participation(9, 4, 2)), (4, Participation(10, 4)),
-    (3, Participation(9, 1, 2)), (4, Participation(12, 2)),
-])
+@pytest.mark.parametrize(
+    'bands, schema',
+    [
+        (2, Participation(8, 3)),
+        (3, Participation(9, 4, 2)),
+        (4, Participation(10, 4)),
+        (3, Participation(9, 1, 2)),
+        (4, Participation(12, 2)),
+    ],
+)
 def test_an_independent_search_finds_nothing_better(loss, bands, schema):
     def value(free):
         coefficients = np.append(1.0, free)
@@ -160,7 +178,9 @@ def test_an_independent_search_finds_nothing_better(loss, bands, schema):
     assert found.bands <= bands and found.coefficients[0] == 1
     for start in (0.9, 0.4):
         other = optimize.minimize(
-            value, start ** np.arange(1, bands), method='Nelder-Mead',
+            value,
+            start ** np.arange(1, bands),
+            method='Nelder-Mead',
             options={'xatol': 1e-7, 'fatol': 1e-10},
         )
         assert _loss(found, schema, loss) <= other.fun * (1 + 1e-8)
@@ -198,10 +218,15 @@ def test_more_bands_than_the_separation():
 
 
 @pytest.mark.parametrize('loss', ['max', 'rms'])
-@pytest.mark.parametrize('a', [
-    workload.momentum(24, 0.9), _SCHEDULE,
-    workload.learning_rate_schedule(np.cos(np.linspace(0, 1.5, 24))),
-], ids=['momentum', 'schedule', 'cosine'])
+@pytest.mark.parametrize(
+    'a',
+    [
+        workload.momentum(24, 0.9),
+        _SCHEDULE,
+        workload.learning_rate_schedule(np.cos(np.linspace(0, 1.5, 24))),
+    ],
+    ids=['momentum', 'schedule', 'cosine'],
+)
 def test_other_workloads(loss, a):
     schema = Participation(24, 5)
     found = _loss(optimize_banded_toeplitz(schema, 4, loss, workload=a), schema, loss, a)
@@ -230,12 +255,18 @@ def test_progress_goes_to_standard_error(capsys):
     assert 'optimize_banded_toeplitz: 3 bands: rms loss' in printed.err and not printed.out
 
 
-@pytest.mark.parametrize('arguments, message', [
-    ({'bands': 0}, 'bands=0: must be an integer >= 1'),
-    ({'bands': 2, 'loss': 'mean'}, 'loss=mean: must be one of max, rms'),
-    ({'bands': 2, 'workload': np.ones(5)}, 'workload has shape .*: must have at least 30 rounds'),
-    ({'bands': 2, 'workload': np.zeros(30)}, 'workload: must have finite entries'),
-])
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        ({'bands': 0}, 'bands=0: must be an integer >= 1'),
+        ({'bands': 2, 'loss': 'mean'}, 'loss=mean: must be one of max, rms'),
+        (
+            {'bands': 2, 'workload': np.ones(5)},
+            'workload has shape .*: must have at least 30 rounds',
+        ),
+        ({'bands': 2, 'workload': np.zeros(30)}, 'workload: must have finite entries'),
+    ],
+)
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         optimize_banded_toeplitz(Participation(30, 5), **arguments)

@@ -9,12 +9,18 @@ from tests import oracles
 
 # Document 002, appendix A: two of the decays of the first coincide to nine digits.
 _PRODUCTION = {
-    100: ([0.989739971007307, 0.7352001759538236, 0.16776199983448145, 0.1677619998016191],
-          [0.20502892852480875, 0.23357939425278557, 0.03479503245420878, 0.03479509876050538]),
-    400: ([0.9999999999921251, 0.9944453083640997, 0.8985923474607591, 0.4912001418098778],
-          [0.0070314825502323835, 0.10613806907600574, 0.1898159060327625, 0.1966594748073734]),
-    1000: ([0.9999999999983397, 0.9973412136664378, 0.9584629472313878, 0.6581796870749317],
-           [0.008657392263671862, 0.05890891298180163, 0.14548176930698697, 0.2770117005326523]),
+    100: (
+        [0.989739971007307, 0.7352001759538236, 0.16776199983448145, 0.1677619998016191],
+        [0.20502892852480875, 0.23357939425278557, 0.03479503245420878, 0.03479509876050538],
+    ),
+    400: (
+        [0.9999999999921251, 0.9944453083640997, 0.8985923474607591, 0.4912001418098778],
+        [0.0070314825502323835, 0.10613806907600574, 0.1898159060327625, 0.1966594748073734],
+    ),
+    1000: (
+        [0.9999999999983397, 0.9973412136664378, 0.9584629472313878, 0.6581796870749317],
+        [0.008657392263671862, 0.05890891298180163, 0.14548176930698697, 0.2770117005326523],
+    ),
 }
 
 
@@ -75,10 +81,17 @@ def test_decays_in_both_lists_cancel():
     )
 
 
-@pytest.mark.parametrize('decay, inverse_decay, message', [
-    ([0.5, 0.2], [0.3], 'inverse_decay has 1 entries: must have the 2 of decay'),
-    ([0.5, 0.5], [0.3, 0.2], r'decay=\[0.5, 0.5\]: entries that coincide must be in inverse_decay'),
-])
+@pytest.mark.parametrize(
+    'decay, inverse_decay, message',
+    [
+        ([0.5, 0.2], [0.3], 'inverse_decay has 1 entries: must have the 2 of decay'),
+        (
+            [0.5, 0.5],
+            [0.3, 0.2],
+            r'decay=\[0.5, 0.5\]: entries that coincide must be in inverse_decay',
+        ),
+    ],
+)
 def test_inverse_decays_of_no_blt_are_refused(decay, inverse_decay, message):
     with pytest.raises(ValueError, match=message):
         mechanisms.Blt.from_inverse_decay(5, decay, inverse_decay)
@@ -122,14 +135,17 @@ def test_production_parameters(separation):
     assert theta_hat.size == 4 and (theta_hat < blt.decay).all() and (omega_hat < 0).all()
 
 
-@pytest.mark.parametrize('decay, scale', [
-    ([0.9], [1.95]),  # C^-1 grows.
-    ([0.8, 0.3], [0.2, -0.9]),  # Inverse decays are not real.
-    ([0.9, 0.89], [3.0, -2.9]),
-    ([0.9, 0.5], [-0.5, 0.9]),
-    ([0.9, 0.9], [0.5, -0.2]),
-    ([1.0, 0.5], [0.0, 0.0]),
-])
+@pytest.mark.parametrize(
+    'decay, scale',
+    [
+        ([0.9], [1.95]),  # C^-1 grows.
+        ([0.8, 0.3], [0.2, -0.9]),  # Inverse decays are not real.
+        ([0.9, 0.89], [3.0, -2.9]),
+        ([0.9, 0.5], [-0.5, 0.9]),
+        ([0.9, 0.9], [0.5, -0.2]),
+        ([1.0, 0.5], [0.0, 0.0]),
+    ],
+)
 def test_errors_where_the_inverse_is_no_tame_blt(decay, scale):
     blt = mechanisms.Blt(60, decay, scale)
     expected = toeplitz.squared_error(_first_column_of_inverse(blt))
@@ -167,14 +183,17 @@ def test_loss_at_200_000_rounds_takes_milliseconds():
     assert time.process_time() - start < 0.5
 
 
-@pytest.mark.parametrize('decay, scale, message', [
-    ([0.5], [0.1, 0.2], 'decay has 1 and scale 2 entries'),
-    ([], [], 'decay has 0 and scale 0 entries'),
-    ([1.1], [0.1], r'decay=\[1.1\]: each entry must be within \[0, 1\]'),
-    ([-0.1], [0.1], 'each entry must be within'),
-    ([float('nan')], [0.1], 'decay=.*: must be a list of finite numbers'),
-    ([0.5], ['x'], 'scale=.*: must be a list of numbers'),
-])
+@pytest.mark.parametrize(
+    'decay, scale, message',
+    [
+        ([0.5], [0.1, 0.2], 'decay has 1 and scale 2 entries'),
+        ([], [], 'decay has 0 and scale 0 entries'),
+        ([1.1], [0.1], r'decay=\[1.1\]: each entry must be within \[0, 1\]'),
+        ([-0.1], [0.1], 'each entry must be within'),
+        ([float('nan')], [0.1], 'decay=.*: must be a list of finite numbers'),
+        ([0.5], ['x'], 'scale=.*: must be a list of numbers'),
+    ],
+)
 def test_bad_parameters_are_named(decay, scale, message):
     with pytest.raises(ValueError, match=message):
         mechanisms.Blt(5, decay, scale)

@@ -28,10 +28,14 @@ def test_what_does_not_fit_is_left_with_the_reason():
     assert without_memory == mechanisms.Identity(100)
 
 
-@pytest.mark.parametrize('dimension, limit, message', [
-    (0, 1, 'dimension=0: must be'), (10, -1, 'memory_limit=-1: must be'),
-    (10, float('nan'), 'memory_limit=nan: must be'),
-])
+@pytest.mark.parametrize(
+    'dimension, limit, message',
+    [
+        (0, 1, 'dimension=0: must be'),
+        (10, -1, 'memory_limit=-1: must be'),
+        (10, float('nan'), 'memory_limit=nan: must be'),
+    ],
+)
 def test_bad_arguments_are_named(dimension, limit, message):
     with pytest.raises(ValueError, match=message):
         mechanisms.choose(_SCHEMA, dimension, limit)

@@ -62,8 +62,8 @@ def test_wrap_around_is_the_smaller_of_two_union_bounds(clients, rounds):
             *_, linf, tail = _exact_values(case)
             d, c, s = case.padded_dimension, mpmath.mpf(case.clip_norm), mpmath.mpf(case.scale)
             limit = clients * linf
-            of_sum = 2 * d * mpmath.exp(
-                -((limit + 1 - clients) ** 2) * d / (2 * (clients * s * c) ** 2)
+            of_sum = (
+                2 * d * mpmath.exp(-((limit + 1 - clients) ** 2) * d / (2 * (clients * s * c) ** 2))
             )
             exact = min(1, rounds * clients * tail, rounds * of_sum)
             found = case.wrap_around_probability(clients, rounds)
@@ -131,10 +131,18 @@ def test_with_the_clip_no_sum_wraps_around():
         assert case.modulus(clients) <= 2 ** case.bits_per_parameter(clients)
 
 
-@pytest.mark.parametrize('bits, clients, dimension, clip_norm', [
-    (16, 100, 1000, 1.0), (20, 6500, 2_400_000, 5.0), (24, 6500, 2_400_000, 5.0),
-    (2, 1, 2, 0.3), (14, 6500, 10**9, 1e-3), (62, 1, 17, 1e30), (62, 1, 17, 1e-30),
-])
+@pytest.mark.parametrize(
+    'bits, clients, dimension, clip_norm',
+    [
+        (16, 100, 1000, 1.0),
+        (20, 6500, 2_400_000, 5.0),
+        (24, 6500, 2_400_000, 5.0),
+        (2, 1, 2, 0.3),
+        (14, 6500, 10**9, 1e-3),
+        (62, 1, 17, 1e30),
+        (62, 1, 17, 1e-30),
+    ],
+)
 def test_planner_finds_the_largest_scale_that_fits(bits, clients, dimension, clip_norm):
     case = Discretization.for_bits(bits, clients, dimension, clip_norm)
     assert case.bits_per_parameter(clients) <= bits
@@ -146,8 +154,9 @@ def test_planner_finds_the_largest_scale_that_fits(bits, clients, dimension, cli
 
 
 def test_more_bits_inflate_less():
-    norms = [Discretization.for_bits(bits, 6500, 2_400_000, 5.0).inflated_norm
-             for bits in range(14, 40)]
+    norms = [
+        Discretization.for_bits(bits, 6500, 2_400_000, 5.0).inflated_norm for bits in range(14, 40)
+    ]
     assert norms == sorted(norms, reverse=True)
     assert norms[0] > 50 and norms[-1] == pytest.approx(5.0, rel=1e-6)
 
@@ -163,43 +172,51 @@ def test_rows_with_secure_aggregation_of_document_000():
         inflation = (case.inflated_norm / case.clip_norm) ** 2
         return [round(each * inflation / (2 * 7.0**2), 2) for each in squared] == [0.25, 0.52]
 
-    matching = [bits for bits in range(14, 40)
-                if matches(Discretization.for_bits(bits, 6500, 2_400_000, 5.0))]
+    matching = [
+        bits
+        for bits in range(14, 40)
+        if matches(Discretization.for_bits(bits, 6500, 2_400_000, 5.0))
+    ]
     assert matching == [22, 23]
     scales = np.geomspace(500, 50_000, 2000)
-    scales = [s for s in scales
-              if matches(Discretization(float(s), 2_400_000, 5.0))]
+    scales = [s for s in scales if matches(Discretization(float(s), 2_400_000, 5.0))]
     # In proportion to sqrt(d): without padding, for d = 2.4 million, 1,700 to 7,800.
     assert 2180 < scales[0] < 2290 and 10_000 < scales[-1] < 10_350
 
 
-@pytest.mark.parametrize('field, value, message', [
-    ('scale', 0.0, 'scale=0.0: must be a finite number >= 1e-60'),
-    ('scale', math.nan, 'scale=nan: must be a finite number'),
-    ('scale', math.inf, 'scale=inf: must be a finite number'),
-    ('scale', -1.0, 'scale=-1.0: must be'),
-    ('dimension', 1, 'dimension=1: must be an integer >= 2'),
-    ('dimension', 2.5, 'dimension=2.5: must be an integer'),
-    ('dimension', 2**60, 'must be an integer >= 2 and <= 281474976710656'),
-    ('clip_norm', 0.0, 'clip_norm=0.0: must be'),
-    ('clip_norm', math.nan, 'clip_norm=nan: must be'),
-    ('alpha', 0.0, 'alpha=0.0: must be a finite number > 0 and < 1'),
-    ('alpha', 1.0, 'alpha=1.0: must be'),
-    ('alpha', math.nan, 'alpha=nan: must be'),
-])
+@pytest.mark.parametrize(
+    'field, value, message',
+    [
+        ('scale', 0.0, 'scale=0.0: must be a finite number >= 1e-60'),
+        ('scale', math.nan, 'scale=nan: must be a finite number'),
+        ('scale', math.inf, 'scale=inf: must be a finite number'),
+        ('scale', -1.0, 'scale=-1.0: must be'),
+        ('dimension', 1, 'dimension=1: must be an integer >= 2'),
+        ('dimension', 2.5, 'dimension=2.5: must be an integer'),
+        ('dimension', 2**60, 'must be an integer >= 2 and <= 281474976710656'),
+        ('clip_norm', 0.0, 'clip_norm=0.0: must be'),
+        ('clip_norm', math.nan, 'clip_norm=nan: must be'),
+        ('alpha', 0.0, 'alpha=0.0: must be a finite number > 0 and < 1'),
+        ('alpha', 1.0, 'alpha=1.0: must be'),
+        ('alpha', math.nan, 'alpha=nan: must be'),
+    ],
+)
 def test_bad_fields_are_refused(field, value, message):
     fields = {'scale': 10.0, 'dimension': 100, 'clip_norm': 1.0, field: value}
     with pytest.raises(ValueError, match=message):
         Discretization(**fields)
 
 
-@pytest.mark.parametrize('bits, clients, message', [
-    (13, 6500, 'bits=13: must be at least 14 for clients_per_round=6500'),
-    (0, 6500, 'bits=0: must be an integer >= 1 and <= 62'),
-    (63, 6500, 'bits=63: must be an integer'),
-    (math.nan, 6500, 'bits=nan: must be an integer'),
-    (20, 0, 'clients_per_round=0: must be an integer >= 1'),
-])
+@pytest.mark.parametrize(
+    'bits, clients, message',
+    [
+        (13, 6500, 'bits=13: must be at least 14 for clients_per_round=6500'),
+        (0, 6500, 'bits=0: must be an integer >= 1 and <= 62'),
+        (63, 6500, 'bits=63: must be an integer'),
+        (math.nan, 6500, 'bits=nan: must be an integer'),
+        (20, 0, 'clients_per_round=0: must be an integer >= 1'),
+    ],
+)
 def test_budgets_without_room_are_refused(bits, clients, message):
     with pytest.raises(ValueError, match=message):
         Discretization.for_bits(bits, clients, 1000, 1.0)

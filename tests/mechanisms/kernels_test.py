@@ -12,9 +12,9 @@ def _lower_banded(rng, rounds, bands):
 
 def _diagonals(matrix, bands):
     rounds = len(matrix)
-    return np.array([
-        [matrix[t, t - j] if t >= j else np.nan for j in range(bands)] for t in range(rounds)
-    ])
+    return np.array(
+        [[matrix[t, t - j] if t >= j else np.nan for j in range(bands)] for t in range(rounds)]
+    )
 
 
 @pytest.mark.parametrize('bands', [1, 2, 5, 9])
@@ -39,9 +39,9 @@ def test_one_row_holds_for_every_round():
     )
 
 
-@pytest.mark.parametrize('kind', [
-    mechanisms.StateSpace, mechanisms.BandedSolve, mechanisms.BandedProduct
-])
+@pytest.mark.parametrize(
+    'kind', [mechanisms.StateSpace, mechanisms.BandedSolve, mechanisms.BandedProduct]
+)
 def test_tables_that_do_not_fit_are_refused(kind):
     with pytest.raises(ValueError, match=r'kernel table has shape \(3,\): must be'):
         kind(np.ones(3))

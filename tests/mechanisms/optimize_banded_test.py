@@ -1,4 +1,3 @@
-
 import time
 
 import numpy as np
@@ -98,14 +97,17 @@ def test_all_bands_satisfy_the_known_condition():
     assert np.abs(off_diagonal).max() < 1e-3 * np.diag(weight).min()
 
 
-@pytest.mark.parametrize('n, bands, column_norms', [
-    (64, 16, 'equal'),
-    (97, 97, 'equal'),
-    (150, 6, 'equal'),
-    (256, 64, 'equal'),
-    (150, 6, 'blocks'),
-    (256, 64, 'blocks'),
-])
+@pytest.mark.parametrize(
+    'n, bands, column_norms',
+    [
+        (64, 16, 'equal'),
+        (97, 97, 'equal'),
+        (150, 6, 'equal'),
+        (256, 64, 'equal'),
+        (150, 6, 'blocks'),
+        (256, 64, 'blocks'),
+    ],
+)
 def test_optimum_is_proven_by_duality(n, bands, column_norms):
     schema = Participation(n, bands)
     mechanism = optimize_banded(schema, bands, column_norms=column_norms)
@@ -121,13 +123,16 @@ def test_a_recorded_loss():
     assert mechanism.rms_loss(schema) == pytest.approx(7.025131553, rel=1e-7)
 
 
-@pytest.mark.parametrize('make', [
-    lambda n: mechanisms.workload.momentum(n, 0.9),
-    lambda n: mechanisms.workload.learning_rate_schedule(np.linspace(1, 0.05, n), beta=0.5),
-    lambda n: mechanisms.workload.learning_rate_schedule(
-        0.501 + 0.5 * np.cos(np.pi * np.arange(n) / n), beta=0.9
-    ),
-])
+@pytest.mark.parametrize(
+    'make',
+    [
+        lambda n: mechanisms.workload.momentum(n, 0.9),
+        lambda n: mechanisms.workload.learning_rate_schedule(np.linspace(1, 0.05, n), beta=0.5),
+        lambda n: mechanisms.workload.learning_rate_schedule(
+            0.501 + 0.5 * np.cos(np.pi * np.arange(n) / n), beta=0.9
+        ),
+    ],
+)
 def test_optima_for_other_workloads_are_proven_by_duality(make):
     n, bands = 120, 30
     schema, workload = Participation(n, bands), make(n)
@@ -171,9 +176,10 @@ def test_norms_by_block_have_a_smaller_loss_at_the_same_sensitivity(n, separatio
     schema = Participation(n, separation, count)
     equal = optimize_banded(schema, separation)
     blocks = optimize_banded(schema, separation, column_norms='blocks')
-    levels = [set(np.round(norms, 9)) for norms in np.array_split(
-        blocks.column_norms(), range(separation, n, separation)
-    )]
+    levels = [
+        set(np.round(norms, 9))
+        for norms in np.array_split(blocks.column_norms(), range(separation, n, separation))
+    ]
     assert {len(level) for level in levels} == {1}
     assert blocks.sensitivity(schema) == pytest.approx(equal.sensitivity(schema), rel=1e-9)
     assert blocks.sensitivity_is_exact(schema)
@@ -208,9 +214,14 @@ def _weights_of_the_largest(mechanism):
 
 
 @pytest.mark.parametrize('column_norms', ['equal', 'blocks'])
-@pytest.mark.parametrize('power, workload', [
-    (1, None), (1, mechanisms.workload.momentum(40, 0.9)), (5, None),
-])
+@pytest.mark.parametrize(
+    'power, workload',
+    [
+        (1, None),
+        (1, mechanisms.workload.momentum(40, 0.9)),
+        (5, None),
+    ],
+)
 def test_derivatives_agree_with_differences(monkeypatch, power, workload, column_norms):
     monkeypatch.setattr(banded_objective, '_INNER_TYPE', np.float64)
     monkeypatch.setattr(banded_objective, '_ROWS_AT_ONCE', 7)
@@ -266,16 +277,19 @@ def test_a_limit_on_the_time_returns_a_valid_strategy():
     assert hurried.rms_loss(schema) < 1.1 * optimize_banded(schema, 200).rms_loss(schema)
 
 
-@pytest.mark.parametrize('arguments, message', [
-    ({'bands': 0}, 'bands=0: must be an integer >= 1 and <= 5'),
-    ({'bands': 6}, 'bands=6: must be an integer >= 1 and <= 5'),
-    ({'loss': 'mean'}, 'loss=mean: must be one of rms, max'),
-    ({'column_norms': 'free'}, 'column_norms=free: must be one of equal, blocks'),
-    ({'max_seconds': 0}, 'max_seconds=0: must be a finite number > 0'),
-    ({'max_seconds': float('nan')}, 'max_seconds=nan: must be a finite number > 0'),
-    ({'workload': np.ones(9)}, 'workload has shape'),
-    ({'workload': np.tril(np.ones((10, 10)), -1)}, r'workload\[0, 0\]=0: must not be 0'),
-])
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        ({'bands': 0}, 'bands=0: must be an integer >= 1 and <= 5'),
+        ({'bands': 6}, 'bands=6: must be an integer >= 1 and <= 5'),
+        ({'loss': 'mean'}, 'loss=mean: must be one of rms, max'),
+        ({'column_norms': 'free'}, 'column_norms=free: must be one of equal, blocks'),
+        ({'max_seconds': 0}, 'max_seconds=0: must be a finite number > 0'),
+        ({'max_seconds': float('nan')}, 'max_seconds=nan: must be a finite number > 0'),
+        ({'workload': np.ones(9)}, 'workload has shape'),
+        ({'workload': np.tril(np.ones((10, 10)), -1)}, r'workload\[0, 0\]=0: must not be 0'),
+    ],
+)
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         optimize_banded(Participation(10, 5), **{'bands': 3, **arguments})

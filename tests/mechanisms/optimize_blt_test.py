@@ -23,9 +23,9 @@ def _loss(mechanism, schema, loss, a=None):
 
 
 def _numeric_gradient(function, x, step=1e-6):
-    return np.array([
-        (function(x + step * e) - function(x - step * e)) / (2 * step) for e in np.eye(x.size)
-    ])
+    return np.array(
+        [(function(x + step * e) - function(x - step * e)) / (2 * step) for e in np.eye(x.size)]
+    )
 
 
 @pytest.mark.parametrize('terms', [0, 1, 2, 3, 8, 41])
@@ -33,9 +33,7 @@ def test_sums_of_powers(terms):
     w = np.array([0.0, 1e-9, 1e-3, 0.1, 0.9, 1.0, 1.1, 1.7])
     powers = (1 - w) ** np.arange(terms)[:, None]
     ramp = terms - np.arange(terms)[:, None]
-    np.testing.assert_allclose(
-        blt_loss.geometric_sum(terms, w)[0], powers.sum(axis=0), rtol=1e-13
-    )
+    np.testing.assert_allclose(blt_loss.geometric_sum(terms, w)[0], powers.sum(axis=0), rtol=1e-13)
     np.testing.assert_allclose(
         blt_loss.ramp_sum(terms, w)[0], (ramp * powers).sum(axis=0), rtol=1e-12
     )
@@ -51,8 +49,14 @@ def test_sums_of_powers(terms):
 @pytest.mark.parametrize('rates', [2, 3, 4, 5, 8])
 def test_objective_is_the_loss_and_its_gradient_is_right(loss, last_is_free, rates):
     rng = np.random.default_rng(rates)
-    for schema in (_STACKOVERFLOW, Participation(50, 7, 3), Participation(20), Participation(9, 9),
-                   Participation(2, 1, 2), Participation(1)):
+    for schema in (
+        _STACKOVERFLOW,
+        Participation(50, 7, 3),
+        Participation(20),
+        Participation(9, 9),
+        Participation(2, 1, 2),
+        Participation(1),
+    ):
         objective = blt_loss.Objective(schema, blt_loss.PrefixError(schema.rounds, loss))
         coordinates = rng.normal(scale=0.4, size=rates)
         value, gradient = objective(coordinates, 1e-3, last_is_free)
@@ -130,6 +134,7 @@ def test_an_inverse_decay_may_be_negative_where_that_is_better():
 @pytest.mark.parametrize('buffers', [1, 2])
 def test_an_independent_search_finds_nothing_better(schema, loss, buffers):
     """Nelder-Mead over (theta, omega) with the loss of the mechanism itself."""
+
     def value(x):
         decay, scale = 1 / (1 + np.exp(-x[:buffers])), np.exp(x[buffers:])
         if scale.sum() > 1:
@@ -154,8 +159,9 @@ def test_coefficients_are_monotone_for_random_schemas():
     for _ in range(25):
         rounds = int(np.exp(rng.uniform(0, 12)))
         separation = int(np.exp(rng.uniform(0, np.log(rounds + 1))))
-        count = None if rounds // separation < 500 and rng.random() < 0.5 else \
-            int(rng.integers(1, 20))
+        count = (
+            None if rounds // separation < 500 and rng.random() < 0.5 else int(rng.integers(1, 20))
+        )
         schema = Participation(rounds, separation, count)
         loss = ('max', 'rms')[int(rng.integers(2))]
         blt = optimize_blt(schema, int(rng.integers(1, 5)), loss, starts=2)
@@ -188,11 +194,15 @@ def test_equal_arguments_give_equal_mechanisms():
 
 
 @pytest.mark.parametrize('loss', ['max', 'rms'])
-@pytest.mark.parametrize('a', [
-    workload.momentum(40, 0.9),
-    workload.learning_rate_schedule(np.linspace(1, 0.05, 40), beta=0.5),
-    workload.learning_rate_schedule(np.cos(np.linspace(0, 1.5, 40))),
-], ids=['momentum', 'schedule', 'cosine'])
+@pytest.mark.parametrize(
+    'a',
+    [
+        workload.momentum(40, 0.9),
+        workload.learning_rate_schedule(np.linspace(1, 0.05, 40), beta=0.5),
+        workload.learning_rate_schedule(np.cos(np.linspace(0, 1.5, 40))),
+    ],
+    ids=['momentum', 'schedule', 'cosine'],
+)
 def test_other_workloads(loss, a):
     schema = Participation(40, 12, 4)
     found = _loss(optimize_blt(schema, 2, loss, workload=a), schema, loss, a)
@@ -225,15 +235,18 @@ def test_progress_goes_to_standard_error(capsys):
     assert 'optimize_blt: found: max loss' in printed.err and not printed.out
 
 
-@pytest.mark.parametrize('arguments, message', [
-    ({'num_buffers': 0}, 'num_buffers=0: must be an integer >= 1 and <= 20'),
-    ({'loss': 'mean'}, 'loss=mean: must be one of max, rms'),
-    ({'starts': 0}, 'starts=0: must be an integer >= 1 and <= 8'),
-    ({'workload': np.ones(5)}, 'workload has shape .*: must have at least 30 rounds'),
-    ({'workload': np.ones((30, 30))}, 'workload is not lower-triangular'),
-    ({'workload': np.zeros(30)}, 'workload: must have finite entries, not all of them 0'),
-    ({'workload': np.full((30, 30), np.nan)}, 'workload'),
-])
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        ({'num_buffers': 0}, 'num_buffers=0: must be an integer >= 1 and <= 20'),
+        ({'loss': 'mean'}, 'loss=mean: must be one of max, rms'),
+        ({'starts': 0}, 'starts=0: must be an integer >= 1 and <= 8'),
+        ({'workload': np.ones(5)}, 'workload has shape .*: must have at least 30 rounds'),
+        ({'workload': np.ones((30, 30))}, 'workload is not lower-triangular'),
+        ({'workload': np.zeros(30)}, 'workload: must have finite entries, not all of them 0'),
+        ({'workload': np.full((30, 30), np.nan)}, 'workload'),
+    ],
+)
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         optimize_blt(Participation(30, 5), **arguments)

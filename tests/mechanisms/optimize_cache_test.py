@@ -42,9 +42,15 @@ def test_the_second_call_computes_nothing(directory):
     assert first is _BLT and second == _BLT and second.digest() == _BLT.digest()
 
 
-@pytest.mark.parametrize('kind, fields', [
-    ('other', {'n': 7}), ('kind', {'n': 8}), ('kind', {'n': 7, 'k': None}), ('kind', {'n': '7'}),
-])
+@pytest.mark.parametrize(
+    'kind, fields',
+    [
+        ('other', {'n': 7}),
+        ('kind', {'n': 8}),
+        ('kind', {'n': 7, 'k': None}),
+        ('kind', {'n': '7'}),
+    ],
+)
 def test_other_arguments_are_other_entries(directory, kind, fields):
     cache.cached('kind', {'n': 7}, _Compute())
     assert cache.cached(kind, fields, _Compute(_OTHER)) == _OTHER
@@ -155,12 +161,15 @@ def test_an_optimiser_keeps_its_results(directory):
     assert len(list(directory.iterdir())) == 2
 
 
-@pytest.mark.parametrize('optimize', [
-    mechanisms.optimize_blt,
-    mechanisms.optimize_banded,
-    mechanisms.optimize_banded_toeplitz,
-    mechanisms.optimize_banded_inverse,
-])
+@pytest.mark.parametrize(
+    'optimize',
+    [
+        mechanisms.optimize_blt,
+        mechanisms.optimize_banded,
+        mechanisms.optimize_banded_toeplitz,
+        mechanisms.optimize_banded_inverse,
+    ],
+)
 def test_every_optimiser_keeps_its_results(optimize, tmp_path, monkeypatch):
     monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
     schema = Participation(24, 6, 4)

@@ -68,7 +68,9 @@ def test_is_the_worst_client_of_the_log(name, repeats):
         elif not isinstance(mechanism, mechanisms.FullHonakerTree):
             assert reached < bound * (1 - 1e-9)
     if 'negative' not in name and name not in (
-        'full_honaker_tree', 'completed_tree', 'banded_toeplitz_not_monotone',
+        'full_honaker_tree',
+        'completed_tree',
+        'banded_toeplitz_not_monotone',
         'banded_inverse_not_monotone',
     ):
         assert called_exact == 5
@@ -162,8 +164,13 @@ def test_published_tree_value_from_a_log():
     tree = mechanisms.BinaryTree(2000)
     worst = max(
         pattern_sensitivity.of_log(
-            tree, ParticipationLog([[5] if t in range(first, 2000, 314) and t < first + 6 * 314
-                                    else [] for t in range(2000)])
+            tree,
+            ParticipationLog(
+                [
+                    [5] if t in range(first, 2000, 314) and t < first + 6 * 314 else []
+                    for t in range(2000)
+                ]
+            ),
         ).squared
         for first in (0, 100, 200, 300)
     )

@@ -157,35 +157,44 @@ def test_a_schedule_that_begins_after_the_run_never_restarts():
     assert mechanisms.Restarted.every(mechanisms.BinaryTree(129)).starts == ()
 
 
-@pytest.mark.parametrize('arguments, message', [
-    ((-1, 4), 'first=-1: must be an integer >= 0'),
-    ((1, 0), 'every=0: must be an integer >= 1'),
-    ((1, float('nan')), 'every=nan: must be an integer'),
-    ((1, 4, 0), 'rounds=0: must be an integer >= 1'),
-    ((9, 4, 40), 'base has 8 rounds: must be at least 10'),
-])
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        ((-1, 4), 'first=-1: must be an integer >= 0'),
+        ((1, 0), 'every=0: must be an integer >= 1'),
+        ((1, float('nan')), 'every=nan: must be an integer'),
+        ((1, 4, 0), 'rounds=0: must be an integer >= 1'),
+        ((9, 4, 40), 'base has 8 rounds: must be at least 10'),
+    ],
+)
 def test_bad_schedules_of_equal_segments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         mechanisms.Restarted.every(mechanisms.BinaryTree(8), *arguments)
 
 
-@pytest.mark.parametrize('starts, rounds, message', [
-    ((3, 3), 8, r'starts=\(3, 3\): must increase within 1 .. 7'),
-    ((0,), 8, 'starts=0: must be an integer >= 1'),
-    ((8,), 8, 'must increase within'),
-    ((1,), 8, 'base has 4 rounds: must be at least 7'),
-])
+@pytest.mark.parametrize(
+    'starts, rounds, message',
+    [
+        ((3, 3), 8, r'starts=\(3, 3\): must increase within 1 .. 7'),
+        ((0,), 8, 'starts=0: must be an integer >= 1'),
+        ((8,), 8, 'must increase within'),
+        ((1,), 8, 'base has 4 rounds: must be at least 7'),
+    ],
+)
 def test_bad_schedules_are_refused(starts, rounds, message):
     with pytest.raises(ValueError, match=message):
         mechanisms.Restarted(mechanisms.BinaryTree(4), starts, rounds)
 
 
-@pytest.mark.parametrize('starts, message', [
-    ((2.5,), 'starts=2.5: must be an integer >= 1'),
-    ((float('nan'),), 'starts=nan: must be an integer'),
-    (3, 'starts=3: must be a list of integers'),
-    (('2',), 'starts=2: must be an integer'),
-])
+@pytest.mark.parametrize(
+    'starts, message',
+    [
+        ((2.5,), 'starts=2.5: must be an integer >= 1'),
+        ((float('nan'),), 'starts=nan: must be an integer'),
+        (3, 'starts=3: must be a list of integers'),
+        (('2',), 'starts=2: must be an integer'),
+    ],
+)
 def test_starts_that_are_no_integers_are_refused(starts, message):
     with pytest.raises(ValueError, match=message):
         mechanisms.Restarted(mechanisms.BinaryTree(8), starts, 8)
@@ -205,8 +214,9 @@ def test_restarts_of_restarts_equal_brute_force(base):
     rng = np.random.default_rng(4)
     for _ in range(30):
         rounds = int(rng.integers(2, 9))
-        inner_starts, outer_starts = (np.flatnonzero(rng.random(rounds - 1) < 0.3) + 1
-                                      for _ in range(2))
+        inner_starts, outer_starts = (
+            np.flatnonzero(rng.random(rounds - 1) < 0.3) + 1 for _ in range(2)
+        )
         inner = mechanisms.Restarted(base, inner_starts, rounds)
         nested = mechanisms.Restarted(inner, outer_starts, rounds)
         # Block by block, straight from the definition.

@@ -60,13 +60,19 @@ def test_no_sensitivity_is_below_the_truth_by_any_digit():
             assert bound.squared == pytest.approx(float(truth), rel=1e-11)
 
 
-@pytest.mark.parametrize('make, message', [
-    (lambda: mechanisms.BandedToeplitz(4, [1e-200, 1e-210]), 'the first must be >= 1e-100'),
-    (lambda: mechanisms.BandedToeplitz(4, [1.0, -1e160]), 'finite numbers, at most 1e\\+100'),
-    (lambda: mechanisms.Banded(np.full((3, 1), 1e-170)), 'entry 1e-170: each must be >= 1e-100'),
-    (lambda: mechanisms.Banded(np.full((3, 1), 1e170)), 'a finite number of at most 1e\\+100'),
-    (lambda: mechanisms.Blt(4, [0.5], [1e200]), 'finite numbers, at most 1e\\+100'),
-])
+@pytest.mark.parametrize(
+    'make, message',
+    [
+        (lambda: mechanisms.BandedToeplitz(4, [1e-200, 1e-210]), 'the first must be >= 1e-100'),
+        (lambda: mechanisms.BandedToeplitz(4, [1.0, -1e160]), 'finite numbers, at most 1e\\+100'),
+        (
+            lambda: mechanisms.Banded(np.full((3, 1), 1e-170)),
+            'entry 1e-170: each must be >= 1e-100',
+        ),
+        (lambda: mechanisms.Banded(np.full((3, 1), 1e170)), 'a finite number of at most 1e\\+100'),
+        (lambda: mechanisms.Blt(4, [0.5], [1e200]), 'finite numbers, at most 1e\\+100'),
+    ],
+)
 def test_coefficients_whose_squares_are_no_floats_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
@@ -87,8 +93,7 @@ def test_a_sensitivity_of_many_rounds_is_not_below_a_long_sum():
         schema = Participation(rounds, separation, count)
         coefficients = mechanism.coefficients()
         released = [
-            math.fsum(coefficients[t - s * separation]
-                      for s in range(count) if t >= s * separation)
+            math.fsum(coefficients[t - s * separation] for s in range(count) if t >= s * separation)
             for t in range(rounds)
         ]
         truth = math.fsum(fractions.Fraction(value) ** 2 for value in released)

@@ -70,8 +70,10 @@ def test_upper_bound_is_never_below_brute_force():
         ratios.append(np.sqrt(bound.squared / truth))
     # Tightness on this mix: not a promise, but worth to notice when it changes.
     tight = np.mean(np.array(ratios) < 1 + 1e-9)
-    print(f'tight {tight:.3f}, called exact {exact / 400:.3f}, median {np.median(ratios):.4f}, '
-          f'95 % {np.quantile(ratios, 0.95):.4f}, worst {max(ratios):.4f}')
+    print(
+        f'tight {tight:.3f}, called exact {exact / 400:.3f}, median {np.median(ratios):.4f}, '
+        f'95 % {np.quantile(ratios, 0.95):.4f}, worst {max(ratios):.4f}'
+    )
     assert tight > 0.8
     assert exact / 400 > 0.75
     assert np.quantile(ratios, 0.95) < 1.06

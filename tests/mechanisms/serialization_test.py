@@ -1,25 +1,36 @@
-import pathlib
-
 import numpy as np
 import pytest
 
 from dpfl import mechanisms
 from dpfl.mechanisms import serialization
+from tests import paths
 
-_STRATEGIES = pathlib.Path(__file__).parents[2] / 'configs' / 'strategies'
+_STRATEGIES = paths.STRATEGIES
 
 
-@pytest.mark.parametrize('name, rounds, decay, scale', [
-    ('blt_b100', 2000,
-     [0.989739971007307, 0.7352001759538236, 0.16776199983448145, 0.1677619998016191],
-     [0.20502892852480875, 0.23357939425278557, 0.03479503245420878, 0.03479509876050538]),
-    ('blt_b400', 4000,
-     [0.9999999999921251, 0.9944453083640997, 0.8985923474607591, 0.4912001418098778],
-     [0.0070314825502323835, 0.10613806907600574, 0.1898159060327625, 0.1966594748073734]),
-    ('blt_b1000', 4000,
-     [0.9999999999983397, 0.9973412136664378, 0.9584629472313878, 0.6581796870749317],
-     [0.008657392263671862, 0.05890891298180163, 0.14548176930698697, 0.2770117005326523]),
-])
+@pytest.mark.parametrize(
+    'name, rounds, decay, scale',
+    [
+        (
+            'blt_b100',
+            2000,
+            [0.989739971007307, 0.7352001759538236, 0.16776199983448145, 0.1677619998016191],
+            [0.20502892852480875, 0.23357939425278557, 0.03479503245420878, 0.03479509876050538],
+        ),
+        (
+            'blt_b400',
+            4000,
+            [0.9999999999921251, 0.9944453083640997, 0.8985923474607591, 0.4912001418098778],
+            [0.0070314825502323835, 0.10613806907600574, 0.1898159060327625, 0.1966594748073734],
+        ),
+        (
+            'blt_b1000',
+            4000,
+            [0.9999999999983397, 0.9973412136664378, 0.9584629472313878, 0.6581796870749317],
+            [0.008657392263671862, 0.05890891298180163, 0.14548176930698697, 0.2770117005326523],
+        ),
+    ],
+)
 def test_production_strategies_are_those_of_document_002_appendix_a(name, rounds, decay, scale):
     strategy = mechanisms.load(_STRATEGIES / f'{name}.npz')
     assert strategy == mechanisms.Blt(rounds, decay, scale)
@@ -37,14 +48,26 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         mechanisms.load(archive)
 
 
-@pytest.mark.parametrize('values, message', [
-    (3, 'mechanism=3: must be the values of a mechanism'),
-    ([], r'mechanism=\[\]: must be the values of a mechanism'),
-    ({'mechanism': 'restarted', 'base': 3, 'starts': [1], 'rounds': 4},
-     'mechanism=3: must be the values of a mechanism'),
-    ({'mechanism': 'restarted', 'base': {'mechanism': 'tree', 'rounds': 4}, 'starts': [1.5],
-      'rounds': 4}, 'starts=1.5: must be an integer'),
-])
+@pytest.mark.parametrize(
+    'values, message',
+    [
+        (3, 'mechanism=3: must be the values of a mechanism'),
+        ([], r'mechanism=\[\]: must be the values of a mechanism'),
+        (
+            {'mechanism': 'restarted', 'base': 3, 'starts': [1], 'rounds': 4},
+            'mechanism=3: must be the values of a mechanism',
+        ),
+        (
+            {
+                'mechanism': 'restarted',
+                'base': {'mechanism': 'tree', 'rounds': 4},
+                'starts': [1.5],
+                'rounds': 4,
+            },
+            'starts=1.5: must be an integer',
+        ),
+    ],
+)
 def test_dictionaries_of_other_things_are_refused_in_one_line(values, message):
     with pytest.raises(ValueError, match=message) as raised:
         mechanisms.from_dict(values)
@@ -63,8 +86,14 @@ def test_a_base_within_thousands_of_others_is_refused():
 def test_a_number_where_a_dictionary_is_expected_is_refused(tmp_path, names):
     path = tmp_path / 'strategy.npz'
     arrays = {'base': np.array(3), 'base/mechanism': np.array('tree')}
-    np.savez(path, schema_version=1, mechanism='restarted', rounds=4, starts=[1],
-             **{name: arrays[name] for name in names})
+    np.savez(
+        path,
+        schema_version=1,
+        mechanism='restarted',
+        rounds=4,
+        starts=[1],
+        **{name: arrays[name] for name in names},
+    )
     with pytest.raises(ValueError, match='must not have two values') as raised:
         mechanisms.load(path)
     assert '\n' not in str(raised.value)
@@ -73,9 +102,9 @@ def test_a_number_where_a_dictionary_is_expected_is_refused(tmp_path, names):
 def test_fractional_starts_in_a_file_are_refused(tmp_path):
     path = tmp_path / 'strategy.npz'
     mechanism = mechanisms.Restarted(mechanisms.BinaryTree(4), (2,), 4)
-    np.savez(path, schema_version=1, **{
-        **serialization._flat(mechanism.to_dict()), 'starts': [1.7]
-    })
+    np.savez(
+        path, schema_version=1, **{**serialization._flat(mechanism.to_dict()), 'starts': [1.7]}
+    )
     with pytest.raises(ValueError, match='starts=1.7: must be an integer'):
         mechanisms.load(path)
 

@@ -54,7 +54,7 @@ def test_sums_of_shifts(rounds):
         for count in range(1, rounds + 3):
             expected = np.zeros(rounds)
             for i in range(count):
-                expected[i * shift:] += coefficients[: max(rounds - i * shift, 0)]
+                expected[i * shift :] += coefficients[: max(rounds - i * shift, 0)]
             np.testing.assert_allclose(
                 toeplitz_sensitivity.pattern_sum(coefficients, shift, count), expected, atol=1e-13
             )
@@ -78,8 +78,6 @@ def test_errors_of_toeplitz_workloads(rounds):
     inverse = toeplitz.matrix(np.diff(prefix, prepend=0.0))
     for a in (None, workload.momentum(rounds + 3, 0.9), rng.normal(size=rounds)):
         expected = ((workload.matrix(a, rounds) @ inverse) ** 2).sum(axis=1)
-        np.testing.assert_allclose(
-            toeplitz.workload_squared_error(prefix, a), expected, rtol=1e-11
-        )
+        np.testing.assert_allclose(toeplitz.workload_squared_error(prefix, a), expected, rtol=1e-11)
     with pytest.raises(ValueError, match='workload has shape .*: must have at least'):
         toeplitz.workload_squared_error(prefix, np.ones(rounds - 1))

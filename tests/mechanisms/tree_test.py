@@ -25,13 +25,16 @@ def test_strategy_rows_are_among_the_released_nodes():
     assert {tuple(row) for row in tree.strategy_matrix()} <= nodes
 
 
-@pytest.mark.parametrize('rounds, separation, count, expected', [
-    (2000, 314, 6, 79),
-    (1170, 207, 5, 87),
-    (530, 55, 8, 182),
-    (2350, 438, 5, 92),
-    (2052, 342, 6, 118),
-])
+@pytest.mark.parametrize(
+    'rounds, separation, count, expected',
+    [
+        (2000, 314, 6, 79),
+        (1170, 207, 5, 87),
+        (530, 55, 8, 182),
+        (2350, 438, 5, 92),
+        (2052, 342, 6, 118),
+    ],
+)
 def test_known_squared_sensitivities(rounds, separation, count, expected):
     schema = Participation(rounds, separation, count)
     assert mechanisms.BinaryTree(rounds).sensitivity_bound(schema) == (expected, True)
@@ -89,9 +92,14 @@ def test_prefix_sums_reveal_less_than_the_nodes_and_exactly_what_c_does(rounds):
 def _honaker_estimates(rounds: int) -> np.ndarray:
     """Prefix sums' noise as combinations of the nodes' noise, straight from the definition."""
     levels = range(rounds.bit_length())
-    index = {node: i for i, node in enumerate(
-        (level, start) for level in levels for start in range(0, rounds - 2**level + 1, 2**level)
-    )}
+    index = {
+        node: i
+        for i, node in enumerate(
+            (level, start)
+            for level in levels
+            for start in range(0, rounds - 2**level + 1, 2**level)
+        )
+    }
 
     def estimate(level, start):
         row = np.zeros(len(index))

@@ -26,11 +26,14 @@ def test_workloads_are_sgd_with_momentum():
     np.testing.assert_allclose(prefix @ updates, np.cumsum(updates))
 
 
-@pytest.mark.parametrize('array, message', [
-    (np.ones(3), 'workload has shape .3,.: must have at least 4 rounds'),
-    (np.ones((4, 3)), 'workload has shape'),
-    (np.ones((4, 4)), 'not lower-triangular'),
-])
+@pytest.mark.parametrize(
+    'array, message',
+    [
+        (np.ones(3), 'workload has shape .3,.: must have at least 4 rounds'),
+        (np.ones((4, 3)), 'workload has shape'),
+        (np.ones((4, 4)), 'not lower-triangular'),
+    ],
+)
 def test_bad_workloads_are_refused(array, message):
     with pytest.raises(ValueError, match=message):
         workload.matrix(array, 4)

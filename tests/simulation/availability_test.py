@@ -25,11 +25,17 @@ def _open_share(windows, size, times):
 
 
 @pytest.mark.parametrize('size', [1, 7, 3000, 200_000])
-@pytest.mark.parametrize('habits', [
-    {}, {'daytime_share': 0.0}, {'daytime_share': 1.0, 'jitter_hours': 0.0},
-    {'window_hours': 13.3, 'jitter_hours': 1.0, 'time_zone_hours': 24.0},
-    {'eligible_share': 1.0, 'window_hours': 0.5, 'jitter_hours': 5.0},
-], ids=str)
+@pytest.mark.parametrize(
+    'habits',
+    [
+        {},
+        {'daytime_share': 0.0},
+        {'daytime_share': 1.0, 'jitter_hours': 0.0},
+        {'window_hours': 13.3, 'jitter_hours': 1.0, 'time_zone_hours': 24.0},
+        {'eligible_share': 1.0, 'window_hours': 0.5, 'jitter_hours': 5.0},
+    ],
+    ids=str,
+)
 def test_reach_has_every_window_that_is_open_and_no_device_twice(size, habits):
     windows = _windows(size, **habits)
     opens, closes = _table(windows, size, (-2, 4))
@@ -88,13 +94,20 @@ def test_without_evening_habits_the_share_is_even():
     assert share.mean() == pytest.approx(0.5 * 7 / 24, rel=0.03)
 
 
-@pytest.mark.parametrize('name, value, allowed', [
-    ('eligible_share', 0, '> 0 and <= 1'), ('eligible_share', 1.1, '> 0 and <= 1'),
-    ('eligible_share', float('nan'), '> 0 and <= 1'), ('daytime_share', -0.1, '>= 0 and <= 1'),
-    ('window_hours', 0, '> 0 and <= 13.3'), ('window_hours', 14, '> 0 and <= 13.3'),
-    ('window_hours', float('inf'), '> 0'), ('jitter_hours', -1, '>= 0 and <= 5'),
-    ('time_zone_hours', 25, '>= 0 and <= 24'),
-])
+@pytest.mark.parametrize(
+    'name, value, allowed',
+    [
+        ('eligible_share', 0, '> 0 and <= 1'),
+        ('eligible_share', 1.1, '> 0 and <= 1'),
+        ('eligible_share', float('nan'), '> 0 and <= 1'),
+        ('daytime_share', -0.1, '>= 0 and <= 1'),
+        ('window_hours', 0, '> 0 and <= 13.3'),
+        ('window_hours', 14, '> 0 and <= 13.3'),
+        ('window_hours', float('inf'), '> 0'),
+        ('jitter_hours', -1, '>= 0 and <= 5'),
+        ('time_zone_hours', 25, '>= 0 and <= 24'),
+    ],
+)
 def test_bad_habits_are_named(name, value, allowed):
     with pytest.raises(ValueError, match=f'{name}={value}: must be a finite number {allowed}'):
         availability.Availability(**{name: value})

@@ -9,26 +9,38 @@ import threading
 import numpy as np
 import pytest
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, _storage, accounting, mechanisms
 from dpfl.accounting import archive
-from dpfl.simulation import checkpoint, files
+from dpfl.simulation import checkpoint
 
 _PLAN = accounting.PrivacyPlan(
-    mechanism=mechanisms.Blt(4, [0.9], [0.2]), participation=Participation(4),
-    clip_norm=1.0, noise_multiplier=2.0, clients_per_round=2,
+    mechanism=mechanisms.Blt(4, [0.9], [0.2]),
+    participation=Participation(4),
+    clip_norm=1.0,
+    noise_multiplier=2.0,
+    clients_per_round=2,
 )
 _STATE = [
-    np.arange(6, dtype=np.float32).reshape(2, 3), np.asfortranarray(np.eye(3)), np.int64(7),
-    np.array([1, -2], np.int64), np.zeros((0, 4), np.float32), np.array(True), b'name\0', b'',
+    np.arange(6, dtype=np.float32).reshape(2, 3),
+    np.asfortranarray(np.eye(3)),
+    np.int64(7),
+    np.array([1, -2], np.int64),
+    np.zeros((0, 4), np.float32),
+    np.array(True),
+    b'name\0',
+    b'',
 ]
 
 
 def _checkpoint(rounds=2, state=tuple(_STATE)):
     return checkpoint.Checkpoint(
-        rounds=rounds, configuration={'rounds': 4, 'model': 'tiny', 'decay': None, 'x': [0.5]},
-        plan_digest=archive.plan_digest(_PLAN), ledger='abc',
+        rounds=rounds,
+        configuration={'rounds': 4, 'model': 'tiny', 'decay': None, 'x': [0.5]},
+        plan_digest=archive.plan_digest(_PLAN),
+        ledger='abc',
         rows=[{'round': t + 1, 'loss': 0.1 * t, 'bad': float('nan')} for t in range(rounds)],
-        cohorts=[np.array([2**40, 5, 6][:t], np.int64) for t in range(rounds)], state=state,
+        cohorts=[np.array([2**40, 5, 6][:t], np.int64) for t in range(rounds)],
+        state=state,
     )
 
 
@@ -77,13 +89,16 @@ def test_every_flipped_bit_and_every_length_is_refused(tmp_path):
         assert '\n' not in str(caught.value) and str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize('data, message', [
-    (b'', 'is not a checkpoint'),
-    (b'\x89PNG\r\n\x1a\n', 'is not a checkpoint'),
-    (b'PK\x03\x04', 'is not a checkpoint'),
-    (b'dpfl checkpoint 2\nof the future', 'has format 2, this version reads 1'),
-    (b'dpfl checkpoint 1\n', 'is damaged or incomplete'),
-])
+@pytest.mark.parametrize(
+    'data, message',
+    [
+        (b'', 'is not a checkpoint'),
+        (b'\x89PNG\r\n\x1a\n', 'is not a checkpoint'),
+        (b'PK\x03\x04', 'is not a checkpoint'),
+        (b'dpfl checkpoint 2\nof the future', 'has format 2, this version reads 1'),
+        (b'dpfl checkpoint 1\n', 'is damaged or incomplete'),
+    ],
+)
 def test_foreign_and_future_files_are_refused(tmp_path, data, message):
     path = tmp_path / '1.checkpoint'
     path.write_bytes(data)
@@ -99,7 +114,8 @@ def test_the_latest_that_can_be_used_is_found_and_nothing_is_changed(tmp_path):
     before, refused = _contents(tmp_path), []
     assert checkpoint.latest(tmp_path, refused.append).rounds == 1
     assert refused == [
-        f'{newest}: is damaged or incomplete', f'{newer}: has format 9, this version reads 1'
+        f'{newest}: is damaged or incomplete',
+        f'{newer}: has format 9, this version reads 1',
     ]
     older.write_bytes(b'')
     before[older.name] = b''
@@ -131,13 +147,13 @@ def test_the_last_ones_are_kept_for_their_owner_only(tmp_path):
 
 
 def test_saving_does_not_hold_up_the_run(tmp_path, monkeypatch):
-    go_on, write = threading.Event(), files.write_atomically
+    go_on, write = threading.Event(), _storage.write_atomically
 
     def slow(*args, **kwargs):
         assert go_on.wait(30)
         write(*args, **kwargs)
 
-    monkeypatch.setattr(files, 'write_atomically', slow)
+    monkeypatch.setattr(_storage, 'write_atomically', slow)
     with checkpoint.Writer(tmp_path, 3) as writer:
         writer.save(_checkpoint(1))
         writer.check()
@@ -156,7 +172,7 @@ def test_a_save_that_failed_is_an_exception_of_the_next_call(tmp_path, monkeypat
         raise OSError(errno.ENOSPC, 'No space left on device')
 
     monkeypatch.setattr(os, 'replace', fail)
-    expected = pytest.raises(files.StorageError, match='00000002.checkpoint: No space left')
+    expected = pytest.raises(_storage.StorageError, match='00000002.checkpoint: No space left')
     with expected, checkpoint.Writer(tmp_path, 3, start=1) as writer:
         writer.save(_checkpoint(2))
         if notice == 'check':
@@ -174,12 +190,15 @@ def test_an_error_of_the_run_is_not_hidden_by_a_failed_save(tmp_path, monkeypatc
         raise KeyError
 
 
-@pytest.mark.parametrize('changes, message', [
-    ({'rounds': 5}, 'rounds=5: must be 4, as when the run began'),
-    ({'decay': 0.5}, 'decay=0.5: must be None'),
-    ({'x': (0.25,)}, r'x=\[0.25\]: must be \[0.5\]'),
-    ({'new': 1}, 'new=1: must be None'),
-])
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        ({'rounds': 5}, 'rounds=5: must be 4, as when the run began'),
+        ({'decay': 0.5}, 'decay=0.5: must be None'),
+        ({'x': (0.25,)}, r'x=\[0.25\]: must be \[0.5\]'),
+        ({'new': 1}, 'new=1: must be None'),
+    ],
+)
 def test_a_changed_value_is_named(changes, message):
     saved = _checkpoint()
     saved.require_run({**saved.configuration, 'x': (0.5,)}, _PLAN)
@@ -187,10 +206,16 @@ def test_a_changed_value_is_named(changes, message):
         saved.require_run({**saved.configuration, **changes}, _PLAN)
 
 
-@pytest.mark.parametrize('changes', [
-    {'clip_norm': 1.5}, {'noise_multiplier': 2.5}, {'participation': Participation(4, 2)},
-    {'mechanism': mechanisms.Blt(4, [0.9], [0.25])}, {'adjacency': 'replace_one'},
-])
+@pytest.mark.parametrize(
+    'changes',
+    [
+        {'clip_norm': 1.5},
+        {'noise_multiplier': 2.5},
+        {'participation': Participation(4, 2)},
+        {'mechanism': mechanisms.Blt(4, [0.9], [0.25])},
+        {'adjacency': 'replace_one'},
+    ],
+)
 def test_another_plan_is_noticed(changes):
     saved = _checkpoint()
     with pytest.raises(ValueError, match='plan_digest=.*: must be .*, as when the run began'):

@@ -15,18 +15,21 @@ def _batch(values, labels=(1,)):
     return collections.OrderedDict(x=np.array(values), y=np.array(labels))
 
 
-@pytest.mark.parametrize('changed', [
-    [[_batch([1, 2])], [_batch([4])]],
-    [[_batch([1, 2])], [_batch([3], [2])]],
-    [[_batch([1, 2]), _batch([3])], []],
-    [[], [_batch([1, 2]), _batch([3])]],
-    [[_batch([1]), _batch([2])], [_batch([3])]],
-    [[_batch([[1, 2]])], [_batch([3])]],
-    [[_batch([1.0, 2.0])], [_batch([3])]],
-    [[_batch([3])], [_batch([1, 2])]],
-    [[_batch([1, 2])], [_batch([3])], []],
-    [[_batch([1, 2])], [_batch(['3'])]],
-])
+@pytest.mark.parametrize(
+    'changed',
+    [
+        [[_batch([1, 2])], [_batch([4])]],
+        [[_batch([1, 2])], [_batch([3], [2])]],
+        [[_batch([1, 2]), _batch([3])], []],
+        [[], [_batch([1, 2]), _batch([3])]],
+        [[_batch([1]), _batch([2])], [_batch([3])]],
+        [[_batch([[1, 2]])], [_batch([3])]],
+        [[_batch([1.0, 2.0])], [_batch([3])]],
+        [[_batch([3])], [_batch([1, 2])]],
+        [[_batch([1, 2])], [_batch([3])], []],
+        [[_batch([1, 2])], [_batch(['3'])]],
+    ],
+)
 def test_other_data_have_another_digest(changed):
     data = [[_batch([1, 2])], [_batch([3])]]
     digest = data_digest.of_cohort(_KEY, data)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -12,13 +11,15 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.simulation import checkpoint, failures, files, outputs, program, runtime
-from tests import runs
+from dpfl import _storage
+from dpfl.runtime import contexts, errors
+from dpfl.simulation import checkpoint, outputs, program
+from tests import paths, runs
 from tests.simulation import toy_experiment
 
 pytestmark = pytest.mark.tff
 
-_ROOT = pathlib.Path(__file__).parents[2]
+_ROOT = paths.ROOT
 _ROUNDS = 5
 
 
@@ -75,10 +76,10 @@ def test_a_tensor_that_finds_no_memory_is_one_line():
     def too_large(size):
         return tf.reduce_sum(tf.random.stateless_uniform([size], [1, 2]))
 
-    with runtime.local_runtime():
-        with pytest.raises(runtime.OutOfMemoryError, match='out of memory: OOM when') as caught:
+    with contexts.local_runtime():
+        with pytest.raises(contexts.OutOfMemoryError, match='out of memory: OOM when') as caught:
             too_large(1 << 50)
-    assert '\n' not in str(caught.value) and isinstance(caught.value, files.RunError)
+    assert '\n' not in str(caught.value) and isinstance(caught.value, _storage.RunError)
 
 
 def test_operations_that_find_no_memory_in_libraries_are_recognised():
@@ -89,9 +90,9 @@ def test_operations_that_find_no_memory_in_libraries_are_recognised():
         '\n\t [[{{{{node transpose}}}}]]'
     )
     error = tf.errors.AbortedError(None, None, message.format(status=1))
-    assert str(failures.of_tensorflow(error)) == f'out of memory: Status: 1, {what}'
+    assert str(errors.of_tensorflow(error)) == f'out of memory: Status: 1, {what}'
     error = tf.errors.AbortedError(None, None, message.format(status=2))
-    assert isinstance(failures.of_tensorflow(error), runtime.ComputationError)
+    assert isinstance(errors.of_tensorflow(error), contexts.ComputationError)
 
 
 def _remove(path):
@@ -117,9 +118,9 @@ def _remove_ledger(path):
     (path / 'ledger.jsonl').unlink()
 
 
-@pytest.mark.parametrize('change', [
-    _remove, _rename, _replace_by_empty, _replace_by_copy, _remove_ledger
-])
+@pytest.mark.parametrize(
+    'change', [_remove, _rename, _replace_by_empty, _replace_by_copy, _remove_ledger]
+)
 def test_no_round_is_released_into_another_directory(experiment, reference, tmp_path, change):
     path, kept, there = tmp_path / 'run', tmp_path / 'kept', tmp_path / 'there'
     contents = []
@@ -129,7 +130,7 @@ def test_no_round_is_released_into_another_directory(experiment, reference, tmp_
         change(path)
         contents.append(_contents(path))
 
-    with pytest.raises(files.StorageError, match=f'{path}') as caught:
+    with pytest.raises(_storage.StorageError, match=f'{path}') as caught:
         _train(_failing(dataclasses.replace(experiment, checkpoint_every=1), 3, fail), path)
     assert '\n' not in str(caught.value)
     if change is not _remove_ledger:
@@ -141,8 +142,10 @@ def test_no_round_is_released_into_another_directory(experiment, reference, tmp_
 def _contents(path):
     """Files of a directory, but for those that may be on their way when it is replaced."""
     return {
-        p: p.read_bytes() for p in path.rglob('*')
-        if p.is_file() and p.name != 'metrics.csv'
+        p: p.read_bytes()
+        for p in path.rglob('*')
+        if p.is_file()
+        and p.name != 'metrics.csv'
         and p.parent.name not in ('tensorboard', 'checkpoints')
     }
 
@@ -179,7 +182,7 @@ def test_an_overwrite_that_was_interrupted_begins_no_other_run(
                 outputs.RunDirectory(path)
             if not (path / 'checkpoints').exists():
                 before = (path / 'ledger.jsonl').read_bytes()
-                with pytest.raises(files.RunError, match='there is no checkpoint'):
+                with pytest.raises(_storage.RunError, match='there is no checkpoint'):
                     _train(experiment, path)
                 assert (path / 'ledger.jsonl').read_bytes() == before
         outputs.RunDirectory(path, overwrite=True)
@@ -202,7 +205,11 @@ def test_faults_of_a_sample_of_system_calls():
     """A sample of what scripts/fault_test.py does at length."""
     done = subprocess.run(
         [sys.executable, 'scripts/fault_test.py', '--every=17', '--noruns', '--noise=unseeded'],
-        cwd=_ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
-from dpfl import ParticipationLog
-from dpfl.simulation import files, outputs
+from dpfl import ParticipationLog, _storage
+from dpfl.simulation import outputs
 
 
 def test_an_earlier_run_is_not_lost_by_accident(tmp_path):
@@ -48,8 +48,8 @@ def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
     def fail(*args):
         raise OSError('disk full')
 
-    monkeypatch.setattr(files.os, 'fsync', fail)
-    with pytest.raises(files.StorageError, match='flags.txt: disk full'):
+    monkeypatch.setattr(_storage.os, 'fsync', fail)
+    with pytest.raises(_storage.StorageError, match='flags.txt: disk full'):
         directory.write_text('flags.txt', 'new')
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [('flags.txt', 'old')]
 
@@ -68,7 +68,12 @@ def test_what_no_guarantee_covers_is_for_its_owner_only(tmp_path):
     assert modes.pop('notes.txt') & 0o077 and modes.pop('plots') & 0o077
     assert modes.pop('tensorboard') == modes.pop('checkpoints') == 0o700
     assert set(modes) == {
-        'participation.npz', 'data.json', 'profile.json', 'flags.txt', 'metrics.csv', 'SHA256SUMS',
+        'participation.npz',
+        'data.json',
+        'profile.json',
+        'flags.txt',
+        'metrics.csv',
+        'SHA256SUMS',
     }
     assert set(modes.values()) == {0o600}
     assert (tmp_path / 'plots' / 'training.png').stat().st_mode & 0o777 == 0o600
@@ -76,7 +81,7 @@ def test_what_no_guarantee_covers_is_for_its_owner_only(tmp_path):
 
 
 def test_a_run_that_goes_on_needs_the_key_of_its_data(tmp_path):
-    with pytest.raises(files.StorageError, match='data.key: No such file'):
+    with pytest.raises(_storage.StorageError, match='data.key: No such file'):
         outputs.RunDirectory(tmp_path, resume=True).data_key(is_new=False)
     assert not (tmp_path / 'checkpoints').exists()
 
@@ -95,8 +100,10 @@ def _release(directory, rows, start=()):
 
 
 _ROWS = [
-    {'round': 1, 'epsilon': 0.1}, {'round': 2, 'epsilon': 1 / 3, 'loss': 1e-7},
-    {'round': 3, 'epsilon': float('inf'), 'x, \"y\"': 3.0}, {'round': 4, 'loss': float('nan')},
+    {'round': 1, 'epsilon': 0.1},
+    {'round': 2, 'epsilon': 1 / 3, 'loss': 1e-7},
+    {'round': 3, 'epsilon': float('inf'), 'x, "y"': 3.0},
+    {'round': 4, 'loss': float('nan')},
 ]
 
 
@@ -123,7 +130,7 @@ def test_metrics_go_on_from_the_rows_of_a_checkpoint(tmp_path, done):
 @pytest.mark.parametrize('name', ['metrics.csv', 'tensorboard'])
 def test_metrics_that_cannot_be_written_are_named(tmp_path, name):
     directory = outputs.RunDirectory(tmp_path)
-    expected = pytest.raises(files.StorageError, match=f'{tmp_path}/{name}: .*')
+    expected = pytest.raises(_storage.StorageError, match=f'{tmp_path}/{name}: .*')
     with expected as caught, outputs.Metrics(directory, 9) as metrics:
         metrics.release(1, {'loss': 1.0})
         if name == 'metrics.csv':
@@ -152,7 +159,7 @@ def test_a_directory_is_in_use_until_the_outermost_context_ends(tmp_path):
     with directory.in_use():
         with directory.in_use():
             pass
-        with pytest.raises(files.StorageError, match='is in use by another run'):
+        with pytest.raises(_storage.StorageError, match='is in use by another run'):
             with outputs.RunDirectory(tmp_path).in_use():
                 pass
     with outputs.RunDirectory(tmp_path).in_use():

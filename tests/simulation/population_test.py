@@ -25,11 +25,21 @@ def test_rounds_are_a_pure_function_of_the_seed():
     assert [r.start_hours for r in _rounds(10)] == [r.start_hours for r in first[:10]]
 
 
-@pytest.mark.parametrize('fields', [
-    {}, {'timer_hours': 6.0}, {'timer_hours': 0.0}, {'population': 400, 'timer_hours': 24.0},
-    {'population': 60, 'timer_hours': 20.0}, {'drop_out': 0.6}, {'client_spread': 0.0},
-    {'over_selection': 1.0, 'drop_out': 0.5}, {'server_minutes': 0.0, 'drop_out': 0.0},
-], ids=str)
+@pytest.mark.parametrize(
+    'fields',
+    [
+        {},
+        {'timer_hours': 6.0},
+        {'timer_hours': 0.0},
+        {'population': 400, 'timer_hours': 24.0},
+        {'population': 60, 'timer_hours': 20.0},
+        {'drop_out': 0.6},
+        {'client_spread': 0.0},
+        {'over_selection': 1.0, 'drop_out': 0.5},
+        {'server_minutes': 0.0, 'drop_out': 0.0},
+    ],
+    ids=str,
+)
 def test_every_cohort_keeps_the_report_goal_and_the_timer(fields):
     rounds = _rounds(60, **fields)
     size, timer = fields.get('population', 2000), fields.get('timer_hours', 72.0)
@@ -51,16 +61,29 @@ def test_every_cohort_keeps_the_report_goal_and_the_timer(fields):
 
 def test_a_round_closes_with_the_last_report_it_needs():
     # All take equally long: the round lasts from the goal-th check-in on for just that time.
-    rounds = _rounds(20, client_spread=0.0, drop_out=0.0, client_minutes=10.0,
-                     check_in_minutes=0.5, timer_hours=0.0)
+    rounds = _rounds(
+        20,
+        client_spread=0.0,
+        drop_out=0.0,
+        client_minutes=10.0,
+        check_in_minutes=0.5,
+        timer_hours=0.0,
+    )
     for one in rounds:
         assert 10 < 60 * one.duration_hours < 11
         assert one.dropped == 0
 
 
 def test_devices_drop_out_as_often_as_they_should():
-    rounds = _rounds(80, drop_out=0.3, over_selection=2.0, client_spread=0.1, timer_hours=1.0,
-                     client_minutes=20.0, check_in_minutes=1.0)
+    rounds = _rounds(
+        80,
+        drop_out=0.3,
+        over_selection=2.0,
+        client_spread=0.1,
+        timer_hours=1.0,
+        client_minutes=20.0,
+        check_in_minutes=1.0,
+    )
     # Selection is quick here, so that nearly all of the selected train to the end of a round.
     dropped = sum(one.dropped for one in rounds)
     reported = 80 * 50
@@ -71,8 +94,10 @@ def _day(size, goal, hours=48.0):
     """Durations in minutes and hours of the day of the rounds of so many hours."""
     devices = population.Population(population=size, clients_per_round=goal, timer_hours=12.0)
     rounds = list(itertools.takewhile(lambda one: one.start_hours < hours, devices.rounds()))
-    return (np.array([60 * one.duration_hours for one in rounds]),
-            np.array([one.start_hours % 24 for one in rounds]))
+    return (
+        np.array([60 * one.duration_hours for one in rounds]),
+        np.array([one.start_hours % 24 for one in rounds]),
+    )
 
 
 def test_more_clients_a_smaller_population_and_the_day_make_rounds_longer():
@@ -100,8 +125,11 @@ def test_a_round_that_cannot_be_filled_is_an_error():
     devices = population.Population(population=60, clients_per_round=50, timer_hours=24 * 365)
     rounds = devices.rounds()
     next(rounds)
-    with pytest.raises(ValueError, match='clients_per_round=50: was not reached within 60 days of '
-                                         'population=60, must be smaller'):
+    with pytest.raises(
+        ValueError,
+        match='clients_per_round=50: was not reached within 60 days of '
+        'population=60, must be smaller',
+    ):
         next(rounds)
 
 
@@ -178,7 +206,10 @@ def test_published_separations_are_of_this_order():
     # Document 000, table 1, at a hundredth of the size: populations, timers and MinS. The rounds
     # of a real system differ, so half and twice the published separation are allowed.
     for size, timer, published in (
-        (32_400, 48, 212), (33_200, 72, 303), (42_100, 144, 526), (8_300, 48, 54),
+        (32_400, 48, 212),
+        (33_200, 72, 303),
+        (42_100, 144, 526),
+        (8_300, 48, 54),
     ):
         devices = population.Population(
             population=size, clients_per_round=65, timer_hours=float(timer)
@@ -202,23 +233,28 @@ def test_memory_is_small_for_each_device_and_time_for_each_cohort():
     assert time.perf_counter() - started < 3
 
 
-@pytest.mark.parametrize('name, value, allowed', [
-    ('population', 0, 'must be an integer >= 1'), ('population', -5, 'must be an integer >= 1'),
-    ('population', 2**31, 'must be an integer >= 1'), ('population', 2.5, 'must be an integer'),
-    ('clients_per_round', 0, 'must be an integer >= 1 and <= 2000'),
-    ('clients_per_round', 2001, 'must be an integer >= 1 and <= 2000'),
-    ('timer_hours', -1.0, 'must be a finite number >= 0'),
-    ('timer_hours', float('nan'), 'must be a finite number >= 0'),
-    ('timer_hours', float('inf'), 'must be a finite number >= 0'),
-    ('over_selection', 0.9, 'must be a finite number >= 1'),
-    ('drop_out', 1.0, 'must be a finite number >= 0 and < 1'),
-    ('drop_out', -0.1, 'must be a finite number >= 0 and < 1'),
-    ('check_in_minutes', 0.0, 'must be a finite number > 0'),
-    ('client_minutes', 0.0, 'must be a finite number > 0'),
-    ('client_spread', float('nan'), 'must be a finite number >= 0'),
-    ('server_minutes', -1.0, 'must be a finite number >= 0'),
-    ('seed', -1, 'must be an integer >= 0'),
-])
+@pytest.mark.parametrize(
+    'name, value, allowed',
+    [
+        ('population', 0, 'must be an integer >= 1'),
+        ('population', -5, 'must be an integer >= 1'),
+        ('population', 2**31, 'must be an integer >= 1'),
+        ('population', 2.5, 'must be an integer'),
+        ('clients_per_round', 0, 'must be an integer >= 1 and <= 2000'),
+        ('clients_per_round', 2001, 'must be an integer >= 1 and <= 2000'),
+        ('timer_hours', -1.0, 'must be a finite number >= 0'),
+        ('timer_hours', float('nan'), 'must be a finite number >= 0'),
+        ('timer_hours', float('inf'), 'must be a finite number >= 0'),
+        ('over_selection', 0.9, 'must be a finite number >= 1'),
+        ('drop_out', 1.0, 'must be a finite number >= 0 and < 1'),
+        ('drop_out', -0.1, 'must be a finite number >= 0 and < 1'),
+        ('check_in_minutes', 0.0, 'must be a finite number > 0'),
+        ('client_minutes', 0.0, 'must be a finite number > 0'),
+        ('client_spread', float('nan'), 'must be a finite number >= 0'),
+        ('server_minutes', -1.0, 'must be a finite number >= 0'),
+        ('seed', -1, 'must be an integer >= 0'),
+    ],
+)
 def test_bad_fields_are_named(name, value, allowed):
     with pytest.raises(ValueError, match=f'{name}={value}: {allowed}'):
         population.Population(**{'population': 2000, 'clients_per_round': 50, name: value})

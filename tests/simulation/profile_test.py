@@ -27,7 +27,7 @@ def _clock():
 
 
 def _stages(measured, name):
-    period, = (period for period in measured.periods if period.name == name)
+    (period,) = (period for period in measured.periods if period.name == name)
     assert sum(period.stages.values()) == period.seconds
     return period.stages
 
@@ -60,9 +60,7 @@ def test_what_another_thread_does_for_a_span_is_taken_from_it(clock):
     measured.observe('moving in', 0.5)
     clock.wait(2)
     measured.begin('end')
-    assert _stages(measured, 'start') == {
-        'clients': 3, 'TFF': 2, 'moving in': 0.5, 'other': 1.5
-    }
+    assert _stages(measured, 'start') == {'clients': 3, 'TFF': 2, 'moving in': 0.5, 'other': 1.5}
 
 
 def test_an_exception_ends_its_spans(clock):

@@ -59,8 +59,9 @@ def test_report_and_log_agree_with_the_run(run):
 
 def test_tensorboard_and_plot_are_there(run):
     _, directory, _ = run
-    events = event_accumulator.EventAccumulator(str(directory.path / 'tensorboard'),
-                                                size_guidance={'tensors': 0})
+    events = event_accumulator.EventAccumulator(
+        str(directory.path / 'tensorboard'), size_guidance={'tensors': 0}
+    )
     events.Reload()
     assert {'loss', 'accuracy', 'epsilon'} <= set(events.Tags()['tensors'])
     assert len(events.Tensors('epsilon')) == toy_experiment.ROUNDS
@@ -105,10 +106,21 @@ def test_a_profile_accounts_for_every_second(tmp_path):
         assert sum(period['stages'].values()) == pytest.approx(period['seconds'])
         assert min(period['stages'].values()) > -1e-6
     always = {
-        'data', 'ledger', 'moving in', 'clients', 'server', 'TFF', 'accounting', 'metrics', 'other',
-    }  # fmt: skip
+        'data',
+        'ledger',
+        'moving in',
+        'clients',
+        'server',
+        'TFF',
+        'accounting',
+        'metrics',
+        'other',
+    }
     assert [set(period['stages']) - always for period in periods[1:-1]] == [
-        set(), {'evaluation', 'checkpoint'}, set(), {'evaluation'}
+        set(),
+        {'evaluation', 'checkpoint'},
+        set(),
+        {'evaluation'},
     ]
     assert all(always <= set(period['stages']) for period in periods[1:-1])
     assert [period.name for period in result.profile.periods] == [p['name'] for p in periods]
@@ -126,11 +138,14 @@ def test_train_metrics_stay_out_unless_asked_for(tmp_path):
     assert 'train_' not in (tmp_path / 'metrics.csv').read_text()
 
 
-@pytest.mark.parametrize('changes, message', [
-    (dict(delta=0), 'delta=0: must be'),
-    (dict(accountant='guess'), 'accountant=guess: must be one of'),
-    (dict(eval_every=0), 'eval_every=0: must be'),
-])
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(delta=0), 'delta=0: must be'),
+        (dict(accountant='guess'), 'accountant=guess: must be one of'),
+        (dict(eval_every=0), 'eval_every=0: must be'),
+    ],
+)
 def test_bad_fields_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         toy_experiment.experiment(**changes)

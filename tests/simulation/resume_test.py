@@ -14,14 +14,16 @@ import types
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
-from dpfl import Participation, ParticipationLog, accounting
-from dpfl.simulation import checkpoint, files, ledger, outputs, program, runtime, sampling
+from dpfl import Participation, ParticipationLog, _storage, accounting
+from dpfl.runtime import contexts
+from dpfl.simulation import checkpoint, ledger, outputs, program, sampling
 from dpfl.simulation import state as state_lib
+from tests import paths
 from tests.simulation import toy_experiment
 
 pytestmark = pytest.mark.tff
 
-_ROOT = pathlib.Path(__file__).parents[2]
+_ROOT = paths.ROOT
 _ROUNDS = 7
 _SAME = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
 
@@ -90,7 +92,8 @@ def _crash(experiment, path, t):
         return experiment.process.next(*arguments)
 
     process = types.SimpleNamespace(
-        initialize=experiment.process.initialize, next=crash,
+        initialize=experiment.process.initialize,
+        next=crash,
         get_model_weights=experiment.process.get_model_weights,
     )
     crashing = dataclasses.replace(experiment, process=process)
@@ -168,9 +171,9 @@ def test_two_runs_cannot_use_one_directory(experiment, path):
     directory = outputs.RunDirectory(path, resume=True)
     with directory.in_use():
         before = _contents(path)
-        with pytest.raises(files.StorageError, match=f'{path}: is in use by another run'):
+        with pytest.raises(_storage.StorageError, match=f'{path}: is in use by another run'):
             _resume(experiment, path)
-        with pytest.raises(files.StorageError, match='is in use by another run'):
+        with pytest.raises(_storage.StorageError, match='is in use by another run'):
             outputs.RunDirectory(path, overwrite=True)
         assert _contents(path) == before
 
@@ -197,16 +200,19 @@ def _without_checkpoints(path):
     shutil.rmtree(path / 'checkpoints')
 
 
-@pytest.mark.parametrize('change, message', [
-    (_without_ledger, r'ledger.jsonl: is not the ledger of the checkpoint \(round 2\)'),
-    (_with_damaged_ledger, 'ledger.jsonl: line 1 is damaged'),
-    (_with_the_ledger_of_another_run, 'ledger.jsonl: is not the ledger of the checkpoint'),
-    (_without_checkpoints, 'ledger.jsonl: has 4 rounds, and there is no checkpoint'),
-])
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        (_without_ledger, r'ledger.jsonl: is not the ledger of the checkpoint \(round 2\)'),
+        (_with_damaged_ledger, 'ledger.jsonl: line 1 is damaged'),
+        (_with_the_ledger_of_another_run, 'ledger.jsonl: is not the ledger of the checkpoint'),
+        (_without_checkpoints, 'ledger.jsonl: has 4 rounds, and there is no checkpoint'),
+    ],
+)
 def test_what_does_not_belong_together_is_refused(experiment, path, change, message):
     change(path)
     before = _contents(path)
-    with pytest.raises(files.RunError, match=message):
+    with pytest.raises(_storage.RunError, match=message):
         _resume(experiment, path)
     assert _contents(path) == before
 
@@ -217,7 +223,7 @@ def test_another_cohort_is_refused(experiment, path):
     other = dataclasses.replace(
         experiment, sampler=sampling.MinSeparationSampler(schema, 12, 3, seed=1)
     )
-    with pytest.raises(files.RunError, match='ledger.jsonl: round 2 had another cohort'):
+    with pytest.raises(_storage.RunError, match='ledger.jsonl: round 2 had another cohort'):
         _resume(other, path)
     assert _contents(path) == before
 
@@ -278,18 +284,21 @@ def test_without_the_key_of_the_data_no_run_goes_on(experiment, path):
     assert key.parent.stat().st_mode & 0o777 == 0o700
     key.unlink()
     before = _contents(path)
-    with pytest.raises(files.StorageError, match='checkpoints/data.key: No such file'):
+    with pytest.raises(_storage.StorageError, match='checkpoints/data.key: No such file'):
         _resume(experiment, path)
     assert _contents(path) == before
     key.write_bytes(b'short')
-    with pytest.raises(files.StorageError, match='checkpoints/data.key: must have 32 bytes'):
+    with pytest.raises(_storage.StorageError, match='checkpoints/data.key: must have 32 bytes'):
         _resume(experiment, path)
 
 
-@pytest.mark.parametrize('changes, message', [
-    (dict(configuration={'model': 'large'}), 'model=large: must be toy, as when the run began'),
-    (dict(plan=Participation(_ROUNDS, 1)), 'plan_digest=.*: must be'),
-])
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(configuration={'model': 'large'}), 'model=large: must be toy, as when the run began'),
+        (dict(plan=Participation(_ROUNDS, 1)), 'plan_digest=.*: must be'),
+    ],
+)
 def test_another_configuration_is_refused(experiment, path, changes, message):
     if 'plan' in changes:
         changes['plan'] = dataclasses.replace(experiment.plan, participation=changes['plan'])
@@ -297,10 +306,13 @@ def test_another_configuration_is_refused(experiment, path, changes, message):
         _resume(dataclasses.replace(experiment, **changes), path)
 
 
-@pytest.mark.parametrize('name, message', [
-    ('00000004.checkpoint', 'round [45]: .*/00000004.checkpoint: No space left on device'),
-    ('model.npz', '.*/model.npz: No space left on device'),
-])
+@pytest.mark.parametrize(
+    'name, message',
+    [
+        ('00000004.checkpoint', 'round [45]: .*/00000004.checkpoint: No space left on device'),
+        ('model.npz', '.*/model.npz: No space left on device'),
+    ],
+)
 def test_a_full_disk_is_named_in_its_round_and_costs_nothing(
     experiment, path, reference, monkeypatch, name, message
 ):
@@ -312,7 +324,7 @@ def test_a_full_disk_is_named_in_its_round_and_costs_nothing(
         replace(old, new)
 
     monkeypatch.setattr(os, 'replace', fail)
-    with pytest.raises(files.StorageError, match=message) as caught:
+    with pytest.raises(_storage.StorageError, match=message) as caught:
         _resume(experiment, path)
     assert '\n' not in str(caught.value)
     assert not list(path.rglob('*.partial'))
@@ -321,11 +333,14 @@ def test_a_full_disk_is_named_in_its_round_and_costs_nothing(
     _assert_same(path, reference)
 
 
-@pytest.mark.parametrize('name, message', [
-    ('ledger.jsonl', 'round 3: .*/ledger.jsonl: Is a directory'),
-    ('metrics.csv', 'round 3: .*/metrics.csv: '),
-    ('checkpoints', 'round [45]: .*/checkpoints/00000004.checkpoint: Not a directory'),
-])
+@pytest.mark.parametrize(
+    'name, message',
+    [
+        ('ledger.jsonl', 'round 3: .*/ledger.jsonl: Is a directory'),
+        ('metrics.csv', 'round 3: .*/metrics.csv: '),
+        ('checkpoints', 'round [45]: .*/checkpoints/00000004.checkpoint: Not a directory'),
+    ],
+)
 def test_what_cannot_be_written_is_named_in_its_round(experiment, path, name, message):
     new = experiment.sampler.cohort(2)
 
@@ -335,16 +350,16 @@ def test_what_cannot_be_written_is_named_in_its_round(experiment, path, name, me
             (path / name).touch() if name == 'checkpoints' else (path / name).mkdir()
         return toy_experiment.data(client)
 
-    (path / 'ledger.jsonl').write_bytes(b''.join(
-        (path / 'ledger.jsonl').read_bytes().splitlines(keepends=True)[:3]
-    ))
-    with pytest.raises(files.StorageError, match=message) as caught:
+    (path / 'ledger.jsonl').write_bytes(
+        b''.join((path / 'ledger.jsonl').read_bytes().splitlines(keepends=True)[:3])
+    )
+    with pytest.raises(_storage.StorageError, match=message) as caught:
         _resume(dataclasses.replace(experiment, client_data=client_data), path)
     assert '\n' not in str(caught.value)
 
 
 def test_a_state_of_another_process_is_refused(experiment):
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         state = experiment.process.initialize()
     leaves = state_lib.leaves(state)
     restored = state_lib.restore(leaves, state)
@@ -352,14 +367,17 @@ def test_a_state_of_another_process_is_refused(experiment):
     with pytest.raises(checkpoint.CheckpointError, match='has 1 arrays, the state of the process'):
         state_lib.restore(leaves[:1], state)
     leaves[0] = leaves[0][:1]
-    with pytest.raises(checkpoint.CheckpointError, match=(
-        r'has float32\(1,\) for global_model_weights/trainable/0, the process float32\(2,\)'
-    )):
+    with pytest.raises(
+        checkpoint.CheckpointError,
+        match=(
+            r'has float32\(1,\) for global_model_weights/trainable/0, the process float32\(2,\)'
+        ),
+    ):
         state_lib.restore(leaves, state)
 
 
 def test_noise_is_found_in_the_state_or_missed(experiment):
-    with runtime.local_runtime():
+    with contexts.local_runtime():
         first, second = (experiment.process.initialize() for _ in range(2))
     one, other = (state_lib.ledger_entry(state, [1, 2], 'd') for state in (first, second))
     assert one.model == other.model and one.cohort == other.cohort
@@ -372,7 +390,11 @@ def test_killed_runs_end_as_if_they_had_not_been():
     """A sample of what scripts/kill_test.py does at length."""
     done = subprocess.run(
         [sys.executable, 'scripts/kill_test.py', '--runs=3', '--rounds=20', '--seed=5'],
-        cwd=_ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr

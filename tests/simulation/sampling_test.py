@@ -5,14 +5,17 @@ from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.simulation import population, sampling
 
 
-@pytest.mark.parametrize('schema, population, clients', [
-    (Participation(30, 30, 1), 300, 10),
-    (Participation(50, 7), 71, 10),
-    (Participation(50, 1), 10, 10),
-    (Participation(40, 9, 5), 100, 11),
-    (Participation(3, 100), 30, 10),
-    (Participation(200, 33, 7), 1000, 30),
-])
+@pytest.mark.parametrize(
+    'schema, population, clients',
+    [
+        (Participation(30, 30, 1), 300, 10),
+        (Participation(50, 7), 71, 10),
+        (Participation(50, 1), 10, 10),
+        (Participation(40, 9, 5), 100, 11),
+        (Participation(3, 100), 30, 10),
+        (Participation(200, 33, 7), 1000, 30),
+    ],
+)
 def test_the_schema_holds_over_the_whole_run(schema, population, clients):
     sampler = sampling.MinSeparationSampler(schema, population, clients, seed=3)
     log = ParticipationLog(sampler.cohort(t) for t in range(schema.rounds))
@@ -40,12 +43,15 @@ def test_everyone_has_a_turn_before_anyone_has_two():
     assert np.unique(firsts).size == 100
 
 
-@pytest.mark.parametrize('schema, population, clients, message', [
-    (Participation(30, 11), 100, 10, 'population=100: must be at least 110'),
-    (Participation(30, 1, 2), 100, 10, 'population=100: must be at least 150'),
-    (Participation(30), 5, 10, 'population=5: must be an integer >= 10'),
-    (Participation(30), 5, 0, 'clients_per_round=0: must be an integer >= 1'),
-])
+@pytest.mark.parametrize(
+    'schema, population, clients, message',
+    [
+        (Participation(30, 11), 100, 10, 'population=100: must be at least 110'),
+        (Participation(30, 1, 2), 100, 10, 'population=100: must be at least 150'),
+        (Participation(30), 5, 10, 'population=5: must be an integer >= 10'),
+        (Participation(30), 5, 0, 'clients_per_round=0: must be an integer >= 1'),
+    ],
+)
 def test_a_population_that_cannot_keep_the_schema_is_refused(schema, population, clients, message):
     with pytest.raises(ValueError, match=message):
         sampling.MinSeparationSampler(schema, population, clients)
@@ -115,8 +121,12 @@ def test_timer_cohorts_keep_the_schema_that_they_are_checked_against():
 
 def _plan(participation, **changes):
     return accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(20), participation=participation, clip_norm=1.0,
-        noise_multiplier=1.0, clients_per_round=5, **changes,
+        mechanism=mechanisms.Identity(20),
+        participation=participation,
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        clients_per_round=5,
+        **changes,
     )
 
 
@@ -124,27 +134,51 @@ _FREE = Participation(20)
 _APART = Participation(20, 4, 2)
 
 
-@pytest.mark.parametrize('sampler, plan, refused', [
-    (sampling.PoissonSampler(20, 50, 5), _plan(_FREE, sampling='poisson', population=50), None),
-    (sampling.PoissonSampler(20, 60, 5), _plan(_FREE, sampling='poisson', population=50),
-     'population=50: must be 60'),
-    (sampling.PoissonSampler(20, 50, 4), _plan(_FREE, sampling='poisson', population=50),
-     'with clients_per_round=4, as the sampler'),
-    (sampling.PoissonSampler(20, 50, 5), _plan(_FREE), 'sampling=none: must be poisson'),
-    (sampling.FixedSizeSampler(20, 50, 5), _plan(_FREE, sampling='poisson', population=50),
-     'sampling=poisson: must be without_replacement'),
-    (sampling.FixedSizeSampler(20, 50, 5, amplification='none'), _plan(_FREE), None),
-    (sampling.FixedSizeSampler(20, 50, 5, amplification='none'), _plan(_APART),
-     'min_separation=4: must be kept by the sampler'),
-    (sampling.MinSeparationSampler(_APART, 50, 5), _plan(_APART), None),
-    (sampling.MinSeparationSampler(_APART, 50, 5), _plan(_FREE), None),
-    (sampling.MinSeparationSampler(_APART, 50, 5), _plan(_FREE, sampling='poisson', population=50),
-     'sampling=poisson: must be none'),
-    (sampling.MinSeparationSampler(Participation(20, 3, 2), 50, 5), _plan(_APART),
-     'min_separation=4: must be kept'),
-    (sampling.MinSeparationSampler(Participation(10, 4, 2), 50, 5), _plan(_APART),
-     'min_separation=4: must be kept'),
-])
+@pytest.mark.parametrize(
+    'sampler, plan, refused',
+    [
+        (sampling.PoissonSampler(20, 50, 5), _plan(_FREE, sampling='poisson', population=50), None),
+        (
+            sampling.PoissonSampler(20, 60, 5),
+            _plan(_FREE, sampling='poisson', population=50),
+            'population=50: must be 60',
+        ),
+        (
+            sampling.PoissonSampler(20, 50, 4),
+            _plan(_FREE, sampling='poisson', population=50),
+            'with clients_per_round=4, as the sampler',
+        ),
+        (sampling.PoissonSampler(20, 50, 5), _plan(_FREE), 'sampling=none: must be poisson'),
+        (
+            sampling.FixedSizeSampler(20, 50, 5),
+            _plan(_FREE, sampling='poisson', population=50),
+            'sampling=poisson: must be without_replacement',
+        ),
+        (sampling.FixedSizeSampler(20, 50, 5, amplification='none'), _plan(_FREE), None),
+        (
+            sampling.FixedSizeSampler(20, 50, 5, amplification='none'),
+            _plan(_APART),
+            'min_separation=4: must be kept by the sampler',
+        ),
+        (sampling.MinSeparationSampler(_APART, 50, 5), _plan(_APART), None),
+        (sampling.MinSeparationSampler(_APART, 50, 5), _plan(_FREE), None),
+        (
+            sampling.MinSeparationSampler(_APART, 50, 5),
+            _plan(_FREE, sampling='poisson', population=50),
+            'sampling=poisson: must be none',
+        ),
+        (
+            sampling.MinSeparationSampler(Participation(20, 3, 2), 50, 5),
+            _plan(_APART),
+            'min_separation=4: must be kept',
+        ),
+        (
+            sampling.MinSeparationSampler(Participation(10, 4, 2), 50, 5),
+            _plan(_APART),
+            'min_separation=4: must be kept',
+        ),
+    ],
+)
 def test_a_sampler_that_the_guarantee_does_not_rest_on_is_refused(sampler, plan, refused):
     if refused is None:
         sampling.check(sampler, plan)
@@ -153,14 +187,23 @@ def test_a_sampler_that_the_guarantee_does_not_rest_on_is_refused(sampler, plan,
             sampling.check(sampler, plan)
 
 
-@pytest.mark.parametrize('make, message', [
-    (lambda: sampling.PoissonSampler(0, 5, 1), 'rounds=0: must be an integer >= 1'),
-    (lambda: sampling.PoissonSampler(1, 5, 6), 'population=5: must be an integer >= 6'),
-    (lambda: sampling.FixedSizeSampler(1, 5, 0), 'clients_per_round=0: '),
-    (lambda: sampling.FixedSizeSampler(1, 5, 1, -1), 'seed=-1: '),
-    (lambda: sampling.FixedSizeSampler(1, 5, 1, amplification='poisson'), 'amplification=poisson'),
-    (lambda: sampling.PoissonSampler(2, 5, 1).cohort(2), 'round=2: must be an integer >= 0 and <='),
-])
+@pytest.mark.parametrize(
+    'make, message',
+    [
+        (lambda: sampling.PoissonSampler(0, 5, 1), 'rounds=0: must be an integer >= 1'),
+        (lambda: sampling.PoissonSampler(1, 5, 6), 'population=5: must be an integer >= 6'),
+        (lambda: sampling.FixedSizeSampler(1, 5, 0), 'clients_per_round=0: '),
+        (lambda: sampling.FixedSizeSampler(1, 5, 1, -1), 'seed=-1: '),
+        (
+            lambda: sampling.FixedSizeSampler(1, 5, 1, amplification='poisson'),
+            'amplification=poisson',
+        ),
+        (
+            lambda: sampling.PoissonSampler(2, 5, 1).cohort(2),
+            'round=2: must be an integer >= 0 and <=',
+        ),
+    ],
+)
 def test_bad_samplers_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

@@ -55,26 +55,46 @@ def data(client: int) -> tf.data.Dataset:
 
 
 def experiment(
-    noise_multiplier=1e-3, client_data=data, rounds=ROUNDS, noise_seed=5, noise_place=None,
+    noise_multiplier=1e-3,
+    client_data=data,
+    rounds=ROUNDS,
+    noise_seed=5,
+    noise_place=None,
     **changes,
 ):
     """The experiment; `noise_seed=None` takes noise from the operating system."""
     schema = Participation(rounds, 2)
     plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Blt(rounds, [0.9], [0.2]), participation=schema,
-        clip_norm=1.0, noise_multiplier=noise_multiplier, clients_per_round=3,
+        mechanism=mechanisms.Blt(rounds, [0.9], [0.2]),
+        participation=schema,
+        clip_norm=1.0,
+        noise_multiplier=noise_multiplier,
+        clients_per_round=3,
     )
     model = _model()
     sgd = tff.learning.optimizers.build_sgdm
     process = learning.build_dp_fedavg(
-        model, plan, client_optimizer=sgd(0.2), server_optimizer=sgd(0.8, momentum=0.2),
+        model,
+        plan,
+        client_optimizer=sgd(0.2),
+        server_optimizer=sgd(0.8, momentum=0.2),
         noise_seed=noise_seed,
         supplied_noise=noise_place is not None and noise_place.is_supplied,
     )
-    return program.Experiment(**{**dict(
-        process=process, plan=plan, delta=1e-6,
-        sampler=sampling.MinSeparationSampler(schema, 12, 3),
-        client_data=client_data, evaluate=learning.build_evaluation(model, data(1000)),
-        eval_every=2, reference_accuracies={'best accuracy': 0.0},
-        noise_is_seeded=noise_seed is not None, noise_place=noise_place,
-    ), **changes})
+    return program.Experiment(
+        **{
+            **dict(
+                process=process,
+                plan=plan,
+                delta=1e-6,
+                sampler=sampling.MinSeparationSampler(schema, 12, 3),
+                client_data=client_data,
+                evaluate=learning.build_evaluation(model, data(1000)),
+                eval_every=2,
+                reference_accuracies={'best accuracy': 0.0},
+                noise_is_seeded=noise_seed is not None,
+                noise_place=noise_place,
+            ),
+            **changes,
+        }
+    )

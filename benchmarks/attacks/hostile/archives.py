@@ -10,26 +10,102 @@ import numpy as np
 from benchmarks.attacks.hostile import mutations
 
 _HOSTILE_FLOATS = (
-    np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 1.0, 2.0, 1e300, -1e300, 1e-300, 1e160, 1e-160,
-    5e-324, 1.0000001, 0.9999999,
+    np.nan,
+    np.inf,
+    -np.inf,
+    0.0,
+    -0.0,
+    -1.0,
+    1.0,
+    2.0,
+    1e300,
+    -1e300,
+    1e-300,
+    1e160,
+    1e-160,
+    5e-324,
+    1.0000001,
+    0.9999999,
 )
 _HOSTILE_INTEGERS = (0, 1, -1, 2, 3, 7, 2**31 - 1, -(2**31), 2**31, 2**62, 2**63 - 1, -(2**63))
-_DTYPES = ('<f8', '>f8', '<f4', '<f2', '<i8', '>i8', '<i4', '<u8', '|u1', '|b1', '<c16', '<U8',
-           '|S8')
+_DTYPES = (
+    '<f8',
+    '>f8',
+    '<f4',
+    '<f2',
+    '<i8',
+    '>i8',
+    '<i4',
+    '<u8',
+    '|u1',
+    '|b1',
+    '<c16',
+    '<U8',
+    '|S8',
+)
 _DESCRIPTIONS = (
-    '<f8', '|O', 'O', '<i8', '<U99999', '<f999', '|V0', '<M8[s]', '', '\\x00', "<f8', 'x': '",
-    '<i8, <f8', '|S0', '<U0', '>i8', '<f16', '|b1',
+    '<f8',
+    '|O',
+    'O',
+    '<i8',
+    '<U99999',
+    '<f999',
+    '|V0',
+    '<M8[s]',
+    '',
+    '\\x00',
+    "<f8', 'x': '",
+    '<i8, <f8',
+    '|S0',
+    '<U0',
+    '>i8',
+    '<f16',
+    '|b1',
 )
 _SHAPES = (
-    '()', '(0,)', '(1,)', '(-1,)', '(3,)', '(1000000000000,)', '(9223372036854775807,)',
-    '(4294967296, 4294967296)', '(99999999999999999999,)', '(0, 99999999999999999999)', '(2, 2)',
-    '(1,) * 9', '3', '[3]', '(True,)', '(3.0,)', '(' * 300 + ')' * 300, '(' * 4000, "('3',)",
-    '(' + '1,' * 200 + ')', '(None,)', '(1e3,)',
+    '()',
+    '(0,)',
+    '(1,)',
+    '(-1,)',
+    '(3,)',
+    '(1000000000000,)',
+    '(9223372036854775807,)',
+    '(4294967296, 4294967296)',
+    '(99999999999999999999,)',
+    '(0, 99999999999999999999)',
+    '(2, 2)',
+    '(1,) * 9',
+    '3',
+    '[3]',
+    '(True,)',
+    '(3.0,)',
+    '(' * 300 + ')' * 300,
+    '(' * 4000,
+    "('3',)",
+    '(' + '1,' * 200 + ')',
+    '(None,)',
+    '(1e3,)',
 )
 _NAMES = (
-    '', '.npy', '..', '/', 'a/b/c', 'base/base/base/base/base/base/base/base/base/base/rounds',
-    '\n', 'x' * 5000, 'rounds', 'rounds.npy', 'self', 'mechanism', 'base', 'base/rounds', 'clients',
-    'offsets', 'é\u202e', '__class__', 'rounds/rounds',
+    '',
+    '.npy',
+    '..',
+    '/',
+    'a/b/c',
+    'base/base/base/base/base/base/base/base/base/base/rounds',
+    '\n',
+    'x' * 5000,
+    'rounds',
+    'rounds.npy',
+    'self',
+    'mechanism',
+    'base',
+    'base/rounds',
+    'clients',
+    'offsets',
+    'é\u202e',
+    '__class__',
+    'rounds/rounds',
 )
 
 
@@ -125,8 +201,13 @@ def header(rng, data: bytes) -> bytes:
 def written(rng, members) -> bytes:
     """An archive of the members, stored or compressed; names may occur twice."""
     file = io.BytesIO()
-    methods = (zipfile.ZIP_STORED, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA,
-               zipfile.ZIP_BZIP2)
+    methods = (
+        zipfile.ZIP_STORED,
+        zipfile.ZIP_STORED,
+        zipfile.ZIP_DEFLATED,
+        zipfile.ZIP_LZMA,
+        zipfile.ZIP_BZIP2,
+    )
     method = methods[rng.integers(len(methods) if rng.integers(4) == 0 else 3)]
     with zipfile.ZipFile(file, 'w', method) as archive:
         for name, data in members:
@@ -143,8 +224,11 @@ def directory(rng, archive: bytes) -> bytes:
         return archive
     start = places[rng.integers(len(places))]
     central = archive[start : start + 4] == b'PK\1\2'
-    fields = ((8, 2), (10, 2), (16, 4), (20, 4), (24, 4), (28, 2), (30, 2), (42, 4)) if central \
+    fields = (
+        ((8, 2), (10, 2), (16, 4), (20, 4), (24, 4), (28, 2), (30, 2), (42, 4))
+        if central
         else ((6, 2), (8, 2), (14, 4), (18, 4), (22, 4), (26, 2), (28, 2))
+    )
     offset, size = fields[rng.integers(len(fields))]
     value = (0, 1, 8, 99, 0x7FFFFFFF, 0xFFFFFFFF, len(archive), int(rng.integers(2**32)))
     new = value[rng.integers(len(value))] % 256**size
@@ -167,18 +251,50 @@ def bomb(rng, members) -> bytes:
     """An archive whose first member unpacks to gigabytes; its header agrees with that."""
     pieces = int(rng.choice((3, 32, 160)))
     text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({pieces * _PIECE // 8},), }}"
-    start = np.lib.format.MAGIC_PREFIX + b'\1\0' + struct.pack('<H', len(text) + 1) + \
-        text.encode() + b'\n'
+    start = (
+        np.lib.format.MAGIC_PREFIX
+        + b'\1\0'
+        + struct.pack('<H', len(text) + 1)
+        + text.encode()
+        + b'\n'
+    )
     packer = zlib.compressobj(1, zlib.DEFLATED, -15)
     head = packer.compress(start) + packer.flush(zlib.Z_FULL_FLUSH)
     packed = head + _BOMBS.setdefault(pieces, _zeros(pieces))
     name = members[0][0].encode() if members else b'a.npy'
     # 64-bit sizes, in the extra field.
     extra = struct.pack('<HHQQ', 1, 16, len(start) + pieces * _PIECE, len(packed))
-    local = struct.pack('<4s5H3L2H', b'PK\3\4', 45, 0, 8, 0, 0, 0, 2**32 - 1, 2**32 - 1,
-                        len(name), len(extra)) + name + extra
-    central = struct.pack('<4s6H3L5H2L', b'PK\1\2', 45, 45, 0, 8, 0, 0, 0, 2**32 - 1, 2**32 - 1,
-                          len(name), len(extra), 0, 0, 0, 0, 0) + name + extra
+    local = (
+        struct.pack(
+            '<4s5H3L2H', b'PK\3\4', 45, 0, 8, 0, 0, 0, 2**32 - 1, 2**32 - 1, len(name), len(extra)
+        )
+        + name
+        + extra
+    )
+    central = (
+        struct.pack(
+            '<4s6H3L5H2L',
+            b'PK\1\2',
+            45,
+            45,
+            0,
+            8,
+            0,
+            0,
+            0,
+            2**32 - 1,
+            2**32 - 1,
+            len(name),
+            len(extra),
+            0,
+            0,
+            0,
+            0,
+            0,
+        )
+        + name
+        + extra
+    )
     end = struct.pack('<4s4H2LH', b'PK\5\6', 0, 0, 1, 1, len(central), len(local) + len(packed), 0)
     return local + packed + central + end
 

@@ -104,8 +104,11 @@ def _unexpected(error: Exception) -> str:
 
 def _where(error: Exception) -> str:
     """The last line of dpfl on the way to the error."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if '/dpfl/' in f.filename
-              or '/experiments/' in f.filename]
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if '/dpfl/' in f.filename or '/experiments/' in f.filename
+    ]
     if not frames:
         return 'the campaign itself'
     return f'{pathlib.Path(frames[-1].filename).name}:{frames[-1].lineno}'

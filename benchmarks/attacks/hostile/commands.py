@@ -21,52 +21,168 @@ from benchmarks.attacks.hostile.target import Target, require
 # Of each binary: flags of a command line that works in a moment, and others, not all of which go
 # together with them.
 COMMANDS = {
-    'report_privacy': ([
-        '--mechanism=blt', '--blt_decay=0.9,0.5', '--blt_scale=0.1,0.2', '--rounds=20',
-        '--noise_multiplier=5', '--delta=1e-6', '--accountant=rdp', '--format=json',
-    ], [
-        '--min_separation=3', '--max_participations=4', '--clip_norm=1', '--clients_per_round=10',
-        '--adjacency=zero_out', '--restart_first=5', '--restart_every=5', '--sampling=none',
-        '--population=100', '--run_dir=/nowhere', '--compose_with=/nowhere',
-        '--strategy=blt_b100', '--tree_released=nodes',
-    ]),
-    'plan_privacy': ([
-        '--mechanism=tree', '--rounds=20', '--population=1000', '--clients_per_round=10',
-        '--noise_multiplier=5', '--delta=1e-6', '--accountant=rdp', '--format=json',
-    ], [
-        '--min_separation=3', '--max_participations=4', '--timer_hours=24', '--round_minutes=3',
-        '--availability=0.5', '--target_rho=1', '--target_epsilon=5',
-        '--sweep_population=100,1000', '--sweep_rounds=10,20', '--clip_norm=1',
-        '--simulated_noise_multiplier=1', '--simulated_clients_per_round=5',
-        '--max_clients_per_round=100',
-    ]),
-    'optimize_strategy': ([
-        '--mechanism=banded_toeplitz', '--rounds=12', '--min_separation=3', '--bands=2',
-        '--output={folder}/out.npz', '--format=json',
-    ], ['--max_participations=2', '--buffers=1', '--loss=rms', '--momentum=0.5']),
-    'compare_mechanisms': ([
-        '--mechanisms=tree,gaussian,blt_b100', '--rounds=12', '--min_separation=3',
-        '--format=json',
-    ], [
-        '--max_participations=2', '--vary=rounds', '--values=4,12', '--loss=rms',
-        '--relative_to=tree', '--noise_multiplier=3', '--delta=1e-6',
-    ]),
-    'simulate_population': ([
-        '--population=200', '--clients_per_round=5', '--rounds=4', '--timer_hours=24',
-        '--format=json',
-    ], [
-        '--noise_multiplier=3', '--mechanism=tree', '--vary=clients_per_round', '--values=5,10',
-        '--seed=1', '--output={folder}/log.npz',
-    ]),
+    'report_privacy': (
+        [
+            '--mechanism=blt',
+            '--blt_decay=0.9,0.5',
+            '--blt_scale=0.1,0.2',
+            '--rounds=20',
+            '--noise_multiplier=5',
+            '--delta=1e-6',
+            '--accountant=rdp',
+            '--format=json',
+        ],
+        [
+            '--min_separation=3',
+            '--max_participations=4',
+            '--clip_norm=1',
+            '--clients_per_round=10',
+            '--adjacency=zero_out',
+            '--restart_first=5',
+            '--restart_every=5',
+            '--sampling=none',
+            '--population=100',
+            '--run_dir=/nowhere',
+            '--compose_with=/nowhere',
+            '--strategy=blt_b100',
+            '--tree_released=nodes',
+        ],
+    ),
+    'plan_privacy': (
+        [
+            '--mechanism=tree',
+            '--rounds=20',
+            '--population=1000',
+            '--clients_per_round=10',
+            '--noise_multiplier=5',
+            '--delta=1e-6',
+            '--accountant=rdp',
+            '--format=json',
+        ],
+        [
+            '--min_separation=3',
+            '--max_participations=4',
+            '--timer_hours=24',
+            '--round_minutes=3',
+            '--availability=0.5',
+            '--target_rho=1',
+            '--target_epsilon=5',
+            '--sweep_population=100,1000',
+            '--sweep_rounds=10,20',
+            '--clip_norm=1',
+            '--simulated_noise_multiplier=1',
+            '--simulated_clients_per_round=5',
+            '--max_clients_per_round=100',
+        ],
+    ),
+    'optimize_strategy': (
+        [
+            '--mechanism=banded_toeplitz',
+            '--rounds=12',
+            '--min_separation=3',
+            '--bands=2',
+            '--output={folder}/out.npz',
+            '--format=json',
+        ],
+        ['--max_participations=2', '--buffers=1', '--loss=rms', '--momentum=0.5'],
+    ),
+    'compare_mechanisms': (
+        [
+            '--mechanisms=tree,gaussian,blt_b100',
+            '--rounds=12',
+            '--min_separation=3',
+            '--format=json',
+        ],
+        [
+            '--max_participations=2',
+            '--vary=rounds',
+            '--values=4,12',
+            '--loss=rms',
+            '--relative_to=tree',
+            '--noise_multiplier=3',
+            '--delta=1e-6',
+        ],
+    ),
+    'simulate_population': (
+        [
+            '--population=200',
+            '--clients_per_round=5',
+            '--rounds=4',
+            '--timer_hours=24',
+            '--format=json',
+        ],
+        [
+            '--noise_multiplier=3',
+            '--mechanism=tree',
+            '--vary=clients_per_round',
+            '--values=5,10',
+            '--seed=1',
+            '--output={folder}/log.npz',
+        ],
+    ),
 }
 _VALUES = (
-    '', 'nan', 'NaN', 'inf', '-inf', '-1', '0', '1', '2', '3', '1e999', '1e-999', '1e-300', '1e300',
-    '1' + '0' * 18, '1' + '0' * 40, '1' + '0' * 400, '9' * 5000, '4194305', '2147483648', '0.5',
-    '-0.0', '1,2,3', ',', ',,', '1,nan', '1,' * 3000, 'x' * 5000, '\n', 'a\nb', '\u202e', '\x1b[2J',
-    'tree', 'blt', 'banded', 'gaussian', 'auto', 'none', 'poisson', '/dev/zero', '/dev/urandom',
-    '{folder}', '{folder}/file', '{folder}/fifo', '{folder}/loop', '/nowhere/at/all', '..', '~',
-    'true', 'None', '[]', '0x10', '1_000', ' 5 ', '٣', 'blt:2', 'best_blt:0', 'banded:999999999999',
-    'blt:99999', '1.0000000000000002', '0.9999999999999999',
+    '',
+    'nan',
+    'NaN',
+    'inf',
+    '-inf',
+    '-1',
+    '0',
+    '1',
+    '2',
+    '3',
+    '1e999',
+    '1e-999',
+    '1e-300',
+    '1e300',
+    '1' + '0' * 18,
+    '1' + '0' * 40,
+    '1' + '0' * 400,
+    '9' * 5000,
+    '4194305',
+    '2147483648',
+    '0.5',
+    '-0.0',
+    '1,2,3',
+    ',',
+    ',,',
+    '1,nan',
+    '1,' * 3000,
+    'x' * 5000,
+    '\n',
+    'a\nb',
+    '\u202e',
+    '\x1b[2J',
+    'tree',
+    'blt',
+    'banded',
+    'gaussian',
+    'auto',
+    'none',
+    'poisson',
+    '/dev/zero',
+    '/dev/urandom',
+    '{folder}',
+    '{folder}/file',
+    '{folder}/fifo',
+    '{folder}/loop',
+    '/nowhere/at/all',
+    '..',
+    '~',
+    'true',
+    'None',
+    '[]',
+    '0x10',
+    '1_000',
+    ' 5 ',
+    '٣',
+    'blt:2',
+    'best_blt:0',
+    'banded:999999999999',
+    'blt:99999',
+    '1.0000000000000002',
+    '0.9999999999999999',
 )
 
 
@@ -84,7 +200,7 @@ class Commands(Target):
         super().__init__(folder)
         self.name = binary
         self._module = importlib.import_module(f'experiments.{binary}')
-        from experiments import command_line
+        from experiments.command import command_line
 
         self._run, self._streams = command_line.run, {}
         sys.argv[0] = str(pathlib.Path(self._module.__file__))
@@ -128,14 +244,23 @@ class Commands(Target):
             given = [f'--flagfile={path}']
         elif rng.integers(8) == 0:
             path = case / 'strategy.npz'
-            path.write_bytes(archives.of_arrays(rng, {
-                'schema_version': np.array(1), 'mechanism': np.array('banded_toeplitz'),
-                'rounds': np.array(20), 'coefficients': np.array([1.0, 0.5]),
-            }))
-            flag = {'report_privacy': '--mechanism=banded_toeplitz --strategy={}',
-                    'plan_privacy': '--mechanism=banded_toeplitz --strategy={}',
-                    'compare_mechanisms': '--mechanisms={}',
-                    'simulate_population': '--mechanism={}'}.get(self.name, '--rounds={}')
+            path.write_bytes(
+                archives.of_arrays(
+                    rng,
+                    {
+                        'schema_version': np.array(1),
+                        'mechanism': np.array('banded_toeplitz'),
+                        'rounds': np.array(20),
+                        'coefficients': np.array([1.0, 0.5]),
+                    },
+                )
+            )
+            flag = {
+                'report_privacy': '--mechanism=banded_toeplitz --strategy={}',
+                'plan_privacy': '--mechanism=banded_toeplitz --strategy={}',
+                'compare_mechanisms': '--mechanisms={}',
+                'simulate_population': '--mechanism={}',
+            }.get(self.name, '--rounds={}')
             given += flag.format(path).split()
         # Who names a FIFO as the output waits for its reader, as with any program.
         given = [each for each in given if not each.startswith('--output={folder}/fifo')]
@@ -164,8 +289,7 @@ class Commands(Target):
             sys.argv = before
             os.chdir(directory)
         printed, said = ((self.folder / name).read_text() for name in ('printed', 'said'))
-        errors = [line for line in said.replace('\r', '\n').splitlines()
-                  if 'error' in line.lower()]
+        errors = [line for line in said.replace('\r', '\n').splitlines() if 'error' in line.lower()]
         if status == 2:
             lines = said.strip().splitlines()
             require(lines and lines[-1].startswith('error: '), f'status 2: {lines[-1:]}')
@@ -201,4 +325,3 @@ def _another(rng, old: str) -> str:
                 other = 10 * number  # More is allowed, and honest work for minutes.
             parts.append(str(other))
     return ','.join(parts * int(rng.choice((1, 1, 1, 2))))
-

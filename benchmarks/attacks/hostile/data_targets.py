@@ -12,27 +12,49 @@ import tensorflow as tf
 
 from benchmarks.attacks.hostile import archives, mutations
 from benchmarks.attacks.hostile.target import Target, require
-from dpfl.simulation import files, state
-from dpfl.tasks import emnist_files, models, saved_models, stackoverflow
+from dpfl import _storage
+from dpfl.simulation import state
 from dpfl.tasks.federated_task import DataError
+from dpfl.tasks.images import emnist_files
+from dpfl.tasks.text import stackoverflow
+from dpfl.tasks.text.models import catalog, saved_models
 from experiments import run_model
 
 # Values of a column that is declared as text or blob: SQLite takes any in any column.
-_CELLS = (None, 1, -1, 2**62, 0.5, float('inf'), 'text', '', b'', b'\xff\x00', '\udcff'.encode(
-    'utf-8', 'surrogateescape'), 'x' * 70_000, b'\x00' * 9, 'train', 'heldout', 'all_train')
+_CELLS = (
+    None,
+    1,
+    -1,
+    2**62,
+    0.5,
+    float('inf'),
+    'text',
+    '',
+    b'',
+    b'\xff\x00',
+    '\udcff'.encode('utf-8', 'surrogateescape'),
+    'x' * 70_000,
+    b'\x00' * 9,
+    'train',
+    'heldout',
+    'all_train',
+)
 _SCHEMAS = (
-    'DROP TABLE examples', 'ALTER TABLE examples RENAME TO e',
+    'DROP TABLE examples',
+    'ALTER TABLE examples RENAME TO e',
     'ALTER TABLE examples RENAME COLUMN client_id TO c',
     'CREATE INDEX "a""b" ON examples(client_id)',
     'DROP TABLE client_metadata',
     'ALTER TABLE examples RENAME TO e; CREATE VIEW examples AS SELECT rowid, * FROM e',
     'ALTER TABLE examples RENAME TO e; CREATE VIEW examples AS WITH RECURSIVE r(n) AS '
-    '(SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS rowid, n AS client_id, \'train\' AS '
-    'split_name, x\'00\' AS serialized_example_proto FROM r',
+    "(SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS rowid, n AS client_id, 'train' AS "
+    "split_name, x'00' AS serialized_example_proto FROM r",
     'ALTER TABLE client_metadata RENAME TO m; CREATE VIEW client_metadata AS WITH RECURSIVE r(n) '
-    'AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS client_id, \'train\' AS split_name, '
+    "AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS client_id, 'train' AS split_name, "
     '1 AS num_examples FROM r',
-    'DELETE FROM examples', 'DELETE FROM client_metadata', 'PRAGMA user_version = 7',
+    'DELETE FROM examples',
+    'DELETE FROM client_metadata',
+    'PRAGMA user_version = 7',
     'ALTER TABLE examples RENAME TO e; CREATE VIRTUAL TABLE examples USING '
     'fts5(client_id, split_name, serialized_example_proto)',
 )
@@ -57,17 +79,24 @@ class _Database(Target):
         path.unlink(missing_ok=True)
         with sqlite3.connect(path) as connection:
             connection.execute('PRAGMA page_size = 1024')
-            connection.execute('CREATE TABLE client_metadata '
-                               '(client_id TEXT, split_name TEXT, num_examples INTEGER)')
-            connection.execute('CREATE TABLE examples '
-                               '(client_id TEXT, split_name TEXT, serialized_example_proto BLOB)')
+            connection.execute(
+                'CREATE TABLE client_metadata '
+                '(client_id TEXT, split_name TEXT, num_examples INTEGER)'
+            )
+            connection.execute(
+                'CREATE TABLE examples '
+                '(client_id TEXT, split_name TEXT, serialized_example_proto BLOB)'
+            )
             for client in range(6):
                 split = self.splits[client % 2]
-                connection.execute('INSERT INTO client_metadata VALUES (?, ?, 2)',
-                                   (f'c{client}', split))
+                connection.execute(
+                    'INSERT INTO client_metadata VALUES (?, ?, 2)', (f'c{client}', split)
+                )
                 for number in range(2):
-                    connection.execute('INSERT INTO examples VALUES (?, ?, ?)',
-                                       (f'c{client}', split, self.example(client, number)))
+                    connection.execute(
+                        'INSERT INTO examples VALUES (?, ?, ?)',
+                        (f'c{client}', split, self.example(client, number)),
+                    )
         connection.close()
         self._data = path.read_bytes()
 
@@ -108,8 +137,10 @@ class _Database(Target):
             if column == 'serialized_example_proto' and rng.integers(2):
                 cell = mutations.of_bytes(rng, self.example(0, 0))
             expression = 'CAST(? AS TEXT)' if rng.integers(4) == 0 else '?'
-            connection.execute(f'UPDATE {table} SET {column} = {expression} WHERE rowid = ?',
-                               (cell, int(rng.integers(1, 8))))
+            connection.execute(
+                f'UPDATE {table} SET {column} = {expression} WHERE rowid = ?',
+                (cell, int(rng.integers(1, 8))),
+            )
 
 
 class StackOverflow(_Database):
@@ -247,8 +278,19 @@ def _no_space(group, pixels):
     group['label'] = h5py.Empty('i4')
 
 
-_CHANGES = (_huge, _huge_labels, _external, _raw, _types, _objects, _loop, _compound, _values,
-            _groups, _no_space)
+_CHANGES = (
+    _huge,
+    _huge_labels,
+    _external,
+    _raw,
+    _types,
+    _objects,
+    _loop,
+    _compound,
+    _values,
+    _groups,
+    _no_space,
+)
 
 
 class SavedModel(Target):
@@ -258,8 +300,8 @@ class SavedModel(Target):
 
     def __init__(self, folder):
         super().__init__(folder)
-        name = next(iter(models.CHAR_MODELS))
-        shapes = models.ALL[name].weight_shapes(7)
+        name = next(iter(catalog.CHAR_MODELS))
+        shapes = catalog.ALL[name].weight_shapes(7)
         rng = np.random.default_rng(0)
         weights = tuple(rng.random(shape, np.float32) for shape in shapes.values())
         with tempfile.TemporaryDirectory() as scratch:
@@ -267,7 +309,8 @@ class SavedModel(Target):
             saved_models.save(saved_models.LanguageModel(name, weights), whole)
             self._files = {
                 path.relative_to(whole): path.read_bytes()
-                for path in whole.rglob('*') if path.is_file()
+                for path in whole.rglob('*')
+                if path.is_file()
             }
 
     def mutate(self, rng):
@@ -297,7 +340,7 @@ class Weights(Target):
     """`run_model.weights`: the model of a finished run."""
 
     name = 'model weights'
-    refusals = (files.RunError,)
+    refusals = (_storage.RunError,)
 
     def mutate(self, rng):
         case = self.fresh()
@@ -317,7 +360,7 @@ class State(Target):
     """`state.restore`: leaves that are not those of the process."""
 
     name = 'state'
-    refusals = (files.RunError,)
+    refusals = (_storage.RunError,)
     _TEMPLATE = {'a': np.zeros((2, 3), np.float32), 'b': (np.int32(1), b'key'), 'c': np.zeros(0)}
 
     def mutate(self, rng):

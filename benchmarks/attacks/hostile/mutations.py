@@ -10,18 +10,82 @@ import pathlib
 
 # What programs trip over, as JSON writes it: raw text, which Python's writer would not produce.
 RAW_VALUES = (
-    'NaN', 'Infinity', '-Infinity', '1e999', '-1e999', '1e-999', '-0.0', '0', '-1', '1', '2',
-    '1e-300', '1e300', '1.5', '0.9999999999999999', '1e-320', '2147483648', '-2147483649',
-    '9223372036854775807', '9223372036854775808', '18446744073709551616', '1' + '0' * 30,
-    '1' + '0' * 400, '-1' + '0' * 400, '9' * 5000, 'true', 'false', 'null', '""', '"1"', '"nan"',
-    '[]', '{}', '[[]]', '[null]', '[1, "a"]', '{"": 0}', '"\\n\\r\\n"', '"\\u0000"', '"\\ud800"',
-    '"\\u2028\\u202e"', '"\\u001b[2J"', '"' + 'x' * 70_000 + '"', '[' * 400 + ']' * 400,
-    '[' * 5000 + ']' * 5000, '{"a":' * 900 + '1' + '}' * 900, '[' + '0,' * 20_000 + '0]',
-    '"__class__"', '{"mechanism": "gaussian", "rounds": 3}', '"gaussian"', '"tree"', '3', '5', '7',
+    'NaN',
+    'Infinity',
+    '-Infinity',
+    '1e999',
+    '-1e999',
+    '1e-999',
+    '-0.0',
+    '0',
+    '-1',
+    '1',
+    '2',
+    '1e-300',
+    '1e300',
+    '1.5',
+    '0.9999999999999999',
+    '1e-320',
+    '2147483648',
+    '-2147483649',
+    '9223372036854775807',
+    '9223372036854775808',
+    '18446744073709551616',
+    '1' + '0' * 30,
+    '1' + '0' * 400,
+    '-1' + '0' * 400,
+    '9' * 5000,
+    'true',
+    'false',
+    'null',
+    '""',
+    '"1"',
+    '"nan"',
+    '[]',
+    '{}',
+    '[[]]',
+    '[null]',
+    '[1, "a"]',
+    '{"": 0}',
+    '"\\n\\r\\n"',
+    '"\\u0000"',
+    '"\\ud800"',
+    '"\\u2028\\u202e"',
+    '"\\u001b[2J"',
+    '"' + 'x' * 70_000 + '"',
+    '[' * 400 + ']' * 400,
+    '[' * 5000 + ']' * 5000,
+    '{"a":' * 900 + '1' + '}' * 900,
+    '[' + '0,' * 20_000 + '0]',
+    '"__class__"',
+    '{"mechanism": "gaussian", "rounds": 3}',
+    '"gaussian"',
+    '"tree"',
+    '3',
+    '5',
+    '7',
 )
 # Integers that stand in headers, little-endian, at all sizes.
-_INTEGERS = (0, 1, 2, 127, 128, 255, 256, 32767, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1,
-             2**40, 2**48, 2**62, 2**63 - 1, 2**64 - 1)
+_INTEGERS = (
+    0,
+    1,
+    2,
+    127,
+    128,
+    255,
+    256,
+    32767,
+    65535,
+    65536,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**40,
+    2**48,
+    2**62,
+    2**63 - 1,
+    2**64 - 1,
+)
 _MOST_BYTES = 1 << 20
 
 
@@ -56,7 +120,7 @@ def _set(rng, data):
 
 
 def _truncate(rng, data):
-    del data[_place(rng, data):]
+    del data[_place(rng, data) :]
 
 
 def _delete(rng, data):
@@ -144,7 +208,21 @@ def _change(rng, holder, key, raw):
 def near(rng, number):
     """A number that is a little or much off."""
     factors = (
-        -1, 0, 0.5, 0.9, 0.999999, 1.0000001, 1.1, 2, 10, 1e-3, 1e3, 1e-9, 1e9, 1e-160, 1e160,
+        -1,
+        0,
+        0.5,
+        0.9,
+        0.999999,
+        1.0000001,
+        1.1,
+        2,
+        10,
+        1e-3,
+        1e3,
+        1e-9,
+        1e9,
+        1e-160,
+        1e160,
     )
     if abs(number) > 1e100:  # An integer of so many digits has no product with a float.
         number = 10**100
@@ -180,5 +258,15 @@ def special(rng, path: pathlib.Path, *, may_be_large: bool = False) -> str:
     return kind
 
 
-SPECIALS = ('missing', 'empty', 'directory', 'fifo', 'loop', 'sparse', '/dev/zero', '/dev/urandom',
-            '/dev/null', '/nowhere/at all')
+SPECIALS = (
+    'missing',
+    'empty',
+    'directory',
+    'fifo',
+    'loop',
+    'sparse',
+    '/dev/zero',
+    '/dev/urandom',
+    '/dev/null',
+    '/nowhere/at all',
+)

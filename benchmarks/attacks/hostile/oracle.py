@@ -75,8 +75,10 @@ def _admitted(rounds: int, separation: int, most: int) -> np.ndarray:
     found = []
     for u in itertools.product((0, 1, -1), repeat=rounds):
         places = [t for t in range(rounds) if u[t]]
-        if 0 < len(places) <= most and u[places[0]] == 1 and all(
-            j - i >= separation for i, j in itertools.pairwise(places)
+        if (
+            0 < len(places) <= most
+            and u[places[0]] == 1
+            and all(j - i >= separation for i, j in itertools.pairwise(places))
         ):
             found.append(u)
     return np.array(found, float).T

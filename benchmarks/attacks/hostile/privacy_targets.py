@@ -101,7 +101,9 @@ def true_epsilon(plan: accounting.PrivacyPlan, delta: float) -> float | None:
         norm = plan.discretization.inflated_norm / plan.clip_norm
     factor = norm * (2 if plan.adjacency == 'replace_one' else 1)
     squared = oracle.squared_sensitivity(
-        matrix[:rounds, :rounds], rounds, plan.participation.min_separation,
+        matrix[:rounds, :rounds],
+        rounds,
+        plan.participation.min_separation,
         plan.participation.count,
     )
     mu = factor * math.sqrt(squared) / plan.noise_multiplier
@@ -134,9 +136,14 @@ class Strategy(Target):
             return path
         data = self._arrays[rng.integers(len(self._arrays))]
         if rng.integers(5) == 0:
-            path.write_bytes(mutations.of_bytes(rng, archives.written(
-                rng, [(f'{name}.npy', archives.npy(array)) for name, array in data.items()]
-            )))
+            path.write_bytes(
+                mutations.of_bytes(
+                    rng,
+                    archives.written(
+                        rng, [(f'{name}.npy', archives.npy(array)) for name, array in data.items()]
+                    ),
+                )
+            )
         else:
             path.write_bytes(archives.of_arrays(rng, data))
         self._rng = rng
@@ -174,29 +181,46 @@ class StrategyValues(Target):
 
 def records() -> list[archive.PlanRecord]:
     """Plans of all kinds, small enough for the oracle."""
+
     def record(mechanism, schema=None, **fields):
         schema = schema or Participation(mechanism.rounds, 2, 3)
-        plan = accounting.PrivacyPlan(**(dict(
-            mechanism=mechanism, participation=schema, clip_norm=1.0, noise_multiplier=3.0,
-            clients_per_round=3,
-        ) | fields))
+        plan = accounting.PrivacyPlan(
+            **(
+                dict(
+                    mechanism=mechanism,
+                    participation=schema,
+                    clip_norm=1.0,
+                    noise_multiplier=3.0,
+                    clients_per_round=3,
+                )
+                | fields
+            )
+        )
         accountant = 'rdp' if plan.sampling != 'none' else 'analytic_gaussian'
         return archive.PlanRecord(plan, (1e-6, 1e-9), accountant, False)
 
     made = [record(mechanism) for mechanism in examples()]
     made.append(record(mechanisms.Identity(6), adjacency='replace_one'))
-    made.append(record(
-        mechanisms.Restarted(mechanisms.BinaryTree(6), (3,), 6), clip_schedule=((3, 0.5),)
-    ))
+    made.append(
+        record(mechanisms.Restarted(mechanisms.BinaryTree(6), (3,), 6), clip_schedule=((3, 0.5),))
+    )
     made.append(record(mechanisms.Identity(6), adaptive_clip=AdaptiveClip(count_stddev=20.0)))
-    made.append(record(
-        mechanisms.Identity(6), discretization=mechanisms.discretization.Discretization(
-            scale=100.0, dimension=1000, clip_norm=1.0
-        ),
-    ))
-    made.append(record(
-        mechanisms.Identity(6), Participation(6), sampling='poisson', population=100,
-    ))
+    made.append(
+        record(
+            mechanisms.Identity(6),
+            discretization=mechanisms.discretization.Discretization(
+                scale=100.0, dimension=1000, clip_norm=1.0
+            ),
+        )
+    )
+    made.append(
+        record(
+            mechanisms.Identity(6),
+            Participation(6),
+            sampling='poisson',
+            population=100,
+        )
+    )
     return made
 
 
@@ -284,8 +308,9 @@ class Log(Target):
         for t in range(value.rounds):
             for client in value.cohort(t).tolist():
                 rounds.setdefault(client, []).append(t)
-        gaps = [j - i for each in rounds.values() for i, j in zip(each, each[1:], strict=False)
-                if j > i]
+        gaps = [
+            j - i for each in rounds.values() for i, j in zip(each, each[1:], strict=False) if j > i
+        ]
         seen = value.observed()
         require(seen.min_separation == min(gaps, default=value.rounds), 'separation')
         require(seen.max_participations == max(map(len, rounds.values()), default=1), 'count')
@@ -333,7 +358,8 @@ class Report(Target):
             # A log that keeps the plan gives no more than the plan; one that breaks it says so.
             held = value.guarantee.epsilons[0]
             schema = Participation(
-                value.guarantee.rounds, value.guarantee.min_separation,
+                value.guarantee.rounds,
+                value.guarantee.min_separation,
                 value.guarantee.max_participations,
             )
             least = true_epsilon(value.plan.over(schema), value.deltas[0])
@@ -392,9 +418,12 @@ class RunDirectory(Target):
                 for other, data in sorted(run.items())
             ).encode()
         else:
-            sums = mutations.of_bytes(rng, ''.join(
-                f'{hashlib.sha256(data).hexdigest()}  {other}\n' for other, data in run.items()
-            ).encode())
+            sums = mutations.of_bytes(
+                rng,
+                ''.join(
+                    f'{hashlib.sha256(data).hexdigest()}  {other}\n' for other, data in run.items()
+                ).encode(),
+            )
         (case / archive.SUMS).write_bytes(sums)
         return case
 

@@ -12,12 +12,12 @@ import numpy as np
 from benchmarks.attacks.hostile import archives, mutations
 from benchmarks.attacks.hostile.privacy_targets import spoil_text
 from benchmarks.attacks.hostile.target import Target, require
-from dpfl import Participation, ParticipationLog, mechanisms
+from dpfl import Participation, ParticipationLog, _storage, mechanisms
 from dpfl.accounting import ledger_lines
 from dpfl.mechanisms.optimize import cache
-from dpfl.simulation import checkpoint, files, ledger
-from dpfl.tasks import record_index, text_records, user_text, vocabulary
+from dpfl.simulation import checkpoint, ledger
 from dpfl.tasks.federated_task import DataError
+from dpfl.tasks.text import record_files, record_index, user_text, vocabulary
 from experiments.studies import definition
 
 
@@ -25,13 +25,16 @@ class Checkpoint(Target):
     """`Checkpoint.read`: the digest at the end is right, so the parser behind it is reached."""
 
     name = 'checkpoint'
-    refusals = (files.RunError,)
+    refusals = (_storage.RunError,)
 
     def __init__(self, folder):
         super().__init__(folder)
         whole = checkpoint.Checkpoint(
-            rounds=3, configuration={'rounds': 9, 'seed': None, 'rate': 0.5}, plan_digest='ab' * 32,
-            ledger='cd' * 32, rows=[{'accuracy': 0.5, 'loss': 1.5}, {'loss': float('nan')}],
+            rounds=3,
+            configuration={'rounds': 9, 'seed': None, 'rate': 0.5},
+            plan_digest='ab' * 32,
+            ledger='cd' * 32,
+            rows=[{'accuracy': 0.5, 'loss': 1.5}, {'loss': float('nan')}],
             cohorts=[np.array([1, 2]), np.array([], int), np.array([0, 7])],
             state=[np.arange(6, dtype=np.float32).reshape(2, 3), b'key', np.int32(3)],
         )
@@ -88,7 +91,7 @@ class Ledger(Target):
     """`Ledger`: the chain of digests is right, so what it holds is reached."""
 
     name = 'ledger'
-    refusals = (files.RunError,)
+    refusals = (_storage.RunError,)
     _PLAN = 'ab' * 32
 
     def mutate(self, rng):
@@ -122,7 +125,7 @@ class Ledger(Target):
             require(isinstance(value.cohort(t), str), 'cohort')
         try:
             value.record(value.rounds, ledger_lines.Entry(*(letter * 64 for letter in 'abcd')))
-        except files.RunError:
+        except _storage.RunError:
             pass
 
 
@@ -247,13 +250,20 @@ class Parquet(Texts):
         texts = [record['text'] for record in self._RECORDS]
         users = [record['user'] for record in self._RECORDS]
         columns = [
-            pyarrow.array(users), pyarrow.array(range(12)), pyarrow.array([2.5] * 12),
-            pyarrow.array(users).dictionary_encode(), pyarrow.array([2**63 - 1] * 12),
+            pyarrow.array(users),
+            pyarrow.array(range(12)),
+            pyarrow.array([2.5] * 12),
+            pyarrow.array(users).dictionary_encode(),
+            pyarrow.array([2**63 - 1] * 12),
             pyarrow.array([2**62] * 12).cast(pyarrow.timestamp('ns')),
             pyarrow.array([2**62] * 12).cast(pyarrow.timestamp('s')),
-            pyarrow.array([None] * 12), pyarrow.array([[1]] * 12), pyarrow.array([{'a': 1}] * 12),
-            pyarrow.array([b'\xff'] * 12), pyarrow.array([2**30] * 12, pyarrow.date32()),
-            pyarrow.array([float('nan')] * 12), pyarrow.array([True] * 12),
+            pyarrow.array([None] * 12),
+            pyarrow.array([[1]] * 12),
+            pyarrow.array([{'a': 1}] * 12),
+            pyarrow.array([b'\xff'] * 12),
+            pyarrow.array([2**30] * 12, pyarrow.date32()),
+            pyarrow.array([float('nan')] * 12),
+            pyarrow.array([True] * 12),
         ]
         self._files = []
         for i, column in enumerate(columns):
@@ -284,10 +294,10 @@ class RecordIndex(Target):
         super().__init__(folder)
         os.environ['DPFL_CACHE_DIR'] = str(folder / 'cache')
         self._file = folder / 'texts.jsonl'
-        self._file.write_text(''.join(
-            json.dumps({'user': i % 4, 'text': 'some text'}) + '\n' for i in range(9)
-        ))
-        self._form = text_records.FORMATS['.jsonl']('user', 'text')
+        self._file.write_text(
+            ''.join(json.dumps({'user': i % 4, 'text': 'some text'}) + '\n' for i in range(9))
+        )
+        self._form = record_files.FORMATS['.jsonl']('user', 'text')
         self._whole = record_index.index_file(self._file, self._form)
         self._kept = next((folder / 'cache').glob('records-*.npz'))
         with np.load(self._kept) as arrays:
@@ -318,8 +328,11 @@ class RecordIndex(Target):
 
     def check(self, value):
         require(value.num_clients >= 0 and value.starts.size == value.num_clients + 1, 'starts')
-        require(dataclasses.asdict(value.summary).keys() ==
-                dataclasses.asdict(self._whole.summary).keys(), 'summary')
+        require(
+            dataclasses.asdict(value.summary).keys()
+            == dataclasses.asdict(self._whole.summary).keys(),
+            'summary',
+        )
 
 
 class OptimizerCache(Target):

@@ -98,12 +98,12 @@ class DiscreteGaussian:
         """
         exponent = self._exponent(last)
         ratio = exponential.negative_exp(exponent) * (
-            float(self._scale) / self._weights[:last.size].astype(np.float64)
+            float(self._scale) / self._weights[: last.size].astype(np.float64)
         )
         quick = np.zeros(self._weights.size, np.uint64)
         is_right = exponent < exponential.LARGEST
         bound = np.floor(ratio * (1 - _MARGIN) * 2.0**self._accept_bits)
-        quick[:last.size] = np.where(is_right, bound, 0.0).astype(np.uint64)
+        quick[: last.size] = np.where(is_right, bound, 0.0).astype(np.uint64)
         return quick
 
     def _propose(self, words: np.ndarray, stream: Keystream) -> tuple[np.ndarray, np.ndarray]:
@@ -152,9 +152,12 @@ class DiscreteGaussian:
             if strip[i] == self._strips:
                 values[indices[i]], scale = self._tail(stream)
             accepted[i] = self.accepts(
-                int(values[indices[i]]), scale, int(self._weights[strip[i]]), int(uniform[i]),
+                int(values[indices[i]]),
+                scale,
+                int(self._weights[strip[i]]),
+                int(uniform[i]),
                 stream,
-            )  # fmt: skip
+            )
         # Zero with a minus is zero once more.
         return accepted & ~((values[indices] == 0) & (minus[indices] == 1))
 

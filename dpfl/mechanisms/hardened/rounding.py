@@ -100,9 +100,9 @@ def _banded_solve_errors(kernel, rounds):
     for t in range(1, rounds if kernel.buffers else 0):
         row = kernel.table[kernel.row(t)]
         reach = min(kernel.buffers, t)
-        sizes = np.abs(row[1:reach + 1] / row[0])
+        sizes = np.abs(row[1 : reach + 1] / row[0])
         if sizes.any():
-            errors[t] = _roundings(reach) * float(sizes @ noise[t - reach:t][::-1])
+            errors[t] = _roundings(reach) * float(sizes @ noise[t - reach : t][::-1])
     return errors, noise.max()
 
 

@@ -113,9 +113,7 @@ def step(kernel: kernels.Kernel, round_index: int) -> Step:
     size = kernel.buffers
     slots = np.arange(min(size, round_index))
     lags = 1 + (round_index - 1 - slots) % max(size, 1)
-    return Ring(
-        float(stddev), coefficients[lags], round_index % size if size else None, is_solve
-    )
+    return Ring(float(stddev), coefficients[lags], round_index % size if size else None, is_solve)
 
 
 def closed_loop(linear_map: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -166,6 +166,7 @@ class _Search(NamedTuple):
 
 def _reporter(bar: tqdm.tqdm, participation: Participation, loss: str):
     """Shows, after each step, the rounds of the problem at hand and its loss."""
+
     def report(n: int, value: float) -> None:
         current = math.sqrt(value / n * participation.count)
         bar.set_postfix_str(f'{n} of {participation.rounds} rounds, {loss} loss {current:.4f}')

@@ -104,8 +104,11 @@ def _search(participation: Participation, bands: int, loss: str, workload, progr
         bound = Objective(participation, forms, smooth=True)
         found.append(min(found, key=proven))
         for temperature in _TEMPERATURES:
-            found.append(report(f'bound, smoothed by {temperature:g}',
-                                bound.minimize(found[-1], temperature)))
+            found.append(
+                report(
+                    f'bound, smoothed by {temperature:g}', bound.minimize(found[-1], temperature)
+                )
+            )
     return min(found, key=proven)
 
 
@@ -153,9 +156,7 @@ def pattern_sensitivity(coefficients: np.ndarray, participation: Participation):
     return released @ released, 2 * pattern_sum(released[::-1], separation, count)[::-1]
 
 
-def smooth_sensitivity(
-    coefficients: np.ndarray, participation: Participation, temperature: float
-):
+def smooth_sensitivity(coefficients: np.ndarray, participation: Participation, temperature: float):
     """The bound of `toeplitz_sensitivity.sensitivity` with smooth maxima, and its gradient, [n].
 
     The maximum of h over d >= m b is replaced by t log sum exp(h / t), which is nowhere smaller,

@@ -148,8 +148,14 @@ class _Search:
         between = 1 / np.sqrt(n * b)
         # Smallest and largest rate; whether a decay is exactly 1.
         grids = (
-            (1 / n, 0.95, False), (0.1 / b, 0.5, False), (1 / b, 0.95, False), (1 / n, 0.95, True),
-            (between, 0.8, False), (1 / n, 0.5, False), (0.1 / n, 0.8, False), (1 / b, 0.8, True),
+            (1 / n, 0.95, False),
+            (0.1 / b, 0.5, False),
+            (1 / b, 0.95, False),
+            (1 / n, 0.95, True),
+            (between, 0.8, False),
+            (1 / n, 0.5, False),
+            (0.1 / n, 0.8, False),
+            (1 / b, 0.8, True),
         )
         log_rates = [np.linspace(*np.log([min(0.2, max(1 / n**0.5, 1 / n)), 0.3]), 2)]
         for least, greatest, constant in grids[:starts]:
@@ -196,9 +202,7 @@ class _Search:
                 jac=True,
                 method='L-BFGS-B',
                 bounds=bounds,
-                options={
-                    'maxiter': _MAX_ITERATIONS, 'maxcor': 20, 'ftol': tolerance, 'gtol': 1e-9
-                },
+                options={'maxiter': _MAX_ITERATIONS, 'maxcor': 20, 'ftol': tolerance, 'gtol': 1e-9},
             )
             coordinates = result.x
         return _Found(result.fun, blt_loss.log_rates_of(coordinates, last_is_free))

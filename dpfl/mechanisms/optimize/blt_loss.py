@@ -83,9 +83,7 @@ def quadratic(gram, slope, weights):
     """Log of `weights @ gram @ weights`; `slope[j, l]` is the part of d gram[j, l] / d rate_j."""
     product = gram @ weights
     value = weights @ product
-    return (
-        math.log(value), 2 * weights * product / value, 2 * weights * (slope @ weights) / value
-    )
+    return (math.log(value), 2 * weights * product / value, 2 * weights * (slope @ weights) / value)
 
 
 def squared_sensitivity(rates, weights, participation: Participation):
@@ -159,9 +157,9 @@ class Objective:
         d_weights[~inverse], d_rates[~inverse] = by_weight / squared, by_rate / squared
         if barrier:
             free = ~inverse & (rates > 0)
-            value -= barrier * (
-                np.log(rates[free]) + np.log1p(-rates[free]) + log_weights[free]
-            ).sum()
+            value -= (
+                barrier * (np.log(rates[free]) + np.log1p(-rates[free]) + log_weights[free]).sum()
+            )
             d_rates[free] += barrier * (1 / (1 - rates[free]) - 1 / rates[free])
             d_weights[free] -= barrier
             slack = 1 - weights[~inverse].sum()

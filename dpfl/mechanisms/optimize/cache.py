@@ -23,9 +23,7 @@ from dpfl.participation import Participation
 _SCHEMA_VERSION = 1
 
 
-def cached(
-    kind: str, key_fields: Mapping, compute: Callable[[], base.Mechanism]
-) -> base.Mechanism:
+def cached(kind: str, key_fields: Mapping, compute: Callable[[], base.Mechanism]) -> base.Mechanism:
     """The mechanism that was kept for these fields, else `compute()`, which is then kept.
 
     An entry that cannot be read, is not a valid mechanism, or was not made for exactly these
@@ -42,7 +40,8 @@ def cached(
         return compute()
     key = json.dumps(
         {'schema_version': _SCHEMA_VERSION, 'kind': kind, **key_fields},
-        sort_keys=True, allow_nan=False,
+        sort_keys=True,
+        allow_nan=False,
     )
     path = directory / f'{kind}-{hashlib.sha256(key.encode()).hexdigest()}.npz'
     kept = _read(path, key)

@@ -114,7 +114,9 @@ def _decayed_sums(rates, values):
 
 def _rate_slopes(rates, parts):
     """Derivatives of `_decayed_sums` with respect to the rates."""
-    return np.stack([
-        signal.lfilter([0.0, -1.0], [1.0, rate - 1], part)
-        for rate, part in zip(rates, parts, strict=True)
-    ])
+    return np.stack(
+        [
+            signal.lfilter([0.0, -1.0], [1.0, rate - 1], part)
+            for rate, part in zip(rates, parts, strict=True)
+        ]
+    )

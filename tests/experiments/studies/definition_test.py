@@ -7,9 +7,13 @@ import pytest
 from experiments.studies import definition
 
 _STUDY = {
-    'title': 'T', 'about': 'A', 'mirrors': 'document 001, figure 2', 'base': 'base.flags',
-    'flags': {'rounds': '3'}, 'lines': {'a': {}, 'b': {'mechanism': 'tree', 'clip_norm': None}},
-}  # fmt: skip
+    'title': 'T',
+    'about': 'A',
+    'mirrors': 'document 001, figure 2',
+    'base': 'base.flags',
+    'flags': {'rounds': '3'},
+    'lines': {'a': {}, 'b': {'mechanism': 'tree', 'clip_norm': None}},
+}
 _AXIS = {'label': 'x', 'values': {'1': {'clip_norm': '1'}, '2': {'clip_norm': '2'}}}
 
 
@@ -71,6 +75,15 @@ def test_a_flagfile_with_something_else_is_refused(tmp_path):
 
 def test_the_studies_of_the_papers_are_there():
     assert {*definition.names()} >= {
-        'mechanisms', 'cohort', 'clip', 'noise', 'estimators', 'fedsgd', 'pretraining',
-        'adaptive_clip', 'privacy_utility', 'exchange', 'noise_over_rounds',
-    }  # fmt: skip
+        'mechanisms',
+        'cohort',
+        'clip',
+        'noise',
+        'estimators',
+        'fedsgd',
+        'pretraining',
+        'adaptive_clip',
+        'privacy_utility',
+        'exchange',
+        'noise_over_rounds',
+    }

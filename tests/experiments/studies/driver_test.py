@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from dpfl.simulation import files
+from dpfl import _storage
 from experiments.studies import driver, jobs
 
 
@@ -30,6 +30,7 @@ def _jobs(folder, count, **flags):
 
 def _binary(monkeypatch, run):
     """`run` in place of the binaries: forked children have it, too."""
+
     def run_module(name, run_name, alter_sys):
         assert (name, run_name, alter_sys) == ('experiments.train', '__main__', True)
         run(dict(each.removeprefix('--').split('=') for each in sys.argv[1:]))
@@ -92,7 +93,9 @@ def test_a_job_that_fails_is_named_with_its_reason_and_the_others_stay_done(tmp_
         print('{}')
 
     _binary(monkeypatch, run)
-    with pytest.raises(files.RunError, match=r'^runs/1: --clip_norm=0: must be > 0 \(see .*log\)'):
+    with pytest.raises(
+        _storage.RunError, match=r'^runs/1: --clip_norm=0: must be > 0 \(see .*log\)'
+    ):
         driver.run(_jobs(tmp_path, 3), 1, 'test')
     (tmp_path / 'mended').touch()
     assert len(driver.run(_jobs(tmp_path, 3), 1, 'test')) == 3
@@ -101,7 +104,7 @@ def test_a_job_that_fails_is_named_with_its_reason_and_the_others_stay_done(tmp_
 
 def test_a_crash_is_a_failure_too(tmp_path, monkeypatch):
     _binary(monkeypatch, lambda flags: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(files.RunError, match='runs/0: ended with status -9'):
+    with pytest.raises(_storage.RunError, match='runs/0: ended with status -9'):
         driver.run(_jobs(tmp_path, 1), 1, 'test')
 
 
@@ -131,5 +134,5 @@ def test_what_ends_the_study_ends_its_runs(tmp_path, monkeypatch, number):
 def test_other_flags_are_refused_before_anything_runs(tmp_path, monkeypatch):
     _binary(monkeypatch, lambda flags: print('{}'))
     driver.run(_jobs(tmp_path, 1), 1, 'test')
-    with pytest.raises(files.RunError, match='other flags'):
+    with pytest.raises(_storage.RunError, match='other flags'):
         driver.run(_jobs(tmp_path, 1, rounds='9'), 1, 'test')

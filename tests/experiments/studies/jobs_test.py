@@ -4,15 +4,19 @@ import json
 
 import pytest
 
-from dpfl.simulation import files
+from dpfl import _storage
 from experiments.studies import definition, jobs
 
 
 def _study(**fields):
     values = dict(
-        name='s', title='', about='', mirrors='', flags={'rounds': '4', 'clip_norm': '1'},
+        name='s',
+        title='',
+        about='',
+        mirrors='',
+        flags={'rounds': '4', 'clip_norm': '1'},
         lines={'no noise': {'clip_norm': None}, 'tree': {'strategy': '{prepared}/s_{seed}.npz'}},
-    )  # fmt: skip
+    )
     return definition.Study(**{**values, **fields})
 
 
@@ -34,9 +38,11 @@ def test_points_of_a_seed_share_all_seeds_and_differ_in_their_flags(tmp_path):
 
 def test_overrides_win_over_points_and_reach_preparations_that_share_them(tmp_path):
     preparation = definition.Preparation(
-        'p_{seed}', 'pretrain', {'seed': '{seed}', 'output': '{prepared}/p_{seed}'},
+        'p_{seed}',
+        'pretrain',
+        {'seed': '{seed}', 'output': '{prepared}/p_{seed}'},
         shared=('rounds', 'model'),
-    )  # fmt: skip
+    )
     study = _study(preparations=(preparation,))
     overrides = {'rounds': '9', 'clip_norm': '3'}
     made = jobs.runs(study, tmp_path, [1], overrides)
@@ -45,8 +51,11 @@ def test_overrides_win_over_points_and_reach_preparations_that_share_them(tmp_pa
     prepared = jobs.preparations(study, tmp_path, [1, 2], overrides)
     assert [job.name for job in prepared] == ['prepared/p_1', 'prepared/p_2']
     assert prepared[1].flags == {
-        'rounds': '9', 'seed': '2', 'output': f'{tmp_path}/prepared/p_2', 'format': 'json',
-    }  # fmt: skip
+        'rounds': '9',
+        'seed': '2',
+        'output': f'{tmp_path}/prepared/p_2',
+        'format': 'json',
+    }
     assert prepared[1].rounds == 0
 
 
@@ -63,7 +72,7 @@ def test_a_job_is_done_when_it_is_recorded_and_only_with_its_flags(tmp_path):
     assert job.result() is None
     assert job.finish() == {'accuracy': 0.5} == job.result()
     other = jobs.runs(_study(), tmp_path, [1], {'rounds': '5'})['tree', 1]
-    with pytest.raises(files.RunError, match='--rounds=4, --rounds=5'):
+    with pytest.raises(_storage.RunError, match='--rounds=4, --rounds=5'):
         other.result()
 
 

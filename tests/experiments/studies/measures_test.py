@@ -25,9 +25,13 @@ def _study(**fields):
 
 def _run(folder, mechanism, noise_multiplier=2.0, **fields):
     plan = accounting.PrivacyPlan(
-        mechanism=mechanism, participation=Participation(6, 3, 2), clip_norm=0.2,
-        noise_multiplier=noise_multiplier, clients_per_round=10, **fields,
-    )  # fmt: skip
+        mechanism=mechanism,
+        participation=Participation(6, 3, 2),
+        clip_norm=0.2,
+        noise_multiplier=noise_multiplier,
+        clients_per_round=10,
+        **fields,
+    )
     folder.mkdir(exist_ok=True)
     (folder / archive.PLAN).write_text(archive.PlanRecord(plan, (1e-6,), 'pld', True).to_json())
     mechanisms.save(plan.mechanism, folder / archive.STRATEGY)
@@ -80,9 +84,10 @@ def test_without_noise_a_mechanism_has_no_loss(tmp_path):
 def test_measures_of_claims_and_orders_are_read_too(tmp_path):
     folder, _ = _run(tmp_path, mechanisms.BinaryTree(6))
     study = _study(
-        measures=('loss',), orders=('max_loss',),
+        measures=('loss',),
+        orders=('max_loss',),
         claims=(definition.Claim('', 'accuracy', 'a', 'a'),),
-    )  # fmt: skip
+    )
     assert {*measures.read(study, folder, _RESULT).values} == {'loss', 'max_loss', 'accuracy'}
 
 

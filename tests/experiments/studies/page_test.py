@@ -11,11 +11,18 @@ from experiments.studies import definition, figure, measures, page, statistics
 
 def _study(**fields):
     values = dict(
-        name='s', title='Mechanisms <1>', about='About.', mirrors='document 002, table 3', flags={},
-        lines={'BLT': {}, 'tree': {}}, measures=('accuracy', 'epsilon'), seeds=(1, 2, 3),
-        tuned_on=(9,), orders=('accuracy', 'epsilon'),
+        name='s',
+        title='Mechanisms <1>',
+        about='About.',
+        mirrors='document 002, table 3',
+        flags={},
+        lines={'BLT': {}, 'tree': {}},
+        measures=('accuracy', 'epsilon'),
+        seeds=(1, 2, 3),
+        tuned_on=(9,),
+        orders=('accuracy', 'epsilon'),
         claims=(definition.Claim('BLT is better', 'accuracy', 'BLT', 'tree'),),
-    )  # fmt: skip
+    )
     return definition.Study(**{**values, **fields})
 
 
@@ -44,10 +51,14 @@ def test_rows_have_mean_and_half_width():
 @pytest.mark.parametrize(
     ('value', 'measure', 'text'),
     [
-        (1.99999, 'epsilon', '2'), (2.00001, 'epsilon', '2.001'), (12.0, 'max_loss', '12'),
-        (4.6449, 'max_loss', '4.645'), (0.0, 'accuracy', '0'), (1234.5, 'loss', '1234'),
+        (1.99999, 'epsilon', '2'),
+        (2.00001, 'epsilon', '2.001'),
+        (12.0, 'max_loss', '12'),
+        (4.6449, 'max_loss', '4.645'),
+        (0.0, 'accuracy', '0'),
+        (1234.5, 'loss', '1234'),
     ],
-)  # fmt: skip
+)
 def test_cells_of_a_single_value(value, measure, text):
     study = _study(measures=(measure,), orders=(), claims=())
     one = measures.Run({measure: value}, frozenset(), _RUNS['BLT'][0].curve)

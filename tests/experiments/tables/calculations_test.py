@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import pathlib
 import re
 
 import numpy as np
@@ -10,8 +9,9 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from experiments.tables import calculations, losses, releases, rows
+from tests import paths
 
-_PATH = pathlib.Path(__file__).parents[3] / 'experiments' / 'published.json'
+_PATH = paths.PUBLISHED
 _ROWS = {row.id: row for row in rows.load(_PATH)}
 
 
@@ -27,14 +27,17 @@ def test_squared_sensitivities_of_trees_are_the_known_integers():
         assert computed['zcdp'] * 98 == pytest.approx(squared, rel=1e-12)
 
 
-@pytest.mark.parametrize('row', [row for row in _ROWS.values() if row.mechanism in ('tree', 'blt')],
-                         ids=lambda row: row.id)
+@pytest.mark.parametrize(
+    'row',
+    [row for row in _ROWS.values() if row.mechanism in ('tree', 'blt')],
+    ids=lambda row: row.id,
+)
 def test_sensitivities_that_are_called_exact_are(row):
     inputs = row.inputs
     schema = Participation.from_rounds_between(inputs['rounds'], inputs['MinS'], inputs['MaxP'])
     mechanism = mechanisms.BinaryTree(inputs['rounds'])
     if row.mechanism == 'blt':
-        folder = _PATH.parents[1] / 'configs' / 'strategies'
+        folder = paths.STRATEGIES
         mechanism = mechanisms.load(folder / f'blt_b{inputs["blt_appA"]}.npz')
         mechanism = mechanism.with_rounds(inputs['rounds'])
     assert mechanism.sensitivity_is_exact(schema)
@@ -42,9 +45,20 @@ def test_sensitivities_that_are_called_exact_are(row):
 
 
 def test_what_is_published_takes_no_part_in_what_is_computed():
-    fast = [row for row in _ROWS.values() if row.mechanism in
-            ('tree', 'blt', 'gaussian', 'launch', 'poisson_sampled_gaussian',
-             'gaussian_without_replacement', 'largest_separations')]
+    fast = [
+        row
+        for row in _ROWS.values()
+        if row.mechanism
+        in (
+            'tree',
+            'blt',
+            'gaussian',
+            'launch',
+            'poisson_sampled_gaussian',
+            'gaussian_without_replacement',
+            'largest_separations',
+        )
+    ]
     assert len(fast) == 110
     for row in fast[::5]:
         wrong = {
@@ -84,16 +98,23 @@ def test_bands_that_overlap_cost_more_than_their_norms_and_less_than_one_block()
     assert rho == pytest.approx(attained, rel=0.02)
 
 
-@pytest.mark.parametrize('convention, round_to', [
-    ('nearest', lambda value, decimals: round(value, decimals)),
-    ('up', lambda value, decimals: math.ceil(value * 10**decimals) / 10**decimals),
-])
+@pytest.mark.parametrize(
+    'convention, round_to',
+    [
+        ('nearest', lambda value, decimals: round(value, decimals)),
+        ('up', lambda value, decimals: math.ceil(value * 10**decimals) / 10**decimals),
+    ],
+)
 def test_exact_rho_prints_as_both_numbers_and_no_other_does(convention, round_to):
     for row in (row for row in _ROWS.values() if row.mechanism == 'launch'):
         low, high = releases.exact_rho(row, convention)
         width = high - low
-        for rho, inside in ((low + 0.01 * width, True), (high - 0.01 * width, True),
-                            (low - 0.01 * width, False), (high + 0.01 * width, False)):
+        for rho, inside in (
+            (low + 0.01 * width, True),
+            (high - 0.01 * width, True),
+            (low - 0.01 * width, False),
+            (high + 0.01 * width, False),
+        ):
             epsilon = accounting.epsilon_from_rho(rho, 1e-10, 'analytic_gaussian')
             prints = (
                 round_to(rho, row.decimals['zcdp']) == row.published['zcdp']
@@ -103,9 +124,7 @@ def test_exact_rho_prints_as_both_numbers_and_no_other_does(convention, round_to
 
 
 def test_no_exact_rho():
-    row = dataclasses.replace(
-        _ROWS['002-launch-id-ID_OTF'], published={'zcdp': 0.099, 'eps': 2.84}
-    )
+    row = dataclasses.replace(_ROWS['002-launch-id-ID_OTF'], published={'zcdp': 0.099, 'eps': 2.84})
     assert releases.exact_rho(row, 'nearest') is None
     assert 'no rho prints as both numbers, rounded up' in calculations.compute(row).note
 
@@ -118,9 +137,13 @@ def test_the_launch_in_portugal_is_the_run_of_table_4():
     assert f'{run["zcdp"]:.5f}' in launch.note
 
 
-@pytest.mark.parametrize('name, epsilon', [
-    ('004-T3 real 3a', 18.78), ('004-S5 RNN N=342477', 58.76),
-])
+@pytest.mark.parametrize(
+    'name, epsilon',
+    [
+        ('004-T3 real 3a', 18.78),
+        ('004-S5 RNN N=342477', 58.76),
+    ],
+)
 def test_note_on_half_the_noise(name, epsilon):
     note = calculations.compute(_ROWS[name]).note
     assert float(re.search(r'epsilon would be (\S+)\.$', note).group(1)) == epsilon
@@ -154,12 +177,18 @@ def test_parameters_that_are_not_close_do_not_match(monkeypatch):
     assert calculations.compute(row).match is False
 
 
-@pytest.mark.parametrize('change, message', [
-    ({'mechanism': 'magic'}, 'mechanism=magic: must be one of tree, '),
-    ({'inputs': {'rounds': 5}}, 'noise_multiplier: must be given'),
-    ({'inputs': {'rounds': 0, 'MinS': 1, 'MaxP': 1, 'noise_multiplier': 1}}, 'rounds=0: must be'),
-    ({'mechanism': 'gaussian', 'inputs': {'alpha': 0}}, 'an input is 0: must be above 0'),
-])
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        ({'mechanism': 'magic'}, 'mechanism=magic: must be one of tree, '),
+        ({'inputs': {'rounds': 5}}, 'noise_multiplier: must be given'),
+        (
+            {'inputs': {'rounds': 0, 'MinS': 1, 'MaxP': 1, 'noise_multiplier': 1}},
+            'rounds=0: must be',
+        ),
+        ({'mechanism': 'gaussian', 'inputs': {'alpha': 0}}, 'an input is 0: must be above 0'),
+    ],
+)
 def test_rows_that_cannot_be_computed_say_why(change, message):
     row = dataclasses.replace(_ROWS['000-T1-de-DE'], **change)
     with pytest.raises(ValueError, match=message):

@@ -1,11 +1,11 @@
 import dataclasses
-import pathlib
 
 import pytest
 
 from experiments.tables import losses, render, rows
+from tests import paths
 
-_PATH = pathlib.Path(__file__).parents[3] / 'experiments' / 'published.json'
+_PATH = paths.PUBLISHED
 
 
 def _as_published(row: rows.Row) -> rows.Result:
@@ -49,8 +49,13 @@ def test_numbers_have_the_published_digits():
     by_id = {result.row.id: result for result in _RESULTS}
     shown = {
         name: render.text([by_id[name]]).split(name)[1].split()[0]
-        for name in ('001-T1-K100000-C100-z1-T1000000', '004-T3 sim 3a', '000-text-MinS-bounds',
-                     '002-alpha1', '002-T4-pt-BR-16.1-BLT')
+        for name in (
+            '001-T1-K100000-C100-z1-T1000000',
+            '004-T3 sim 3a',
+            '000-text-MinS-bounds',
+            '002-alpha1',
+            '002-T4-pt-BR-16.1-BLT',
+        )
     }
     assert list(shown.values()) == ['7.50', '9.99e+06', '153', '5.3', '0.0140']
 
@@ -59,5 +64,6 @@ def test_a_row_that_differs_stands_out():
     wrong = dataclasses.replace(_RESULTS[0], computed={'zcdp': 0.4852}, match=False)
     page = render.text([wrong, _RESULTS[1]])
     assert '0.4852     NO' in page
-    assert page.endswith('2 rows: 1 match, 1 differ, 0 cannot be reproduced for the reason in '
-                         'their note.')
+    assert page.endswith(
+        '2 rows: 1 match, 1 differ, 0 cannot be reproduced for the reason in their note.'
+    )

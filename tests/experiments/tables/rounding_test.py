@@ -7,7 +7,9 @@ import pytest
 from experiments.tables import rounding
 
 _MODES = {
-    'nearest': decimal.ROUND_HALF_EVEN, 'up': decimal.ROUND_CEILING, 'down': decimal.ROUND_FLOOR,
+    'nearest': decimal.ROUND_HALF_EVEN,
+    'up': decimal.ROUND_CEILING,
+    'down': decimal.ROUND_FLOOR,
 }
 
 

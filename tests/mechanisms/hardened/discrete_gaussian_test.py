@@ -36,7 +36,7 @@ class _Words:
 
 
 def _rho(sampler, k: int):
-    return mpmath.exp(-mpmath.mpf(k) ** 2 / (2 * mpmath.mpf(sampler.stddev) ** 2))
+    return mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * mpmath.mpf(sampler.stddev) ** 2))
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ def test_quick_acceptance_is_never_wrong(sampler):
     for j in [*range(0, sampler._strips, 97), sampler._strips - 1]:
         least = sampler._scale * _rho(sampler, (j + 1) * width - 1) / int(sampler._weights[j])
         assert int(sampler._quick[j]) <= least * 2**bits
-    assert not sampler._quick[sampler._strips:].any()
+    assert not sampler._quick[sampler._strips :].any()
 
 
 @pytest.mark.parametrize('name', ['small', 'strips of four', 'production', 'odd'])
@@ -128,9 +128,10 @@ def test_comparisons_in_float64_agree_with_integers(name):
     weight = sampler._weights[strip].astype(np.float64)
     x = sampler._exponent(k.astype(np.float64))
     ratio = exponential.negative_exp(x) * float(sampler._scale) / weight
-    uniform = np.minimum(
-        ratio * (1 + rng.choice([-1, 1], 3000) * 2.0 ** rng.uniform(-36, -10, 3000)), 1
-    ) * 2.0**sampler._accept_bits
+    uniform = (
+        np.minimum(ratio * (1 + rng.choice([-1, 1], 3000) * 2.0 ** rng.uniform(-36, -10, 3000)), 1)
+        * 2.0**sampler._accept_bits
+    )
     uniform = np.minimum(uniform, 2.0**sampler._accept_bits - 2**11).astype(np.uint64)
     found = sampler._compare(
         k, np.arange(3000), strip, uniform, np.zeros(3000, np.int64), keystream.Keystream(_KEY, 0)
@@ -157,9 +158,16 @@ def test_the_tail_begins_where_the_strips_end():
     assert sampler._tail(_Words(0, ones))[0] == edge + width - 1
 
 
-@pytest.mark.parametrize('stddev, strips', [
-    (0.3, 4094), (1.0, 4094), (2.5, 4094), (2.5, 7), (40.0, 90),
-])
+@pytest.mark.parametrize(
+    'stddev, strips',
+    [
+        (0.3, 4094),
+        (1.0, 4094),
+        (2.5, 4094),
+        (2.5, 7),
+        (40.0, 90),
+    ],
+)
 def test_probabilities_of_small_deviations(stddev, strips):
     """Chi-square with a fixed seed, against sums of 300 digits; with and without a tail."""
     # What comes from the tail takes integers in Python.
@@ -179,7 +187,7 @@ def test_probabilities_of_small_deviations(stddev, strips):
     assert rest[0][0] <= rest[1][0] + 6 * np.sqrt(rest[1][0]) + 3
     # The same must notice a deviation that is a little too large.
     other = stddev * (1.02 if size == 400_000 else 1.08)
-    wrong = np.exp(-np.arange(-reach, reach + 1) ** 2 / (2 * other**2))
+    wrong = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * other**2))
     wrong *= size / wrong.sum()
     statistic = ((counts - wrong)[often] ** 2 / wrong[often]).sum()
     assert stats.chi2(often.sum() - 1).sf(statistic) < 1e-4
@@ -203,7 +211,7 @@ def test_moments_and_distribution_of_wide_ones(name):
 
 def test_zero_does_not_count_twice():
     sampler = DiscreteGaussian(0.3)
-    place = (np.uint64(1) << np.uint64(sampler._low_bits))  # A minus, all else zero.
+    place = np.uint64(1) << np.uint64(sampler._low_bits)  # A minus, all else zero.
     choice = np.uint64(0)  # The column of strip 0, whose own part is not empty.
     assert sampler._threshold[0] > 0
     for minus, expected in ((0, 0), (1, 1)):
@@ -228,12 +236,15 @@ def test_the_known_answer_stays():
     assert drawn.tolist() == [-585143199694, 570488606215, -952576991346, -599398916817]
 
 
-@pytest.mark.parametrize('arguments, message', [
-    ((0.0,), 'stddev=0.0: must be a finite number >= 0.000976562'),
-    ((2.0**51,), 'stddev=.*: must be a finite number .* <= 1.1259e'),
-    ((3.0, 5), 'strips=5: must reach 2 standard deviations'),
-    ((1.0, 1), 'strips=1: must be an integer >= 2'),
-])
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        ((0.0,), 'stddev=0.0: must be a finite number >= 0.000976562'),
+        ((2.0**51,), 'stddev=.*: must be a finite number .* <= 1.1259e'),
+        ((3.0, 5), 'strips=5: must reach 2 standard deviations'),
+        ((1.0, 1), 'strips=1: must be an integer >= 2'),
+    ],
+)
 def test_other_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         DiscreteGaussian(*arguments)
@@ -241,5 +252,8 @@ def test_other_arguments_are_refused(arguments, message):
 
 def test_leading_ones():
     assert [discrete_gaussian._leading_ones(word) for word in (0, 2**63, 2**64 - 1, 7 << 61)] == [
-        0, 1, 64, 3
+        0,
+        1,
+        64,
+        3,
     ]

@@ -21,9 +21,9 @@ def _exact(x: fractions.Fraction):
 
 def test_in_float64_it_keeps_its_bound():
     rng = np.random.default_rng(0)
-    x = np.concatenate([
-        [0.0, 2.0**-40, 1.0, exponential.LARGEST], rng.uniform(0, exponential.LARGEST, 3000)
-    ])
+    x = np.concatenate(
+        [[0.0, 2.0**-40, 1.0, exponential.LARGEST], rng.uniform(0, exponential.LARGEST, 3000)]
+    )
     found = exponential.negative_exp(x)
     errors = [
         abs(mpmath.mpf(value) / _exact(fractions.Fraction(at)) - 1)
@@ -34,11 +34,19 @@ def test_in_float64_it_keeps_its_bound():
 
 
 @pytest.mark.parametrize('bits', [1, 8, 62, 126, 700])
-@pytest.mark.parametrize('x', [
-    fractions.Fraction(0), fractions.Fraction(1, 10**30), fractions.Fraction(1, 3),
-    fractions.Fraction(1), fractions.Fraction(355, 113), fractions.Fraction(2**80 + 1, 2**75),
-    fractions.Fraction(499), fractions.Fraction(10**6),
-])
+@pytest.mark.parametrize(
+    'x',
+    [
+        fractions.Fraction(0),
+        fractions.Fraction(1, 10**30),
+        fractions.Fraction(1, 3),
+        fractions.Fraction(1),
+        fractions.Fraction(355, 113),
+        fractions.Fraction(2**80 + 1, 2**75),
+        fractions.Fraction(499),
+        fractions.Fraction(10**6),
+    ],
+)
 def test_in_integers_it_is_enclosed(x, bits):
     lower, upper = exponential.negative_exp_bounds(x, bits)
     assert 0 <= lower < upper <= lower + 2

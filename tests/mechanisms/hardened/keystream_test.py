@@ -43,7 +43,7 @@ def test_a_stream_goes_on_where_the_last_request_ended():
     parts = keystream.Keystream(_KEY, 3)
     sizes = (1, 7, 131_072, 0, 2)
     np.testing.assert_array_equal(
-        np.concatenate([parts.words(size) for size in sizes]), whole[:sum(sizes)]
+        np.concatenate([parts.words(size) for size in sizes]), whole[: sum(sizes)]
     )
 
 
@@ -63,9 +63,9 @@ def test_derived_keys_are_hmacs():
     )
 
 
-@pytest.mark.parametrize('name', [
-    'keystream', 'exponential', 'discrete_gaussian', 'stream', 'rounding'
-])
+@pytest.mark.parametrize(
+    'name', ['keystream', 'exponential', 'discrete_gaussian', 'stream', 'rounding']
+)
 def test_nothing_here_loads_tensorflow(name):
     code = f'import sys, dpfl.mechanisms.hardened.{name}; print("tensorflow" in sys.modules)'
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)

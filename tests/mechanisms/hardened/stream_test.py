@@ -16,12 +16,14 @@ _SIGMA = 2.0**40
 
 def _drawn(kernel, rounds, size, sigma=_SIGMA, seed=0):
     """Noise z of each round with its own standard deviation, int64 [rounds, size]."""
-    return np.array([
-        discrete_gaussian.DiscreteGaussian(sigma * stream.step(kernel, t).stddev).draw(
-            keystream.Keystream(keystream.seeded_key(seed), t), size
-        )
-        for t in range(rounds)
-    ])
+    return np.array(
+        [
+            discrete_gaussian.DiscreteGaussian(sigma * stream.step(kernel, t).stddev).draw(
+                keystream.Keystream(keystream.seeded_key(seed), t), size
+            )
+            for t in range(rounds)
+        ]
+    )
 
 
 def _streamed(kernel, z):
@@ -51,10 +53,10 @@ def _predictions(kernel, w):
         elif isinstance(kernel, kernels.BandedSolve):
             past = zip(row[1:], buffers, strict=True)
             p = -sum((exact(a) * s for a, s in past), exact(0)) / exact(row[0])
-            buffers = [exact(output), *buffers][:kernel.buffers]
+            buffers = [exact(output), *buffers][: kernel.buffers]
         else:
             p = sum((exact(a) * s for a, s in zip(row[1:], buffers, strict=True)), exact(0))
-            buffers = [(output - p) / exact(row[0]), *buffers][:kernel.buffers]
+            buffers = [(output - p) / exact(row[0]), *buffers][: kernel.buffers]
         predictions.append(p)
     return predictions
 
@@ -139,11 +141,14 @@ def test_predictions_over_many_rounds_keep_their_bound():
     assert largest > 1e-4
 
 
-@pytest.mark.parametrize('make', [
-    mechanisms.HonakerTree,
-    lambda n: mechanisms.BandedToeplitz.fichtenberger(n, 9),
-    lambda n: mechanisms.BandedInverse.square_root(n, 9),
-])
+@pytest.mark.parametrize(
+    'make',
+    [
+        mechanisms.HonakerTree,
+        lambda n: mechanisms.BandedToeplitz.fichtenberger(n, 9),
+        lambda n: mechanisms.BandedInverse.square_root(n, 9),
+    ],
+)
 def test_the_bits_do_not_depend_on_where_a_block_is(make):
     kernel = make(20).kernel()
     z = _drawn(kernel, 20, 64)

@@ -1,0 +1,146 @@
+"""Files of a run that outlast a crash: written as a whole, or appended to, and then synced."""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+from collections.abc import Callable
+
+# Permissions of what only its owner may read.
+PRIVATE = 0o600
+
+
+class RunError(RuntimeError):
+    """A run cannot begin or go on. The message is one line; what was saved before is intact."""
+
+
+class StorageError(RunError):
+    """A file cannot be read or written, for instance on a full disk; the message names it."""
+
+
+# Directories that this process has locked: functions by path that raise if it leads elsewhere now.
+_locked: dict[pathlib.Path, Callable[[], None]] = {}
+
+
+@contextlib.contextmanager
+def naming(path):
+    """Context in which an OSError is a `StorageError` that names `path`.
+
+    It is not entered for a path within a directory that was locked here and has since been removed,
+    renamed or replaced: what is there now may be the files of another run.
+    """
+    for folder in pathlib.Path(path).parents:
+        if folder in _locked:
+            _locked[folder]()
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f'{path}: {error.strerror or error}') from error
+
+
+def write_atomically(path: pathlib.Path, write, mode: int = 0o666) -> None:
+    """Calls `write` with a binary file that takes the place of `path` when it is complete.
+
+    Whenever the machine stops, `path` is the old file or the new one, never a part of it.
+
+    Args:
+      path: of the file; a file beside it is used meanwhile, `<path>.partial`.
+      write: takes the open file.
+      mode: permissions, before the umask.
+
+    Raises:
+      StorageError: if the file cannot be written; `path` is then as it was.
+    """
+    partial = path.with_name(path.name + '.partial')
+    with naming(path):
+        partial.unlink(missing_ok=True)  # A killed process may have left it with other permissions.
+        try:
+            with open(partial, 'wb', opener=lambda name, flags: os.open(name, flags, mode)) as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                partial.unlink()  # On a full disk others need the space.
+            raise
+        sync_directory(path.parent)
+
+
+def append(path: pathlib.Path, data: bytes, size: int, mode: int = 0o666) -> None:
+    """Appends to a file, and returns when the data is on the disk.
+
+    Args:
+      path: of the file.
+      data: what to append.
+      size: bytes that the file has. It is made if that is 0, and only then: one that was removed
+        or replaced meanwhile has lost what it had, and must not be begun anew.
+      mode: permissions of a file that is made, before the umask.
+
+    Raises:
+      StorageError: if that fails; the file then ends as before, or with a part of `data`.
+    """
+    with naming(path):
+        is_new = size == 0 and not path.exists()
+        flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if size == 0 else 0)
+        with open(os.open(path, flags, mode), 'ab', buffering=0) as file:
+            found = os.fstat(file.fileno()).st_size
+            if found != size:
+                raise StorageError(f'{path}: has {found} bytes, must have the {size} written to it')
+            try:
+                while data:
+                    data = data[file.write(data) :]
+                os.fsync(file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    file.truncate(size)
+                raise
+        if is_new:
+            sync_directory(path.parent)
+
+
+def sync_directory(path: pathlib.Path) -> None:
+    """Puts the names in a directory on the disk: new files, and those that were renamed."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path, *, to_read: bool = False):
+    """Context in which nobody else can lock the directory; it ends with the process at the latest.
+
+    `naming`, and so all that writes here, refuses the path once it leads to another directory.
+
+    Args:
+      path: of the directory.
+      to_read: let others lock it to read as well.
+
+    Raises:
+      StorageError: if another process has locked it.
+    """
+    path = pathlib.Path(path)
+    with naming(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def require_same():
+        with naming(path):
+            if not os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                raise StorageError(f'{path}: was replaced by another directory')
+
+    try:
+        with naming(path):
+            try:
+                kind = fcntl.LOCK_SH if to_read else fcntl.LOCK_EX
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StorageError(f'{path}: is in use by another run') from None
+        if not to_read:
+            _locked[path] = require_same
+        yield
+    finally:
+        if _locked.get(path) is require_same:
+            del _locked[path]
+        os.close(descriptor)

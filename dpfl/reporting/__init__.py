@@ -1,0 +1,1 @@
+"""What people look at: pages, figures and sheets of images. No TensorFlow."""

@@ -1,0 +1,213 @@
+"""Figures of runs and reports."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib import ticker
+from matplotlib.backends import backend_agg  # noqa: F401 - not when memory is short
+from matplotlib.figure import Figure
+
+# Ratio of the largest to the smallest value on a horizontal axis.
+_LOGARITHMIC_FROM = 10
+
+
+def training_curves(
+    rows: Sequence[Mapping[str, float]], reference_accuracies: Mapping[str, float] | None = None
+) -> Figure:
+    """Accuracy and epsilon against rounds, one above the other.
+
+    Args:
+      rows: metrics by round, each with `round` and, where measured, `accuracy` and `epsilon`.
+      reference_accuracies: drawn as labelled horizontal lines, such as the best reachable one.
+
+    Returns:
+      The figure; the caller saves it.
+    """
+    # Not through pyplot: it would keep every figure alive and may want a display.
+    figure = Figure(figsize=(7, 6), layout='constrained')
+    accuracy, epsilon = figure.subplots(2, 1, sharex=True)
+    accuracy.plot(*_series(rows, 'accuracy'), marker='.')
+    styles = itertools.cycle(('--', '-.', ':'))
+    for style, (name, value) in zip(styles, (reference_accuracies or {}).items(), strict=False):
+        accuracy.axhline(value, linestyle=style, color='grey', linewidth=1)
+        accuracy.annotate(
+            f'{name.replace("_", " ")} {value:.3f}',
+            (0.01, value),
+            xycoords=('axes fraction', 'data'),
+            va='bottom',
+            fontsize=8,
+            color='dimgrey',
+        )
+    accuracy.set_ylabel('accuracy on held-out clients')
+    epsilon.plot(*_series(rows, 'epsilon'), marker='.', color='tab:red')
+    epsilon.set_ylabel('epsilon so far')
+    epsilon.set_xlabel('round')
+    for axes in (accuracy, epsilon):
+        axes.grid(alpha=0.3)
+        axes.set_ylim(0, axes.get_ylim()[1] * 1.03)
+    return figure
+
+
+def losses(
+    rows: Sequence[Mapping], variable: str, loss: str, relative_to: str | None = None
+) -> Figure:
+    """Losses of mechanisms against a variable (document 002, figures 2 to 6).
+
+    Args:
+      rows: each with `mechanism`, the variable and the loss.
+      variable: name of what is on the horizontal axis.
+      loss: name of what is on the vertical axis.
+      relative_to: mechanism by whose loss the others are divided at each value.
+
+    Returns:
+      The figure; the caller saves it.
+    """
+    figure = Figure(figsize=(7, 4.5), layout='constrained')
+    axes = figure.subplots()
+    unit = {row[variable]: row[loss] for row in rows if row['mechanism'] == relative_to}
+    for name in dict.fromkeys(row['mechanism'] for row in rows):
+        points = sorted(
+            (row[variable], row[loss] / unit.get(row[variable], 1.0))
+            for row in rows
+            if row['mechanism'] == name
+        )
+        axes.plot(*zip(*points, strict=True), marker='.', label=name)
+    axes.set_xlabel(variable.replace('_', ' '))
+    label = loss.replace('_', ' ')
+    axes.set_ylabel(f'{label} / that of {relative_to}' if relative_to else label)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def participation(
+    participations: Mapping[int, int],
+    separations: Mapping[int, int],
+    *,
+    start_hours: np.ndarray | None = None,
+    duration_hours: np.ndarray | None = None,
+) -> Figure:
+    """How often clients took part, how far apart, and how long the rounds took by time of day.
+
+    Args:
+      participations: number of clients by their participations.
+      separations: number of pairs of consecutive participations by the rounds between (j - i).
+      start_hours: when each round was opened, from midnight of the first day, [rounds]; without
+        them only the first two panels are drawn.
+      duration_hours: how long each round was open, [rounds].
+
+    Returns:
+      The figure; the caller saves it.
+    """
+    timed = start_hours is not None
+    figure = Figure(figsize=(9, 7 if timed else 3.8), layout='constrained')
+    panels = figure.subplots(2 if timed else 1, 2).ravel()
+    panels[0].bar(list(participations), list(participations.values()))
+    panels[0].set(xlabel='participations', ylabel='clients', yscale='log')
+    panels[0].xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    if separations:
+        gaps, pairs = np.array(list(separations.items())).T
+        # As many whole rounds in each bin, or bins would differ for no reason.
+        width = int(np.ptp(gaps)) // 60 + 1
+        bins = np.arange(gaps.min(), gaps.max() + width + 1, width) - 0.5
+        panels[1].hist(gaps, bins=bins, weights=pairs)
+    panels[1].set(xlabel='rounds from one participation to the next', ylabel='pairs')
+    if timed:
+        panels[2].plot(start_hours % 24, 60 * duration_hours, '.', markersize=2)
+        panels[2].set(xlabel='hour of the day (UTC)', ylabel='minutes per round', xlim=(0, 24))
+        panels[3].plot(np.arange(start_hours.size), start_hours / 24)
+        panels[3].set(xlabel='round', ylabel='days')
+    for panel in panels:
+        panel.grid(alpha=0.3)
+    return figure
+
+
+def separations(rows: Sequence[Mapping], variable: str) -> Figure:
+    """Min separation, max participations and rho against a variable (document 000, figure 4).
+
+    Args:
+      rows: each with the variable, `min_separation`, `largest_separation` (that the population
+        allows) and `max_participations`; `rho_of_schema` and `rho_of_log` are drawn if they are
+        there.
+      variable: name of what is on the horizontal axis.
+
+    Returns:
+      The figure; the caller saves it.
+    """
+    rows = sorted(rows, key=lambda row: row[variable])
+    panels = {
+        'min separation': {
+            'min_separation': 'reached',
+            'largest_separation': 'population / clients per round',
+        },
+        'max participations': {'max_participations': 'reached'},
+        'rho': {'rho_of_schema': 'of the schema', 'rho_of_log': 'of the log'},
+    }
+    drawn = {title: lines for title, lines in panels.items() if rows[0].keys() >= lines.keys()}
+    figure = Figure(figsize=(7, 2.8 * len(drawn)), layout='constrained')
+    axes = figure.subplots(len(drawn), 1, sharex=True)
+    for panel, (title, lines) in zip(axes, drawn.items(), strict=True):
+        for name, label in lines.items():
+            panel.plot(
+                [row[variable] for row in rows],
+                [row[name] for row in rows],
+                marker='.',
+                label=label,
+            )
+        panel.set(ylabel=title, ylim=(0, None))
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize=8)
+    axes[-1].set_xlabel(variable.replace('_', ' '))
+    return figure
+
+
+def plans(
+    rows: Sequence[Mapping], variable: str, measures: Sequence[str], lines: str | None = None
+) -> Figure:
+    """Measures of plans against a variable, one above the other (document 000, figure 4).
+
+    Args:
+      rows: each with the variable and, where they have one, the measures.
+      variable: name of what is on the horizontal axis.
+      measures: names of what is on the vertical axes, logarithmic.
+      lines: name of what differs from line to line, or None for a single line.
+
+    Returns:
+      The figure; the caller saves it.
+    """
+    figure = Figure(figsize=(7, 2 + 2.5 * len(measures)), layout='constrained')
+    panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, measure in zip(panels, measures, strict=True):
+        for value in dict.fromkeys(row[lines] if lines else None for row in rows):
+            points = sorted(
+                (row[variable], row[measure])
+                for row in rows
+                if row[measure] is not None and (not lines or row[lines] == value)
+            )
+            label = f'{lines.replace("_", " ")} {value:,}' if lines else None
+            axes.plot(*zip(*points, strict=True), marker='.', label=label)
+        axes.set_ylabel(measure.replace('_', ' '))
+        _logarithmic(axes, 'y')
+        axes.grid(alpha=0.3)
+    values = [row[variable] for row in rows]
+    if max(values) >= _LOGARITHMIC_FROM * min(values) > 0:
+        _logarithmic(panels[-1], 'x')
+    panels[-1].set_xlabel(variable.replace('_', ' '))
+    if lines:
+        panels[0].legend(fontsize=8)
+    return figure
+
+
+def _logarithmic(axes, name: str) -> None:
+    """Makes an axis logarithmic, with plain numbers at 1, 2 and 5 of each decade."""
+    axes.set(**{f'{name}scale': 'log'})
+    axis = getattr(axes, f'{name}axis')
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(ticker.StrMethodFormatter('{x:,.12g}'))
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _series(rows, name) -> tuple[list, list]:
+    present = [row for row in rows if name in row]
+    return [row['round'] for row in present], [row[name] for row in present]

@@ -1,0 +1,1 @@
+"""Executes TFF computations, here or in workers elsewhere. It knows nothing of privacy."""

@@ -1,0 +1,167 @@
+"""From the clients of a cohort to the shards that a process trains on.
+
+A shard holds the data of several clients one after the other as one sequence of batches, each
+client after a marker: a batch without rows. So the type of a shard is that of a single client's
+data set, and a data set without a marker is a shard of one client.
+"""
+
+import collections
+import concurrent.futures
+import heapq
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dpfl import _validate
+
+
+def default_num_shards() -> int:
+    """The number of processor cores that this process may use."""
+    affinity = getattr(os, 'sched_getaffinity', None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def shard(clients: Iterable[Any], num_shards: int | None = None) -> list[tf.data.Dataset]:
+    """Distributes the data of a cohort over shards, as `process.next` of `build_dp_fedavg` takes.
+
+    Clients go to shards so that all have about as many rows to work on; the result is a pure
+    function of the arguments. The shards hold a copy of the data.
+
+    Args:
+      clients: for each client its batches, structures of arrays whose first axes are the rows: a
+        `tf.data.Dataset`, or an iterable of NumPy structures, which is read far faster.
+      num_shards: how many shards work at a time; `default_num_shards()` by default. The number
+        decides in which order updates are added: another one gives another rounding.
+
+    Returns:
+      `num_shards` shards, or one per client if there are fewer clients; none if no client has data.
+
+    Raises:
+      ValueError: if a batch has no rows, or leaves of different numbers of rows, or if batches of
+        two clients have different structures or shapes of a row.
+    """
+    if num_shards is None:
+        num_shards = default_num_shards()
+    _validate.integer('num_shards', num_shards, minimum=1)
+    batches = [_read(client) for client in clients]
+    rows = [sum(map(_num_rows, client)) for client in batches]
+    template = next((batch for client in batches for batch in client), None)
+    if template is None:
+        return []
+    return [
+        _dataset([batches[client] for client in members], template)
+        for members in _balanced(rows, min(num_shards, len(batches)))
+    ]
+
+
+def sharded_cohorts(
+    cohorts: Iterable[Sequence[Any]],
+    client_data: Callable[[Any], Any],
+    num_shards: int | None = None,
+    observe: Callable[[list[list[Any]]], None] | None = None,
+) -> Iterator[list[tf.data.Dataset]]:
+    """Shards of one cohort after the other; the next is prepared while the caller uses this one.
+
+    At most two cohorts are in memory. Whatever `client_data` raises is raised for the cohort that
+    it belongs to. Closing the generator, or its end, waits for the preparation in progress.
+
+    Args:
+      cohorts: clients of each round; read one round ahead.
+      client_data: the batches of a client, as in `shard`; called in a thread of its own.
+      num_shards: as in `shard`.
+      observe: is called in that thread with what each cohort trains on, before it is there: for
+        each client, in the order of the cohort, its batches.
+    """
+    cohorts = iter(cohorts)
+
+    def prepare():
+        cohort = next(cohorts, None)
+        if cohort is None:
+            return None
+        clients = [_read(client_data(client)) for client in cohort]
+        if observe is not None:
+            observe(clients)
+        return shard(clients, num_shards)
+
+    with concurrent.futures.ThreadPoolExecutor(1, 'dpfl-shards') as executor:
+        pending = executor.submit(prepare)
+        while (shards := pending.result()) is not None:
+            pending = executor.submit(prepare)
+            yield shards
+
+
+def _read(client) -> list[Any]:
+    batches = list(client.as_numpy_iterator() if isinstance(client, tf.data.Dataset) else client)
+    for batch in batches:
+        counts = {np.shape(leaf)[:1] for leaf in tf.nest.flatten(batch)}
+        if len(counts) != 1 or counts <= {(), (0,)}:
+            shapes = ', '.join(str(np.shape(leaf)) for leaf in tf.nest.flatten(batch))
+            raise ValueError(f'batch of arrays {shapes}: must have rows, as many in each array')
+    return batches
+
+
+def _num_rows(batch) -> int:
+    return len(tf.nest.flatten(batch)[0])
+
+
+def _balanced(costs: Sequence[int], num_shards: int) -> list[list[int]]:
+    """Members of each shard: the costliest first, each to the shard that has least so far.
+
+    Every shard gets a member if there are as many; members keep their order within a shard.
+    """
+    shards = [[] for _ in range(num_shards)]
+    heap = [(0, 0, index) for index in range(num_shards)]
+    for member in sorted(range(len(costs)), key=lambda member: -costs[member]):
+        cost, size, index = heapq.heappop(heap)
+        shards[index].append(member)
+        heapq.heappush(heap, (cost + costs[member], size + 1, index))
+    return [sorted(members) for members in shards]
+
+
+def _dataset(clients, template) -> tf.data.Dataset:
+    """One shard. Rows are joined and cut into batches by TensorFlow, without Python in between."""
+    batches = [batch for client in clients for batch in client]
+    sizes = [size for client in clients for size in [0, *map(_num_rows, client)]]
+    try:
+        rows = tf.nest.map_structure(
+            lambda *leaves: np.concatenate(leaves),
+            tf.nest.map_structure(lambda leaf: np.asarray(leaf)[:0], template),
+            *batches,
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f'clients: must have batches of one structure; {error}') from None
+    if isinstance(rows, dict):
+        rows = collections.OrderedDict(rows)  # TFF takes no other mapping.
+    if not any(sizes):
+        # It has no rows: it is a marker itself.
+        return tf.data.Dataset.from_tensors(rows).repeat(len(sizes))
+    return _cut(rows, np.array(sizes, np.int64))
+
+
+# By structure, types and shapes of a row.
+_cutters = {}
+
+
+def _cut(rows, sizes):
+    """Batches of the given sizes.
+
+    In a function that is traced once: outside of one, every call of `rebatch` traces a function of
+    its own, in 10 ms, and its memory is never given back. The shape of a row stays static: the
+    shape of a batch without rows comes from there.
+    """
+    specs = tf.nest.map_structure(
+        lambda leaf: tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype), rows
+    )
+    if repr(specs) not in _cutters:
+        _cutters[repr(specs)] = tf.function(
+            _rebatched, input_signature=[specs, tf.TensorSpec([None], tf.int64)]
+        )
+    return _cutters[repr(specs)](rows, sizes)
+
+
+def _rebatched(rows, sizes):
+    # At its end `rebatch` starts again with the first sizes, and gives another batch without rows.
+    return tf.data.Dataset.from_tensors(rows).rebatch(sizes).take(tf.size(sizes, tf.int64))

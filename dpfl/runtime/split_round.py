@@ -1,0 +1,101 @@
+"""A round as what the server does and what shards do, so that shards can be elsewhere."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow_federated as tff
+
+_SERVER_STATE_AND_SHARDS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitRound:
+    """A computation `(state@SERVER, shards@CLIENTS) -> result@SERVER` in three.
+
+    With `message = begin(state)` and `updates = work(message, shards)` the result is
+    `finish(state, updates)`: the same operations on the same numbers in the same order. So where
+    `work` is done by the same build of TensorFlow, and however the shards are divided for it, the
+    result has the same bits.
+
+    Attributes:
+      begin: what every shard gets: the model and the clip norm, for instance.
+      work: what the shards do, a list item each: (message, shards) -> updates.
+      finish: sums the updates in the order of the shards, and does the server's step.
+    """
+
+    begin: tff.Computation
+    work: tff.Computation
+    finish: tff.Computation
+
+
+def has_shards(comp: tff.Computation) -> bool:
+    """Whether a computation takes a value per shard."""
+    parameter = comp.type_signature.parameter
+    return parameter is not None and tff.types.contains(parameter, _is_at_clients)
+
+
+def split(comp: tff.Computation) -> SplitRound:
+    """Splits a round.
+
+    What the server computes before the shards is computed again by `finish`: it must be a pure
+    function of the state, as in the processes of `dpfl.learning`.
+
+    Raises:
+      ValueError: if it is no function of a server's state and of shards.
+      TypeError: if its shards get something a second time, after something of them was summed.
+    """
+    parameter = comp.type_signature.parameter
+    if not (
+        isinstance(parameter, tff.StructType)
+        and len(parameter) == _SERVER_STATE_AND_SHARDS
+        and _is_at_clients(parameter[1])
+        and not tff.types.contains(parameter[0], _is_at_clients)
+    ):
+        raise ValueError(f'computation: must take a state and shards, takes {parameter}')
+    form = tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(comp)
+    state_type, shards_type = parameter
+
+    @tff.federated_computation(state_type)
+    def begin(state):
+        return form.server_prepare(state)[0]
+
+    @tff.federated_computation(begin.type_signature.result, shards_type)
+    def work(message, shards):
+        return form.client_work(shards, form.server_to_client_broadcast(message))
+
+    @tff.federated_computation(state_type, work.type_signature.result)
+    def finish(state, updates):
+        kept = form.server_prepare(state)[1]
+        return form.server_result(kept, form.client_to_server_aggregation(kept, updates))
+
+    # Compiling loses the containers of Python, such as that of the state.
+    annotated = tff.FunctionType(finish.type_signature.parameter, comp.type_signature.result)
+    return SplitRound(begin, work, tff.framework.ConcreteComputation.with_type(finish, annotated))
+
+
+def divide(items: Sequence[Any], parts: int) -> list[Sequence[Any]]:
+    """Consecutive parts of about the same size, none of them empty."""
+    parts = min(parts, len(items))
+    bounds = [math.ceil(len(items) * i / parts) for i in range(parts + 1)] if parts else []
+    return [items[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+
+
+def join(parts: Sequence[Any], updates_type: tff.Type) -> Any:
+    """The updates of all shards from those of consecutive parts."""
+    if _is_at_clients(updates_type):
+        return [update for part in parts for update in part]
+    names = (
+        [name for name, _ in tff.structure.to_elements(updates_type)]
+        if isinstance(updates_type, tff.StructType)
+        else []
+    )
+    return tuple(
+        join([part[name or index] for part in parts], updates_type[index])
+        for index, name in enumerate(names)
+    )
+
+
+def _is_at_clients(type_spec: tff.Type) -> bool:
+    return isinstance(type_spec, tff.FederatedType) and type_spec.placement is tff.CLIENTS

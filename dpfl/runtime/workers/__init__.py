@@ -1,0 +1,1 @@
+"""Workers on other machines: how a run reaches them, and what they are trusted with."""

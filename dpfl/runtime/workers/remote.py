@@ -1,0 +1,194 @@
+"""Workers that are not ours: checked at the start, and watched, as nobody tells when they are gone.
+
+A worker that was killed closes its connections, and calls fail at once. One that is stopped, or no
+longer reachable, just does not answer; nor does one that computes. So another connection asks for
+an answer to something small, again and again. (The pings of gRPC's own keepalive do not serve: by
+default a server, such as the worker, breaks the connection if they come more often than every five
+minutes.)
+"""
+
+import concurrent.futures
+import contextlib
+import functools
+import importlib.metadata
+import os
+import socket
+import threading
+import time
+
+import grpc
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import executor_pb2, executor_pb2_grpc
+
+from dpfl.runtime import errors
+from dpfl.runtime.workers import addresses, answers, executors, tls, tunnel
+
+# It counts as lost after four pings in turn without an answer: not after a time, because clocks go
+# on while this process is stopped.
+_PING_SECONDS = 4.0
+_PINGS = 4
+_CONNECT_SECONDS = 10.0
+_CHECK_SECONDS = 60.0
+_RELEASE_SECONDS = 5.0
+
+# Releases nothing, of an executor that no worker has.
+_PING = executor_pb2.DisposeRequest(executor=executor_pb2.ExecutorId(id='dpfl'))
+_ANSWER = 42
+
+
+class RemoteWorker:
+    """A worker at an address; a context manager that leaves it running.
+
+    Args:
+      address: where it listens; with the token that it asks for, connections are encrypted.
+      max_cohort_sizes: as in `executors.Runner`.
+    """
+
+    def __init__(self, address: addresses.Address, max_cohort_sizes: int):
+        self._address = address
+        self._max_cohort_sizes = max_cohort_sizes
+        self._tunnel = None
+        self._failure = None
+        self._closed = threading.Event()
+
+    def __enter__(self):
+        """Connects and checks.
+
+        Raises:
+          WorkerError: if it cannot be reached, does not compute, or is of another version of TFF.
+        """
+        with contextlib.ExitStack() as stack:
+            self._target = str(self._address)
+            if self._address.token is not None:
+                self._tunnel = stack.enter_context(tunnel.Tunnel(self._address))
+                self._target = self._tunnel.target
+            self._require_port()
+            self._channel = stack.enter_context(executors.channel(self._target))
+            self._runner = executors.Runner(self._channel, self.explain, self._max_cohort_sizes)
+            stack.callback(self._close)
+            watcher = threading.Thread(target=self._watch, name='dpfl-watch', daemon=True)
+            watcher.start()
+            try:
+                self._check()
+            except errors.WorkerError as error:
+                if self._tunnel is None and tls.is_spoken(self._address.host, self._address.port):
+                    raise self._error('asks for a token, and none was given for it') from error
+                raise
+            self._resources = stack.pop_all()
+        return self
+
+    def __exit__(self, *error):
+        self._resources.close()
+
+    def submit(self, comp, arg) -> concurrent.futures.Future:
+        """Begins a computation."""
+        return self._runner.submit(comp, arg)
+
+    def explain(self, error: Exception) -> Exception:
+        """What the failure of a call means, as an exception in one line."""
+        if self._failure is not None:
+            return self._error(self._failure)
+        if isinstance(error, answers.AnswerError):
+            what = errors.printable(str(error))
+            return self._error(f'answers what it was not asked for: {what}')
+        if not isinstance(error, grpc.RpcError):
+            return error
+        if errors.is_of_worker(error):
+            why = self._tunnel is not None and self._tunnel.failure or errors.details(error)
+            return self._error(f'does not answer: {why}')
+        return errors.RemoteComputationError(f'worker {self._address}: {errors.details(error)}')
+
+    def _error(self, message) -> errors.WorkerError:
+        return errors.WorkerError(f'worker {self._address} {message}')
+
+    def _require_port(self) -> None:
+        try:
+            if self._tunnel is not None:
+                self._tunnel.check()
+            else:
+                place = (self._address.host, self._address.port)
+                socket.create_connection(place, _CONNECT_SECONDS).close()
+        except OSError as error:
+            reason = str(error.strerror or error)
+            if reason == tls.NO_TLS:
+                reason += ', as a worker that was started without a token'
+            raise self._error(f'cannot be reached: {reason}') from error
+
+    def _check(self) -> None:
+        try:
+            answer, versions = self.submit(_probe(), np.int32(_ANSWER)).result(_CHECK_SECONDS)
+        except concurrent.futures.TimeoutError:
+            raise self._error(f'computed nothing for {_CHECK_SECONDS:g} seconds') from None
+        except errors.RemoteComputationError as error:
+            raise self._error(f'cannot compute: {error}') from error
+        if answer != _ANSWER + 1:
+            raise self._error(f'computes wrongly: {_ANSWER} + 1 = {answer}')
+        ours = _installed_version()
+        theirs = sorted({_version(path.decode(errors='replace')) for path in versions})
+        if ours is not None and theirs and ours not in theirs:
+            named = errors.printable(', '.join(theirs))
+            raise self._error(f'has TFF {named}; this process has {ours}')
+
+    def _watch(self) -> None:
+        """Closes the channel, so that calls in progress fail, when the worker does not answer."""
+        # Without a pool of its own, gRPC would use the connection that is watched.
+        options = [('grpc.use_local_subchannel_pool', 1), ('grpc.max_reconnect_backoff_ms', 1000)]
+        with executors.channel(self._target, *options) as channel:
+            dispose = executor_pb2_grpc.ExecutorGroupStub(executors.QuietChannel(channel)).Dispose
+            unanswered = 0
+            while not self._closed.wait(_PING_SECONDS if unanswered == 0 else 0):
+                started = time.monotonic()
+                try:
+                    is_answer = _is_answer(dispose, _PING_SECONDS)
+                except ValueError:  # The interpreter is ending, and has closed the channel.
+                    return
+                unanswered = 0 if is_answer else unanswered + 1
+                if unanswered == _PINGS:
+                    self._failure = f'has not answered for {_PINGS * _PING_SECONDS:g} seconds'
+                    self._channel.close()
+                    return
+                if not is_answer:
+                    self._closed.wait(max(0.0, started + _PING_SECONDS - time.monotonic()))
+
+    def _close(self) -> None:
+        if self._failure is None:
+            # In a thread, because a worker that has just been lost would not answer.
+            releasing = threading.Thread(target=self._runner.release, daemon=True)
+            releasing.start()
+            releasing.join(_RELEASE_SECONDS)
+        self._closed.set()
+        self._channel.close()
+        self._runner.close()
+
+
+def _is_answer(dispose, timeout) -> bool:
+    try:
+        dispose(_PING, timeout=timeout)
+    except grpc.RpcError:
+        return False
+    return True
+
+
+@functools.cache
+def _probe() -> tff.Computation:
+    """Takes n; n + 1, and what is installed beside the worker if `start_worker` started it."""
+
+    @tff.tensorflow.computation(np.int32)
+    def probe(number):
+        found = tf.io.matching_files('tensorflow_federated*-*.dist-info')
+        return number + 1, found
+
+    return probe
+
+
+def _version(path: str) -> str:
+    return os.path.basename(path).removesuffix('.dist-info').partition('-')[2]
+
+
+def _installed_version() -> str | None:
+    try:
+        return importlib.metadata.version('tensorflow-federated')
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,238 @@
+"""Files of federated EMNIST, in the two formats in which TFF has published it.
+
+* SQLite (TFF 0.87): one file, tables `client_metadata` and `examples`; the splits are `all_train`
+  and `all_test`, each example a serialised `tf.train.Example`.
+* HDF5 (before): `fed_emnist_train.h5`, and `fed_emnist_test.h5` beside it; a group `examples` with
+  a group for each client, of data sets `pixels` and `label`.
+
+Files are opened anew for every read, so readers work in any thread, and are left as they are.
+"""
+
+import abc
+import contextlib
+import os
+import pathlib
+import sqlite3
+
+import h5py
+import numpy as np
+
+from dpfl import _files, _validate
+from dpfl.tasks.federated_task import DataError
+from dpfl.tasks.images import image_batches
+
+_IMAGE = (image_batches.IMAGE_SIZE, image_batches.IMAGE_SIZE)
+_SQLITE_MAGIC = b'SQLite format 3\x00'
+_HDF5_MAGIC = b'\x89HDF\r\n\x1a\n'
+SPLITS = ('train', 'test')
+# Of one writer; a small file may claim to have any number. The largest writer has some hundreds.
+_MOST_EXAMPLES = 50_000
+# What SQLite, HDF5 and their readers raise for damaged files.
+_UNREADABLE = (
+    OSError,
+    sqlite3.Error,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+)
+
+
+class EmnistFiles(abc.ABC):
+    """Writers and their examples.
+
+    Args:
+      path: of the file.
+
+    Raises:
+      DataError: if the file cannot be read.
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+        with self._naming():
+            self._writers = {split: self._index(split) for split in SPLITS}
+
+    def writers(self, split: str) -> tuple[str, ...]:
+        """Ids of the writers of a split, sorted; none if the split is not there."""
+        return tuple(self._writers[split])
+
+    def read(self, split: str, writer: str) -> tuple[np.ndarray, np.ndarray]:
+        """The examples of a writer.
+
+        Returns:
+          Pixels float32 [n, 28, 28] in [0, 1], labels int32 [n].
+
+        Raises:
+          DataError: if they cannot be read, or are no such images or labels.
+        """
+        with self._naming():
+            pixels, labels = self._read(split, writer)
+        is_label = (labels >= 0) & (labels < image_batches.NUM_CLASSES)
+        labels = labels.astype(np.int32)
+        in_range = (pixels >= 0) & (pixels <= 1)
+        if pixels.shape != (*labels.shape, *_IMAGE) or not (is_label.all() and in_range.all()):
+            raise DataError(f'{self.path}: has examples that are not images 28 x 28 in 62 classes')
+        return pixels, labels
+
+    @abc.abstractmethod
+    def _index(self, split: str) -> dict[str, int | None]:
+        """Sorted ids of the writers, with the number of examples if the file says it."""
+
+    @abc.abstractmethod
+    def _read(self, split: str, writer: str) -> tuple[np.ndarray, np.ndarray]:
+        """As `read`, unchecked."""
+
+    @contextlib.contextmanager
+    def _naming(self):
+        """Context in which an error of the file is a `DataError` that names it."""
+        try:
+            yield
+        except DataError:
+            raise
+        except _UNREADABLE as error:
+            reason = _validate.shown(error)
+            raise DataError(f'{self.path}: cannot be read as federated EMNIST ({reason})') from None
+
+
+def open_files(path) -> EmnistFiles:
+    """Opens a file of either format: the SQLite file, or the HDF5 file of the training split.
+
+    Raises:
+      DataError: if there is no such file, if its format is neither, or if its end is missing.
+    """
+    path = pathlib.Path(path)
+    try:
+        with _files.open_regular(path) as file:
+            start = file.read(32)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise DataError(f'{path}: cannot be read ({error.strerror})') from None
+    if start.startswith(_SQLITE_MAGIC):
+        _check_sqlite_size(path, start, size)
+        return _Sqlite(path)
+    if start.startswith(_HDF5_MAGIC):
+        return _Hdf5(path)
+    raise DataError(f'{path}: is neither an SQLite file nor an HDF5 file')
+
+
+def _check_sqlite_size(path: pathlib.Path, header: bytes, size: int) -> None:
+    """Compares the size of the file with the pages that its header counts.
+
+    SQLite itself notices that pages are missing when it needs one, perhaps in the last round.
+    """
+    page_size = int.from_bytes(header[16:18], 'big')
+    page_size = 65_536 if page_size == 1 else page_size
+    pages = int.from_bytes(header[28:32], 'big')
+    if size < pages * page_size:
+        raise DataError(f'{path}: is truncated, has {size} of {pages * page_size} bytes')
+
+
+class _Sqlite(EmnistFiles):
+    @contextlib.contextmanager
+    def _connection(self):
+        with contextlib.closing(
+            sqlite3.connect(f'{self.path.resolve().as_uri()}?mode=ro', uri=True)
+        ) as connection:
+            yield connection
+
+    def _index(self, split):
+        with self._connection() as connection:
+            for table in ('client_metadata', 'examples'):
+                # A view may be a query that never ends.
+                kinds = connection.execute(
+                    'SELECT type, sql FROM sqlite_master WHERE name = ?', (table,)
+                ).fetchall()
+                if any(
+                    kind != 'table' or not str(sql).upper().startswith('CREATE TABLE')
+                    for kind, sql in kinds
+                ):
+                    raise ValueError(f'{table} is not a table of rows')
+            return dict(
+                connection.execute(
+                    'SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? '
+                    'ORDER BY client_id',
+                    (f'all_{split}',),
+                )
+            )
+
+    def _read(self, split, writer):
+        with self._connection() as connection:
+            rows = connection.execute(
+                'SELECT serialized_example_proto FROM examples '
+                'WHERE client_id = ? AND split_name = ? ORDER BY rowid',
+                (writer, f'all_{split}'),
+            ).fetchall()
+        expected = self._writers[split][writer]
+        if len(rows) != expected:
+            raise DataError(
+                f'{self.path}: has {len(rows)} examples of a writer where its index has '
+                f'{_validate.shown(expected)}'
+            )
+        return _parse([row[0] for row in rows])
+
+
+def _parse(serialized: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    import tensorflow as tf
+
+    spec = {
+        'pixels': tf.io.FixedLenFeature(_IMAGE, tf.float32),
+        'label': tf.io.FixedLenFeature([], tf.int64),
+    }
+    try:
+        parsed = tf.io.parse_example(serialized, spec)
+    except tf.errors.OpError as error:
+        raise ValueError(error.message) from None
+    return parsed['pixels'].numpy(), parsed['label'].numpy()
+
+
+class _Hdf5(EmnistFiles):
+    def _path(self, split: str) -> pathlib.Path:
+        if split == 'train':
+            return self.path
+        name = self.path.name.replace('train', 'test')
+        return self.path.with_name(name) if name != self.path.name else self.path / 'no test split'
+
+    def _index(self, split):
+        path = self._path(split)
+        if split != 'train' and not path.is_file():
+            return {}
+        with h5py.File(path, 'r') as file:
+            return dict.fromkeys(sorted(_inside(file, 'examples', h5py.Group)))
+
+    def _read(self, split, writer):
+        with h5py.File(self._path(split), 'r') as file:
+            group = _inside(_inside(file, 'examples', h5py.Group), writer, h5py.Group)
+            return (
+                _array(group, 'pixels', 'fiu', _IMAGE).astype(np.float32),
+                _array(group, 'label', 'iu', ()),
+            )
+
+
+def _inside(group, name: str, kind: type):
+    """A group or data set that is in the file itself: links may lead to any file or device."""
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        raise ValueError(f'{_validate.shown(name)} is missing or a link')
+    found = group[name]
+    if not isinstance(found, kind):
+        raise ValueError(f'{_validate.shown(name)} is not a {kind.__name__}')
+    return found
+
+
+def _array(group, name: str, kinds: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A data set [examples, *shape] of numbers, checked before there is room made for it."""
+    data = _inside(group, name, h5py.Dataset)
+    if data.is_virtual or data.external:
+        raise ValueError(f'{name} is in another file')
+    if (
+        data.dtype.kind not in kinds
+        or data.shape is None
+        or data.shape[1:] != shape
+        or not 1 <= data.ndim <= 1 + len(shape)
+        or data.shape[0] > _MOST_EXAMPLES
+    ):
+        raise ValueError(f'{name} is {data.dtype} of shape {data.shape}')
+    return data[()]

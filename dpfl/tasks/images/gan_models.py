@@ -1,0 +1,246 @@
+"""Generators and discriminators of small grey images, as pure functions of their weights.
+
+The networks are those of the tutorial that document 004, appendix C.2, takes its own from, in
+several sizes. For images 28 x 28:
+
+    generator                                   discriminator
+    inputs [n], standard normal                 image [28, 28, 1]
+    dense to hidden, normalise, ReLU            convolution 4 x 4, stride 2, leaky: [14, 14, d1]
+    dense to [7, 7, g1], normalise, ReLU        convolution 4 x 4, stride 2, leaky: [7, 7, d2]
+    deconvolution 4 x 4, stride 2,              dense to hidden, normalise, leaky
+      normalise, ReLU: [14, 14, g2]             dense to one number, the score
+    deconvolution 4 x 4, stride 2,
+      normalise, ReLU: [28, 28, g3]
+    convolution 4 x 4, tanh: [28, 28, 1]
+
+The document normalises over the batch. So does the generator here, with the mean and variance that
+each unit or channel has over a fixed batch of inputs (after "virtual batch normalisation", Salimans
+et al. 2016, section 3.5, where the example itself is counted, too). Units that cannot become
+constant keep the images different, and still an image is a function of its own input, however many
+are made at a time. In the discriminator each example is normalised by itself: a gradient penalty
+needs scores that do not depend on the rest of the batch (Gulrajani et al. 2017, section 4), and
+there are no statistics of clients' images beside its weights, which a clipped update would not
+cover.
+
+Clients hold pixels within [0, 1]; the networks see and make images within [-1, 1].
+"""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dpfl import _random, _validate
+
+_KERNEL = 4
+_LEAK = 0.01
+_VARIANCE_FLOOR = 1e-3
+# Inputs over which the generator normalises.
+_REFERENCE_INPUTS = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class GanModel:
+    """A generator and a discriminator: initial weights, and pure functions of weights.
+
+    Attributes:
+      initial_generator: weights of the generator, float32 arrays.
+      initial_discriminator: weights of the discriminator, float32 arrays.
+      generate: (generator weights, inputs float32 [batch, input_size]) -> images float32
+        [batch, *image_shape] within [-1, 1].
+      score: (discriminator weights, images) -> float32 [batch], the higher the more real. The
+        score of an image must not depend on the others.
+      input_size: of the generator's random inputs (n_U in document 004, algorithm 1).
+      image_shape: of one image.
+    """
+
+    initial_generator: tuple[np.ndarray, ...]
+    initial_discriminator: tuple[np.ndarray, ...]
+    generate: Callable[[Any, tf.Tensor], tf.Tensor]
+    score: Callable[[Any, tf.Tensor], tf.Tensor]
+    input_size: int
+    image_shape: tuple[int, ...]
+
+    @property
+    def input_spec(self) -> collections.OrderedDict[str, tf.TensorSpec]:
+        """Batches of a client: pixels `x` within [0, 1], and labels `y`, which are not used."""
+        return collections.OrderedDict(
+            x=tf.TensorSpec([None, *self.image_shape], tf.float32),
+            y=tf.TensorSpec([None], tf.int32),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class GanSizes:
+    """Sizes of a generator and a discriminator, as in the table of this module.
+
+    Attributes:
+      input_size: n, of the generator's inputs.
+      generator_hidden: units of its first layer.
+      generator_channels: g1, g2, g3.
+      discriminator_channels: d1, d2.
+      discriminator_hidden: units of the layer before the score.
+      image_size: height and width of the images, a multiple of 4.
+
+    Raises:
+      ValueError: if a size is not a positive integer, or the image size no multiple of 4.
+    """
+
+    input_size: int
+    generator_hidden: int
+    generator_channels: tuple[int, int, int]
+    discriminator_channels: tuple[int, int]
+    discriminator_hidden: int
+    image_size: int = 28
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            for value in np.ravel(getattr(self, field.name)).tolist():
+                _validate.integer(field.name, value, minimum=1)
+        if self.image_size % 4:
+            raise ValueError(f'image_size={self.image_size}: must be a multiple of 4')
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and the single channel of an image."""
+        return self.image_size, self.image_size, 1
+
+    def generator_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the generator's weights; a kernel and its bias for each layer."""
+        side, (first, second, third) = self.image_size // 4, self.generator_channels
+        return (
+            (self.input_size, self.generator_hidden),
+            (self.generator_hidden,),
+            (self.generator_hidden, side * side * first),
+            (side * side * first,),
+            (_KERNEL, _KERNEL, second, first),
+            (second,),
+            (_KERNEL, _KERNEL, third, second),
+            (third,),
+            (_KERNEL, _KERNEL, third, 1),
+            (1,),
+        )
+
+    def discriminator_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the discriminator's weights; a kernel and its bias for each layer."""
+        side, (first, second) = self.image_size // 4, self.discriminator_channels
+        return (
+            (_KERNEL, _KERNEL, 1, first),
+            (first,),
+            (_KERNEL, _KERNEL, first, second),
+            (second,),
+            (side * side * second, self.discriminator_hidden),
+            (self.discriminator_hidden,),
+            (self.discriminator_hidden, 1),
+            (1,),
+        )
+
+
+PRESETS = {
+    # 13.0M and 6.6M weights: the networks of document 004.
+    'dcgan': GanSizes(128, 1024, (256, 64, 32), (64, 128), 1024),
+    'small': GanSizes(64, 128, (32, 16, 8), (16, 32), 64),
+    'tiny': GanSizes(8, 16, (8, 4, 4), (4, 8), 16),
+}
+
+
+def images_of(pixels):
+    """Images within [-1, 1] of pixels within [0, 1]."""
+    return 2 * pixels - 1
+
+
+def pixels_of(images):
+    """Pixels within [0, 1] of images within [-1, 1]."""
+    return (images + 1) / 2
+
+
+def build_gan_model(name: str, seed: int) -> GanModel:
+    """Builds the generator and the discriminator of a named size.
+
+    Args:
+      name: a key of `PRESETS`.
+      seed: integer in [0, 2**64); decides the initial weights.
+
+    Raises:
+      ValueError: if an argument is outside its range; the message names it.
+    """
+    return build(PRESETS[_validate.choice('name', name, PRESETS)], seed)
+
+
+def build(sizes: GanSizes, seed: int) -> GanModel:
+    """Builds a generator and a discriminator of any sizes.
+
+    Kernels start uniform within the Glorot bound, biases at 0. These weights, and the inputs over
+    which the generator normalises, are pure functions of the arguments.
+
+    Raises:
+      ValueError: if the seed is not an integer in [0, 2**64).
+    """
+    rng = _random.generator('gan.weights', _random.check_seed('seed', seed))
+    reference = (
+        _random.generator('gan.reference', seed)
+        .normal(size=(_REFERENCE_INPUTS, sizes.input_size))
+        .astype(np.float32)
+    )
+    return GanModel(
+        initial_generator=tuple(_initial(rng, shape) for shape in sizes.generator_shapes()),
+        initial_discriminator=tuple(_initial(rng, shape) for shape in sizes.discriminator_shapes()),
+        generate=lambda weights, inputs: _generate(weights, inputs, reference, sizes.image_size),
+        score=_score,
+        input_size=sizes.input_size,
+        image_shape=sizes.image_shape,
+    )
+
+
+def _initial(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    if len(shape) == 1:
+        return np.zeros(shape, np.float32)
+    field = math.prod(shape[:-2])  # Of a convolution.
+    bound = math.sqrt(6 / (field * (shape[-2] + shape[-1])))
+    return rng.uniform(-bound, bound, shape).astype(np.float32)
+
+
+def _generate(weights, inputs, reference, image_size):
+    w1, b1, w2, b2, w3, b3, w4, b4, w5, b5 = weights
+    side, fixed = image_size // 4, len(reference)
+    x = tf.concat([reference, inputs], axis=0)
+    batch = tf.shape(x)[0]
+    for kernel, bias in ((w1, b1), (w2, b2)):
+        x = tf.nn.relu(_normalized_over(tf.matmul(x, kernel), fixed) + bias)
+    x = tf.reshape(x, [batch, side, side, w3.shape[3]])
+    for kernel, bias in ((w3, b3), (w4, b4)):
+        side *= 2
+        shape = [batch, side, side, kernel.shape[2]]
+        x = tf.nn.conv2d_transpose(x, kernel, shape, strides=2, padding='SAME')
+        x = tf.nn.relu(_normalized_over(x, fixed) + bias)
+    # One of the fixed inputs, too: the convolutions of oneDNN fail without any image.
+    images = tf.nn.conv2d(x[fixed - 1 :], w5, strides=1, padding='SAME')[1:]
+    return tf.tanh(images + b5)
+
+
+def _score(weights, images):
+    w1, b1, w2, b2, w3, b3, w4, b4 = weights
+    x = images
+    for kernel, bias in ((w1, b1), (w2, b2)):
+        x = tf.nn.leaky_relu(tf.nn.conv2d(x, kernel, strides=2, padding='SAME') + bias, _LEAK)
+    x = tf.reshape(x, [tf.shape(images)[0], w3.shape[0]])
+    x = tf.nn.leaky_relu(_normalized(tf.matmul(x, w3)) + b3, _LEAK)
+    return tf.squeeze(tf.matmul(x, w4), axis=1) + b4[0]
+
+
+def _normalized_over(x, count):
+    """Each unit or channel with mean 0 and variance 1 over the first examples, `count` of them."""
+    mean, variance = tf.nn.moments(x[:count], list(range(len(x.shape) - 1)))
+    return (x - mean) * tf.math.rsqrt(variance + _VARIANCE_FLOOR)
+
+
+def _normalized(x):
+    """Each example with mean 0 and variance 1 over all of its entries."""
+    axes = list(range(1, len(x.shape)))
+    mean = tf.reduce_mean(x, axes, keepdims=True)
+    variance = tf.reduce_mean(tf.square(x - mean), axes, keepdims=True)
+    return (x - mean) * tf.math.rsqrt(variance + _VARIANCE_FLOOR)

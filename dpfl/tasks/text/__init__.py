@@ -1,0 +1,1 @@
+"""Tasks with text: where sentences come from, and what is measured on them."""

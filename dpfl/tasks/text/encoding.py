@@ -1,0 +1,66 @@
+"""Words as the bytes of their UTF-8 form, and sentences of token ids as text (NumPy only).
+
+Bytes: 258 ids, the 256 values of a byte, begin and end of a word (document 004, appendix B.2). No
+word contains the zero byte, so that it serves as padding, and the losses and metrics of `metrics`
+hold for words of bytes as for sentences of words.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpfl import _validate
+from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+
+NUM_BYTE_TOKENS = 258
+BYTE_PAD_ID = 0
+WORD_BEGIN_ID = 256
+WORD_END_ID = 257
+
+
+def encode_words(words: Sequence[str], length: int) -> np.ndarray:
+    """Ids of the bytes of words.
+
+    Args:
+      words: not empty, without zero bytes.
+      length: L, the number of positions that a model predicts; longer words are cut.
+
+    Returns:
+      int32 [words, L + 1]: begin of word, bytes, end of word (unless it was cut), padding.
+
+    Raises:
+      ValueError: if a word is empty or contains the zero byte; it is not quoted.
+    """
+    _validate.integer('length', length, minimum=1)
+    tokens = np.full((len(words), length + 1), BYTE_PAD_ID, np.int32)
+    for target, word in zip(tokens, words, strict=True):
+        if not word or '\0' in word:
+            raise ValueError('words: must not be empty, nor contain the zero byte')
+        row = [WORD_BEGIN_ID, *word.encode(errors='replace'), WORD_END_ID][: length + 1]
+        target[: len(row)] = row
+    return tokens
+
+
+def decode_words(tokens: np.ndarray) -> list[str]:
+    """Words from the ids of their bytes, up to the end of the word; strange bytes read as U+FFFD.
+
+    Args:
+      tokens: integers [words, L], without the begin of the word.
+    """
+    words = []
+    for row in np.asarray(tokens):
+        row = row[: (np.append(row, WORD_END_ID) == WORD_END_ID).argmax()]
+        row = row[(row != BYTE_PAD_ID) & (row < WORD_BEGIN_ID)]
+        words.append(bytes(row.tolist()).decode(errors='replace'))
+    return words
+
+
+def decode_sentences(tokens: np.ndarray, vocabulary: Sequence[str]) -> list[str]:
+    """Sentences as text; words outside the vocabulary read UNK, other special tokens not at all.
+
+    Args:
+      tokens: integers [sentences, L].
+      vocabulary: the words by id, from NUM_SPECIAL_TOKENS on.
+    """
+    names = np.array([*[''] * (NUM_SPECIAL_TOKENS - 1), 'UNK', *vocabulary], dtype=object)
+    return [' '.join(filter(None, names[row])) for row in np.asarray(tokens)]

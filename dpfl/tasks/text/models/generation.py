@@ -1,0 +1,162 @@
+"""What a recurrent language model writes: samples, and probabilities of whole sequences.
+
+A model gives p(x_{i+1} | x_i .. x_0). With x_0 the begin token, always there, the probability of a
+sequence x_1 .. x_n that ends with the end token is the product of these (document 004, equation 1).
+Samples are drawn token by token from the same conditional probabilities.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dpfl import _random, _validate
+from dpfl.tasks.text import token_ids
+from dpfl.tasks.text.models import architectures
+
+_BATCH = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialTokens:
+    """Ids with a meaning of their own.
+
+    Attributes:
+      pad: fills a sequence after its end.
+      begin: x_0 of every sequence.
+      end: its last token, unless it is cut.
+    """
+
+    pad: int
+    begin: int
+    end: int
+
+
+WORDS = SpecialTokens(token_ids.PAD_ID, token_ids.BOS_ID, token_ids.EOS_ID)
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """Sequences that a model wrote.
+
+    Attributes:
+      tokens: int32 [N, L]: the sequence without the begin token, its end token, padding; without
+        end token if it was cut after L tokens.
+      log_probabilities: float64 [N]: natural logarithm of equation 1 up to the last token there is;
+        of the model itself, whatever temperature and top_k were.
+    """
+
+    tokens: np.ndarray
+    log_probabilities: np.ndarray
+
+
+def sample(
+    architecture: architectures.Architecture,
+    weights: Sequence[Any],
+    special: SpecialTokens,
+    *,
+    count: int,
+    length: int,
+    seed: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+) -> Samples:
+    """Draws sequences. The begin token and padding are never drawn: they are nothing to write.
+
+    Args:
+      architecture: the model's.
+      weights: the model's.
+      special: its special tokens.
+      count: N, how many sequences.
+      length: L, the most tokens of a sequence.
+      seed: integer in [0, 2**64); the result is a pure function of it and the other arguments.
+      temperature: > 0; logits are divided by it. Below 1 the probable becomes more probable.
+      top_k: draw only from that many most probable tokens (and such as are as probable as the last
+        of them); None for all.
+
+    Raises:
+      ValueError: if an argument is outside its range; the message names it.
+    """
+    num_tokens = architectures.check_weights(architecture, weights)
+    _validate.integer('count', count, minimum=1)
+    _validate.integer('length', length, minimum=1)
+    _validate.number('temperature', temperature, above=0)
+    if top_k is not None:
+        _validate.integer('top_k', top_k, minimum=1, maximum=num_tokens - 2)
+    rng = _random.generator('text.samples', _random.check_seed('seed', seed))
+    batch_size = min(count, _BATCH)
+    forbidden = np.zeros(num_tokens, np.float32)
+    forbidden[[special.pad, special.begin]] = -np.inf
+
+    def choose(logits, seed):
+        logits = logits / temperature + forbidden
+        if top_k is not None:
+            least = tf.math.top_k(logits, top_k).values[:, -1:]
+            logits = tf.where(logits < least, -np.inf, logits)
+        return tf.random.stateless_categorical(logits, 1, seed, tf.int32)[:, 0]
+
+    @tf.function
+    def draw(weights, seeds):
+        """Tokens [L, B] and log probabilities [B], with seeds [L, 2]."""
+        state = architecture.start(weights, batch_size)
+        token = tf.fill([batch_size], special.begin)
+        ended = tf.fill([batch_size], False)
+        total = tf.zeros([batch_size], tf.float64)
+        tokens = tf.TensorArray(tf.int32, length)
+        for position in tf.range(length):
+            state, logits = architecture.step(weights, state, token)
+            chosen = choose(logits, seeds[position])
+            gained = tf.gather(tf.nn.log_softmax(logits), chosen, batch_dims=1)
+            total += tf.where(ended, np.float64(0), tf.cast(gained, tf.float64))
+            token = tf.where(ended, special.pad, chosen)
+            ended = ended | tf.equal(token, special.end)
+            tokens = tokens.write(position, token)
+        return tokens.stack(), total
+
+    weights = tuple(tf.convert_to_tensor(weight) for weight in weights)
+    parts = []
+    for _ in range(0, count, batch_size):
+        seeds = rng.integers(-(2**31), 2**31, (length, 2)).astype(np.int32)
+        tokens, total = draw(weights, tf.constant(seeds))
+        parts.append((tokens.numpy().T, total.numpy()))
+    tokens, totals = (np.concatenate(arrays)[:count] for arrays in zip(*parts, strict=True))
+    return Samples(tokens, totals)
+
+
+def log_probabilities(
+    architecture: architectures.Architecture,
+    weights: Sequence[Any],
+    special: SpecialTokens,
+    tokens: np.ndarray,
+) -> np.ndarray:
+    """Natural logarithms of document 004, equation 1, for whole sequences.
+
+    Args:
+      architecture: the model's.
+      weights: the model's.
+      special: its special tokens.
+      tokens: integers [N, L] as in `Samples`; padding counts as nothing.
+
+    Returns:
+      float64 [N].
+    """
+    architectures.check_weights(architecture, weights)
+    weights = tuple(tf.convert_to_tensor(weight) for weight in weights)
+    length = tokens.shape[1]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, length], tf.int32)])
+    def score(targets):
+        begin = tf.fill([tf.shape(targets)[0], 1], special.begin)
+        inputs = tf.concat([begin, targets[:, :-1]], axis=1)
+        gained = tf.nn.log_softmax(architecture.logits(weights, inputs))
+        gained = tf.cast(tf.gather(gained, targets, batch_dims=2), tf.float64)
+        present = tf.cast(tf.not_equal(targets, special.pad), tf.float64)
+        return tf.reduce_sum(gained * present, axis=1)
+
+    parts = [
+        score(tf.constant(tokens[first : first + _BATCH // 4], tf.int32)).numpy()
+        for first in range(0, len(tokens), _BATCH // 4)
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0)

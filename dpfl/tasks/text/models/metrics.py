@@ -1,0 +1,136 @@
+"""Metrics of next-word prediction, as the three functions of a `tff.learning` functional model.
+
+The state holds sums and counts only: adding the states of clients is exact pooling.
+
+* `accuracy`: top-1 accuracy over the positions whose target is a word of the vocabulary. Padding,
+  end of sentence and words outside the vocabulary are no targets here; the prediction is the argmax
+  over *all* tokens.
+* `accuracy_with_oov`: the same with the targets outside the vocabulary in the denominator, as
+  misses (document 001): what a keyboard's user sees, who cannot be offered a word that the model
+  does not have.
+* `loss`: mean cross entropy in nats over all targets but padding (so end of sentence and words
+  outside the vocabulary count).
+* `num_tokens`: number of the targets of `loss`; `num_examples`: number of sentences with any.
+"""
+
+import collections
+
+import tensorflow as tf
+
+from dpfl.tasks.text import token_ids
+
+
+def mean_loss(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """Mean cross entropy over the targets that are not padding; 0 if there is none.
+
+    Args:
+      logits: [B, L, V].
+      targets: integers [B, L].
+
+    Returns:
+      A scalar, in nats per target.
+    """
+    num_tokens = logits.shape[-1]
+    targets = tf.reshape(targets, [-1])
+    present = tf.cast(tf.not_equal(targets, token_ids.PAD_ID), logits.dtype)
+    return _weighted_cross_entropy(
+        tf.reshape(logits, [-1, num_tokens]),
+        targets,
+        tf.math.divide_no_nan(present, tf.reduce_sum(present)),
+    )
+
+
+def _weighted_cross_entropy(logits, targets, weights):
+    """Sum over the rows of `weights[i] * -log softmax(logits[i])[targets[i]]`.
+
+    Args:
+      logits: [N, V].
+      targets: integers [N].
+      weights: [N], no gradient flows to them.
+
+    Several times faster than TensorFlow's operation on a CPU, for a large V most of a step: a few
+    vectorised passes, most of them in place, and the softmax in one.
+    """
+
+    @tf.custom_gradient
+    def differentiable(logits):
+        softmax = tf.nn.softmax(logits)
+        # The logarithm of the sum of exponentials, from the largest probability of a row: it is at
+        # least 1 / V, where that of the target may be too small for a float.
+        log_totals = tf.reduce_max(logits, axis=1) - tf.math.log(tf.reduce_max(softmax, axis=1))
+        losses = log_totals - tf.gather(logits, targets, batch_dims=1)
+
+        def gradient(upstream):
+            scale = upstream * weights
+            # In place, where `tf.tensor_scatter_nd_sub` copies: nothing else has this product. Its
+            # indices are int32: a product that they cannot count has more than 8 GB.
+            product = tf.reshape(softmax * scale[:, None], [-1])
+            rows = tf.range(tf.shape(targets)[0])
+            indices = rows * logits.shape[1] + tf.cast(targets, tf.int32)
+            product = tf.raw_ops.InplaceSub(x=product, i=indices, v=scale)
+            return tf.reshape(product, tf.shape(logits))
+
+        return tf.reduce_sum(losses * weights), gradient
+
+    return differentiable(logits)
+
+
+@tf.function
+def initialize() -> collections.OrderedDict:
+    """The state of no data."""
+    return collections.OrderedDict(
+        loss_sum=tf.zeros([], tf.float64),
+        num_correct=tf.zeros([], tf.int64),
+        num_words=tf.zeros([], tf.int64),
+        num_outside=tf.zeros([], tf.int64),
+        num_tokens=tf.zeros([], tf.int64),
+        num_examples=tf.zeros([], tf.int64),
+    )
+
+
+@tf.function
+def update(state, labels, batch_output, sample_weight=None) -> collections.OrderedDict:
+    """Adds a batch to the state.
+
+    Args:
+      state: the sums so far.
+      labels: targets, int32 [B, L].
+      batch_output: has `loss`, the `mean_loss` of the batch, and `predictions`, the logits.
+      sample_weight: not used.
+    """
+    del sample_weight
+    present = tf.not_equal(labels, token_ids.PAD_ID)
+    is_word = tf.greater_equal(labels, token_ids.NUM_SPECIAL_TOKENS)
+    predicted = tf.argmax(batch_output.predictions, axis=-1, output_type=labels.dtype)
+    num_tokens = _count(present)
+    added = collections.OrderedDict(
+        loss_sum=tf.cast(batch_output.loss, tf.float64) * tf.cast(num_tokens, tf.float64),
+        num_correct=_count(is_word & tf.equal(predicted, labels)),
+        num_words=_count(is_word),
+        num_outside=_count(tf.equal(labels, token_ids.OOV_ID)),
+        num_tokens=num_tokens,
+        num_examples=_count(tf.reduce_any(present, axis=-1)),
+    )
+    return collections.OrderedDict((name, state[name] + value) for name, value in added.items())
+
+
+@tf.function
+def finalize(state) -> collections.OrderedDict:
+    """The metrics of the module docstring from a state; a mean over nothing is 0."""
+    with_oov = state['num_words'] + state['num_outside']
+    return collections.OrderedDict(
+        loss=_ratio(state['loss_sum'], state['num_tokens']),
+        accuracy=_ratio(state['num_correct'], state['num_words']),
+        accuracy_with_oov=_ratio(state['num_correct'], with_oov),
+        num_tokens=state['num_tokens'],
+        num_examples=state['num_examples'],
+    )
+
+
+def _count(mask: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(tf.cast(mask, tf.int64))
+
+
+def _ratio(numerator: tf.Tensor, denominator: tf.Tensor) -> tf.Tensor:
+    ratio = tf.math.divide_no_nan(tf.cast(numerator, tf.float64), tf.cast(denominator, tf.float64))
+    return tf.cast(ratio, tf.float32)

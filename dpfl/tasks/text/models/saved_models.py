@@ -1,0 +1,172 @@
+"""Language models as SavedModel, which TensorFlow loads without dpfl, and back.
+
+A folder that `save` writes has the signature `serving_default`: from `tokens`, int32 [B, L] with
+any L, to `logits`, float32 [B, L, V], of the token after each. What the numbers mean is in
+`assets.extra/model.json`: `model` (a name of `models.ALL`), `num_tokens`, and `vocabulary`, the
+words by token id from 4 on; null for a model of characters, whose tokens are those of `encoding`.
+"""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dpfl import _files, _json, _validate
+from dpfl.tasks.text.models import architectures, catalog
+from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+
+_DESCRIPTION = pathlib.PurePath('assets.extra', 'model.json')
+_GRAPH = 'saved_model.pb'
+# Where the directory of a run has its model.
+IN_RUN = 'saved_model'
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModel:
+    """A trained model.
+
+    Attributes:
+      name: of its architecture, in `models.ALL`.
+      weights: float32, in the order of the architecture.
+      vocabulary: its words by token id, from NUM_SPECIAL_TOKENS on; None for a model of characters.
+
+    Raises:
+      ValueError: if they do not go together; the message names what.
+    """
+
+    name: str
+    weights: tuple[np.ndarray, ...]
+    vocabulary: tuple[str, ...] | None = None
+
+    def __post_init__(self):
+        num_tokens = architectures.check_weights(self.architecture, self.weights)
+        words = self.vocabulary
+        if (words is None) != (self.name in catalog.CHAR_MODELS):
+            raise ValueError(f'vocabulary: must be given for word models, and not for {self.name}')
+        if words is not None and len(words) + NUM_SPECIAL_TOKENS != num_tokens:
+            raise ValueError(
+                f'vocabulary: must have {num_tokens - NUM_SPECIAL_TOKENS} words, has {len(words)}'
+            )
+
+    @property
+    def architecture(self) -> architectures.Architecture:
+        """Its architecture."""
+        return catalog.ALL[_validate.choice('name', self.name, catalog.ALL)]
+
+
+def save(model: LanguageModel, path) -> None:
+    """Writes the model as a SavedModel; what is there is replaced, as a whole.
+
+    Raises:
+      OSError: if it cannot be written.
+    """
+    module = _module(model.architecture, model.weights)
+    description = {
+        'model': model.name,
+        'num_tokens': int(model.weights[0].shape[0]),
+        'vocabulary': model.vocabulary,
+    }
+
+    def describe(folder: pathlib.Path) -> None:
+        file = folder / _DESCRIPTION
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(description, ensure_ascii=False), encoding='utf-8')
+
+    write(module, path, {'serving_default': module.predict}, describe)
+
+
+def write(module: tf.Module, path, signatures, complete=lambda folder: None) -> None:
+    """Writes a module as a SavedModel; what is there is replaced, as a whole.
+
+    Args:
+      module: with its variables.
+      path: of the folder; one beside it is used meanwhile, `<path>.partial`.
+      signatures: functions of the module by name.
+      complete: adds to the folder what TensorFlow does not write.
+
+    Raises:
+      OSError: if it cannot be written.
+    """
+    path = pathlib.Path(path)
+    partial = path.with_name(path.name + '.partial')
+    _remove(partial)
+    try:
+        tf.saved_model.save(module, str(partial), signatures=signatures)
+    except tf.errors.OpError as error:
+        message = ' '.join(error.message.split())
+        # In such messages the reason stands after the path.
+        raise OSError(message.rpartition('; ')[2]) from None
+    complete(partial)
+    _remove(path)
+    partial.rename(path)
+
+
+def load(path) -> LanguageModel:
+    """Reads a model that `save` wrote. Only numbers are read; no graph is executed.
+
+    Args:
+      path: its folder, or the directory of a run that has one.
+
+    Raises:
+      ValueError: if there is none, in one line that begins with `path`.
+    """
+    inner = pathlib.Path(path, IN_RUN)
+    folder = inner if inner.is_dir() else pathlib.Path(path)
+    try:
+        if not (folder / _GRAPH).is_file():
+            raise ValueError('there is no saved_model.pb')
+        description = _json.loads(_files.read_bytes(folder / _DESCRIPTION))
+        for part in (folder / 'variables').iterdir():
+            _files.open_regular(part).close()  # TensorFlow would wait for a FIFO.
+        variables = tf.train.load_checkpoint(str(folder / 'variables' / 'variables'))
+        name, words = description['model'], description['vocabulary']
+        if words is not None and not (
+            isinstance(words, list) and all(isinstance(word, str) for word in words)
+        ):
+            raise ValueError('vocabulary: must be a list of words')
+        shapes = catalog.ALL[name].weight_shapes(description['num_tokens'])
+        weights = tuple(
+            variables.get_tensor(f'parameters/{number}/.ATTRIBUTES/VARIABLE_VALUE')
+            for number in range(len(shapes))
+        )
+        return LanguageModel(name, weights, None if words is None else tuple(words))
+    except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
+        reason = _validate.shown(error)
+        raise ValueError(
+            f'path={path}: must be a SavedModel of a language model, as training leaves it '
+            f'({reason})'
+        ) from None
+
+
+def _module(architecture: architectures.Architecture, weights: Sequence[Any]) -> tf.Module:
+    module = tf.Module()
+    num_tokens = weights[0].shape[0]
+    names = architecture.weight_shapes(num_tokens)
+    module.parameters = [
+        tf.Variable(weight, name=name) for name, weight in zip(names, weights, strict=True)
+    ]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32, name='tokens')])
+    def predict(tokens):
+        parameters = tuple(module.parameters)
+        state = architecture.start(parameters, tf.shape(tokens)[0])
+        length = tf.shape(tokens)[1]
+        logits = tf.TensorArray(tf.float32, length)
+        for position in tf.range(length):
+            state, row = architecture.step(parameters, state, tokens[:, position])
+            logits = logits.write(position, row)
+        result = tf.transpose(logits.stack(), [1, 0, 2])
+        return {'logits': tf.ensure_shape(result, [None, None, num_tokens])}
+
+    module.predict = predict
+    return module
+
+
+def _remove(path: pathlib.Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)

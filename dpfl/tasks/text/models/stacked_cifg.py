@@ -1,0 +1,144 @@
+"""Language models of projected CIFG-LSTM layers.
+
+CIFG: coupled input and forget gates. With x_t the embedding of the token, or the output r_t of the
+layer below, a layer computes
+
+    f, o, g = sigmoid, sigmoid, tanh of the three thirds of x_t W_x + r_{t-1} W_r + b
+    c_t = f * c_{t-1} + (1 - f) * g
+    r_t = (o * tanh(c_t)) P
+
+and the logits are r_t E_out^T + b_out of the last layer. With E the embedding, H the hidden and R
+the projection size, D layers and V tokens this makes
+3 (E + R + 1) H + (D - 1) 3 (2 R + 1) H + D H R + V E + V R + V parameters. V counts all tokens, the
+special ones included.
+
+The model of document 000 has D = 1, H = 670, E = R = 96. These are 2.38M, 4.31M and 6.24M
+parameters at V = 10k, 20k and 30k, where the document prints 2.4M, 4.4M and 6.4M "for a 10K/20K/30K
+vocabulary": its numbers are met exactly by V = 10.1k, 20.5k and 30.8k.
+
+The character model of document 004, appendix B.2, has D = 3, H = 256, E = R = 128, V = 258:
+756,738 parameters.
+"""
+
+import collections
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from dpfl import _random, _validate
+from dpfl.tasks.text.models import architectures, cifg
+
+_PER_LAYER = 4  # Weights of a layer.
+
+
+@dataclasses.dataclass(frozen=True)
+class StackedCifg(architectures.Architecture):
+    """Sizes of the model.
+
+    Attributes:
+      embedding_size: E, the size of the input embedding.
+      hidden_size: H, the number of cells of a layer.
+      projection_size: R, the size of the recurrent projections and of the output embedding.
+      num_layers: D.
+
+    Raises:
+      ValueError: if a size is not a positive integer.
+    """
+
+    embedding_size: int
+    hidden_size: int
+    projection_size: int
+    num_layers: int = 1
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            _validate.integer(field.name, getattr(self, field.name), minimum=1)
+
+    def weight_shapes(self, num_tokens):
+        """As in the base class; kernels hold the gates side by side: forget, output, candidate."""
+        shapes = collections.OrderedDict(input_embedding=(num_tokens, self.embedding_size))
+        hidden, projection = self.hidden_size, self.projection_size
+        for layer in range(self.num_layers):
+            prefix = '' if self.num_layers == 1 else f'layer_{layer}_'
+            input_size = projection if layer else self.embedding_size
+            shapes[f'{prefix}input_kernel'] = (input_size, 3 * hidden)
+            shapes[f'{prefix}recurrent_kernel'] = (projection, 3 * hidden)
+            shapes[f'{prefix}gate_bias'] = (3 * hidden,)
+            shapes[f'{prefix}projection'] = (hidden, projection)
+        shapes['output_embedding'] = (num_tokens, projection)
+        shapes['output_bias'] = (num_tokens,)
+        return shapes
+
+    def initial_weights(self, num_tokens, seed):
+        """As in the base class.
+
+        Kernels are uniform within the Glorot bound. Embeddings are uniform within 1: larger values
+        than usual, on purpose. A clipped update has a given norm, and so has the noise; the larger
+        the embeddings, the more one unit of change of the weights they meet changes the logits. The
+        forget gates start with bias 1 (remember), all other biases at 0.
+        """
+        _validate.integer('num_tokens', num_tokens, minimum=2)
+        rng = _random.generator('model.weights', _random.check_seed('seed', seed))
+        weights = []
+        for name, shape in self.weight_shapes(num_tokens).items():
+            if name.endswith('bias'):
+                value = np.zeros(shape)
+            elif name.endswith('embedding'):
+                value = rng.uniform(-1, 1, shape)
+            else:
+                gates = 3 if name.endswith('kernel') else 1  # Side by side in one matrix.
+                value = rng.uniform(-1, 1, shape) * math.sqrt(6 / (shape[0] + shape[1] / gates))
+            if name.endswith('gate_bias'):
+                value[: self.hidden_size] = 1  # The forget gates: remember.
+            weights.append(value.astype(np.float32))
+        return tuple(weights)
+
+    def logits(self, weights, tokens):
+        embedding, *layers, output_embedding, output_bias = weights
+        batch_size, length = tf.shape(tokens)[0], tokens.shape[1]
+        # Position is the first axis, and all input products of a layer are one product.
+        outputs = tf.gather(embedding, tf.reshape(tf.transpose(tokens), [-1]))
+        for kernel, recurrent_kernel, bias, projection in _layers(layers):
+            # `bias_add`: `+` broadcasts, which is slower.
+            inputs = tf.nn.bias_add(tf.matmul(outputs, kernel), bias)
+            inputs = tf.reshape(inputs, [length, batch_size, kernel.shape[1]])
+            states = cifg.recurrence(inputs, recurrent_kernel, projection)
+            outputs = tf.reshape(states, [-1, projection.shape[1]])
+        states = tf.reshape(outputs, [length, batch_size, self.projection_size])
+        outputs = tf.reshape(tf.transpose(states, [1, 0, 2]), [-1, self.projection_size])
+        product = tf.matmul(outputs, output_embedding, transpose_b=True)
+        result = tf.nn.bias_add(product, output_bias)
+        return tf.reshape(result, [batch_size, length, output_bias.shape[0]])
+
+    def start(self, weights, batch_size):
+        """The state: (cells [B, H], projected outputs [B, R]) for each layer."""
+        dtype = tf.convert_to_tensor(weights[0]).dtype
+        return tuple(
+            (
+                tf.zeros([batch_size, self.hidden_size], dtype),
+                tf.zeros([batch_size, self.projection_size], dtype),
+            )
+            for _ in range(self.num_layers)
+        )
+
+    def step(self, weights, state, tokens):
+        embedding, *layers, output_embedding, output_bias = weights
+        output = tf.gather(embedding, tokens)
+        new_state = []
+        for (cell, recurrent), (kernel, recurrent_kernel, bias, projection) in zip(
+            state, _layers(layers), strict=True
+        ):
+            gates = tf.matmul(output, kernel) + tf.matmul(recurrent, recurrent_kernel) + bias
+            forget, expose, candidate = tf.split(gates, 3, axis=1)
+            candidate = tf.tanh(candidate)
+            cell = candidate + tf.sigmoid(forget) * (cell - candidate)
+            output = tf.matmul(tf.sigmoid(expose) * tf.tanh(cell), projection)
+            new_state.append((cell, output))
+        return tuple(new_state), tf.matmul(output, output_embedding, transpose_b=True) + output_bias
+
+
+def _layers(weights):
+    """The weights of the layers, four by four."""
+    return [weights[i : i + _PER_LAYER] for i in range(0, len(weights), _PER_LAYER)]

@@ -1,0 +1,136 @@
+"""The LSTM of document 001, appendix B: one embedding of norm 1 for input and output.
+
+With E a matrix of one row per token, e_s = E_s / |E_s| its rows scaled to norm 1, and the state
+(c, h) of H cells,
+
+    i, g, f, o = sigmoid, tanh, sigmoid, sigmoid of [e_{s_t}, h_{t-1}] W_* + b_*
+    c_t = f * c_{t-1} + i * g,    h_t = o * tanh(c_t)
+    logits_t[s] = e_s . (h_t P + p)
+
+These are 11 tensors (the embedding, kernel and bias of each of the four gates, P and p) and
+V E + 4 ((E + H) H + H) + H E + E parameters: 1,346,144 for the document's E = 96, H = 256 and
+V = 10,000, where it prints 11 parameter vectors and 1.35M. (A recurrence by way of the projection
+would make 1.18M, an output bias 1.36M: the document says neither, and the counts rule them out.)
+
+Rows are scaled in the forward pass, so that the norm is 1 whatever noise does to E.
+"""
+
+import collections
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from dpfl import _random, _validate
+from dpfl.tasks.text.models import architectures
+
+# The order of the gates that the fused operation has.
+_GATES = ('input', 'candidate', 'forget', 'output')
+
+
+@dataclasses.dataclass(frozen=True)
+class TiedLstm(architectures.Architecture):
+    """Sizes of the model.
+
+    Attributes:
+      embedding_size: E, of the embedding of tokens, shared by input and output.
+      hidden_size: H, the number of LSTM cells.
+
+    Raises:
+      ValueError: if a size is not a positive integer.
+    """
+
+    embedding_size: int
+    hidden_size: int
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            _validate.integer(field.name, getattr(self, field.name), minimum=1)
+
+    def weight_shapes(self, num_tokens):
+        embedding, hidden = self.embedding_size, self.hidden_size
+        shapes = collections.OrderedDict(embedding=(num_tokens, embedding))
+        for gate in _GATES:
+            shapes[f'{gate}_kernel'] = (embedding + hidden, hidden)
+            shapes[f'{gate}_bias'] = (hidden,)
+        shapes['projection'] = (hidden, embedding)
+        shapes['projection_bias'] = (embedding,)
+        return shapes
+
+    def initial_weights(self, num_tokens, seed):
+        """As in the base class.
+
+        Embeddings are uniform on the sphere; matrices are uniform within the Glorot bound, the
+        forget gates start with bias 1 (remember), all other biases at 0.
+        """
+        _validate.integer('num_tokens', num_tokens, minimum=2)
+        rng = _random.generator('model.weights', _random.check_seed('seed', seed))
+        weights = []
+        for name, shape in self.weight_shapes(num_tokens).items():
+            if name == 'embedding':
+                value = rng.normal(size=shape)
+                value /= np.linalg.norm(value, axis=1, keepdims=True)
+            elif name.endswith('bias'):
+                value = np.full(shape, float(name == 'forget_bias'))
+            else:
+                value = rng.uniform(-1, 1, shape) * math.sqrt(6 / sum(shape))
+            weights.append(value.astype(np.float32))
+        return tuple(weights)
+
+    def logits(self, weights, tokens):
+        embedding, kernel, bias, projection, projection_bias = _joined(weights)
+        batch_size, length = tf.shape(tokens)[0], tokens.shape[1]
+        inputs = tf.gather(embedding, tf.transpose(tokens))
+        hidden = _fused_lstm(inputs, kernel, bias, self.hidden_size)
+        hidden = tf.reshape(tf.transpose(hidden, [1, 0, 2]), [-1, self.hidden_size])
+        outputs = tf.matmul(hidden, projection) + projection_bias
+        result = tf.matmul(outputs, embedding, transpose_b=True)
+        return tf.reshape(result, [batch_size, length, embedding.shape[0]])
+
+    def start(self, weights, batch_size):
+        """The state: (cells c, outputs h), both [B, H]."""
+        zeros = tf.zeros([batch_size, self.hidden_size], tf.convert_to_tensor(weights[0]).dtype)
+        return zeros, zeros
+
+    def step(self, weights, state, tokens):
+        embedding, kernel, bias, projection, projection_bias = _joined(weights)
+        cell, hidden = state
+        inputs = tf.concat([tf.gather(embedding, tokens), hidden], axis=1)
+        gates = tf.matmul(inputs, kernel) + bias
+        allow, candidate, forget, expose = tf.split(gates, len(_GATES), axis=1)
+        cell = tf.sigmoid(forget) * cell + tf.sigmoid(allow) * tf.tanh(candidate)
+        hidden = tf.sigmoid(expose) * tf.tanh(cell)
+        outputs = tf.matmul(hidden, projection) + projection_bias
+        return (cell, hidden), tf.matmul(outputs, embedding, transpose_b=True)
+
+
+def _joined(weights):
+    """Embedding with rows of norm 1, kernels side by side, biases end to end, the projection."""
+    embedding, *gates, projection, projection_bias = weights
+    kernel, bias = tf.concat(gates[0::2], axis=1), tf.concat(gates[1::2], axis=0)
+    return tf.math.l2_normalize(embedding, axis=1), kernel, bias, projection, projection_bias
+
+
+def _fused_lstm(inputs, kernel, bias, hidden_size):
+    """Outputs h [L, B, H] of an LSTM over inputs [L, B, E], float32.
+
+    The operation of the second version, `BlockLSTMV2`, orders its gates otherwise, but TensorFlow
+    2.14 has registered the gradient of this one for it: its gradients are wrong.
+    """
+    zeros = tf.zeros([tf.shape(inputs)[1], hidden_size])
+    no_peephole = tf.zeros([hidden_size])
+    return tf.raw_ops.BlockLSTM(
+        seq_len_max=tf.shape(inputs, tf.int64)[0],
+        x=inputs,
+        cs_prev=zeros,
+        h_prev=zeros,
+        w=kernel,
+        wci=no_peephole,
+        wcf=no_peephole,
+        wco=no_peephole,
+        b=bias,
+        forget_bias=0.0,
+        cell_clip=0.0,
+        use_peephole=False,
+    ).h

@@ -1,0 +1,266 @@
+"""The random process behind the synthetic sentences, as tables of numbers (NumPy only).
+
+A sentence is drawn as follows.
+
+1. A theme is drawn from the client's mixture of themes. The first word is the *opener* of the
+   theme: one word per theme, used nowhere else.
+2. Every further word belongs to a word class. Classes form a ring in which small classes of
+   frequent words (function words) alternate with large ones (content words). The next class is the
+   following one of the ring with probability `succession`, else uniform over the ring. After an
+   opener the ring begins at class 0; after a word outside the vocabulary the class is uniform.
+3. With a fixed probability the word is outside the vocabulary (openers never are). Otherwise, with
+   probability `agreement`, a content word is *the* word of the sentence's theme in that class,
+   however long ago the theme was announced; with probability `following` a word is the follower,
+   fixed for the language, of the previous token in that class; else it is drawn from the class by a
+   Zipf law.
+4. From `min_words` words on, the sentence ends after a word with probability `end_rate`; it is cut
+   at `sentence_length` words.
+
+So classes and followers reward a bigram model, agreement rewards a memory of the whole sentence,
+and the mixtures of themes make clients differ. Given the theme, the tokens are a Markov chain:
+(theme, previous token) is the whole state, and all of it but the client's mixture can be read off
+the sentence itself. This is what makes the ceilings in `text_ceilings` exact.
+
+Word w of the process (0 <= w < vocabulary_size) is token w + NUM_SPECIAL_TOKENS: first the
+openers, then class after class, each from its most to its least frequent word by the Zipf law.
+"""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from dpfl import _random, _validate
+from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+
+
+@dataclasses.dataclass(frozen=True)
+class TextProcess:
+    """Parameters of the process; the module docstring says what they do.
+
+    Attributes:
+      vocabulary_size: number of words; the four special tokens are extra.
+      sentence_length: L, the most words of a sentence.
+      seed: integer in [0, 2**64) that decides the followers (the language).
+      num_themes: K, the number of themes and of openers.
+      num_class_pairs: pairs (function class, content class) in the ring of C = 2 pairs classes.
+      function_share: share of the words, openers aside, that are function words.
+      zipf_exponent: the word of rank r = 1, 2, ... in its class, and the theme of rank r, have
+        weight r**-zipf_exponent.
+      theme_concentration: sum of the Dirichlet parameters of a client's mixture of themes. Small: a
+        client writes about one theme; large: all clients are alike.
+      succession: probability of the typical next class.
+      agreement: probability that a content word in the vocabulary is the theme's word.
+      following: probability that a word in the vocabulary is the previous token's follower.
+      oov_rate: expected share of all words that are outside the vocabulary.
+      min_words: fewest words of a sentence.
+      end_rate: probability that a sentence of at least min_words words ends after a word.
+
+    Raises:
+      ValueError: if a parameter is outside its range; the message names it.
+    """
+
+    vocabulary_size: int
+    sentence_length: int
+    seed: int
+    num_themes: int
+    num_class_pairs: int
+    function_share: float
+    zipf_exponent: float
+    theme_concentration: float
+    succession: float
+    agreement: float
+    following: float
+    oov_rate: float
+    min_words: int
+    end_rate: float
+
+    def __post_init__(self):
+        _random.check_seed('seed', self.seed)
+        _validate.integer('num_themes', self.num_themes, minimum=1)
+        _validate.integer('num_class_pairs', self.num_class_pairs, minimum=1)
+        _validate.integer('sentence_length', self.sentence_length, minimum=2)
+        longest = self.sentence_length
+        _validate.integer('min_words', self.min_words, minimum=1, maximum=longest)
+        fewest_words = self.num_themes + self.num_class_pairs * (self.num_themes + 1)
+        _validate.integer('vocabulary_size', self.vocabulary_size, minimum=fewest_words)
+        for name in ('function_share', 'succession', 'agreement'):
+            _validate.number(name, getattr(self, name), minimum=0, maximum=1)
+        _validate.number('following', self.following, minimum=0, maximum=1 - self.agreement)
+        _validate.number('end_rate', self.end_rate, minimum=0, below=1)
+        _validate.number('zipf_exponent', self.zipf_exponent, above=0, maximum=10)
+        _validate.number('theme_concentration', self.theme_concentration, above=0, maximum=1e4)
+        words = self.survival.sum()
+        _validate.number('oov_rate', self.oov_rate, minimum=0, below=(words - 1) / words)
+
+    @property
+    def num_classes(self) -> int:
+        """C, the size of the ring; even classes hold function words, odd ones content words."""
+        return 2 * self.num_class_pairs
+
+    @functools.cached_property
+    def survival(self) -> np.ndarray:
+        """Probability that a sentence has a word at position t = 0 .. L-1, float64 [L]."""
+        chances_to_end = np.maximum(np.arange(self.sentence_length) - self.min_words + 1, 0)
+        return (1.0 - self.end_rate) ** chances_to_end
+
+    @functools.cached_property
+    def later_oov_rate(self) -> float:
+        """Probability that a word after the opener is outside the vocabulary."""
+        words = self.survival.sum()
+        return float(self.oov_rate * words / (words - 1))
+
+    @functools.cached_property
+    def theme_prior(self) -> np.ndarray:
+        """The mean mixture of themes over all clients (a Zipf law), float64 [K]."""
+        return _zipf(self.num_themes, self.zipf_exponent)
+
+    @functools.cached_property
+    def class_starts(self) -> np.ndarray:
+        """int64 [C + 1]: the words of class c are class_starts[c] .. class_starts[c + 1] - 1."""
+        words = self.vocabulary_size - self.num_themes
+        num_pairs = self.num_class_pairs
+        content_words = words - max(num_pairs, round(self.function_share * words))
+        # Every content class needs a word for each theme.
+        content_words = max(content_words, num_pairs * self.num_themes)
+        sizes = np.empty(self.num_classes, np.int64)
+        sizes[0::2] = _split(words - content_words, num_pairs)
+        sizes[1::2] = _split(content_words, num_pairs)
+        return np.concatenate([[0], np.cumsum(sizes)]) + self.num_themes
+
+    @functools.cached_property
+    def state_class(self) -> np.ndarray:
+        """Row of `class_transitions` for each word, then for a word outside, int64 [V + 1]."""
+        rows = np.empty(self.vocabulary_size + 1, np.int64)
+        rows[: self.num_themes] = self.num_classes
+        rows[self.num_themes : -1] = np.repeat(
+            np.arange(self.num_classes), np.diff(self.class_starts)
+        )
+        rows[-1] = self.num_classes + 1
+        return rows
+
+    @functools.cached_property
+    def class_transitions(self) -> np.ndarray:
+        """Next class after class 0 .. C-1, an opener, a word outside, float64 [C + 2, C]."""
+        num_classes = self.num_classes
+        rows = np.full((num_classes + 2, num_classes), (1 - self.succession) / num_classes)
+        ring = np.arange(num_classes)
+        rows[ring, (ring + 1) % num_classes] += self.succession
+        rows[num_classes, 0] += self.succession
+        rows[num_classes + 1] = 1 / num_classes
+        return rows
+
+    @functools.cached_property
+    def class_words(self) -> np.ndarray:
+        """Zipf probability of each word within its class (openers: 0), float64 [V]."""
+        parts = [_zipf(size, self.zipf_exponent) for size in np.diff(self.class_starts)]
+        return np.concatenate([np.zeros(self.num_themes), *parts])
+
+    @functools.cached_property
+    def class_agreement(self) -> np.ndarray:
+        """`agreement` for content classes, 0 for function classes, float64 [C]."""
+        return np.where(np.arange(self.num_classes) % 2 == 1, self.agreement, 0.0)
+
+    @functools.cached_property
+    def theme_words(self) -> np.ndarray:
+        """The word of each theme in each content class (function classes: -1), int64 [K, C].
+
+        Theme k takes the word of rank k: frequent themes have frequent words.
+        """
+        words = self.class_starts[:-1] + np.arange(self.num_themes)[:, None]
+        return np.where(np.arange(self.num_classes) % 2 == 1, words, -1)
+
+    @functools.cached_property
+    def followers(self) -> np.ndarray:
+        """The follower, by class, of each word, then of a word outside, int64 [V + 1, C]."""
+        rng = _random.generator('text.followers', self.seed)
+        draws = rng.random((self.vocabulary_size + 1, self.num_classes))
+        classes = np.broadcast_to(np.arange(self.num_classes), draws.shape)
+        return self.draw_class_words(classes, draws)
+
+    @functools.cached_property
+    def _cumulative_words(self) -> np.ndarray:
+        """Running sums of `class_words` plus the class number: one sorted table for all classes."""
+        parts = []
+        for number, start in enumerate(self.class_starts[:-1]):
+            cumulative = np.cumsum(self.class_words[start : self.class_starts[number + 1]])
+            parts.append(number + cumulative)
+        return np.concatenate(parts)
+
+    @functools.cached_property
+    def _cumulative_transitions(self) -> np.ndarray:
+        cumulative = np.cumsum(self.class_transitions, axis=1)
+        cumulative[:, -1] = 1.0  # Rounded below 1, a draw could fall behind the last class.
+        return cumulative
+
+    def draw_class_words(self, classes: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        """Words of `classes` by the Zipf law, from as many uniform `draws` in [0, 1)."""
+        found = np.searchsorted(self._cumulative_words, classes + draws, side='right')
+        # Rounding may carry a draw close to 1 over the end of its class.
+        return np.minimum(found + self.num_themes, self.class_starts[classes + 1] - 1)
+
+    def sample(self, rng: np.random.Generator, mixture: np.ndarray, count: int) -> np.ndarray:
+        """Draws sentences.
+
+        Args:
+          rng: source of randomness.
+          mixture: probabilities of the themes, [K].
+          count: number of sentences.
+
+        Returns:
+          int32 [count, L + 1] tokens: begin of sentence, words, end of sentence (unless the
+          sentence fills all positions), padding.
+        """
+        cumulative = np.cumsum(mixture)
+        themes = np.searchsorted(cumulative / cumulative[-1], rng.random(count), side='right')
+        # Position is the first axis: each step of the loops works on contiguous memory.
+        draws = rng.random((5, self.sentence_length, count))
+        class_draws, kind_draws, word_draws, oov_draws, end_draws = draws
+        outside = oov_draws < self.later_oov_rate
+        outside[0] = False
+        classes = self._draw_classes(class_draws, outside)
+
+        words = self.draw_class_words(classes, word_draws)
+        agreement = self.class_agreement[classes]
+        words = np.where(kind_draws < agreement, self.theme_words[themes, classes], words)
+        words[0] = themes
+        words[outside] = self.vocabulary_size
+        follows = (kind_draws >= agreement) & (kind_draws < agreement + self.following) & ~outside
+        for position in range(1, self.sentence_length):
+            chosen = np.flatnonzero(follows[position])
+            previous = words[position - 1, chosen]
+            words[position, chosen] = self.followers[previous, classes[position, chosen]]
+        return self._with_special_tokens(words.T, end_draws.T)
+
+    def _draw_classes(self, draws: np.ndarray, outside: np.ndarray) -> np.ndarray:
+        """Classes [L, count] of the words; position 0, the opener, reads 0."""
+        classes = np.zeros(draws.shape, np.int64)
+        rows = np.full(draws.shape[1], self.num_classes)
+        for position in range(1, self.sentence_length):
+            bounds = self._cumulative_transitions[rows]
+            classes[position] = (bounds <= draws[position, :, None]).sum(axis=1)
+            rows = np.where(outside[position], self.num_classes + 1, classes[position])
+        return classes
+
+    def _with_special_tokens(self, words: np.ndarray, end_draws: np.ndarray) -> np.ndarray:
+        """Tokens [count, L + 1] of words [count, L], where vocabulary_size is a word outside."""
+        count, length = words.shape
+        ends = end_draws < self.end_rate
+        ends[:, : self.min_words - 1] = False
+        num_words = np.where(ends.any(axis=1), ends.argmax(axis=1) + 1, length)
+        ids = np.where(words == self.vocabulary_size, OOV_ID, words + NUM_SPECIAL_TOKENS)
+        tokens = np.full((count, length + 1), BOS_ID, np.int32)
+        tokens[:, 1:] = np.where(np.arange(length) < num_words[:, None], ids, PAD_ID)
+        short = np.flatnonzero(num_words < length)
+        tokens[short, num_words[short] + 1] = EOS_ID
+        return tokens
+
+
+def _zipf(size: int, exponent: float) -> np.ndarray:
+    weights = np.arange(1, size + 1, dtype=np.float64) ** -exponent
+    return weights / weights.sum()
+
+
+def _split(total: int, parts: int) -> np.ndarray:
+    """Sizes of `parts` parts of `total` that differ by at most one."""
+    return total // parts + (np.arange(parts) < total % parts)

@@ -1,0 +1,257 @@
+"""An endless population of clients that write sentences, made on the fly: no download needed.
+
+Every client is a pure function of (seed, client index); nothing is stored. `text_process` says how
+sentences come about, `text_ceilings` what accuracy can be reached. Generation is NumPy; TensorFlow
+is imported only where a `tf.data.Dataset` is built.
+
+Token ids: 0 pad, 1 begin of sentence, 2 end of sentence, 3 word outside the vocabulary, then the
+words. `vocabulary_size` counts the words alone; a model is built for
+`num_tokens = vocabulary_size + 4` tokens, the V of the size formula in `stacked_cifg`. So
+vocabulary_size=9996 is the "10K vocabulary" of document 000.
+"""
+
+import collections
+import dataclasses
+import functools
+
+import numpy as np
+
+from dpfl import _random, _validate
+from dpfl.tasks.text import accuracy_ceilings, sentence_batches, sentence_process, spelling
+from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+
+__all__ = [
+    'BOS_ID',
+    'EOS_ID',
+    'NUM_SPECIAL_TOKENS',
+    'OOV_ID',
+    'PAD_ID',
+    'SyntheticText',
+]
+
+# Keys of `streams.generator`: held-out clients live in a domain that no training index reaches.
+_TRAIN = 'text.train'
+_HELDOUT = 'text.heldout'
+_LEXICON = 'text.lexicon'
+_MAX_CLIENT = 2**64 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticText:
+    """A population of clients that write sentences of a synthetic language.
+
+    Attributes:
+      vocabulary_size: number of words in the vocabulary, without the four special tokens.
+      seed: integer in [0, 2**64): decides the language and every client.
+      sentence_length: L, the number of positions a model predicts; longer sentences are cut.
+      median_sentences: median number of sentences of a client; the number is log-normal.
+      sentences_spread: standard deviation of the logarithm of that number.
+      min_sentences: least number of sentences of a client.
+      max_sentences: largest number of sentences of a client.
+      lexicon_size: number of words outside the vocabulary that a client uses, again and again.
+      num_themes, num_class_pairs, function_share, zipf_exponent, theme_concentration, succession,
+        agreement, following, oov_rate, min_words, end_rate: as in `text_process.TextProcess`.
+
+    Raises:
+      ValueError: if a parameter is outside its range; the message names it.
+    """
+
+    vocabulary_size: int = 9_996
+    seed: int = 0
+    sentence_length: int = 20
+    median_sentences: float = 30.0
+    sentences_spread: float = 0.6
+    min_sentences: int = 4
+    max_sentences: int = 256
+    lexicon_size: int = 12
+    num_themes: int = 10
+    num_class_pairs: int = 2
+    function_share: float = 0.1
+    zipf_exponent: float = 1.0
+    theme_concentration: float = 2.0
+    succession: float = 0.85
+    agreement: float = 0.5
+    following: float = 0.2
+    oov_rate: float = 0.065
+    min_words: int = 4
+    end_rate: float = 0.1
+
+    def __post_init__(self):
+        least = _validate.integer('min_sentences', self.min_sentences, minimum=1)
+        most = _validate.integer('max_sentences', self.max_sentences, minimum=least)
+        median = self.median_sentences
+        _validate.number('median_sentences', median, minimum=least, maximum=most)
+        _validate.number('sentences_spread', self.sentences_spread, minimum=0, maximum=10)
+        _validate.integer('lexicon_size', self.lexicon_size, minimum=1)
+        _ = self.process  # Checks the other parameters.
+
+    @functools.cached_property
+    def process(self) -> sentence_process.TextProcess:
+        """The random process of the sentences."""
+        names = [field.name for field in dataclasses.fields(sentence_process.TextProcess)]
+        return sentence_process.TextProcess(**{name: getattr(self, name) for name in names})
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of token ids: the words and the four special tokens."""
+        return self.vocabulary_size + NUM_SPECIAL_TOKENS
+
+    @property
+    def element_spec(self):
+        """Type of a batch: OrderedDict(x, y) of `tf.TensorSpec([None, L], tf.int32)`."""
+        import tensorflow as tf
+
+        spec = tf.TensorSpec([None, self.sentence_length], tf.int32)
+        return collections.OrderedDict(x=spec, y=spec)
+
+    # What can be reached in the metric `accuracy` of `metrics`: exact values, not estimates.
+
+    @functools.cached_property
+    def ceilings(self) -> accuracy_ceilings.Ceilings:
+        """All ceilings; the three properties below are among them."""
+        return accuracy_ceilings.compute(self.process)
+
+    @property
+    def unigram_accuracy(self) -> float:
+        """Accuracy of always guessing the most frequent word."""
+        return self.ceilings.unigram
+
+    @property
+    def bigram_accuracy(self) -> float:
+        """Accuracy of the best predictor from the previous token alone."""
+        return self.ceilings.bigram
+
+    @property
+    def best_accuracy(self) -> float:
+        """Accuracy of knowing the process, the sentence so far and the client's themes."""
+        return self.ceilings.best
+
+    # Clients.
+
+    def tokens(self, client: int) -> np.ndarray:
+        """Returns the sentences of a client.
+
+        Args:
+          client: index in [0, 2**64).
+
+        Returns:
+          int32 [sentences, L + 1]: begin of sentence, words, end of sentence (unless the sentence
+          was cut), padding.
+
+        Raises:
+          ValueError: if the index is not such an integer.
+        """
+        return self._tokens(_TRAIN, client)
+
+    def heldout_tokens(self, num_clients: int) -> np.ndarray:
+        """Sentences of clients that training never meets, int32 [sentences, L + 1]."""
+        _validate.integer('num_clients', num_clients, minimum=1)
+        return np.concatenate([self._tokens(_HELDOUT, client) for client in range(num_clients)])
+
+    def theme_mixture(self, client: int) -> np.ndarray:
+        """The client's probabilities of the themes, float64 [K]."""
+        return self._client(_TRAIN, client)[1]
+
+    def text(self, client: int) -> list[str]:
+        """Returns the sentences of `tokens(client)` as words separated by spaces.
+
+        A word of the vocabulary has one spelling. A word outside it is from the client's own small
+        lexicon, spelled by the same character chain but unlike any word of the vocabulary.
+        """
+        tokens = self.tokens(client)
+        outside = tokens == OOV_ID
+        rng = _random.generator(_LEXICON, self.seed, client)
+        lexicon = self._lexicon(rng)
+        # The product of two uniform draws prefers small indices: favourite words return often.
+        chosen = rng.random((2, outside.sum())).prod(axis=0) * len(lexicon)
+        words = np.array([''] * NUM_SPECIAL_TOKENS + self.vocabulary, dtype=object)[tokens]
+        words[outside] = [lexicon[index] for index in chosen.astype(np.int64)]
+        return [' '.join(filter(None, row)) for row in words]
+
+    @functools.cached_property
+    def vocabulary(self) -> list[str]:
+        """The distinct words by token id, from id 4 on; frequent words tend to be short."""
+        starts = np.concatenate([[0], self.process.class_starts])
+        ranks = np.concatenate([np.arange(size) for size in np.diff(starts)])
+        vocabulary = np.empty(self.vocabulary_size, dtype=object)
+        # Short spellings, which come first, go to the words of low rank in their class.
+        vocabulary[np.argsort(ranks, kind='stable')] = self._spelling.vocabulary(len(ranks))
+        return vocabulary.tolist()
+
+    @functools.cached_property
+    def _spelling(self) -> spelling.Spelling:
+        return spelling.Spelling(self.seed)
+
+    @functools.cached_property
+    def _vocabulary_set(self) -> frozenset[str]:
+        return frozenset(self.vocabulary)
+
+    def _client(self, domain: str, client: int) -> tuple[np.random.Generator, np.ndarray, int]:
+        """A client's generator (past the draws made here), themes and number of sentences."""
+        _validate.integer('client', client, minimum=0, maximum=_MAX_CLIENT)
+        rng = _random.generator(domain, self.seed, client)
+        prior = self.process.theme_prior
+        only_theme = rng.choice(len(prior), p=prior)
+        weights = rng.standard_gamma(self.theme_concentration * prior)
+        if not weights.any():  # Tiny parameters underflow; their limit is a single theme.
+            weights[only_theme] = 1.0
+        number = self.median_sentences * np.exp(rng.normal(0, self.sentences_spread))
+        number = int(np.clip(round(number), self.min_sentences, self.max_sentences))
+        return rng, weights / weights.sum(), number
+
+    def _tokens(self, domain: str, client: int) -> np.ndarray:
+        rng, mixture, count = self._client(domain, client)
+        return self.process.sample(rng, mixture, count)
+
+    def _lexicon(self, rng: np.random.Generator) -> list[str]:
+        lexicon: list[str] = []
+        while len(lexicon) < self.lexicon_size:
+            drawn = self._spelling.sample(rng, self.lexicon_size)
+            lexicon += [word for word in drawn if word not in self._vocabulary_set]
+        return lexicon[: self.lexicon_size]
+
+    # Data sets.
+
+    def client_dataset(
+        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
+    ):
+        """Returns a client's sentences as a `tf.data.Dataset` of batches of type `element_spec`.
+
+        Sentences are independent of each other, so they are not shuffled.
+
+        Args:
+          client: index in [0, 2**64).
+          batch_size: sentences per batch; the last batch of an epoch may be smaller.
+          epochs: passes over the client's sentences.
+          max_batches: most batches in all; None for no bound.
+
+        Returns:
+          Batches OrderedDict(x, y), both int32 [batch, L]; y is x one position later.
+
+        Raises:
+          ValueError: if an argument is not a positive integer.
+        """
+        _validate.integer('batch_size', batch_size, minimum=1)
+        _validate.integer('epochs', epochs, minimum=1)
+        tokens = self.tokens(client)
+        if max_batches is not None:
+            _validate.integer('max_batches', max_batches, minimum=1)
+            tokens = tokens[: max_batches * batch_size]  # Unused sentences are not shipped.
+        dataset = sentence_batches.dataset(tokens, batch_size)
+        if epochs > 1:
+            dataset = dataset.repeat(epochs)
+            dataset = dataset if max_batches is None else dataset.take(max_batches)
+        return dataset
+
+    def client_batches(
+        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
+    ) -> list[collections.OrderedDict]:
+        """The batches of `client_dataset` as NumPy arrays, which `learning.shard` reads far faster.
+
+        Args, Raises: as `client_dataset`.
+        """
+        return sentence_batches.batches(self.tokens(client), batch_size, epochs, max_batches)
+
+    def heldout_dataset(self, num_clients: int, batch_size: int):
+        """Returns the pooled `heldout_tokens` as a `tf.data.Dataset` like `client_dataset`."""
+        return sentence_batches.dataset(self.heldout_tokens(num_clients), batch_size)

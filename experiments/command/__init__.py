@@ -1,0 +1,1 @@
+"""What every binary does alike: parsing, errors in one line, standard streams, exit status."""

@@ -1,0 +1,230 @@
+"""What every binary does alike: flags, errors in one line, and the exit status.
+
+A bad flag, or a value that the library refuses, is one line `error: --flag=value: what is allowed`
+on standard error and exit status 2. What the machine refuses (a file, memory) is one line as well,
+with exit status 1, and Ctrl-C with 130. Anything else that goes wrong is a bug, with its traceback.
+"""
+
+import atexit
+import contextlib
+import errno
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from absl import app, flags, logging
+
+from dpfl import _files, _validate
+from experiments.command import standard_streams
+
+_REFUSED = 1
+_BAD_USAGE = 2
+_INTERRUPTED = 130
+# Of one message; a value from the command line or a file may be of any length.
+_MOST_CHARACTERS = 2000
+# Of the name of a flag.
+_MOST_LETTERS = 100
+# What Python says where a thread finds no memory for its stack, or would be one too many.
+_NO_THREAD = "can't start new thread"
+
+
+class UsageError(Exception):
+    """What the user asked for cannot be done; the message is one line."""
+
+
+@contextlib.contextmanager
+def refusing_bad_values(**flags_of_arguments: str):
+    """Context in which a ValueError of the library is a `UsageError` that names the flag.
+
+    Args:
+      **flags_of_arguments: flags by the arguments that they are, where the names differ.
+    """
+    try:
+        yield
+    except ValueError as error:
+        message = ' '.join(str(error).split())
+        name, separator, rest = message.partition('=')
+        if separator and name in flags_of_arguments:
+            name = flags_of_arguments[name]
+            message = f'{name}={rest}'
+        raise UsageError(f'--{message}' if name in flags.FLAGS else message) from error
+
+
+def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -> None:
+    """Parses the flags and calls `main`; does not return.
+
+    Args:
+      main: what the binary does.
+      threads_per_operation: of TensorFlow, unless the environment says otherwise. 1 where shards
+        work side by side, which `runtime.local_runtime` can no longer set once a model is traced.
+    """
+    if threads_per_operation is not None:
+        os.environ.setdefault('TF_NUM_INTRAOP_THREADS', str(threads_per_operation))
+    # The faster kernels, which TensorFlow takes by itself on the processors of one maker only.
+    os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
+    # What libraries log about themselves is there on request (TF_CPP_MIN_LOG_LEVEL, --verbosity).
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+    def guarded(arguments):
+        try:
+            if not flags.FLAGS['verbosity'].present:
+                logging.set_verbosity(logging.WARNING)
+            if len(arguments) > 1:
+                raise UsageError(f'{arguments[1]}: is not a flag')
+            main()
+            standard_streams.flush_results()
+        except UsageError as error:
+            _fail(str(error), _BAD_USAGE)
+        except KeyboardInterrupt:
+            # Whoever is in more of a hurry ends the process as it cleans up, without a message.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            _fail('interrupted', _INTERRUPTED)
+        except MemoryError as error:
+            _fail(' '.join(f'out of memory: {error}'.removesuffix(': ').split()), _REFUSED)
+        except RuntimeError as error:
+            if str(error) != _NO_THREAD:
+                raise
+            _fail(f'out of memory: {error}', _REFUSED)
+        except BrokenPipeError:  # The reader of standard output has gone.
+            standard_streams.drop_results()
+            sys.exit(_REFUSED)
+        except OSError as error:
+            standard_streams.drop_results()
+            is_bad_name = error.errno == errno.ENAMETOOLONG
+            _fail(_what_failed(error), _BAD_USAGE if is_bad_name else _REFUSED)
+
+    standard_streams.prepare()
+    sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
+    atexit.register(_drop_context_of_tff)
+    app.run(guarded, flags_parser=_parse)
+
+
+def _what_failed(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    if error.filename is None:
+        return ' '.join(reason.split())
+    return f'{_validate.shown(error.filename, 80)}: {reason}'
+
+
+def _uncaught(kind, error, trace):
+    """A Ctrl-C that comes while another one is handled is no bug."""
+    if issubclass(kind, KeyboardInterrupt):
+        print('error: interrupted', file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+def _unraisable(unraisable):
+    """What a signal raises in a finalizer gets lost; the runtime raises it once more."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt | SystemExit):
+        sys.__unraisablehook__(unraisable)
+
+
+def _drop_context_of_tff():
+    """Ends TFF's default context while the interpreter is whole.
+
+    Its finalizer may otherwise come when modules are gone, and then prints a traceback.
+    """
+    if 'tensorflow_federated' not in sys.modules:
+        return
+    import tensorflow_federated as tff
+
+    class NoContext(tff.framework.SyncContext):
+        def invoke(self, comp, arg):
+            raise RuntimeError('the process is ending')
+
+    tff.framework.get_context_stack().set_default_context(NoContext())
+    gc.collect()
+
+
+def flags_text() -> str:
+    """The flags of the binary with their values, a line each: a file for --flagfile."""
+    own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
+    lines = [flag.serialize() for flag in own if flag.value is not None]
+    return ''.join(f'{line}\n' for line in sorted(lines) if line)
+
+
+def table(values: dict) -> str:
+    """Names and values in two columns, a line each."""
+    width = max(map(len, values))
+    return '\n'.join(
+        f'{name:<{width}}  {value:.4g}' if isinstance(value, float) else f'{name:<{width}}  {value}'
+        for name, value in values.items()
+    )
+
+
+def columns(rows: list[dict]) -> str:
+    """Rows with the same names as a table, numbers to four digits."""
+    names = list(rows[0])
+    cells = [names] + [
+        [f'{row[name]:.4g}' if isinstance(row[name], float) else str(row[name]) for name in names]
+        for row in rows
+    ]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
+    return '\n'.join(
+        '  '.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in cells
+    )
+
+
+def _parse(arguments):
+    try:
+        _check_flagfiles(arguments[1:], set())
+        return (
+            app.parse_flags_with_usage(arguments)
+            if _asks_for_help(arguments)
+            else flags.FLAGS(arguments)
+        )
+    except flags.Error as error:
+        _fail(_explain(error), _BAD_USAGE)
+
+
+def _asks_for_help(arguments) -> bool:
+    return any(argument.lstrip('-').startswith('help') for argument in arguments[1:])
+
+
+def _explain(error: flags.Error) -> str:
+    """The message of absl as `--flag=value: what is allowed`."""
+    message = ' '.join(str(error).split())
+    flag = message.removeprefix('flag ').partition(': ')[0]
+    name = flag.removeprefix('--').partition('=')[0]
+    if isinstance(error, flags.IllegalFlagValueError) and name in flags.FLAGS:
+        parser = flags.FLAGS[name].parser
+        if isinstance(parser, flags.EnumParser):
+            return f'{flag}: must be one of {", ".join(parser.enum_values)}'
+        return f'{flag}: must be {parser.syntactic_help}' if parser.syntactic_help else message
+    return message
+
+
+def _check_flagfiles(arguments, seen: set[str]) -> None:
+    """Raises flags.Error unless all flagfiles are files of text, with names that may be flags.
+
+    absl opens them as they are: it would wait for a FIFO, and read a device without end. For a name
+    of a thousand letters that is no flag, it fails in the search for one that is like it.
+    """
+    following = iter(arguments)
+    for argument in following:
+        flag, separator, path = argument.strip().partition('=')
+        if flag.startswith('-') and len(flag) > _MOST_LETTERS:
+            raise flags.Error(f'{_validate.shown(flag, 80)}: is not a flag')
+        if flag not in ('--flagfile', '-flagfile'):
+            continue
+        path = os.path.expanduser((path if separator else next(following, '')).strip())
+        if not path or path in seen:
+            continue
+        seen.add(path)
+        try:
+            lines = _files.read_text(path).splitlines()
+        except OSError as error:
+            raise flags.Error(f'--flagfile={path}: cannot be read ({error.strerror})') from None
+        except ValueError:
+            raise flags.Error(f'--flagfile={path}: must be UTF-8 text') from None
+        _check_flagfiles(lines, seen)
+
+
+def _fail(message: str, status: int):
+    message = _validate.shown(message, _MOST_CHARACTERS)
+    print(f'error: {message}', file=sys.stderr, flush=True)
+    sys.exit(status)

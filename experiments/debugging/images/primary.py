@@ -1,0 +1,177 @@
+"""The primary model: a classifier trained on public images, and what it makes of the clients."""
+
+import dataclasses
+import io
+import json
+import pathlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tqdm
+
+from dpfl import _npz, _storage
+from dpfl.tasks.images import classifier_training, classifiers, image_selection
+
+_FOLDER = 'primary'
+_CONFIGURATION = 'configuration'
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How the classifier is trained.
+
+    Attributes:
+      model: a key of `image_models.PRESETS`.
+      clients: held-out clients whose images are public.
+      steps: number of batches.
+      learning_rate: of the first.
+      seed: of weights and batches.
+    """
+
+    model: str
+    clients: int
+    steps: int
+    learning_rate: float
+    seed: int
+
+
+class Primary:
+    """A trained classifier.
+
+    Args:
+      recipe: how it was trained.
+      weights: what came of it.
+    """
+
+    def __init__(self, recipe: Recipe, weights: tuple[np.ndarray, ...]):
+        self.recipe = recipe
+        self._infer = classifiers.build_inference(recipe.model, weights)
+
+    def probabilities(self, pixels: np.ndarray) -> np.ndarray:
+        """Probabilities of the classes, float32 [n, 62], for pixels [n, 28, 28]."""
+        return self._infer(pixels)[0]
+
+    def features(self, pixels: np.ndarray) -> np.ndarray:
+        """The hidden layer, float32 [n, hidden]."""
+        return self._infer(pixels)[1]
+
+
+def train(
+    recipe: Recipe,
+    data,
+    directory: pathlib.Path,
+    configuration: Mapping[str, Any],
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> Primary:
+    """Trains the classifier centrally, or takes the one that an earlier study left.
+
+    Args:
+      recipe: how.
+      data: a `SyntheticGlyphs` or an `Emnist`; its held-out examples are the public ones.
+      directory: of the study; the model is written to `primary/` there.
+      configuration: what it is made from, in values that JSON has.
+      resume: take the model that is there.
+      overwrite: replace it.
+
+    Raises:
+      ValueError: if an argument is out of its range, if the model there is of another
+        configuration, or if there is one that shall be neither taken nor replaced.
+      StorageError: if files cannot be read or written.
+    """
+    folder = directory / _FOLDER
+    if folder.exists() and not resume and not overwrite:
+        raise ValueError(
+            f'output_dir={directory}: must not hold an earlier study, unless it is resumed or '
+            'overwritten'
+        )
+    path = folder / 'model.npz'
+    arrays = _read(path, configuration) if resume else None
+    if arrays is None:
+        pixels, labels = data.heldout_examples(recipe.clients)
+        print(f'{folder}: trains on {len(labels)} public images', file=sys.stderr)
+        weights = classifier_training.train_centrally(
+            classifiers.build_image_classifier(recipe.model, recipe.seed),
+            pixels,
+            labels,
+            steps=recipe.steps,
+            learning_rate=recipe.learning_rate,
+            seed=recipe.seed,
+            progress=lambda steps: tqdm.tqdm(steps, 'classifier', unit='step', dynamic_ncols=True),
+        )
+        arrays = {str(number): weight for number, weight in enumerate(weights)}
+        _write(path, arrays, configuration)
+    return Primary(recipe, tuple(arrays[str(number)] for number in range(len(arrays))))
+
+
+def judge(
+    model: Primary,
+    name: str,
+    data,
+    population: int,
+    directory: pathlib.Path,
+    configuration: Mapping[str, Any],
+    *,
+    resume: bool,
+) -> image_selection.Verdicts:
+    """Which examples the classifier gets right, or what an earlier study found.
+
+    Args:
+      model: the classifier.
+      name: of the file in `primary/` that the result is written to.
+      data: a `SyntheticGlyphs` or an `Emnist`.
+      population: the clients are 0 to `population - 1` of them.
+      directory: of the study.
+      configuration: what the result is made from, in values that JSON has.
+      resume: take the result that is there.
+
+    Raises:
+      ValueError: if the result there is of another configuration.
+      StorageError: if files cannot be read or written.
+    """
+    path = directory / _FOLDER / f'{name}.npz'
+    arrays = _read(path, configuration) if resume else None
+    if arrays is None:
+        clients = tqdm.tqdm(range(population), f'classify ({name})', unit='client')
+        found = image_selection.judge(
+            lambda pixels: model.probabilities(pixels).argmax(axis=1),
+            range(population),
+            map(data.examples, clients),
+        )
+        arrays = dataclasses.asdict(found)
+        _write(path, arrays, configuration)
+    return image_selection.Verdicts(**arrays)
+
+
+def _read(path: pathlib.Path, configuration: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
+    """The arrays of a file; None if there is none, or a damaged one."""
+    if not path.exists():
+        return None
+    try:
+        arrays = _npz.load(path)
+        before = json.loads(str(arrays.pop(_CONFIGURATION)))
+    except (ValueError, KeyError) as error:
+        print(f'{path}: is damaged ({error}), and made again', file=sys.stderr)
+        return None
+    now = json.loads(json.dumps(configuration))
+    for name in now:
+        if now[name] != before.get(name):
+            raise ValueError(
+                f'{name}={now[name]}: must be {before.get(name)}, as in the study in '
+                f'{path.parents[1]}'
+            )
+    print(f'{path}: is finished', file=sys.stderr)
+    return arrays
+
+
+def _write(
+    path: pathlib.Path, arrays: Mapping[str, np.ndarray], configuration: Mapping[str, Any]
+) -> None:
+    with _storage.naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    file = io.BytesIO()
+    np.savez(file, **arrays, **{_CONFIGURATION: np.array(json.dumps(configuration))})
+    _storage.write_atomically(path, lambda target: target.write(file.getvalue()))

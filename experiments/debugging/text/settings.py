@@ -1,0 +1,144 @@
+"""What the study trains: settings of the fault, data, and the two models of each setting."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from dpfl import _validate
+from dpfl.tasks.text import (
+    encoding,
+    oov_ranking,
+    selection,
+    sentence_batches,
+    tokenization_bugs,
+    vocabulary,
+    word_clients,
+)
+from dpfl.tasks.text.models import architectures, catalog, generation
+
+WORD, CHAR = 'word', 'char'
+KINDS = (WORD, CHAR)
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Clients without the fault, and the vocabulary of the word model.
+
+    Attributes:
+      training: clients to train on.
+      heldout: other clients.
+      vocabulary: words with ids of their own.
+      max_tokens: most words of a client that are used, its first ones; None for all.
+      not_covered: what of the data no guarantee covers, a sentence each.
+    """
+
+    training: word_clients.WordClients
+    heldout: word_clients.WordClients
+    vocabulary: vocabulary.Vocabulary
+    max_tokens: int | None = None
+    not_covered: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What one model is trained on.
+
+    Attributes:
+      model: name of the model.
+      words: its vocabulary; None for a model of characters.
+      num_tokens, length: of the model.
+      special: its special tokens.
+      rows: from a client to its training examples, int32 [rows, length + 1].
+      heldout: examples of clients that are not trained on, of the same form.
+    """
+
+    model: str
+    words: tuple[str, ...] | None
+    num_tokens: int
+    length: int
+    special: generation.SpecialTokens
+    rows: Callable[[int], np.ndarray]
+    heldout: np.ndarray
+
+    @property
+    def architecture(self) -> architectures.Architecture:
+        """Of the model."""
+        return catalog.ALL[self.model]
+
+    def client_batches(self, client: int, batch_size: int, max_batches: int | None) -> list[Any]:
+        """Batches of a client as `learning.shard` takes them; none if it has no examples."""
+        return sentence_batches.batches(self.rows(client), batch_size, 1, max_batches)
+
+
+def task(
+    kind: str,
+    text: Text,
+    rate: float,
+    *,
+    model: str,
+    sentence_length: int,
+    word_length: int,
+    eval_clients: int,
+    seed: int,
+) -> Task:
+    """The task of a model of a setting.
+
+    Args:
+      kind: 'word': all sentences. 'char': the words outside the vocabulary, one by one.
+      text: the data.
+      rate: share of the sentences whose first two words are joined.
+      model: name of the model.
+      sentence_length: words of a sentence that the word model predicts.
+      word_length: bytes of a word, its end included, that the character model predicts.
+      eval_clients: how many held-out clients are read.
+      seed: decides which sentences have the fault.
+    """
+    _validate.choice('kind', kind, KINDS)
+    ids = text.vocabulary.ids
+    unknown = selection.unknown_labels(ids.__contains__)
+
+    def sentences(clients):
+        return tokenization_bugs.join_first_words(
+            _limited(clients, text.max_tokens), rate, seed
+        ).sentences
+
+    def word_rows(read, client: int) -> np.ndarray:
+        return word_clients.encode(read(client), ids, sentence_length)
+
+    def char_rows(read, client: int) -> np.ndarray:
+        words = [word for sentence in read(client) for word in sentence[:sentence_length]]
+        return encoding.encode_words(unknown.apply(client, words), word_length)
+
+    rows = word_rows if kind == WORD else char_rows
+    training, heldout = sentences(text.training), sentences(text.heldout)
+    clients = range(min(eval_clients, text.heldout.count))
+    return Task(
+        model=model,
+        words=text.vocabulary.words if kind == WORD else None,
+        num_tokens=text.vocabulary.num_tokens if kind == WORD else encoding.NUM_BYTE_TOKENS,
+        length=sentence_length if kind == WORD else word_length,
+        special=generation.WORDS if kind == WORD else oov_ranking.BYTES,
+        rows=lambda client: rows(training, client),
+        heldout=np.concatenate([rows(heldout, client) for client in clients]),
+    )
+
+
+def _limited(clients: word_clients.WordClients, max_tokens: int | None) -> word_clients.WordClients:
+    """Clients with their first `max_tokens` words; the sentence that exceeds them is cut."""
+
+    def sentences(client: int) -> Iterator[list[str]]:
+        left = max_tokens
+        for words in clients.sentences(client):
+            yield words[:left]
+            left -= len(words)
+            if left <= 0:
+                return
+
+    return clients if max_tokens is None else word_clients.WordClients(clients.count, sentences)
+
+
+def name(rate: float) -> str:
+    """What a setting is called: 'clean', or the share of faulty sentences, as in '10%'."""
+    return f'{100 * rate:g}%' if rate else 'clean'

@@ -1,0 +1,1 @@
+"""The flags of the binaries, and the values that they make."""

@@ -1,0 +1,77 @@
+"""The guarantee of several runs on the same clients together."""
+
+import math
+
+import dp_accounting
+from absl import flags
+
+from dpfl import accounting
+from dpfl.accounting import checklist, events
+from experiments.command import command_line
+
+_COMPOSE_WITH = flags.DEFINE_list(
+    'compose_with',
+    [],
+    'Files privacy_report.json of other runs on the same clients, comma-separated: also give the '
+    'guarantee of all of them together, in which each run may depend on those before it.',
+)
+
+
+def together(report: accounting.PrivacyReport) -> dict | None:
+    """The guarantee of a report and of those of --compose_with; None without the flag.
+
+    Raises:
+      UsageError: if a file is no report, or the reports do not go together.
+    """
+    if not _COMPOSE_WITH.value:
+        return None
+    reports = [report, *map(_read, _COMPOSE_WITH.value)]
+    for path, other in zip(_COMPOSE_WITH.value, reports[1:], strict=True):
+        if other.plan.adjacency != report.plan.adjacency:
+            raise command_line.UsageError(
+                f'--compose_with={path}: must have adjacency={report.plan.adjacency}, as the first '
+                f'report, not {other.plan.adjacency}'
+            )
+    event = dp_accounting.ComposedDpEvent([each.dp_event() for each in reports])
+    slack = sum(each.plan.slack for each in reports)
+    rhos = [each.guarantee.rho for each in reports]
+    with command_line.refusing_bad_values():
+        found = accounting.with_slack(
+            lambda delta: events.bound(event, delta, report.accountant), report.deltas[0], slack
+        )
+    values = {
+        'reports': len(reports),
+        'rho': None if None in rhos else sum(rhos),
+        'delta': report.deltas[0],
+        'epsilon': None if math.isinf(found.epsilon) else found.epsilon,
+        'accountant': found.accountant,
+        'noise_is_seeded': any(each.noise_is_seeded for each in reports),
+        'sampling_is_seeded': any(each.sampling_is_seeded for each in reports),
+        'train_metrics_released': any(each.train_metrics_released for each in reports),
+    }
+    return {'statement': checklist.statement_together(reports, _guarantee(values)), **values}
+
+
+def render(values: dict) -> str:
+    """A section of the page."""
+    return f'\n## Composition\n\n{values["statement"]}\n'
+
+
+def _guarantee(values: dict) -> str:
+    """The guarantee in words, rounded up; empty without one."""
+    if values['epsilon'] is None:
+        return ''
+    round_up = accounting.round_up
+    rho = '' if values['rho'] is None else f'{round_up(values["rho"])}-zCDP and '
+    return f'{rho}({round_up(values["epsilon"])}, {values["delta"]:g})-DP'
+
+
+def _read(path: str) -> accounting.PrivacyReport:
+    try:
+        with open(path, errors='replace') as file:
+            return accounting.PrivacyReport.from_json(file.read())
+    except OSError as error:
+        reason = error.strerror
+    except ValueError as error:
+        reason = str(error)
+    raise command_line.UsageError(f'--compose_with={path}: {" ".join(reason.split())}')

@@ -1,0 +1,136 @@
+"""The flags with which a run was made, compared with the plan that it left. No flags of its own.
+
+`flags.txt` is a file for --flagfile. A plan that was changed afterwards differs from it, even where
+whoever changed it also made the report and all digests anew.
+"""
+
+import math
+import pathlib
+from collections.abc import Callable
+
+from dpfl import accounting
+from dpfl.accounting import archive
+
+# Epsilon of a calibrated plan is at most the one asked for, and hardly below it.
+_CALIBRATION = 1e-3
+_AMPLIFIED = ('poisson', 'without_replacement')
+
+
+def read(directory: pathlib.Path) -> dict[str, str] | None:
+    """The values of the flags of a run by name, 'true' and 'false' for switches; None without file.
+
+    Raises:
+      ValueError: if a line is no flag.
+    """
+    path = directory / archive.FLAGS
+    if not path.exists():
+        return None
+    values = {}
+    # Not `splitlines`, which also cuts at characters that a value may have.
+    for number, line in enumerate(path.read_text(errors='replace').split('\n'), 1):
+        if not line:
+            continue
+        if not line.startswith('--'):
+            raise ValueError(f'{archive.FLAGS}: line {number} is not a flag')
+        name, separator, value = line[2:].partition('=')
+        if not separator:
+            name, value = (name[2:], 'false') if name.startswith('no') else (name, 'true')
+        values[name] = value
+    return values
+
+
+def differences(directory: pathlib.Path, report: accounting.PrivacyReport) -> list[str]:
+    """How the plan of a run differs from the flags that it was made from, a sentence each.
+
+    Args:
+      directory: of the run; without flags.txt there is nothing to compare.
+      report: of its plan.
+    """
+    try:
+        values = read(directory)
+    except ValueError as error:
+        return [str(error)]
+    found = []
+    for name, (stated, agrees) in _expected(report).items():
+        if not (values or {}).get(name):
+            continue
+        try:
+            same = agrees(values[name])
+        except ValueError:
+            same = False
+        if not same:
+            found.append(
+                f'{archive.PLAN}: has {stated}, {archive.FLAGS} has --{name}={values[name]}'
+            )
+    if values is not None and bool(values.get('noise_seed')) != report.noise_is_seeded:
+        found.append(
+            f'{archive.PLAN}: says that noise is {"" if report.noise_is_seeded else "not "}seeded, '
+            f'{archive.FLAGS} has {"a" if values.get("noise_seed") else "no"} --noise_seed'
+        )
+    return found
+
+
+def _expected(report: accounting.PrivacyReport) -> dict[str, tuple[str, Callable[[str], bool]]]:
+    """What the plan has for each flag, and whether a value of the flag agrees."""
+    plan = report.plan
+    schema = plan.participation
+    numbers = {
+        'rounds': schema.rounds,
+        'min_separation': schema.min_separation,
+        'max_participations': schema.max_participations,
+        'clip_norm': plan.clip_norm,
+        'noise_multiplier': plan.noise_multiplier,
+        'clients_per_round': plan.clients_per_round,
+        'delta': report.deltas[0],
+    }
+    if plan.sampling != 'none':
+        numbers['population'] = plan.population
+    words = {
+        'adjacency': plan.adjacency,
+        'estimator': plan.estimator.kind,
+        'noise': plan.noise,
+        'adaptive_clip': _switch(plan.adaptive_clip is not None),
+        'secagg': _switch(plan.discretization is not None),
+    }
+    return {
+        **{name: (f'{name}={value}', _is_number(value)) for name, value in numbers.items()},
+        **{name: (f'{name}={value}', value.__eq__) for name, value in words.items()},
+        'sampling': (
+            f'sampling={plan.sampling}',
+            lambda text: (text if text in _AMPLIFIED else 'none') == plan.sampling,
+        ),
+        'mechanism': (f'mechanism={plan.mechanism.name}', lambda text: _is_mechanism(text, plan)),
+        'target_epsilon': (
+            f'epsilon={report.plan_guarantee.epsilons[0]}',
+            lambda text: _is_calibrated(float(text), report.plan_guarantee.epsilons[0]),
+        ),
+        'clip_schedule': (
+            f'clip_schedule={list(map(list, plan.clip_schedule))}',
+            lambda text: _schedule(text) == tuple(plan.clip_schedule),
+        ),
+    }
+
+
+def _switch(value: bool) -> str:
+    return 'true' if value else 'false'
+
+
+def _is_number(value: float | None) -> Callable[[str], bool]:
+    return lambda text: value is not None and math.isclose(float(text), value, rel_tol=1e-12)
+
+
+def _is_mechanism(text: str, plan: accounting.PrivacyPlan) -> bool:
+    """Whether a plan is of a mechanism by the name of the flag; restarts are flags of their own."""
+    base = getattr(plan.mechanism, 'base', plan.mechanism)
+    if text == 'none':
+        return not plan.noise_multiplier
+    return text in ('auto', base.name)
+
+
+def _is_calibrated(target: float, epsilon: float | None) -> bool:
+    return epsilon is not None and target * (1 - _CALIBRATION) <= epsilon <= target * (1 + 1e-9)
+
+
+def _schedule(text: str) -> tuple[tuple[int, float], ...]:
+    changes = [change.split(':') for change in text.split(',')]
+    return tuple((int(first), float(norm)) for first, norm in changes)

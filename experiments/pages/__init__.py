@@ -1,0 +1,1 @@
+"""Pages and tables that only one binary prints."""

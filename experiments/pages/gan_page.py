@@ -1,0 +1,113 @@
+"""The page of a GAN's run about what its privacy report means for the generator. No TensorFlow."""
+
+from dpfl import accounting
+from experiments.command import command_line
+from experiments.flags import gan_flags
+
+NAME = 'gan_report.md'
+
+_COVERED = """\
+What `privacy_report.md` says of the run holds for the generator, and for all images that it makes.
+In every round clients' data enter through one number of vectors only, the noised mean of what
+clipping left of the clients' changes to the discriminator; the privacy plan is about these. The
+server computes the generator from them and from random numbers of its own. Whatever is computed
+from the result of a differentially private algorithm, without the data, has the guarantee of that
+algorithm (post-processing). So clipping and noise are needed for the discriminator only, and the
+generator may be trained for any number of steps, sampled from as often as one likes, published, and
+looked at (document 004, section 6, algorithm 1).\
+"""
+_NOT_COVERED = (
+    'Losses, accuracy and critic gap in `metrics.csv` and TensorBoard: they are measured on images '
+    'of held-out clients, without noise. Where those are real clients, these numbers are not '
+    'private, and choosing a generator by them is not either. Intensity and diversity are of '
+    'generated images: they are covered.',
+    'The training metrics of --release_train_metrics, if they were recorded.',
+    'How the clients were selected, where they were, for instance by the accuracy of a primary '
+    'model on their data: who belongs to the population, and how many do.',
+    'The primary model, a second GAN, and whatever else was trained on the same clients: the '
+    'guarantees add up (`experiments.report_privacy --compose_with`).',
+)
+
+
+def render(
+    report: accounting.PrivacyReport, scaled: gan_flags.ScaledUp | None, saved_model: str
+) -> str:
+    """The page, as Markdown.
+
+    Args:
+      report: of the run.
+      scaled: the larger run it stands for, or None.
+      saved_model: directory of the generator as a SavedModel.
+    """
+    lines = [
+        '# What the guarantee means for the generator',
+        '',
+        report.to_dict()['statement'],
+        '',
+        '## Covered',
+        '',
+        _COVERED,
+        '',
+        '## Not covered',
+        '',
+        *(f'- {item}' for item in _NOT_COVERED),
+        '',
+        '## Accounting',
+        '',
+        '```',
+        command_line.columns(rows(report, scaled)),
+        '```',
+        '',
+        *_assumptions(report.plan, scaled),
+        '## Files',
+        '',
+        f'- `model.npz`: the weights of the generator; `{saved_model}/`: the same as a SavedModel, '
+        'whose signature `generate` makes pixels of standard normal inputs.',
+        '- `plots/generated_<round>.png`: images that it made at each evaluation, of the same '
+        'inputs.',
+    ]
+    return '\n'.join(lines) + '\n'
+
+
+def rows(report: accounting.PrivacyReport, scaled: gan_flags.ScaledUp | None) -> list[dict]:
+    """The parameters of document 004, tables 3 and 13, for a run and the larger one."""
+    result = [_row('this run', report.plan, report.guarantee.epsilons[0], report.deltas[0])]
+    if scaled is not None:
+        result.append(_row('scaled up', scaled.plan, scaled.epsilon, scaled.delta))
+    return result
+
+
+def _row(name, plan, epsilon, delta):
+    return {
+        '': name,
+        'clients per round': plan.clients_per_round,
+        'population': '' if plan.population is None else plan.population,
+        'rounds': plan.participation.rounds,
+        'clip norm': plan.clip_norm,
+        'noise multiplier': plan.noise_multiplier,
+        'epsilon': accounting.round_up(epsilon) if plan.noise_multiplier else 'none',
+        'delta': f'{delta:.3g}',
+    }
+
+
+def _assumptions(plan, scaled):
+    lines = []
+    if plan.sampling != 'none':
+        lines += [
+            f'Cohorts are drawn at random ({plan.sampling.replace("_", " ")}), and the guarantee '
+            'rests on that; `privacy_report.md` says under which adjacency.',
+            '',
+        ]
+    if plan.adjacency == 'replace_one_half_shift':
+        lines += [
+            'As in document 004, replacing a client is counted as moving the sum of a round by one '
+            'clip norm. Clipping alone ensures two: --adjacency=replace_one has the strict figure.',
+            '',
+        ]
+    if scaled is not None:
+        lines += [
+            'Scaled up, the mean of a round has the same noise, so that images of this quality can '
+            'be expected there, from as many rounds; no such run was made.',
+            '',
+        ]
+    return lines

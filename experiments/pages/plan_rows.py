@@ -1,0 +1,159 @@
+"""Plans as rows of numbers, as a text, and the assumptions behind them."""
+
+import math
+
+from dpfl import accounting
+from dpfl.accounting import planning
+from experiments.command import command_line
+
+_ROUNDED_UP = ('rho', 'mu', 'epsilon')
+# Of use to programs; in a table for people they repeat what is beside them.
+_NOT_IN_COLUMNS = ('mu', 'population_separation', 'timer_separation')
+
+
+def row(
+    name: str,
+    verdict: str | None,
+    deployment: planning.Deployment,
+    plan: accounting.PrivacyPlan,
+    *,
+    simulation: planning.Simulation | None,
+    delta: float,
+    accountant: str,
+) -> dict:
+    """One plan: what is assumed, what can be reached, the noise, the guarantee, the cost.
+
+    `noise_over_simulation` is how many times the noise exceeds what the simulation found good
+    enough. Numbers that are not finite, as without noise, are None.
+    """
+    scaled = simulation and simulation.scaled(deployment.clients_per_round)
+    values = {
+        'mechanism': name,
+        'population': deployment.population,
+        'availability': deployment.availability,
+        'clients_per_round': deployment.clients_per_round,
+        'rounds': deployment.rounds,
+        'population_separation': deployment.population_separation,
+        'timer_separation': deployment.timer_separation,
+        'min_separation': deployment.participation.min_separation,
+        'separation_limit': deployment.separation_limit,
+        'max_participations': deployment.participation.count,
+        'noise_multiplier': plan.noise_multiplier,
+        'noise_over_simulation': scaled and plan.noise_multiplier / scaled,
+        'sensitivity': plan.sensitivity,
+        'sensitivity_is_exact': plan.sensitivity_is_exact,
+        'rho': plan.rho,
+        'mu': plan.mu,
+        'delta': delta,
+        'epsilon': plan.epsilon(delta, accountant),
+        'accountant': accountant,
+        'adjacency': plan.adjacency,
+        'prefix_noise': planning.prefix_noise(plan),
+        'buffers': plan.mechanism.kernel().buffers,
+        'verdict': verdict,
+    }
+    if plan.discretization is not None:
+        cohort = deployment.clients_per_round
+        values['inflated_norm'] = plan.discretization.inflated_norm
+        values['bits_per_parameter'] = plan.discretization.bits_per_parameter(cohort)
+    return {key: _finite(value) for key, value in values.items()}
+
+
+def text(rows: list[dict], left: list[dict], assumptions: list[str]) -> str:
+    """What all plans have in common, a table of what differs, and what is assumed."""
+    first = rows[0]
+    shared = [key for key in first if all(each[key] == first[key] for each in rows)]
+    parts = [
+        command_line.table(
+            {
+                key: _shown(key, first[key])
+                for key in shared
+                if first[key] is not None or key in _ROUNDED_UP
+            }
+        )
+    ]
+    if len(shared) < len(first):
+        differ = [key for key in first if key not in (*shared, *_NOT_IN_COLUMNS)]
+        parts.append(
+            command_line.columns([{key: _shown(key, each[key]) for key in differ} for each in rows])
+        )
+    if left:
+        parts.append('Left out:\n' + command_line.columns(left))
+    parts.append('\n'.join(['Assumptions:', *(f'- {line}' for line in assumptions)]))
+    return '\n\n'.join(parts)
+
+
+def assumptions(
+    plans: list[tuple[planning.Deployment, accounting.PrivacyPlan]],
+    simulation: planning.Simulation | None,
+) -> list[str]:
+    """What has to hold for plans to be reached, and for their guarantee; a sentence or two each."""
+    deployment, plan = plans[0]
+    if not plan.noise_multiplier:
+        return ['There is no noise: the run would have no privacy guarantee.']
+    releases = dict.fromkeys(
+        (each.mechanism.name, each.mechanism.describe_release()) for _, each in plans
+    )
+    lines = [
+        f'The population is an estimate, and {deployment.availability:.0%} of it reports at some '
+        'time. The separation that can be reached follows from these; the guarantee follows from '
+        'the separation that clients really keep, which has to be enforced and shows in the log.',
+        'Cohorts are exactly as large as planned; larger ones, as over-selection gives, use up the '
+        'population sooner.',
+        'min_separation b: rounds i < j of a client have j - i >= b (MinS of the papers is b - 1).',
+        *_separation(deployment),
+        'Each client takes part in at most max_participations rounds: as many as rounds and '
+        'separation allow, unless a lower limit is given.',
+        'No amplification by sampling is claimed.',
+        *(f'{name}: {sentence}' for name, sentence in releases),
+        'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
+        "updates, for an update's norm of at most the clip norm.",
+    ]
+    if simulation is not None:
+        lines.append(
+            f'Utility stays about the same where noise multiplier and cohort size grow together '
+            f'from {simulation.noise_multiplier:g} with {simulation.clients_per_round} clients: a '
+            'hypothesis (document 000, section 2.2). The simulation used the same mechanism.'
+        )
+        if any(_exceeds(each, plan, simulation) for each, plan in plans):
+            lines.append(
+                'noise_over_simulation above 1: the target needs more noise than the simulation '
+                'found good enough, so expect less utility (document 000, section 2.5, strategy 3).'
+            )
+    if plan.discretization is not None:
+        lines.append(
+            'The sensitivity counts the norm that rounding for secure aggregation inflates.'
+        )
+    return lines
+
+
+def _exceeds(deployment, plan, simulation) -> bool:
+    return plan.noise_multiplier > simulation.scaled(deployment.clients_per_round) * (1 + 1e-9)
+
+
+def _separation(deployment) -> list[str]:
+    if deployment.timer_hours is not None:
+        return [
+            f'Rounds take {deployment.round_minutes:g} minutes at most, so a timer of '
+            f'{deployment.timer_hours:g} hours covers {deployment.timer_separation} of them; where '
+            'the population allows less, rounds wait for clients.'
+        ]
+    if deployment.min_separation is None:
+        return [
+            'The separation is all that the population allows. Few runs come near it: the timer '
+            'has to be found (document 000, section 2.5, strategy 4).'
+        ]
+    return ['The separation is enforced in rounds.']
+
+
+def _shown(key: str, value) -> str:
+    """A cell; guarantees are rounded up."""
+    if key in _ROUNDED_UP:
+        return accounting.round_up(value)
+    if value is None:
+        return '-'
+    return f'{value:.4g}' if isinstance(value, float) else str(value)
+
+
+def _finite(value):
+    return None if isinstance(value, float) and not math.isfinite(value) else value

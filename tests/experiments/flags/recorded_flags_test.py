@@ -1,0 +1,143 @@
+"""The flags of a run against its plan."""
+
+import dataclasses
+
+import pytest
+
+from dpfl import Participation, accounting, mechanisms
+from experiments.flags import recorded_flags
+
+_FLAGS = """\
+--adjacency=zero_out
+--clients_per_round=5
+--clip_norm=0.5
+--clip_schedule=
+--delta=1e-06
+--estimator=fixed
+--mechanism=tree
+--min_separation=3
+--noadaptive_clip
+--noise_multiplier=2.0
+--nosecagg
+--rounds=12
+--sampling=min_separation
+--vocabulary_size=96
+"""
+
+
+def _report(noise_is_seeded=False, delta=1e-6, **changes):
+    plan = accounting.PrivacyPlan(
+        **{
+            **dict(
+                mechanism=mechanisms.BinaryTree(12),
+                participation=Participation(12, 3),
+                clip_norm=0.5,
+                noise_multiplier=2.0,
+                clients_per_round=5,
+            ),
+            **changes,
+        }
+    )
+    return accounting.PrivacyReport.from_plan(
+        plan, [delta], None, plan.accountants[0], noise_is_seeded
+    )
+
+
+def _differences(tmp_path, report, flags=_FLAGS):
+    (tmp_path / 'flags.txt').write_text(flags)
+    return recorded_flags.differences(tmp_path, report)
+
+
+def test_a_plan_made_from_the_flags_agrees_with_them(tmp_path):
+    assert recorded_flags.differences(tmp_path, _report(noise_is_seeded=True)) == []  # No file.
+    assert _differences(tmp_path, _report()) == []
+    restarted = mechanisms.Restarted.every(mechanisms.BinaryTree(12), 3, 4)
+    assert _differences(tmp_path, _report(mechanism=restarted)) == []
+
+
+@pytest.mark.parametrize(
+    'report, flag',
+    [
+        (_report(noise_multiplier=20.0), '--noise_multiplier=2.0'),
+        (_report(clip_norm=0.05), '--clip_norm=0.5'),
+        (_report(clients_per_round=6), '--clients_per_round=5'),
+        (_report(participation=Participation(12, 4)), '--min_separation=3'),
+        (_report(mechanism=mechanisms.Identity(12)), '--mechanism=tree'),
+        (_report(delta=1e-3), '--delta=1e-06'),
+        (_report(adjacency='replace_one'), '--adjacency=zero_out'),
+        (_report(estimator=accounting.Estimator('clipped')), '--estimator=fixed'),
+        (
+            _report(
+                adaptive_clip=accounting.AdaptiveClip(0.5, count_stddev=2.0),
+                mechanism=mechanisms.Identity(12),
+            ),
+            '--adaptive_clip=false',
+        ),
+        (_report(clip_schedule=((3, 0.1),), mechanism=mechanisms.Identity(12)), None),
+        (
+            _report(
+                mechanism=mechanisms.Identity(12),
+                participation=Participation(12),
+                sampling='poisson',
+                population=100,
+            ),
+            '--sampling=min_separation',
+        ),
+    ],
+)
+def test_each_value_that_the_flags_give_is_compared(tmp_path, report, flag):
+    flags = _FLAGS if flag else _FLAGS.replace('clip_schedule=', 'clip_schedule=3:0.2')
+    found = _differences(tmp_path, report, flags)
+    assert any(each.startswith('plan.json: has ') for each in found)
+    assert any((flag or '--clip_schedule=3:0.2') in each for each in found)
+
+
+def test_a_schedule_and_a_population_that_agree(tmp_path):
+    report = _report(clip_schedule=((3, 0.2),), mechanism=mechanisms.Identity(12))
+    flags = _FLAGS.replace('schedule=', 'schedule=3:0.2').replace('=tree', '=gaussian')
+    assert _differences(tmp_path, report, flags) == []
+    report = _report(
+        mechanism=mechanisms.Identity(12),
+        participation=Participation(12),
+        sampling='poisson',
+        population=100,
+    )
+    flags = _FLAGS.replace('=tree', '=gaussian').replace('=min_separation', '=poisson')
+    flags = flags.replace('--min_separation=3', '--population=100')
+    assert _differences(tmp_path, report, flags) == []
+    assert _differences(tmp_path, report, flags.replace('=100', '=99'))
+
+
+def test_seeds_are_compared_both_ways(tmp_path):
+    assert 'says that noise is seeded' in _differences(tmp_path, _report(True))[0]
+    found = _differences(tmp_path, _report(), _FLAGS + '--noise_seed=1\n')
+    assert found == ['plan.json: says that noise is not seeded, flags.txt has a --noise_seed']
+    assert _differences(tmp_path, _report(True), _FLAGS + '--noise_seed=1\n') == []
+
+
+def test_the_epsilon_that_was_asked_for_is_that_of_the_plan(tmp_path):
+    flags = _FLAGS.replace('--noise_multiplier=2.0', '--target_epsilon=3')
+    plan = accounting.PrivacyPlan.calibrated(
+        epsilon=3.0,
+        delta=1e-6,
+        accountant='pld',
+        mechanism=mechanisms.BinaryTree(12),
+        participation=Participation(12, 3),
+        clip_norm=0.5,
+        clients_per_round=5,
+    )
+    report = accounting.PrivacyReport.from_plan(plan, [1e-6])
+    assert _differences(tmp_path, report, flags) == []
+    more = dataclasses.replace(plan, noise_multiplier=2 * plan.noise_multiplier)
+    found = _differences(tmp_path, accounting.PrivacyReport.from_plan(more, [1e-6]), flags)
+    assert len(found) == 1 and '--target_epsilon=3' in found[0]
+
+
+@pytest.mark.parametrize('text', ['rounds=12\n', '--rounds=12\nword\n', '\x00\n'])
+def test_what_is_no_file_of_flags_is_named(tmp_path, text):
+    found = _differences(tmp_path, _report(), text)
+    assert len(found) == 1 and 'flags.txt: line' in found[0] and found[0].count('\n') == 0
+
+
+def test_a_value_that_is_no_number_differs(tmp_path):
+    assert 'has --rounds=x' in _differences(tmp_path, _report(), '--rounds=x\n')[0]

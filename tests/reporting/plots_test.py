@@ -1,0 +1,65 @@
+import subprocess
+import sys
+
+import numpy as np
+
+from dpfl.reporting import plots
+
+
+def test_training_curves_show_what_was_measured(tmp_path):
+    rows = [{'round': 1, 'epsilon': 0.5}, {'round': 2, 'epsilon': 0.7, 'accuracy': 0.25}]
+    figure = plots.training_curves(rows, {'best accuracy': 0.4})
+    accuracy, epsilon = figure.axes
+    assert accuracy.lines[0].get_xydata().tolist() == [[2, 0.25]]
+    assert accuracy.lines[1].get_ydata() == [0.4, 0.4]
+    assert accuracy.texts[0].get_text() == 'best accuracy 0.400'
+    assert epsilon.lines[0].get_xydata().tolist() == [[1, 0.5], [2, 0.7]]
+    figure.savefig(tmp_path / 'curves.png')
+
+
+def test_participation_shows_both_histograms_and_the_rounds(tmp_path):
+    figure = plots.participation({1: 5, 3: 2}, {4: 10, 200: 1})
+    counts, gaps = figure.axes
+    assert [bar.get_height() for bar in counts.patches] == [5, 2]
+    assert sum(bar.get_height() for bar in gaps.patches) == 11
+    # Bins hold whole rounds, all of them equally many.
+    edges = [bar.get_x() for bar in gaps.patches]
+    assert set(np.diff(edges)) == {4.0} and edges[0] == 3.5
+    figure.savefig(tmp_path / 'log.png')
+    timed = plots.participation(
+        {1: 5}, {}, start_hours=np.array([23.0, 25.0]), duration_hours=np.array([0.5, 1.0])
+    )
+    assert timed.axes[2].lines[0].get_xydata().tolist() == [[23, 30], [1, 60]]
+    assert timed.axes[3].lines[0].get_ydata().tolist() == [23 / 24, 25 / 24]
+    timed.savefig(tmp_path / 'run.png')
+
+
+def test_separations_are_in_order_of_the_variable(tmp_path):
+    row = {'largest_separation': 9, 'max_participations': 2}
+    rows = [
+        {'timer_hours': 48.0, 'min_separation': 7, **row},
+        {'timer_hours': 24.0, 'min_separation': 5, **row},
+    ]
+    apart, count = plots.separations(rows, 'timer_hours').axes
+    assert apart.lines[0].get_xydata().tolist() == [[24, 5], [48, 7]]
+    assert apart.lines[1].get_ydata().tolist() == [9, 9]
+    assert count.get_xlabel() == 'timer hours'
+    rows = [{**row, 'rho_of_schema': 0.3, 'rho_of_log': 0.2} for row in rows]
+    figure = plots.separations(rows, 'timer_hours')
+    assert [line.get_ydata().tolist() for line in figure.axes[2].lines] == [[0.3] * 2, [0.2] * 2]
+    figure.savefig(tmp_path / 'separations.png')
+
+
+def test_what_draws_is_imported_before_memory_may_be_short():
+    code = (
+        'import sys\n'
+        'from dpfl import html_page, plots, report_page\n'
+        'before = {name for name in sys.modules if name.startswith("matplotlib")}\n'
+        'import io\n'
+        'figure = plots.training_curves([{"round": 1, "loss": 2.0}, {"round": 2, "loss": 1.0}])\n'
+        'figure.savefig(io.BytesIO(), format="png")\n'
+        'html_page.svg(figure)\n'
+        'print({name for name in sys.modules if name.startswith("matplotlib")} - before)\n'
+    )
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert done.stdout == 'set()\n'

@@ -1,0 +1,117 @@
+"""A file imports its own layer and lower ones only, and the pure layers never load TensorFlow."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tests import paths
+
+_ROOT = paths.ROOT
+
+# Lowest first. Parts of one layer do not import each other unless they stand in the same entry.
+_LAYERS = (
+    ('_validate', '_files', '_json', '_storage'),
+    ('_npz', '_random', 'runtime'),
+    ('participation',),
+    ('mechanisms',),
+    ('accounting', 'strategies'),
+    ('aggregators', 'tasks', 'reporting'),
+    ('learning',),
+    ('simulation',),
+)
+_HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}
+_PURE = {
+    '',
+    '_validate',
+    '_files',
+    '_json',
+    '_npz',
+    '_random',
+    '_storage',
+    'participation',
+    'mechanisms',
+    'accounting',
+    'strategies',
+    'reporting',
+}
+
+
+def _modules():
+    return sorted((_ROOT / 'dpfl').rglob('*.py'))
+
+
+def _part(path: pathlib.Path) -> str:
+    name = path.relative_to(_ROOT / 'dpfl').parts[0].removesuffix('.py')
+    return '' if name == '__init__' else name
+
+
+def _imports(path: pathlib.Path):
+    """Full names of all modules that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f'{path}: relative import'
+            yield from (f'{node.module}.{alias.name}' for alias in node.names)
+
+
+def _rank(part: str) -> int:
+    return next(i for i, layer in enumerate(_LAYERS) if part in layer)
+
+
+def test_every_part_of_the_package_has_a_layer():
+    parts = {_part(path) for path in _modules()} - {''}
+    assert parts <= {part for layer in _LAYERS for part in layer}
+
+
+@pytest.mark.parametrize('path', _modules(), ids=lambda p: str(p.relative_to(_ROOT)))
+def test_imports_point_down(path):
+    part = _part(path)
+    for name in _imports(path):
+        top, *rest = name.split('.')
+        assert top != 'experiments', f'{path} imports {name}'
+        if part in _PURE:
+            assert top not in _HEAVY, f'{path} imports {name}'
+        if top == 'dpfl' and part and rest:
+            lower = rest[0]
+            if lower in ('Participation', 'ParticipationLog', '__version__'):
+                lower = 'participation'
+            assert lower == part or _rank(lower) < _rank(part), f'{path} imports {name}'
+
+
+@pytest.mark.parametrize('path', _modules(), ids=lambda p: str(p.relative_to(_ROOT)))
+def test_only_binaries_read_flags(path):
+    assert not any(name.startswith('absl.flags') or name == 'absl.FLAGS' for name in _imports(path))
+
+
+@pytest.mark.parametrize(
+    'names',
+    [
+        'dpfl.mechanisms, dpfl.accounting, dpfl.reporting.privacy_page',
+        'experiments.extrapolate_privacy',
+        'experiments.report_privacy',
+        'experiments.reproduce_tables',
+        'experiments.plan_privacy',
+        'experiments.simulate_population',
+        'experiments.compare_mechanisms',
+        'experiments.optimize_strategy',
+    ],
+)
+def test_what_is_pure_does_not_load_tensorflow(names):
+    code = (
+        f'import sys, dpfl, {names}\n'
+        'print(sorted(m for m in sys.modules if m.split(".")[0].startswith("tensorflow")))'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', code], cwd=_ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == '[]'
+
+
+def test_files_are_small():
+    sizes = {path: len(path.read_text().splitlines()) for path in _modules()}
+    assert max(sizes.values()) <= 450, max(sizes, key=sizes.get)
+    assert sorted(sizes.values())[len(sizes) // 2] <= 200

@@ -1,0 +1,260 @@
+"""The set-up files agree with one another, and the set-up script keeps its promises."""
+
+import ast
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+from importlib import metadata
+
+import pytest
+from packaging import requirements, utils
+
+from tests import paths
+
+ROOT = paths.ROOT
+HASH = re.compile(r'--hash=sha256:[0-9a-f]{64}')
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def locked() -> dict[str, list[str]]:
+    """The entries of the lock: requirement -> its hash options."""
+    text = re.sub(r'^#.*\n', '', read('requirements.lock'), flags=re.M).replace('\\\n', '')
+    entries = [line.split(' --hash') for line in text.splitlines() if line.strip()]
+    return {
+        first.strip(): ['--hash' + rest.strip() for rest in others] for first, *others in entries
+    }
+
+
+def locked_versions() -> dict[str, str]:
+    versions = {}
+    for entry in map(requirements.Requirement, locked()):
+        (specifier,) = entry.specifier
+        versions[utils.canonicalize_name(entry.name)] = specifier.version
+    return versions
+
+
+def direct() -> list[requirements.Requirement]:
+    lines = (line.split('#')[0].strip() for line in read('requirements.in').splitlines())
+    return [requirements.Requirement(line) for line in lines if line]
+
+
+def dropped() -> list[str]:
+    return re.findall(r'^# drop: (\S+)', read('requirements.in'), flags=re.M)
+
+
+def test_every_package_of_the_lock_is_pinned_and_hashed():
+    assert len(locked()) > 50
+    for entry, hashes in locked().items():
+        requirement = requirements.Requirement(entry)
+        assert [s.operator for s in requirement.specifier] == ['=='], entry
+        assert '*' not in str(requirement.specifier), entry
+        assert requirement.url is None, entry
+        assert hashes and all(HASH.fullmatch(option) for option in hashes), entry
+
+
+def test_the_lock_holds_one_version_per_package_for_each_python():
+    names = [utils.canonicalize_name(requirements.Requirement(entry).name) for entry in locked()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize('requirement', direct(), ids=lambda r: r.name)
+def test_direct_requirements_are_locked(requirement):
+    version = locked_versions()[utils.canonicalize_name(requirement.name)]
+    assert requirement.specifier.contains(version)
+
+
+def test_the_runtime_is_pinned_by_the_direct_requirements():
+    pinned = {r.name: str(r.specifier) for r in direct() if str(r.specifier).startswith('==')}
+    assert pinned['tensorflow-federated'] == '==0.87.0'
+    assert pinned['tensorflow-privacy'] == '==0.9.0'
+    assert pinned['dp-accounting'] == '==0.4.3'
+    assert pinned['tensorflow-cpu'].startswith('==2.14.')
+    assert pinned['jax'] == pinned['jaxlib'] != '==0.4.14'
+
+
+def test_dropped_packages_are_not_locked():
+    assert {'tensorflow', 'libclang'} <= set(dropped())
+    assert not set(dropped()) & set(locked_versions())
+
+
+@pytest.mark.parametrize('name', ['requirements.in', 'requirements.lock'])
+def test_no_index_is_named(name):
+    text = read(name)
+    assert len(text) > 1000
+    assert not re.search(r'://|^\s*(-i|-f|--(extra-)?index-url|--find-links)\b', text, flags=re.M)
+
+
+def install_requires() -> list[requirements.Requirement]:
+    calls = [node for node in ast.walk(ast.parse(read('setup.py'))) if isinstance(node, ast.Call)]
+    (setup,) = [call for call in calls if getattr(call.func, 'attr', None) == 'setup']
+    arguments = {keyword.arg: keyword.value for keyword in setup.keywords}
+    assert 'extras_require' not in arguments
+    return [requirements.Requirement(r) for r in ast.literal_eval(arguments['install_requires'])]
+
+
+def test_setup_requires_light_packages_only():
+    assert {'numpy', 'dp-accounting'} <= {r.name for r in install_requires()}
+    for requirement in install_requires():
+        assert not requirement.name.startswith(('tensorflow', 'jax', 'keras'))
+        # So `pip install .` finds everything in place in .venv.
+        assert requirement.specifier.contains(locked_versions()[requirement.name])
+
+
+def test_setup_reads_the_version_without_importing(tmp_path):
+    shutil.copy(ROOT / 'setup.py', tmp_path)
+    (tmp_path / 'dpfl').mkdir()
+    (tmp_path / 'dpfl/__init__.py').write_text("import no_such_module\n\n__version__ = '1.2.3'\n")
+    printed = subprocess.run(
+        [sys.executable, 'setup.py', '--version'],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert printed.stdout.split() == ['1.2.3']
+
+
+@pytest.mark.parametrize('package', ['dpfl', 'experiments'])
+def test_every_folder_with_code_is_a_package(package):
+    folders = {path.parent for path in (ROOT / package).rglob('*.py')}
+    assert folders
+    assert [str(f) for f in folders if not (f / '__init__.py').exists()] == []
+
+
+@pytest.mark.parametrize(
+    'script',
+    [
+        '.ci/run',
+        'scripts/bootstrap.sh',
+        'scripts/test.sh',
+        'scripts/quickstart.sh',
+        'scripts/lock.sh',
+    ],
+)
+def test_scripts_can_be_executed_and_parsed(script):
+    assert os.access(ROOT / script, os.X_OK)
+    assert 'set -euo pipefail' in read(script)
+    subprocess.run(['bash', '-n', ROOT / script], check=True)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout with nothing set up yet."""
+    (tmp_path / 'scripts').mkdir()
+    shutil.copy(ROOT / 'scripts/bootstrap.sh', tmp_path / 'scripts')
+    shutil.copy(ROOT / 'requirements.lock', tmp_path)
+    return tmp_path
+
+
+def bootstrap(checkout, path):
+    return subprocess.run(
+        [shutil.which('bash'), checkout / 'scripts/bootstrap.sh'],
+        env={'PATH': str(path)},
+        cwd='/',
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def tools(tmp_path):
+    """A folder for the PATH with what the script calls, and no Python."""
+    folder = tmp_path / 'tools'
+    folder.mkdir()
+    for name in ('bash', 'cat', 'dirname', 'flock', 'grep', 'rm', 'mv', 'sha256sum', 'uname'):
+        if shutil.which(name):
+            (folder / name).symlink_to(shutil.which(name))
+    return folder
+
+
+def add_command(folder, name, body):
+    (folder / name).write_text(f'#!/usr/bin/env bash\n{body}\n')
+    (folder / name).chmod(0o755)
+
+
+def test_without_a_python_bootstrap_says_which_work(checkout, tools):
+    result = bootstrap(checkout, tools)
+    assert result.returncode != 0
+    assert 'python3.11' in result.stderr and 'python3.10' in result.stderr
+    assert len(result.stderr.splitlines()) <= 2 and result.stdout == ''
+    assert not (checkout / '.venv').exists()
+
+
+def test_pythons_that_do_not_run_or_are_too_new_are_not_used(checkout, tools):
+    add_command(tools, 'python3.11', 'echo "no such version installed" >&2; exit 127')
+    add_command(tools, 'python3', 'exit 1')  # what another version answers to the question
+    result = bootstrap(checkout, tools)
+    assert result.returncode != 0
+    assert 'no usable Python' in result.stderr
+    assert not (checkout / '.venv').exists()
+
+
+@pytest.fixture
+def finished(checkout):
+    """A checkout whose .venv looks finished: this interpreter, with empty packages."""
+    packages = checkout / '.venv/packages'
+    packages.mkdir(parents=True)
+    for (
+        name
+    ) in 'tensorflow_federated tensorflow_privacy tensorflow dp_accounting pytest dpfl'.split():
+        (packages / f'{name}.py').touch()
+    (checkout / '.venv/bin').mkdir()
+    start = f'PYTHONPATH={packages} exec {sys.executable} -S "$@"'
+    add_command(checkout / '.venv/bin', 'python', start)
+    version = '{}.{}'.format(*sys.version_info)
+    record = read('requirements.lock') + f'{checkout.resolve()} {version}\n'
+    digest = hashlib.sha256(record.encode()).hexdigest()
+    (checkout / '.venv/bootstrap.stamp').write_text(f'{digest}  -\n')
+    return checkout
+
+
+def assert_nothing_to_do(checkout, tools):
+    start = time.monotonic()
+    result = bootstrap(checkout, tools)  # where there is no Python to set anything up with
+    assert (result.returncode, result.stdout, result.stderr) == (0, '', '')
+    assert time.monotonic() - start < 2
+
+
+def test_bootstrap_does_nothing_when_finished(finished, tools):
+    assert_nothing_to_do(finished, tools)
+
+
+@pytest.mark.parametrize('damage', ['no stamp', 'other lock', 'no python', 'no packages', 'moved'])
+def test_bootstrap_does_not_trust_an_unfinished_environment(finished, tools, damage):
+    if damage == 'no stamp':
+        (finished / '.venv/bootstrap.stamp').unlink()
+    elif damage == 'other lock':
+        with open(finished / 'requirements.lock', 'a') as lock:
+            lock.write('# another\n')
+    elif damage == 'no python':
+        (finished / '.venv/bin/python').unlink()
+    elif damage == 'no packages':
+        (finished / '.venv/packages/tensorflow_federated.py').unlink()
+    else:
+        finished = finished.rename(finished.with_name('elsewhere'))
+        tools = finished / 'tools'
+    result = bootstrap(finished, tools)
+    assert result.returncode != 0 and 'no usable Python' in result.stderr
+
+
+def test_the_environment_of_the_tests_is_the_documented_one(tools):
+    if pathlib.Path(sys.prefix) != ROOT / '.venv':  # an environment of the reader's own making
+        for requirement in install_requires():
+            assert requirement.specifier.contains(metadata.version(requirement.name))
+        return
+    assert_nothing_to_do(ROOT, tools)
+    for entry in map(requirements.Requirement, locked()):
+        if entry.marker is None or entry.marker.evaluate():
+            assert entry.specifier.contains(metadata.version(entry.name)), entry.name
+    for name in dropped():
+        with pytest.raises(metadata.PackageNotFoundError):
+            metadata.version(name)

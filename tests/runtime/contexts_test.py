@@ -1,0 +1,228 @@
+"""Tests of the runtime: results, errors, signals, and the ends of a process in every way."""
+
+import collections
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from dpfl.runtime import contexts
+from tests import paths
+
+pytestmark = pytest.mark.tff
+
+ROOT = paths.ROOT
+CHILD = pathlib.Path(__file__).with_name('runtime_child.py')
+
+# Seconds. Starting is given time for a loaded machine; dying is not.
+START = 240
+END = 60
+DEATH = 2
+
+CLIENTS_FLOAT = tff.FederatedType(np.float32, tff.CLIENTS)
+
+
+@tff.tensorflow.computation(np.float32)
+def reciprocal(x):
+    with tf.control_dependencies([tf.debugging.assert_positive(x, message='not positive')]):
+        return 1 / x
+
+
+@tff.federated_computation(CLIENTS_FLOAT)
+def sum_of_reciprocals(values):
+    return tff.federated_sum(tff.federated_map(reciprocal, values))
+
+
+@tff.tensorflow.computation
+def one():
+    return 1
+
+
+# --- Within one process.
+
+
+def test_no_process_is_started_and_nothing_listens():
+    with contexts.local_runtime():
+        assert sum_of_reciprocals([1.0, 2.0]) == 1.5
+        assert pathlib.Path('/proc/self/task', str(os.getpid()), 'children').read_text() == ''
+
+
+def test_error_in_a_client_is_an_exception_in_one_line_and_the_runtime_goes_on():
+    with contexts.local_runtime():
+        with pytest.raises(contexts.ComputationError, match='not positive') as caught:
+            sum_of_reciprocals([1.0, -1.0])
+        assert '\n' not in str(caught.value)
+        assert sum_of_reciprocals([1.0, 2.0]) == 1.5
+
+
+def test_context_and_signal_handlers_are_restored():
+    stack = tff.framework.get_context_stack()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    context, handlers = stack.current, [signal.getsignal(number) for number in numbers]
+    with pytest.raises(KeyError):
+        with contexts.local_runtime():
+            ours = stack.current
+            with contexts.local_runtime():
+                assert stack.current is not ours
+                assert one() == 1
+            assert stack.current is ours
+            assert one() == 1
+            raise KeyError
+    assert stack.current is context
+    assert [signal.getsignal(number) for number in numbers] == handlers
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_whose_exception_got_lost_ends_the_next_computation(number):
+    expected = KeyboardInterrupt if number == signal.SIGINT else SystemExit
+    with contexts.local_runtime():
+        try:
+            signal.raise_signal(number)
+        except expected:
+            assert one() == 1  # Cleaning up is allowed.
+        with pytest.raises(expected) as caught:
+            one()
+        assert one() == 1
+    assert number == signal.SIGINT or caught.value.code == 128 + number
+
+
+def test_handlers_of_the_caller_are_left_alone():
+    def handler(number, frame):
+        del number, frame
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with contexts.local_runtime():
+            assert signal.getsignal(signal.SIGTERM) is handler
+            assert signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_works_in_another_thread():
+    results = []
+
+    def target():
+        with contexts.local_runtime():
+            results.append(sum_of_reciprocals([1.0, 2.0]))
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join(END)
+    assert results == [1.5]
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(ValueError, match='max_concurrent_clients=0: must be'):
+        with contexts.local_runtime(max_concurrent_clients=0):
+            pass
+
+
+# --- Ends of a process. Its standard output is a pipe in each case.
+
+Ending = collections.namedtuple('Ending', 'status seconds_to_end_of_output error')
+
+
+class Process:
+    """A process that runs `runtime_child.py`, with the lines that it writes."""
+
+    def __init__(self, how, **environment):
+        self._process = subprocess.Popen(
+            [sys.executable, str(CHILD), how],
+            env={**os.environ, 'PYTHONPATH': str(ROOT), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._watchdog = threading.Timer(START, self._process.kill)
+        self._watchdog.start()
+        self.read('started')
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._watchdog.cancel()
+        self._process.kill()
+        self._process.wait()
+
+    def read(self, word):
+        line = self._process.stdout.readline().strip()
+        assert line == word, self._process.stderr.read()
+
+    def send(self, number):
+        """Signals the process group, as a terminal does."""
+        os.killpg(self._process.pid, number)
+
+    def finish(self):
+        status = self._process.wait(END)
+        start = time.monotonic()
+        # Reading ends only when no process has the other end of the pipe.
+        _, error = self._process.communicate(timeout=END)
+        return Ending(status, time.monotonic() - start, error)
+
+
+def assert_ended(process, status):
+    ending = process.finish()
+    assert ending.status == status, ending.error
+    assert ending.seconds_to_end_of_output < DEATH
+    return ending
+
+
+def test_normal_end():
+    with Process('normal') as process:
+        process.read('leaving')
+        assert_ended(process, 0)
+
+
+def test_exception():
+    with Process('exception') as process:
+        process.read('leaving')
+        ending = assert_ended(process, 1)
+    assert ending.error.rstrip().endswith('ValueError: an error of the training loop')
+
+
+# Python ends by SIGINT itself after a KeyboardInterrupt that nothing caught: 130 in a shell.
+@pytest.mark.parametrize(
+    'number, status', [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)]
+)
+def test_signal_in_a_round(number, status):
+    with Process('interrupted') as process:
+        process.read('running')
+        process.send(number)
+        process.read('leaving')
+        ending = assert_ended(process, status)
+    assert 'Exception ignored' not in ending.error
+    assert 'never retrieved' not in ending.error
+
+
+def test_signal_that_another_thread_takes():
+    with Process('interrupted elsewhere') as process:
+        process.read('running')
+        process.send(signal.SIGINT)
+        process.read('leaving')
+
+
+def test_second_ctrl_c_during_cleanup():
+    with Process('interrupted', SLOW_CLEANUP='1') as process:
+        process.read('running')
+        process.send(signal.SIGINT)
+        process.read('leaving')
+        process.send(signal.SIGINT)
+        assert_ended(process, -signal.SIGINT)
+
+
+def test_kill_of_the_parent():
+    with Process('interrupted') as process:
+        process.read('running')
+        process.send(signal.SIGKILL)
+        assert_ended(process, -signal.SIGKILL)

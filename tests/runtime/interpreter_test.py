@@ -1,0 +1,300 @@
+"""Tests of the execution of TFF computations in this process, against TFF's own runtime."""
+
+import collections
+import threading
+
+import attrs
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+import tree
+
+from dpfl.runtime import interpreter
+from dpfl.runtime.errors import ComputationError
+
+pytestmark = pytest.mark.tff
+
+CLIENTS_FLOAT = tff.FederatedType(np.float32, tff.CLIENTS)
+SERVER_FLOAT = tff.FederatedType(np.float32, tff.SERVER)
+SEQUENCE = tff.SequenceType(np.int64)
+
+
+@pytest.fixture(name='execute')
+def _execute():
+    running = interpreter.Interpreter(num_threads=2)
+    yield running.execute
+    running.close()
+
+
+@tff.tensorflow.computation(np.float32)
+def reciprocal(x):
+    with tf.control_dependencies([tf.debugging.assert_positive(x, message='not positive')]):
+        return 1 / x
+
+
+@tff.tensorflow.computation(SEQUENCE)
+def total(numbers):
+    return numbers.reduce(np.int64(0), tf.add)
+
+
+@tff.federated_computation(CLIENTS_FLOAT)
+def statistics(values):
+    """Everything that is summed, in structures with and without names."""
+    return collections.OrderedDict(
+        sum=tff.federated_sum(tff.federated_map(reciprocal, values)),
+        means=(tff.federated_mean(values), tff.federated_mean(values, weight=values)),
+        count=tff.federated_sum(tff.federated_value(1, tff.CLIENTS)),
+        range=tff.federated_max(values),
+        least=tff.federated_min(values),
+    )
+
+
+@tff.federated_computation(SERVER_FLOAT, CLIENTS_FLOAT)
+def scaled(factor, values):
+    @tff.tensorflow.computation(np.float32, np.float32)
+    def multiply(a, b):
+        return a * b, tf.stack([a, b])
+
+    pairs = tff.federated_zip((tff.federated_broadcast(factor), values))
+    products, stacked = tff.federated_map(multiply, pairs)
+    return products, tff.federated_sum(stacked), factor
+
+
+@tff.federated_computation(tff.FederatedType(SEQUENCE, tff.CLIENTS))
+def totals(sequences):
+    return tff.federated_sum(tff.federated_map(total, sequences))
+
+
+@tff.tensorflow.computation(SEQUENCE)
+def total_of_squares(numbers):
+    """Reads data with threads of their own."""
+    squares = numbers.interleave(
+        lambda n: tf.data.Dataset.from_tensors(n).map(tf.square, num_parallel_calls=3),
+        cycle_length=3,
+        num_parallel_calls=3,
+    ).prefetch(2)
+    return squares.reduce(np.int64(0), tf.add)
+
+
+@tff.federated_computation(tff.FederatedType(SEQUENCE, tff.CLIENTS))
+def totals_of_squares(sequences):
+    return tff.federated_sum(tff.federated_map(total_of_squares, sequences))
+
+
+@tff.tensorflow.computation(np.int64)
+def count_up(limit):
+    return tf.data.Dataset.range(limit)
+
+
+@tff.tensorflow.computation((np.float32, [2]), np.str_)
+def with_text(numbers, text):
+    return collections.OrderedDict(text=tf.strings.join([text, '!']), flipped=numbers[::-1])
+
+
+@attrs.define(eq=False)
+class State:
+    model: object
+    step: object
+
+
+@tff.tensorflow.computation(State(tff.TensorType(np.float32, [None]), np.int32))
+def stepped(state):
+    return State(state.model * 2, state.step + 1)
+
+
+@tff.tensorflow.computation(np.uint32)
+def unsigned(x):
+    return x
+
+
+@tff.tensorflow.computation
+def from_a_variable():
+    variable = tf.Variable(3.0)
+    with tf.control_dependencies([variable.assign_add(1.0)]):
+        return variable.read_value()
+
+
+def _values(seed, size):
+    return np.random.default_rng(seed).uniform(1, 2, size).astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize(
+    'computation, arguments',
+    [
+        (statistics, [_values(0, 5)]),
+        (statistics, [_values(1, 1)]),
+        (scaled, [3.0, _values(2, 4)]),
+        (totals, [[tf.data.Dataset.range(n) for n in (3, 0, 7)]]),
+        (totals, [[]]),
+        (totals_of_squares, [[tf.data.Dataset.range(n) for n in (3, 0, 70, 5)]]),
+        (reciprocal, [4.0]),
+        (with_text, [[1.0, 2.0], 'text']),
+        (stepped, [State(np.float32([1, 2, 3]), 4)]),
+        (unsigned, [7]),
+        (from_a_variable, []),
+    ],
+)
+def test_results_are_those_of_tff(execute, computation, arguments):
+    # TFF packs several arguments before its context sees them.
+    packed = arguments[0] if len(arguments) == 1 else tff.structure.Struct.unnamed(*arguments)
+    if computation is with_text:
+        packed = tff.structure.Struct.named(numbers=arguments[0], text=arguments[1])
+    ours = execute(computation, packed if arguments else None)
+    default = tff.backends.native.create_sync_local_cpp_execution_context()
+    with tff.framework.get_context_stack().install(default):
+        theirs = computation(*arguments)
+    assert type(ours) is type(theirs)
+    tree.map_structure(
+        lambda a, b: (
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+            if np.asarray(b).dtype.kind == 'f'
+            else np.testing.assert_equal(np.asarray(a), b)
+        ),
+        attrs.asdict(ours) if attrs.has(type(ours)) else ours,
+        attrs.asdict(theirs) if attrs.has(type(theirs)) else theirs,
+    )
+
+
+def test_the_same_computation_may_be_executed_again_with_other_clients(execute):
+    for size in (3, 0, 1, 3, 50):
+        values = _values(size, size)
+        assert execute(statistics, values)['count'] == size
+        np.testing.assert_allclose(
+            execute(statistics, values)['sum'], sum(1 / x for x in values), rtol=1e-5
+        )
+
+
+def test_variables_begin_anew_in_every_execution(execute):
+    assert [execute(from_a_variable, None) for _ in range(3)] == [4.0] * 3
+
+
+def test_variables_of_clients_side_by_side_are_their_own(execute):
+    @tff.tensorflow.computation(np.int64)
+    def count_up_to(limit):
+        variable = tf.Variable(tf.constant(0, tf.int64))
+        counted = tf.while_loop(
+            lambda i: i < limit, lambda i: [variable.assign_add(1)], [tf.constant(0, tf.int64)]
+        )[0]
+        with tf.control_dependencies([counted]):
+            return variable.read_value()
+
+    @tff.federated_computation(tff.FederatedType(np.int64, tff.CLIENTS))
+    def counts(limits):
+        return tff.federated_map(count_up_to, limits)
+
+    limits = [300 * (i % 7) for i in range(40)]
+    assert execute(counts, limits) == limits
+
+
+def test_a_data_set_may_be_a_result(execute):
+    assert list(execute(count_up, 3).as_numpy_iterator()) == [0, 1, 2]
+
+
+def test_clients_draw_random_numbers_of_their_own(execute):
+    @tff.tensorflow.computation
+    def draw():
+        return tf.random.uniform([])
+
+    @tff.tensorflow.computation(np.float32)
+    def drawn(x):
+        return x + tf.random.uniform([])
+
+    @tff.federated_computation(CLIENTS_FLOAT)
+    def draws(values):
+        zeros = tff.federated_value(np.float32(0), tff.CLIENTS)
+        return values, tff.federated_eval(draw, tff.CLIENTS), tff.federated_map(drawn, zeros)
+
+    _, evaluated, mapped = execute(draws, [1.0, 2.0, 3.0])
+    assert len(set(map(float, evaluated))) == 3
+    assert len(set(map(float, mapped))) == 3
+
+
+def test_an_error_of_a_client_is_one_line_and_the_next_execution_works(execute):
+    with pytest.raises(ComputationError, match='not positive') as caught:
+        execute(statistics, [1.0, -1.0])
+    assert '\n' not in str(caught.value) and '[[' not in str(caught.value)
+    assert execute(statistics, [1.0, 2.0])['sum'] == 1.5
+
+
+@pytest.mark.parametrize(
+    'computation, argument, message',
+    [
+        (statistics, 1.0, r'\{float32\}@CLIENTS: must be a list, is float'),
+        (reciprocal, [1.0, 2.0], r'float32: must not be an array of shape \[2\]'),
+        (total, [1, 2], r'int64\*: must be a tf.data.Dataset, is list'),
+        (count_up, np.float32([1.5]), 'int64: must not be an array of float32'),
+        (count_up, 1.5, 'int64: must not be an array of float64'),
+        (stepped, State(np.float32([1]), 2**40), 'int32: must be within its range'),
+        (unsigned, -1, 'uint32: must be within its range'),
+        (scaled, (1.0,), 'value has 1 elements'),
+    ],
+)
+def test_arguments_of_other_types_are_refused(execute, computation, argument, message):
+    with pytest.raises(TypeError, match=message):
+        execute(computation, argument)
+
+
+def test_arguments_of_other_numbers_of_clients_are_refused(execute):
+    @tff.federated_computation(CLIENTS_FLOAT, CLIENTS_FLOAT)
+    def both(a, b):
+        return tff.federated_sum(a), tff.federated_sum(b)
+
+    with pytest.raises(ValueError, match=r'as many in each argument, are \[1, 2\]'):
+        execute(both, ([1.0], [1.0, 2.0]))
+
+
+def test_what_is_not_executed_here_is_named(execute):
+    @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
+    def secure(values):
+        return tff.federated_secure_sum_bitwidth(values, np.int32(8))
+
+    with pytest.raises(ComputationError, match='federated_secure_sum_bitwidth: is not executed'):
+        execute(secure, [1, 2])
+
+
+def test_computations_that_were_not_used_for_long_are_compiled_again(execute, monkeypatch):
+    monkeypatch.setattr(interpreter, '_MAX_PROGRAMS', 2)
+    for _ in range(2):
+        assert execute(reciprocal, 2.0) == 0.5
+        assert list(execute(count_up, 2)) == [0, 1]
+        assert execute(from_a_variable, None) == 4.0
+
+
+def test_the_end_ends_what_is_in_progress():
+    @tff.tensorflow.computation(np.int64)
+    def count_to(limit):
+        return tf.while_loop(lambda i: i < limit, lambda i: [i + 1], [tf.constant(0, tf.int64)])[0]
+
+    @tff.federated_computation(tff.FederatedType(np.int64, tff.CLIENTS))
+    def counts(limits):
+        return tff.federated_sum(tff.federated_map(count_to, limits))
+
+    running = interpreter.Interpreter(num_threads=2)
+    assert running.execute(counts, [3, 4]) == 7
+    errors = []
+
+    def endless():
+        try:
+            running.execute(counts, [10**15] * 5)
+        except ComputationError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=endless)
+    thread.start()
+    thread.join(0.5)
+    assert thread.is_alive()
+    running.close()
+    thread.join(30)
+    assert not thread.is_alive() and errors
+    with pytest.raises(ComputationError, match='the runtime has ended'):
+        running.execute(counts, [3, 4])
+
+
+def test_seconds_are_told_by_stage():
+    seconds = collections.Counter()
+    running = interpreter.Interpreter(2, lambda stage, spent: seconds.update({stage: spent}))
+    running.execute(statistics, [1.0, 2.0])
+    running.close()
+    assert set(seconds) == {'moving in', 'clients', 'server'}
+    assert all(spent > 0 for spent in seconds.values())

@@ -1,0 +1,245 @@
+"""What a worker can make of a run by its answers: an end in one line that names it."""
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+import tree
+from tensorflow_federated.proto.v0 import data_type_pb2, executor_pb2
+
+from dpfl import learning
+from dpfl.runtime import contexts
+from dpfl.runtime.workers import answers, executors
+from tests.runtime.workers import lying_worker
+from tests.simulation import toy_experiment
+
+pytestmark = pytest.mark.tff
+
+_INT32, _INT64 = (data_type_pb2.DataType.Value(name) for name in ('DT_INT32', 'DT_INT64'))
+
+
+@tff.federated_computation(
+    tff.FederatedType(np.int64, tff.SERVER), tff.FederatedType(np.int64, tff.CLIENTS)
+)
+def _round(state, values):
+    add = tff.tensorflow.computation(lambda a, b: a + b, (np.int64, np.int64))
+    sums = tff.federated_map(add, (tff.federated_broadcast(state), values))
+    return tff.federated_sum(sums), state
+
+
+def _number(value):
+    made = executor_pb2.Value()
+    made.array.dtype = _INT64
+    made.array.shape.SetInParent()
+    made.array.int64_list.value.append(value)
+    return made
+
+
+def _updates(*members):
+    return lying_worker.struct(lying_worker.federated(*members))
+
+
+def _result(*answered, **options):
+    """Of a round with two clients, with a worker that answers so."""
+    with lying_worker.lying_worker(lying_worker.probed(), *answered, **options) as address:
+        with contexts.distributed_runtime([address]):
+            return _round(0, [1, 1])
+
+
+def _sequence(path):
+    """A data set that writes a file when TFF reads it."""
+    dataset = tf.data.experimental.to_variant(tf.data.Dataset.range(1))
+    graph = tf.compat.v1.GraphDef.FromString(
+        tf.raw_ops.DatasetToGraphV2(
+            input_dataset=dataset, external_state_policy=0, strip_device_assignment=True
+        ).numpy()
+    )
+    with tf.Graph().as_default() as writing:
+        tf.raw_ops.WriteFile(filename=str(path), contents='written', name='write')
+    graph.MergeFrom(writing.as_graph_def())
+    for node in graph.node:
+        if node.op == 'RangeDataset':
+            node.input.append('^write')
+    made = executor_pb2.Value()
+    made.sequence.serialized_graph_def = graph.SerializeToString()
+    made.sequence.element_type.tensor.dtype = _INT64
+    return made
+
+
+def test_what_fits_is_taken():
+    assert _result(_updates(_number(3), _number(4))) == (7, 0)
+
+
+def test_a_graph_in_an_answer_is_not_executed(tmp_path):
+    path = tmp_path / 'file'
+    answer = _sequence(path)
+    for members in ((answer, answer), (_number(1), answer)):
+        with pytest.raises(contexts.WorkerError, match='neither an array nor a structure'):
+            _result(_updates(*members))
+    assert not path.exists()
+
+
+def _deep(levels):
+    value = _number(1)
+    for _ in range(levels):
+        value = lying_worker.struct(value)
+    return value
+
+
+def _computation():
+    made = executor_pb2.Value()
+    made.computation.CopyFrom(
+        tff.framework.serialize_computation(tff.tensorflow.computation(lambda: 1))
+    )
+    return made
+
+
+def _huge():
+    made = lying_worker.array(np.zeros(1, np.int64), _INT64, [1])
+    made.array.shape.dim[:] = [1 << 40]
+    return made
+
+
+@pytest.mark.parametrize(
+    'answer',
+    [
+        executor_pb2.Value(),
+        _number(1),
+        lying_worker.struct(),
+        lying_worker.struct(_number(1)),
+        _updates(),
+        _updates(_number(1)),
+        _updates(_number(1), _number(1), _number(1)),
+        _updates(_number(1), lying_worker.array(1, _INT32)),
+        _updates(_number(1), lying_worker.array(np.zeros(2, np.int64), _INT64, [2])),
+        _updates(_number(1), lying_worker.struct(_number(1))),
+        _updates(_number(1), _huge()),
+        _updates(_number(1), _computation()),
+        _deep(20),
+    ],
+    ids=range(13),
+)
+def test_what_does_not_fit_is_refused(answer):
+    with pytest.raises(contexts.WorkerError) as caught:
+        _result(answer)
+    message = str(caught.value)
+    assert message.startswith('worker 127.0.0.1:')
+    assert '\n' not in message and len(message) < 700
+
+
+def test_bytes_that_are_no_message_are_one_line(capfd):
+    with pytest.raises(contexts.WorkerError, match='Exception deserializing response'):
+        _result(b'\xff' * 100)
+    assert 'Traceback' not in capfd.readouterr().err
+
+
+def test_messages_that_would_grow_are_not_unpacked():
+    zeros = lying_worker.array(np.zeros(1 << 22, np.int64), _INT64, [1 << 22])
+    # Unpacked, it would be refused for its shape.
+    with pytest.raises(contexts.WorkerError, match='Exception deserializing response'):
+        _result(_updates(zeros, zeros), compression=grpc.Compression.Gzip)
+
+
+def test_messages_have_a_bound(monkeypatch):
+    options = dict(executors._CHANNEL_OPTIONS)
+    assert options['grpc.max_receive_message_length'] == 2**31 - 1
+    smaller = options | {'grpc.max_receive_message_length': 1 << 20}
+    monkeypatch.setattr(executors, '_CHANNEL_OPTIONS', tuple(smaller.items()))
+    zeros = lying_worker.array(np.zeros(1 << 18, np.int64), _INT64, [1 << 18])
+    with pytest.raises(contexts.WorkerError, match='larger than max'):
+        _result(_updates(zeros, zeros))
+
+
+def test_what_a_worker_says_cannot_command_the_terminal():
+    def fail(context):
+        context.abort(grpc.StatusCode.INTERNAL, '\x1b[2J\x07\n' + 'a' * 3000)
+
+    with pytest.raises(contexts.WorkerError) as caught:
+        _result(fail)
+    assert isinstance(caught.value, contexts.ComputationError)
+    message = str(caught.value)
+    assert message.isprintable() and len(message) < 600
+
+
+def test_versions_that_are_no_text_are_one_line():
+    probed = lying_worker.probed()
+    text = probed.struct.element[1].value.array
+    text.shape.dim[:] = [1]
+    text.string_list.value.append(b'/tensorflow_federated-\xff\x1b[2J.dist-info')
+    with lying_worker.lying_worker(probed) as address:
+        with pytest.raises(contexts.WorkerError, match='has TFF .*; this process has') as caught:
+            with contexts.distributed_runtime([address]):
+                pass
+    assert str(caught.value).isprintable()
+
+
+def test_a_worker_that_cannot_add_is_refused():
+    probed = lying_worker.probed()
+    probed.struct.element[0].value.array.int32_list.value[:] = [41]
+    with lying_worker.lying_worker(probed) as address:
+        with pytest.raises(contexts.WorkerError, match=r'computes wrongly: 42 \+ 1 = 41'):
+            with contexts.distributed_runtime([address]):
+                pass
+
+
+@pytest.mark.parametrize(
+    'value, expected',
+    [
+        ([np.float32(1), np.float32(2)], tff.FederatedType(np.float32, tff.CLIENTS)),
+        (np.float32(1), tff.FederatedType(np.float32, tff.SERVER)),
+        (np.zeros([3, 2]), tff.TensorType(np.float64, [None, 2])),
+        (
+            tff.structure.Struct([('a', np.int32(1)), (None, b'x')]),
+            tff.StructType([('a', np.int32), np.str_]),
+        ),
+    ],
+)
+def test_values_of_the_type(value, expected):
+    answers.check_value(value, expected, 2)
+
+
+@pytest.mark.parametrize(
+    'value, expected',
+    [
+        ([np.float32(1)], tff.FederatedType(np.float32, tff.CLIENTS)),
+        (np.float32(1), tff.FederatedType(np.float32, tff.CLIENTS)),
+        (np.zeros([3, 3]), tff.TensorType(np.float64, [None, 2])),
+        (np.zeros([3, 2, 1]), tff.TensorType(np.float64, [None, 2])),
+        (np.float64(1), tff.TensorType(np.float32)),
+        (b'x', tff.TensorType(np.float32)),
+        (np.float32(1), tff.TensorType(np.str_)),
+        (tff.structure.Struct([('a', np.int32(1))]), tff.StructType([('a', np.int32), np.str_])),
+        (np.int32(1), tff.StructType([np.int32])),
+        ([1], tff.SequenceType(np.int32)),
+    ],
+)
+def test_values_of_another_type(value, expected):
+    with pytest.raises(answers.AnswerError):
+        answers.check_value(value, expected, 2)
+
+
+@pytest.mark.parametrize('noise_seed', [None, 5])
+def test_nothing_of_the_noise_is_sent(noise_seed):
+    process = toy_experiment.experiment(noise_multiplier=3.0, noise_seed=noise_seed).process
+    shards = learning.shard(map(toy_experiment.data, range(3)), 2)
+    with contexts.local_runtime():
+        state = process.next(process.initialize(), shards).state
+
+    def fail(context):
+        context.abort(grpc.StatusCode.INTERNAL, 'heard enough')
+
+    heard = []
+    with lying_worker.lying_worker(lying_worker.probed(), fail, heard=heard) as address:
+        with contexts.distributed_runtime([address]):
+            with pytest.raises(contexts.WorkerError, match='heard enough'):
+                process.next(state, shards)
+    sent = b''.join(heard)
+    secret = [np.asarray(leaf) for leaf in tree.flatten((state.aggregator, state.finalizer))]
+    # The key, the buffers of past noise and the momentum, which are not zero; small counters and
+    # the clip norm are in any message by chance.
+    secret = [leaf for leaf in secret if leaf.nbytes >= 8 and leaf.any() and leaf.shape]
+    assert len(secret) >= 3
+    assert not [leaf for leaf in secret if leaf.tobytes() in sent]
+    (weights,) = state.global_model_weights.trainable
+    assert np.asarray(weights).tobytes() in sent  # As it would be found, if it were there.

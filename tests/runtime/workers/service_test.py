@@ -1,0 +1,186 @@
+"""Tests of a worker that serves others: its start, its death, and who can reach it."""
+
+import importlib.machinery
+import importlib.util
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dpfl.runtime import errors
+from dpfl.runtime.workers import service
+from tests import paths
+
+ROOT = paths.ROOT
+
+# Seconds. Starting is given time for a loaded machine; dying is not.
+START = 240
+DEATH = 2
+
+
+def listener():
+    bound = socket.socket(socket.AF_INET)
+    bound.bind(('127.0.0.1', 0))
+    return bound
+
+
+def is_alive(pid):
+    """Whether the process runs; one that waits to be collected by its parent does not."""
+    try:
+        status = pathlib.Path(f'/proc/{pid}/stat').read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(')')[2].split()[0] not in 'ZX'
+
+
+def await_death(pid, seconds=DEATH):
+    deadline = time.monotonic() + seconds
+    while is_alive(pid):
+        assert time.monotonic() < deadline, f'process {pid} is alive after {seconds} seconds'
+        time.sleep(0.02)
+
+
+def test_it_is_dead_when_the_block_is_left():
+    with service.Worker(listener()) as running:
+        running.await_ready(START)
+        assert is_alive(running.pid)
+    assert not is_alive(running.pid)
+
+
+def test_the_kernel_kills_it_with_its_parent():
+    code = (
+        'import os, signal, sys\n'
+        'from tests.simulation import worker_test\n'
+        'running = worker_test.worker.Worker(worker_test.listener())\n'
+        'running.await_ready(240)\n'
+        'print(running.pid, flush=True)\n'
+        'os.kill(os.getpid(), signal.SIGKILL)\n'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', code],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=START,
+    )
+    await_death(int(done.stdout))
+
+
+@pytest.mark.parametrize(
+    'command, message',
+    [
+        ("echo 'no such flag' >&2; exit 3", 'exited with status 3; .* ends with: no such flag'),
+        ('exec sleep 600', 'did not answer within 0.5 seconds'),
+    ],
+)
+def test_worker_that_does_not_start_is_an_error_in_one_line(
+    command, message, tmp_path, monkeypatch
+):
+    binary = tmp_path / 'data' / 'worker_binary'
+    binary.parent.mkdir()
+    binary.write_text(f'#!/bin/sh\necho $$ > {tmp_path}/pid\n{command}\n')
+    binary.chmod(0o755)
+    _install(tmp_path, monkeypatch)
+    with pytest.raises(errors.WorkerError, match=message) as caught:
+        with service.Worker(listener()) as running:
+            running.await_ready(START if 'exit' in command else 0.5)
+    assert '\n' not in str(caught.value)
+    for pid in (tmp_path / 'pid').read_text().split() if (tmp_path / 'pid').exists() else ():
+        assert not is_alive(int(pid))
+
+
+def _install(path, monkeypatch):
+    """Makes a directory the installation of TFF in which the worker is looked for."""
+    origin = f'{path}/__init__.py'
+    spec = importlib.machinery.ModuleSpec('tensorflow_federated', None, origin=origin)
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: spec)
+
+
+def test_missing_worker_is_named(tmp_path, monkeypatch):
+    _install(tmp_path, monkeypatch)
+    with pytest.raises(errors.WorkerError, match=f'{tmp_path}/data/worker_binary: not found'):
+        service.Worker(listener())
+
+
+_ISOLATION = """
+from tests.simulation import worker_test
+with worker_test.worker.Worker(worker_test.listener()) as tried:
+    tried.await_ready(60)
+    print(tried.is_isolated())
+try:
+    with worker_test.worker.Worker(worker_test.listener(), require_isolation=True) as required:
+        required.await_ready(60)
+except worker_test.failures.WorkerError as error:
+    print(error)
+"""
+
+
+def listening_ports(pid):
+    """TCP ports on which a process listens, among those that this process can reach."""
+    links = [path.readlink() for path in pathlib.Path(f'/proc/{pid}/fd').iterdir()]
+    inodes = {str(link).removeprefix('socket:[').rstrip(']') for link in links}
+    ports = []
+    for name in ('tcp', 'tcp6'):
+        for line in pathlib.Path(f'/proc/self/net/{name}').read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == '0A' and fields[9] in inodes:
+                ports.append(int(fields[1].rpartition(':')[2], 16))
+    return ports
+
+
+def can(*command):
+    return (
+        subprocess.run(['unshare', *command, 'true'], capture_output=True, check=False).returncode
+        == 0
+    )
+
+
+needs_namespaces = pytest.mark.skipif(not can('-rn'), reason='no network namespaces here')
+
+
+@needs_namespaces
+def test_nothing_but_its_listener_leads_to_it():
+    bound = listener()
+    port = bound.getsockname()[1]
+    with service.Worker(bound, require_isolation=True) as running:
+        running.await_ready(START)
+        assert running.is_isolated()
+        assert listening_ports(running.pid) == []
+        assert running.target == f'127.0.0.1:{port}'
+        with socket.create_connection(('127.0.0.1', port), timeout=10) as client:
+            assert client.recv(100)  # A server of gRPC sends its settings.
+
+
+@pytest.mark.skipif(not can('-r'), reason='no user namespaces here')
+def test_without_network_namespaces_it_works_and_says_so():
+    forbid = 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$@"'
+    done = subprocess.run(
+        ['unshare', '-r', 'sh', '-c', forbid, 'sh', sys.executable, '-c', _ISOLATION],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, 'PYTHONPATH': str(ROOT)},
+        timeout=START,
+    )
+    isolated, refusal = done.stdout.splitlines()
+    assert isolated == 'False', done.stderr
+    assert refusal.endswith('its log ends with: this system gives a process no network of its own')
+
+
+def test_port_stays_reserved():
+    with service._reserve_port() as port:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as other:
+            with pytest.raises(OSError):
+                other.bind(('', port))
+    with socket.create_server(('', port)):
+        pass
+
+
+def test_a_token_without_isolation_is_refused():
+    with listener() as bound, pytest.raises(ValueError, match='must be True with a token'):
+        service.Worker(bound, token=bytes(32))

@@ -1,0 +1,141 @@
+"""Generators and discriminators: shapes, sizes, and the layers against those of Keras."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dpfl import _random
+from dpfl.tasks.images import gan_models
+
+
+def _inputs(number, size):
+    return np.random.default_rng(0).normal(size=(number, size)).astype(np.float32)
+
+
+def _shifted(weights):
+    """With biases that are not zero."""
+    rng = np.random.default_rng(1)
+    return [w + 0.1 * rng.normal(size=w.shape).astype(np.float32) for w in weights]
+
+
+@pytest.mark.parametrize('name', ['small', 'tiny'])
+def test_images_and_scores_have_their_shapes(name):
+    model = gan_models.build_gan_model(name, 0)
+    images = model.generate(model.initial_generator, _inputs(3, model.input_size))
+    assert images.shape == (3, 28, 28, 1) and np.abs(images).max() <= 1
+    assert np.std(images, axis=0).mean() > 0.01  # Different inputs, different images.
+    assert model.score(model.initial_discriminator, images).shape == (3,)
+    empty = model.generate(model.initial_generator, _inputs(0, model.input_size))
+    assert empty.shape == (0, 28, 28, 1)
+
+
+def test_sizes_of_the_networks_of_document_004():
+    sizes = gan_models.PRESETS['dcgan']
+    # Dense and convolutional kernels of the tutorial's networks, and a bias for each of its units.
+    assert sum(map(math.prod, sizes.discriminator_shapes())) == (
+        16 * 64 + 64 + 16 * 64 * 128 + 128 + 49 * 128 * 1024 + 1024 + 1024 + 1
+    )
+    assert sum(map(math.prod, sizes.generator_shapes())) == (
+        128 * 1024
+        + 1024
+        + 1024 * 49 * 256
+        + 49 * 256
+        + 16 * 64 * 256
+        + 64
+        + 16 * 32 * 64
+        + 32
+        + 16 * 32
+        + 1
+    )
+    assert sizes.input_size == 128
+
+
+def test_generated_images_against_keras():
+    """A batch of Keras, in training, normalises by itself: it has the fixed inputs only."""
+    model = gan_models.build_gan_model('tiny', 0)
+    weights = _shifted(model.initial_generator)
+    inputs = _random.generator('gan.reference', 0).normal(size=(32, model.input_size))
+    inputs = inputs.astype(np.float32)
+    layers = tf.keras.layers
+    kernels, biases = weights[::2], weights[1::2]
+    x = tf.constant(inputs)
+
+    def normalised(x, bias):
+        layer = layers.BatchNormalization(scale=False, center=False, epsilon=1e-3)
+        return tf.nn.relu(layer(x, training=True) + bias)
+
+    for kernel, bias in zip(kernels[:2], biases[:2], strict=True):
+        x = normalised(x @ kernel, bias)
+    x = tf.reshape(x, [32, 7, 7, 8])
+    for kernel, bias in zip(kernels[2:4], biases[2:4], strict=True):
+        layer = layers.Conv2DTranspose(4, 4, strides=2, padding='same', use_bias=False)
+        layer.build(x.shape)
+        layer.set_weights([kernel])
+        x = normalised(layer(x), bias)
+    layer = layers.Conv2D(1, 4, padding='same', activation='tanh')
+    layer.build(x.shape)
+    layer.set_weights([kernels[4], biases[4]])
+    np.testing.assert_allclose(model.generate(weights, inputs), layer(x), atol=1e-5)
+
+
+def test_units_cannot_become_constant():
+    """Kernels near 0 make the same images: what normalises undoes it."""
+    model = gan_models.build_gan_model('tiny', 0)
+    weights = [np.array(w) for w in model.initial_generator]
+    inputs = _inputs(64, model.input_size)
+    before = np.std(model.generate(weights, inputs), axis=0).mean()
+    # Variances stay far above the floor under the root.
+    for index in (0, 2):
+        weights[index] = weights[index] * 0.5
+    after = np.std(model.generate(weights, inputs), axis=0).mean()
+    assert after == pytest.approx(before, rel=0.05) and before > 0.05
+
+
+@pytest.mark.parametrize('name', ['small', 'tiny'])
+def test_an_example_does_not_depend_on_its_batch(name):
+    model = gan_models.build_gan_model(name, 0)
+    inputs = _inputs(4, model.input_size)
+    together = model.generate(_shifted(model.initial_generator), inputs)
+    alone = model.generate(_shifted(model.initial_generator), inputs[1:2])
+    np.testing.assert_allclose(together[1:2], alone, atol=1e-5)
+    discriminator = _shifted(model.initial_discriminator)
+    scores = model.score(discriminator, together)
+    np.testing.assert_allclose(scores[1:2], model.score(discriminator, together[1:2]), atol=1e-5)
+
+
+def test_initial_weights_are_a_function_of_the_seed():
+    one, same, other = (gan_models.build_gan_model('tiny', seed) for seed in (1, 1, 2))
+    for a, b, c in zip(
+        one.initial_generator + one.initial_discriminator,
+        same.initial_generator + same.initial_discriminator,
+        other.initial_generator + other.initial_discriminator,
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+        assert a.dtype == np.float32 and (a.ndim == 1 or (a != c).mean() > 0.99)
+
+
+def test_pixels_and_images_are_inverse():
+    pixels = np.linspace(0, 1, 5)
+    np.testing.assert_allclose(gan_models.pixels_of(gan_models.images_of(pixels)), pixels)
+    assert gan_models.images_of(pixels).tolist() == [-1, -0.5, 0, 0.5, 1]
+
+
+@pytest.mark.parametrize(
+    'make, message',
+    [
+        (lambda: gan_models.build_gan_model('large', 0), 'name=large: must be one of dcgan, '),
+        (lambda: gan_models.build_gan_model('tiny', -1), 'seed=-1: must be an integer'),
+        (lambda: gan_models.GanSizes(0, 1, (1, 1, 1), (1, 1), 1), 'input_size=0: must be'),
+        (lambda: gan_models.GanSizes(1, 1, (1, 0, 1), (1, 1), 1), 'generator_channels=0: must be'),
+        (
+            lambda: gan_models.GanSizes(1, 1, (1, 1, 1), (1, 1), 1, 30),
+            'image_size=30: must be a mult',
+        ),
+    ],
+)
+def test_what_cannot_be_built(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,146 @@
+"""Selection of clients and examples, by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dpfl.tasks.images import image_selection
+from dpfl.tasks.images.image_selection import Thresholds, Verdicts
+from dpfl.tasks.text import selection
+
+# Five clients: 3 of 4 correct, no example, 1 of 2, none of 1, all of 6.
+_VERDICTS = Verdicts(
+    clients=np.array([10, 11, 12, 13, 14]),
+    num_examples=np.array([4, 0, 2, 1, 6]),
+    correct=np.array([1, 1, 0, 1] + [1, 0] + [0] + [1] * 6, bool),
+)
+
+
+def test_accuracies_of_clients():
+    assert _VERDICTS.num_correct.tolist() == [3, 0, 1, 0, 6]
+    np.testing.assert_array_equal(_VERDICTS.accuracies, [0.75, math.nan, 0.5, 0, 1])
+    assert [mask.tolist() for mask in _VERDICTS.split()[:4]] == [
+        [True, True, False, True],
+        [],
+        [True, False],
+        [False],
+    ]
+
+
+@pytest.mark.parametrize('at_a_time', [1, 3, 5, 1000])
+def test_clients_are_classified_together(monkeypatch, at_a_time):
+    """The class of an image is its first pixel; clients are cut apart where they end."""
+    monkeypatch.setattr(image_selection, '_IMAGES', at_a_time)
+    rng = np.random.default_rng(0)
+    examples = []
+    for size in _VERDICTS.num_examples:
+        pixels = np.zeros([size, 28, 28], np.float32)
+        pixels[:, 0, 0] = rng.integers(62, size=size)
+        examples.append((pixels, rng.integers(62, size=size)))
+    first = 0
+    for pixels, labels in examples:
+        right = _VERDICTS.correct[first : first + len(labels)]
+        first += len(labels)
+        classes = pixels[:, 0, 0].astype(int)
+        labels[:] = np.where(right, classes, (classes + 1) % 62)
+    calls = []
+
+    def classify(pixels):
+        calls.append(len(pixels))
+        return pixels[:, 0, 0].astype(int)
+
+    verdicts = image_selection.judge(classify, range(10, 15), iter(examples))
+    for name in ('clients', 'num_examples', 'correct'):
+        np.testing.assert_array_equal(getattr(verdicts, name), getattr(_VERDICTS, name))
+    assert sum(calls) == 13 and (at_a_time > 13) == (len(calls) == 1)
+
+
+def test_verdicts_of_nobody():
+    verdicts = image_selection.judge(lambda pixels: pixels, [], [])
+    assert len(verdicts.accuracies) == 0
+    assert [len(part) for part in image_selection.by_example(verdicts)] == [0, 0]
+    assert [len(part) for part in image_selection.by_client(verdicts, Thresholds(0.1, 0.9))] == [
+        0,
+        0,
+    ]
+    with pytest.raises(ValueError, match='clients with examples=0'):
+        image_selection.thresholds(verdicts)
+
+
+def test_thresholds_are_percentiles_of_clients_with_examples():
+    # Accuracies 0, 0.5, 0.75, 1: linear interpolation at 3/4 and 9/4 of the gaps between them.
+    limits = image_selection.thresholds(_VERDICTS)
+    assert limits.poor == pytest.approx(0.375)
+    assert limits.strong == pytest.approx(0.8125)
+    assert image_selection.thresholds(_VERDICTS, (0, 100)) == Thresholds(0.0, 1.0)
+    for percentiles in ((50, 20), (-1, 50), (50, 101), (math.nan, 50)):
+        with pytest.raises(ValueError, match='^percentiles='):
+            image_selection.thresholds(_VERDICTS, percentiles)
+
+
+def test_a_quarter_of_the_clean_population_is_poor_and_a_quarter_strong():
+    """So table 11 of document 004: 850 and 850 of 3,400 without the bug."""
+    examples = 1_000
+    correct = [np.arange(examples) < 200 + client % 3_400 // 5 for client in range(3_400)]
+    verdicts = Verdicts(np.arange(3_400), np.full(3_400, examples), np.concatenate(correct))
+    limits = image_selection.thresholds(verdicts)
+    strong, poor = image_selection.by_client(verdicts, limits)
+    assert (len(strong), len(poor)) == (850, 850)
+
+
+def test_selection_by_client():
+    strong, poor = image_selection.by_client(_VERDICTS, Thresholds(poor=0.5, strong=0.75))
+    assert strong.name == 'high_accuracy' and strong.clients.tolist() == [10, 14]
+    assert poor.name == 'low_accuracy' and poor.clients.tolist() == [12, 13]
+    pixels = np.arange(4)
+    assert strong.chosen(0, pixels).tolist() == [0, 1, 2, 3]
+
+
+def test_selection_by_example():
+    correct, wrong = image_selection.by_example(_VERDICTS, min_examples=1)
+    assert correct.name == 'correct' and correct.clients.tolist() == [10, 12, 14]
+    assert wrong.name == 'misclassified' and wrong.clients.tolist() == [10, 12, 13]
+    pixels = np.arange(4) * 10
+    assert correct.chosen(0, pixels).tolist() == [0, 10, 30]
+    assert wrong.chosen(0, pixels).tolist() == [20]
+    assert wrong.chosen(1, pixels[:2]).tolist() == [10]
+    # Clients with too few examples of the kind have no part.
+    correct, wrong = image_selection.by_example(_VERDICTS, min_examples=3)
+    assert correct.clients.tolist() == [10, 14] and len(wrong) == 0
+    correct, wrong = image_selection.by_example(_VERDICTS)  # Five.
+    assert correct.clients.tolist() == [14] and len(wrong) == 0
+    with pytest.raises(ValueError, match='^min_examples='):
+        image_selection.by_example(_VERDICTS, 0)
+
+
+def test_thresholds_are_checked():
+    for poor, strong in ((math.nan, 0.5), (0.5, 1.5), (-0.1, 1)):
+        with pytest.raises(ValueError):
+            Thresholds(poor, strong)
+
+
+def test_devices_that_decide_by_themselves_choose_the_same():
+    """Verdicts of a population against the criteria that a device applies to its own examples."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(0, 12, size=40)
+    verdicts = Verdicts(np.arange(40), sizes, rng.random(sizes.sum()) < 0.6)
+    limits = image_selection.thresholds(verdicts)
+    strong, poor = image_selection.by_client(verdicts, limits)
+    right, wrong = image_selection.by_example(verdicts, min_examples=3)
+    # The examples of a client are what the classifier makes of them.
+    criteria = {
+        selection.clients_by_accuracy(np.asarray, at_least=limits.strong): strong,
+        selection.clients_by_accuracy(np.asarray, at_most=limits.poor): poor,
+        selection.by_outcome(np.asarray, correct=True, min_examples=3): right,
+        selection.by_outcome(np.asarray, correct=False, min_examples=3): wrong,
+    }
+    for criterion, chosen in criteria.items():
+        examples = {
+            client: criterion.apply(client, own) for client, own in enumerate(verdicts.split())
+        }
+        takes_part = [client for client, own in examples.items() if len(own)]
+        assert 0 < len(takes_part) < 40 and takes_part == chosen.clients.tolist()
+        for position, client in enumerate(takes_part):
+            own = verdicts.split()[client]
+            np.testing.assert_array_equal(chosen.chosen(position, own), examples[client])

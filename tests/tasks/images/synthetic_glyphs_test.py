@@ -1,0 +1,203 @@
+"""Writers of glyphs: pure functions, like EMNIST, each with a hand of their own, and the bug."""
+
+import numpy as np
+import pytest
+
+from dpfl.tasks.images import glyph_atlas, glyph_hands, pixel_inversion
+from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
+
+_TASK = SyntheticGlyphs(seed=3)
+
+
+def test_examples_are_a_pure_function_of_seed_and_client():
+    for client in (0, 7, 2**64 - 1):
+        first, again = _TASK.examples(client), SyntheticGlyphs(seed=3).examples(client)
+        for one, other in zip(first, again, strict=True):
+            np.testing.assert_array_equal(one, other)
+    pixels = [_TASK.examples(0)[0], _TASK.examples(1)[0], SyntheticGlyphs(seed=4).examples(0)[0]]
+    assert len({part[:8].tobytes() for part in pixels}) == 3
+
+
+def test_a_limit_gives_the_first_examples():
+    pixels, labels = _TASK.examples(5)
+    for limit in (1, 31, 32, 33, 10_000):
+        some_pixels, some_labels = _TASK.examples(5, limit)
+        np.testing.assert_array_equal(some_pixels, pixels[:limit])
+        np.testing.assert_array_equal(some_labels, labels[:limit])
+
+
+def test_images_are_like_those_of_emnist():
+    pixels, labels = _TASK.heldout_examples(100)
+    assert pixels.dtype == np.float32 and pixels.shape[1:] == (28, 28) and labels.dtype == np.int32
+    assert pixels.min() >= 0 and pixels.max() <= 1
+    # Paper is 1, and most of an image; the border is paper.
+    assert 0.8 < pixels.mean() < 0.95
+    assert pixels[:, [0, -1]].mean() > 0.95
+    assert set(labels) == set(range(62))
+    assert (labels < 10).mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_heldout_clients_are_not_those_of_training():
+    train = np.concatenate([_TASK.examples(client)[0] for client in range(5)])
+    known = {image.tobytes() for image in train}
+    assert not any(image.tobytes() in known for image in _TASK.heldout_examples(5)[0])
+
+
+def test_numbers_of_examples():
+    task = SyntheticGlyphs(min_examples=3, median_examples=20, max_examples=40, examples_spread=1)
+    numbers = [len(task.examples(client)[1]) for client in range(200)]
+    assert min(numbers) >= 3 and max(numbers) == 40
+    assert np.median(numbers) == pytest.approx(20, rel=0.2)
+
+
+def test_a_writer_resembles_itself_more_than_others():
+    """Means over a writer's sevens differ more between writers than halves of one writer do."""
+    task = SyntheticGlyphs(digit_share=1, median_examples=200, examples_spread=0)
+    within, between, before = [], [], None
+    for client in range(12):
+        pixels, labels = task.examples(client)
+        sevens = pixels[labels == 7]
+        halves = sevens[::2].mean(axis=0), sevens[1::2].mean(axis=0)
+        within.append(np.linalg.norm(halves[0] - halves[1]))
+        if before is not None:
+            between.append(np.linalg.norm(halves[0] - before))
+        before = halves[1]
+    assert np.mean(between) > 1.5 * np.mean(within)
+
+
+def test_the_bug_inverts_all_images_of_some_devices():
+    buggy = SyntheticGlyphs(seed=3, inverted_share=0.5)
+    affected = [client for client in range(400) if buggy.inversion.affects(client)]
+    assert len(affected) == pytest.approx(200, abs=50)  # Five standard deviations.
+    for client in (affected[0], min(set(range(400)) - set(affected))):
+        clean, labels = _TASK.examples(client)
+        pixels, same_labels = buggy.examples(client)
+        np.testing.assert_array_equal(labels, same_labels)
+        np.testing.assert_array_equal(pixels, 1 - clean if client in affected else clean)
+    heldout = buggy.heldout_examples(5)[0]
+    np.testing.assert_array_equal(heldout, _TASK.heldout_examples(5)[0])
+
+
+def test_devices_with_the_bug_keep_it_as_its_share_grows():
+    shares = [pixel_inversion.PixelInversion(share, 1) for share in (0, 0.2, 0.7, 1)]
+    affected = [{client for client in range(300) if bug.affects(client)} for bug in shares]
+    assert affected[0] == set() and affected[3] == set(range(300))
+    assert affected[1] < affected[2]
+
+
+def test_batches():
+    pixels, labels = _TASK.examples(2)
+    batches = _TASK.client_batches(2, 10, epochs=2, max_batches=len(labels))
+    assert [len(batch['y']) for batch in batches[:2]] == [10, 10]
+    assert batches[0]['x'].shape == (10, 28, 28, 1)
+    assert sum(len(batch['y']) for batch in batches) == 2 * len(labels)
+    np.testing.assert_array_equal(batches[1]['x'][..., 0], pixels[10:20])
+    np.testing.assert_array_equal(batches[1]['y'], labels[10:20])
+    short = _TASK.client_batches(2, 10, epochs=5, max_batches=2)
+    assert [batch['x'].tobytes() for batch in short] == [
+        batch['x'].tobytes() for batch in batches[:2]
+    ]
+
+
+@pytest.mark.parametrize(
+    'name, value',
+    [
+        ('inverted_share', -0.1),
+        ('inverted_share', 1.5),
+        ('inverted_share', float('nan')),
+        ('seed', -1),
+        ('median_examples', 0),
+        ('min_examples', 0),
+        ('digit_share', 2),
+        ('max_examples', 2),
+    ],
+)
+def test_bad_parameters_are_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=f'^{name}='):
+        SyntheticGlyphs(**{name: value})
+
+
+@pytest.mark.parametrize('client', [-1, 2**64, 0.5])
+def test_bad_clients_are_refused(client):
+    with pytest.raises(ValueError, match='^client='):
+        _TASK.examples(client)
+
+
+# Distance fields and hands.
+
+
+def test_distance_field_of_a_square():
+    inside = np.ones([32, 32], bool)
+    field = glyph_atlas._distance_field(inside, unit=64)
+    assert field.shape == (64, 64)
+    # Half of the square's side, 16 of 64 pixels, in the middle; the field covers 128 pixels.
+    assert field.max() == pytest.approx(16 / 64, abs=0.02)
+    # Along the middle row the outline is 8 of the field's samples from the middle.
+    inside_samples = np.flatnonzero(field[32] > 0)
+    assert inside_samples.tolist() == list(range(24, 40))
+    # The first and the last sample of that row are 47 pixels, less one of rounding, outside.
+    assert field[32, [0, -1]] == pytest.approx([-47 / 64] * 2, abs=0.03)
+
+
+def test_all_fonts_have_all_classes():
+    fields = glyph_atlas.distances()
+    assert fields.shape[:2] == (len(glyph_atlas.FONTS), 62)
+    # Every glyph has ink in the field, and none at its border.
+    assert (fields.max(axis=(2, 3)) > 0.02).all()
+    border = fields.copy()
+    border[:, :, 1:-1, 1:-1] = -1
+    assert (border.max(axis=(2, 3)) < 0).all()
+    # Different glyphs: no font shows a box for what it does not have.
+    flat = fields.reshape(len(fields), 62, -1)
+    assert all(len(np.unique(font, axis=0)) >= 60 for font in flat)
+
+
+def _plain_hand(**changes):
+    waves = glyph_hands._NUM_WAVES
+    values = dict(
+        fonts=np.zeros(62, int),
+        slant=0.0,
+        rotation=0.0,
+        size=16.0,
+        aspect=1.0,
+        weight=0.0,
+        softness=1.0,
+        messiness=0.0,
+        noise=0.0,
+        bend=np.zeros([2, waves]),
+    )
+    return glyph_hands.Hand(**{**values, **changes})
+
+
+def _write(label, **changes):
+    draws = np.zeros([1, glyph_hands.DRAWS_PER_SIGN])
+    rng = np.random.default_rng(0)
+    return glyph_hands.write(_plain_hand(**changes), np.array([label]), draws, rng)[0]
+
+
+def test_size_width_and_weight_of_a_sign():
+    letter = glyph_atlas.CLASSES.index('H')
+    ink = 1 - _write(letter)
+    assert ink.sum(axis=1).astype(bool).sum() == pytest.approx(16, abs=2)
+    wide = 1 - _write(letter, aspect=1.4)
+    widths = [part.any(axis=0).sum() for part in (ink > 0.5, wide > 0.5)]
+    assert widths[1] / widths[0] == pytest.approx(1.4, abs=0.15)
+    assert (1 - _write(letter, weight=0.5)).sum() > 1.2 * ink.sum()
+
+
+def test_slant_and_rotation_of_a_sign():
+    stroke = glyph_atlas.CLASSES.index('l')
+    columns = np.arange(28)
+
+    def lean(pixels):
+        """Columns by which the top of the ink is to the right of its bottom."""
+        ink = 1 - pixels
+        rows = np.flatnonzero(ink.sum(axis=1) > 0.5)
+        ends = ink[[rows[1], rows[-2]]]
+        centres = (ends * columns).sum(axis=1) / ends.sum(axis=1)
+        return centres[0] - centres[1]
+
+    assert lean(_write(stroke)) == pytest.approx(0, abs=0.3)
+    assert lean(_write(stroke, slant=0.3)) == pytest.approx(0.3 * 14, abs=0.8)
+    # A positive angle turns clockwise, as v points down: the top goes right.
+    assert lean(_write(stroke, rotation=0.3)) == pytest.approx(np.sin(0.3) * 14, abs=0.8)

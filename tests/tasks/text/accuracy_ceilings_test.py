@@ -1,0 +1,197 @@
+"""The ceilings against an enumeration of every sentence of a tiny language."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+
+from dpfl.tasks.text import accuracy_ceilings, sentence_process, synthetic_text, token_ids
+
+_TINY = dict(
+    vocabulary_size=9,
+    sentence_length=4,
+    seed=3,
+    num_themes=2,
+    num_class_pairs=1,
+    function_share=0.3,
+    zipf_exponent=1.3,
+    theme_concentration=1.5,
+    succession=0.7,
+    agreement=0.45,
+    following=0.25,
+    oov_rate=0.1,
+    min_words=2,
+    end_rate=0.3,
+)
+_OUTSIDE = 'outside'
+
+_LANGUAGES = {
+    'plain': {},
+    'several pairs of classes': dict(num_class_pairs=2, vocabulary_size=11, sentence_length=3),
+    'no agreement': dict(agreement=0.0),
+    'no followers': dict(following=0.0, seed=4),
+    'no words outside': dict(oov_rate=0.0),
+    'sentences of one length': dict(end_rate=0.0, min_words=4),
+    'only theme words and followers': dict(agreement=0.5, following=0.5),
+    'one theme': dict(num_themes=1),
+}
+
+
+def _next_word(process, theme, previous):
+    """Distribution of the word after `previous`, straight from the description of the process."""
+    words = {}
+    outside = process.oov_rate * process.survival.sum() / (process.survival.sum() - 1)
+    row = process.vocabulary_size if previous == _OUTSIDE else previous
+    num_classes = 2 * process.num_class_pairs
+    for number in range(num_classes):
+        if previous == _OUTSIDE:
+            chance = 1 / num_classes
+        else:
+            chance = (1 - process.succession) / num_classes
+            starts = process.class_starts
+            is_opener = previous < process.num_themes
+            current = -1 if is_opener else int(np.searchsorted(starts, previous, 'right')) - 1
+            chance += process.succession * (number == (current + 1) % num_classes)
+        members = range(process.class_starts[number], process.class_starts[number + 1])
+        weights = [(rank + 1.0) ** -process.zipf_exponent for rank in range(len(members))]
+        agreement = process.agreement if number % 2 else 0.0
+        for word, weight in zip(members, weights, strict=True):
+            value = (1 - agreement - process.following) * weight / sum(weights)
+            value += agreement * (word == process.class_starts[number] + theme)
+            value += process.following * (word == process.followers[row, number])
+            words[word] = words.get(word, 0) + (1 - outside) * chance * value
+    words[_OUTSIDE] = outside
+    return words
+
+
+def _sentences(process):
+    """Yields (theme, words, probability) for every possible sentence."""
+    prior = np.arange(1.0, process.num_themes + 1) ** -process.zipf_exponent
+    prior /= prior.sum()
+    tables = {}
+    alphabet = [*range(process.num_themes, process.vocabulary_size), _OUTSIDE]
+    for theme in range(process.num_themes):
+        for length in range(process.min_words, process.sentence_length + 1):
+            ending = (1 - process.end_rate) ** (length - process.min_words)
+            ending *= process.end_rate if length < process.sentence_length else 1
+            for later in itertools.product(alphabet, repeat=length - 1):
+                probability = prior[theme] * ending
+                for previous, word in itertools.pairwise((theme, *later)):
+                    if (theme, previous) not in tables:
+                        tables[theme, previous] = _next_word(process, theme, previous)
+                    probability *= tables[theme, previous].get(word, 0)
+                if probability > 0:
+                    yield theme, (theme, *later), probability
+
+
+def _enumerated(process):
+    """Ceilings by counting over all sentences; `best` without the first word."""
+    counts = {name: collections.defaultdict(collections.Counter) for name in ('bigram', 'state')}
+    unigram = collections.Counter()
+    for theme, words, probability in _sentences(process):
+        for position, word in enumerate(words):
+            if word == _OUTSIDE:
+                continue
+            unigram[word] += probability
+            previous = words[position - 1] if position else 'begin'
+            counts['bigram'][previous][word] += probability
+            # A first word is predicted without the theme, every other one knows the whole prefix.
+            state = (theme, words[:position]) if position else 'begin'
+            counts['state'][state][word] += probability
+    total = sum(unigram.values())
+    hits = {name: [max(row.values()) for row in rows.values()] for name, rows in counts.items()}
+    return (
+        max(unigram.values()) / total,
+        sum(hits['bigram']) / total,
+        sum(hits['state']) / total,
+        total,
+    )
+
+
+@pytest.mark.parametrize('changes', _LANGUAGES.values(), ids=_LANGUAGES)
+def test_ceilings_equal_an_enumeration_of_all_sentences(changes):
+    process = sentence_process.TextProcess(**{**_TINY, **changes})
+    ceilings = accuracy_ceilings.compute(process)
+    unigram, bigram, without_client, _ = _enumerated(process)
+    assert ceilings.unigram == pytest.approx(unigram, abs=1e-12)
+    assert ceilings.bigram == pytest.approx(bigram, abs=1e-12)
+    assert ceilings.without_client == pytest.approx(without_client, abs=1e-12)
+
+
+def test_client_knowledge_helps_with_the_first_word_only():
+    process = sentence_process.TextProcess(**_TINY)
+    ceilings = accuracy_ceilings.compute(process)
+    words = _enumerated(process)[3]
+    rng = np.random.default_rng(0)
+    concentrations = process.theme_concentration * process.theme_prior
+    shares = rng.dirichlet(concentrations, 200_000).max(axis=1)
+    gain = (shares.mean() - process.theme_prior.max()) / words
+    assert ceilings.best - ceilings.without_client == pytest.approx(gain, abs=2e-3)
+
+
+@pytest.mark.parametrize('size', [1, 2, 3, 10])
+def test_largest_share_of_a_uniform_dirichlet(size):
+    # Broken-stick lengths: the expected longest of K pieces is (1 + 1/2 + ... + 1/K) / K.
+    expected = sum(1 / k for k in range(1, size + 1)) / size
+    assert accuracy_ceilings.expected_largest_share(np.ones(size)) == pytest.approx(
+        expected, abs=1e-9
+    )
+
+
+@pytest.mark.parametrize('total, expected', [(1e-3, 1.0), (1e4, 0.6)])
+def test_largest_share_in_the_limits(total, expected):
+    share = accuracy_ceilings.expected_largest_share(total * np.array([0.6, 0.3, 0.1]))
+    assert share == pytest.approx(expected, abs=1e-3)
+
+
+def test_sampled_sentences_have_the_enumerated_probabilities():
+    process = sentence_process.TextProcess(**_TINY)
+    probabilities = collections.Counter()
+    for _, words, probability in _sentences(process):
+        probabilities[words] += probability
+    assert sum(probabilities.values()) == pytest.approx(1)
+
+    count = 400_000
+    tokens = process.sample(np.random.default_rng(1), process.theme_prior, count)
+    rows, observed = np.unique(tokens, axis=0, return_counts=True)
+    seen = {}
+    for row, number in zip(rows, observed, strict=True):
+        words = [token for token in row[1:] if token not in (0, token_ids.EOS_ID)]
+        words = [_OUTSIDE if token == token_ids.OOV_ID else token - 4 for token in words]
+        seen[tuple(words)] = number
+    assert set(seen) <= set(probabilities)
+    expected = np.array(list(probabilities.values())) * count
+    actual = np.array([seen.get(words, 0) for words in probabilities])
+    # Chi-square over the sentences that are common enough; 6 standard deviations of it.
+    common = expected > 10
+    statistic = ((actual - expected)[common] ** 2 / expected[common]).sum()
+    assert abs(statistic - common.sum()) < 6 * np.sqrt(2 * common.sum())
+
+
+@pytest.mark.parametrize('vocabulary_size, sentence_length', [(100, 10), (9_996, 20)])
+def test_the_gaps_are_clear(vocabulary_size, sentence_length):
+    task = synthetic_text.SyntheticText(
+        vocabulary_size=vocabulary_size, sentence_length=sentence_length
+    )
+    assert 0.04 < task.unigram_accuracy < 0.15
+    assert task.unigram_accuracy + 0.1 < task.bigram_accuracy
+    assert task.bigram_accuracy + 0.08 < task.ceilings.without_client < task.best_accuracy < 0.5
+
+
+def test_counted_bigrams_of_many_clients_approach_the_ceiling():
+    task = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=10, num_themes=4)
+    tokens = np.concatenate([task.tokens(client) for client in range(4_000)])
+    pairs = np.zeros((task.num_tokens, task.num_tokens))
+    np.add.at(pairs, (tokens[:, :-1], tokens[:, 1:]), 1)
+    pairs[:, : token_ids.NUM_SPECIAL_TOKENS] = 0  # Targets of the metric are words.
+    best = pairs.argmax(axis=1)
+
+    heldout = task.heldout_tokens(1_000)
+    target = heldout[:, 1:]
+    is_word = target >= token_ids.NUM_SPECIAL_TOKENS
+    accuracy = (best[heldout[:, :-1]] == target)[is_word].mean()
+    assert accuracy == pytest.approx(task.bigram_accuracy, abs=0.006)
+    most_frequent = pairs.sum(axis=0).argmax()
+    unigram = (most_frequent == target)[is_word].mean()
+    assert unigram == pytest.approx(task.unigram_accuracy, abs=0.006)

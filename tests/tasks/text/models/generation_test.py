@@ -1,0 +1,175 @@
+"""Sampling and joint probabilities against the enumeration of all sequences of a tiny model."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dpfl.tasks.text.models import generation, stacked_cifg, tied_lstm
+
+_SPECIAL = generation.SpecialTokens(pad=0, begin=1, end=2)
+_NUM_TOKENS, _LENGTH = 5, 3
+_CELLS = [stacked_cifg.StackedCifg(3, 4, 2, num_layers=2), tied_lstm.TiedLstm(3, 4)]
+
+
+def _weights(cell):
+    rng = np.random.default_rng(2)
+    return tuple(
+        (1.5 * rng.normal(size=shape)).astype(np.float32)
+        for shape in cell.weight_shapes(_NUM_TOKENS).values()
+    )
+
+
+def _conditional(cell, weights, prefix):
+    """p(next token | begin, prefix) by the training form of the model, float64 [V]."""
+    logits = cell.logits(weights, tf.constant([[_SPECIAL.begin, *prefix]], tf.int32))[0, -1]
+    values = np.exp(logits.numpy().astype(np.float64))
+    return values / values.sum()
+
+
+def _enumerated(cell, weights, adjust=lambda p: p):
+    """All sequences of at most `_LENGTH` tokens, padded, with their probabilities."""
+    result = {}
+
+    def extend(prefix, probability):
+        if len(prefix) == _LENGTH or (prefix and prefix[-1] == _SPECIAL.end):
+            result[tuple(prefix) + (0,) * (_LENGTH - len(prefix))] = probability
+            return
+        values = adjust(_conditional(cell, weights, prefix))
+        for token in range(_NUM_TOKENS):
+            if values[token] > 0:
+                extend([*prefix, token], probability * values[token])
+
+    extend([], 1.0)
+    return result
+
+
+def _without_padding(values):
+    return np.where(np.arange(_NUM_TOKENS) == _SPECIAL.pad, 0, values)
+
+
+def _only_writable(values):
+    values = values.copy()
+    values[[_SPECIAL.pad, _SPECIAL.begin]] = 0
+    return values / values.sum()
+
+
+@pytest.mark.parametrize('cell', _CELLS, ids=str)
+def test_joint_probabilities_equal_the_product_of_conditional_ones(cell):
+    weights = _weights(cell)
+    expected = _enumerated(cell, weights, _without_padding)
+    assert len(expected) == 1 + 3 + 9 * 4  # By the position of the end: 1, 2, and 3 or none.
+    actual = generation.log_probabilities(cell, weights, _SPECIAL, np.array(list(expected)))
+    np.testing.assert_allclose(np.exp(actual), list(expected.values()), rtol=1e-5)
+
+
+def test_probabilities_of_all_ended_and_cut_sequences_add_up_to_one():
+    cell = _CELLS[0]
+    weights = list(_weights(cell))
+    weights[-1][_SPECIAL.pad] = -50  # A trained model has learnt that padding is no target.
+    sequences = [
+        sequence
+        for sequence in itertools.product(range(_NUM_TOKENS), repeat=_LENGTH)
+        if all(token or (i and sequence[i - 1] in (0, 2)) for i, token in enumerate(sequence))
+        if all(token != 2 or not any(sequence[i + 1 :]) for i, token in enumerate(sequence))
+    ]
+    scores = generation.log_probabilities(cell, weights, _SPECIAL, np.array(sequences))
+    assert np.exp(scores).sum() == pytest.approx(1, rel=1e-5)
+
+
+@pytest.mark.parametrize('cell', _CELLS, ids=str)
+@pytest.mark.parametrize('temperature, top_k', [(1.0, None), (0.5, None), (1.0, 2)])
+def test_samples_follow_the_enumerated_distribution(cell, temperature, top_k):
+    weights = _weights(cell)
+
+    def adjust(values):
+        values = _only_writable(values) ** (1 / temperature)
+        if top_k is not None:
+            values[values < np.sort(values)[-top_k]] = 0
+        return values / values.sum()
+
+    expected = _enumerated(cell, weights, adjust)
+    count = 20_000
+    samples = generation.sample(
+        cell,
+        weights,
+        _SPECIAL,
+        count=count,
+        length=_LENGTH,
+        seed=4,
+        temperature=temperature,
+        top_k=top_k,
+    )
+    assert samples.tokens.shape == (count, _LENGTH) and samples.tokens.dtype == np.int32
+    found, counts = np.unique(samples.tokens, axis=0, return_counts=True)
+    observed = {tuple(row): int(number) for row, number in zip(found, counts, strict=True)}
+    assert set(observed) <= set(expected)
+    # Pearson's statistic over the sequences that are expected often enough; its mean is their
+    # number, its variance twice that. Six deviations: the seed is fixed, the test does not flake.
+    frequent = {sequence: p for sequence, p in expected.items() if p * count >= 5}
+    statistic = sum(
+        (observed.get(sequence, 0) - p * count) ** 2 / (p * count)
+        for sequence, p in frequent.items()
+    )
+    assert statistic < len(frequent) + 6 * np.sqrt(2 * len(frequent))
+
+    # A wrong temperature, or no top_k, is found out.
+    other = _enumerated(
+        cell,
+        weights,
+        _only_writable
+        if (temperature, top_k) != (1.0, None)
+        else lambda values: np.sqrt(_only_writable(values)) / np.sqrt(_only_writable(values)).sum(),
+    )
+    statistic = sum(
+        (observed.get(sequence, 0) - p * count) ** 2 / (p * count)
+        for sequence, p in other.items()
+        if p * count >= 5
+    )
+    assert statistic > len(other) + 100 * np.sqrt(2 * len(other))
+
+
+@pytest.mark.parametrize('cell', _CELLS, ids=str)
+def test_samples_come_with_their_joint_probability(cell):
+    weights = _weights(cell)
+    samples = generation.sample(
+        cell, weights, _SPECIAL, count=300, length=_LENGTH, seed=1, temperature=2.0
+    )
+    expected = generation.log_probabilities(cell, weights, _SPECIAL, samples.tokens)
+    np.testing.assert_allclose(samples.log_probabilities, expected, rtol=1e-4)
+    ended = (samples.tokens == _SPECIAL.end).any(axis=1)
+    assert ended.any() and not ended.all()
+
+
+def test_samples_are_a_pure_function_of_the_seed_over_many_batches():
+    cell, count = _CELLS[0], 2_500
+    weights = _weights(cell)
+
+    def draw(seed):
+        return generation.sample(
+            cell, weights, _SPECIAL, count=count, length=_LENGTH, seed=seed
+        ).tokens
+
+    first, again, other = draw(7), draw(7), draw(8)
+    np.testing.assert_array_equal(first, again)
+    assert first.shape[0] == count and (first != other).any()
+    # Batches are not repeats of each other.
+    assert (first[:1024] != first[1024:2048]).any()
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(count=0), 'count=0: must be an integer >= 1'),
+        (dict(length=0), 'length=0: must be an integer >= 1'),
+        (dict(temperature=0), 'temperature=0: must be a finite number > 0'),
+        (dict(temperature=float('nan')), 'temperature=nan: must be a finite number > 0'),
+        (dict(top_k=4), 'top_k=4: must be an integer >= 1 and <= 3'),
+        (dict(seed=-1), 'seed=-1: must be an integer >= 0'),
+    ],
+)
+def test_bad_arguments_are_named(changes, message):
+    arguments = dict(count=1, length=1, seed=0)
+    with pytest.raises(ValueError, match=f'^{message}'):
+        generation.sample(_CELLS[0], _weights(_CELLS[0]), _SPECIAL, **{**arguments, **changes})

@@ -1,0 +1,90 @@
+"""The metrics against hand counts."""
+
+import collections
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dpfl.tasks.text.models import metrics
+
+# Tokens: 0 pad, 1 begin, 2 end, 3 outside, 4 and 5 words.
+_LABELS = np.array([[4, 5, 3, 2, 0], [5, 4, 4, 4, 5], [0, 0, 0, 0, 0]], np.int32)
+_PREDICTED = np.array([[4, 4, 3, 2, 0], [5, 3, 4, 2, 5], [4, 4, 4, 4, 4]])
+
+
+def _batch():
+    logits = np.full((3, 5, 6), -1.0, np.float32)
+    np.put_along_axis(logits, _PREDICTED[..., None], 2.0, axis=-1)
+    return logits
+
+
+def _reference_loss(logits, labels):
+    """Mean over targets that are not padding, in float64."""
+    logits = logits.astype(np.float64)
+    log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    losses = -np.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0]
+    return losses[labels != 0].mean()
+
+
+def _update(state, logits, labels):
+    output = types.SimpleNamespace(loss=metrics.mean_loss(logits, labels), predictions=logits)
+    return metrics.update.python_function(state, labels, output)
+
+
+def _finalize(state):
+    return {name: value.numpy() for name, value in metrics.finalize(state).items()}
+
+
+def test_hand_counted_batch():
+    logits = _batch()
+    state = _update(metrics.initialize(), logits, _LABELS)
+    result = _finalize(state)
+    # Words are 7 of the targets, 4 of them hit; one more target is outside the vocabulary.
+    assert result['accuracy'] == pytest.approx(4 / 7)
+    assert result['accuracy_with_oov'] == pytest.approx(4 / 8)
+    assert result['num_tokens'] == 9
+    assert result['num_examples'] == 2
+    assert result['loss'] == pytest.approx(_reference_loss(logits, _LABELS), rel=1e-6)
+    assert list(result) == ['loss', 'accuracy', 'accuracy_with_oov', 'num_tokens', 'num_examples']
+
+
+def test_batches_and_clients_pool_exactly():
+    logits = _batch()
+    whole = _finalize(_update(metrics.initialize(), logits, _LABELS))
+    parts = [_update(metrics.initialize(), logits[i : i + 1], _LABELS[i : i + 1]) for i in range(3)]
+    added = collections.OrderedDict((name, sum(part[name] for part in parts)) for name in parts[0])
+    for name, value in _finalize(added).items():
+        assert value == pytest.approx(whole[name], rel=1e-6)
+
+
+@pytest.mark.parametrize('compiled', [False, True])
+def test_gradient_is_that_of_the_definition(compiled):
+    logits = np.random.default_rng(0).normal(size=(3, 5, 6)).astype(np.float32)
+
+    def loss_and_gradients(logits, labels):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(logits)
+            loss = metrics.mean_loss(logits, labels)
+        # Twice: it changes a tensor in place, which must be none that others have.
+        gradients = [tape.gradient(loss, logits) for _ in range(2)]
+        return gradients, loss, logits
+
+    function = tf.function(loss_and_gradients) if compiled else loss_and_gradients
+    gradients, loss, after = function(tf.constant(logits), tf.constant(_LABELS))
+    softmax = np.exp(logits.astype(np.float64))
+    softmax /= softmax.sum(axis=-1, keepdims=True)
+    expected = (softmax - np.eye(6)[_LABELS]) * (_LABELS != 0)[..., None] / (_LABELS != 0).sum()
+    for gradient in gradients:
+        np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
+    assert loss.numpy() == pytest.approx(_reference_loss(logits, _LABELS), rel=1e-6)
+    np.testing.assert_array_equal(after, logits)
+
+
+def test_nothing_but_padding_counts_as_nothing():
+    labels = np.zeros((2, 3), np.int32)
+    logits = np.ones((2, 3, 6), np.float32)
+    assert metrics.mean_loss(logits, labels).numpy() == 0
+    result = _finalize(_update(metrics.initialize(), logits, labels))
+    assert set(result.values()) == {0}

@@ -1,0 +1,57 @@
+"""Central training: a first step by hand, learning, and what is refused."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dpfl.tasks.text.models import catalog, metrics, pretraining
+
+_CELL = catalog.ALL['micro']
+_WEIGHTS = _CELL.initial_weights(9, seed=0)
+# One sentence, over and over: it can be known by heart.
+_TOKENS = np.tile(np.array([[1, 5, 7, 4, 8, 2, 0]], np.int32), (20, 1))
+
+
+def _train(**changes):
+    arguments = dict(epochs=1, batch_size=20, learning_rate=0.01, seed=0)
+    return pretraining.train(_CELL, _WEIGHTS, _TOKENS, **{**arguments, **changes})
+
+
+def test_the_first_step_of_adam_moves_by_the_learning_rate():
+    tensors = [tf.constant(weight) for weight in _WEIGHTS]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        loss = metrics.mean_loss(_CELL.logits(tensors, _TOKENS[:, :-1]), _TOKENS[:, 1:])
+    gradients = [tf.convert_to_tensor(g).numpy() for g in tape.gradient(loss, tensors)]
+    for before, after, gradient in zip(_WEIGHTS, _train(), gradients, strict=True):
+        clear = abs(gradient) > 1e-3
+        np.testing.assert_allclose(
+            (after - before)[clear], -0.01 * np.sign(gradient[clear]), rtol=0.02
+        )
+
+
+def test_it_learns_and_reports():
+    losses = []
+    weights = _train(epochs=60, learning_rate=0.05, report=lambda step, loss: losses.append(loss))
+    assert len(losses) == 60 and losses[0] > 1.5 and losses[-1] < 0.1
+    assert all(weight.dtype == np.float32 for weight in weights)
+
+
+def test_incomplete_batches_are_left_out():
+    steps = []
+    _train(epochs=2, batch_size=8, report=lambda step, loss: steps.append(step))
+    assert steps == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(epochs=0), 'epochs=0: must be'),
+        (dict(batch_size=21), 'batch_size=21: must be an integer >= 1 and <= 20'),
+        (dict(learning_rate=float('nan')), 'learning_rate=nan: must be'),
+        (dict(seed=-1), 'seed=-1: must be'),
+    ],
+)
+def test_bad_arguments_are_named(changes, message):
+    with pytest.raises(ValueError, match=f'^{message}'):
+        _train(**changes)

@@ -1,0 +1,108 @@
+"""Token ids of sentences, their batches, and how budgets cut them."""
+
+import numpy as np
+import pytest
+
+from dpfl.tasks.text import synthetic_text, word_clients
+from dpfl.tasks.text.vocabulary import Vocabulary
+
+_IDS = {'a': 4, 'b': 5}
+_SENTENCES = [['a', 'b'], [], ['b', 'x', 'a'], ['a', 'a', 'a', 'a'], ['b']]
+
+
+def test_encode_by_hand():
+    # Pad 0, begin 1, end 2, outside 3; a sentence that fills all positions has no end.
+    expected = [[1, 4, 5, 2], [1, 5, 3, 4], [1, 4, 4, 4], [1, 5, 2, 0]]
+    encoded = word_clients.encode(iter(_SENTENCES), _IDS, 3)
+    assert encoded.dtype == np.int32
+    np.testing.assert_array_equal(encoded, expected)
+    np.testing.assert_array_equal(
+        word_clients.encode(_SENTENCES, _IDS, 3, max_sentences=2), expected[:2]
+    )
+    assert word_clients.encode([], _IDS, 3).shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    'budget, words',
+    [(1, [1]), (2, [2]), (4, [2, 2]), (8, [2, 3, 3]), (9, [2, 3, 3, 1]), (10**9, [2, 3, 3, 1])],
+)
+def test_the_budget_counts_the_words_that_are_used(budget, words):
+    encoded = word_clients.encode(_SENTENCES, _IDS, 3, max_tokens=budget)
+    assert (encoded >= 3).sum(axis=1).tolist() == words
+    cut = word_clients.encode([['a', 'b', 'a']], _IDS, 5, max_tokens=2)
+    np.testing.assert_array_equal(cut, [[1, 4, 5, 0, 0, 0]])  # No end: the sentence goes on.
+
+
+def test_reading_stops_when_the_budget_is_used():
+    def endless():
+        while True:
+            yield ['a', 'b']
+
+    assert len(word_clients.encode(endless(), _IDS, 3, max_tokens=5)) == 3
+    assert len(word_clients.encode(endless(), _IDS, 3, max_sentences=7)) == 7
+
+
+def test_it_encodes_the_text_of_the_synthetic_task_as_that_does():
+    task = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=8, num_themes=5)
+    ids = Vocabulary(tuple(task.vocabulary)).ids
+    for client in range(5):
+        sentences = [line.split() for line in task.text(client)]
+        np.testing.assert_array_equal(word_clients.encode(sentences, ids, 8), task.tokens(client))
+
+
+def _task(**kwargs):
+    clients = word_clients.WordClients(5, lambda client: [['a'] * (i + 1) for i in range(client)])
+    return word_clients.WordTask(
+        clients.slice(1, 5), clients.slice(0, 1), Vocabulary(('a', 'b')), 4, **kwargs
+    )
+
+
+def test_batches_of_a_client():
+    batches = _task().client_batches(2, batch_size=2, epochs=2)
+    assert [len(batch['x']) for batch in batches] == [2, 1, 2, 1]
+    np.testing.assert_array_equal(batches[0]['x'], [[1, 4, 2, 0], [1, 4, 4, 2]])
+    np.testing.assert_array_equal(batches[0]['y'], [[4, 2, 0, 0], [4, 4, 2, 0]])
+    assert [len(b['x']) for b in _task().client_batches(2, 2, 9, max_batches=3)] == [2, 1, 2]
+    assert _task(max_tokens=1).client_batches(3, 2)[0]['x'].shape == (1, 4)
+
+
+def test_a_client_without_sentences_has_no_batches():
+    none = word_clients.WordClients(1, lambda client: [])
+    task = word_clients.WordTask(none, none, Vocabulary(('a',)), 4)
+    assert task.client_batches(0, 2) == []
+
+
+def test_heldout_clients_are_pooled_up_to_those_that_there_are():
+    clients = word_clients.WordClients(3, lambda client: [['a'] * (client + 1)])
+    task = word_clients.WordTask(clients, clients, Vocabulary(('a',)), 4)
+    rows = [batch['x'].numpy() for batch in task.heldout_dataset(99, 2)]
+    assert [len(part) for part in rows] == [2, 1]
+    expected = word_clients.encode([['a'] * n for n in (1, 2, 3)], {'a': 4}, 4)[:, :4]
+    np.testing.assert_array_equal(np.concatenate(rows), expected)
+    assert sum(len(batch['x']) for batch in task.heldout_dataset(2, 8)) == 2
+
+
+@pytest.mark.parametrize(
+    'count, fraction, heldout',
+    [
+        (2, 0.9, 1),
+        (2, 0.01, 1),
+        (10, 0.1, 1),
+        (10, 0.26, 3),
+        (10, 0.99, 9),
+    ],
+)
+def test_share_of_heldout(count, fraction, heldout):
+    assert word_clients.share_of_heldout(count, fraction) == heldout
+
+
+def test_what_is_refused():
+    for fraction in (0, 1, float('nan')):
+        with pytest.raises(ValueError, match='heldout_fraction='):
+            word_clients.share_of_heldout(10, fraction)
+    with pytest.raises(ValueError, match='must be at least 2'):
+        word_clients.share_of_heldout(1, 0.1)
+    with pytest.raises(ValueError, match='client_max_tokens=0: must be'):
+        _task(max_tokens=0)
+    with pytest.raises(ValueError, match='client=4: must be'):
+        _task().client_batches(4, 2)
