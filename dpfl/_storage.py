@@ -6,16 +6,10 @@ import os
 import pathlib
 from collections.abc import Callable
 
+from dpfl import errors
+
 # Permissions of what only its owner may read.
 PRIVATE = 0o600
-
-
-class RunError(RuntimeError):
-    """A run cannot begin or go on. The message is one line; what was saved before is intact."""
-
-
-class StorageError(RunError):
-    """A file cannot be read or written, for instance on a full disk; the message names it."""
 
 
 # Directories that this process has locked: functions by path that raise if it leads elsewhere now.
@@ -35,7 +29,7 @@ def naming(path):
     try:
         yield
     except OSError as error:
-        raise StorageError(f'{path}: {error.strerror or error}') from error
+        raise errors.StorageError(f'{path}: {error.strerror or error}') from error
 
 
 def write_atomically(path: pathlib.Path, write, mode: int = 0o666) -> None:
@@ -86,7 +80,9 @@ def append(path: pathlib.Path, data: bytes, size: int, mode: int = 0o666) -> Non
         with open(os.open(path, flags, mode), 'ab', buffering=0) as file:
             found = os.fstat(file.fileno()).st_size
             if found != size:
-                raise StorageError(f'{path}: has {found} bytes, must have the {size} written to it')
+                raise errors.StorageError(
+                    f'{path}: has {found} bytes, must have the {size} written to it'
+                )
             try:
                 while data:
                     data = data[file.write(data) :]
@@ -128,7 +124,7 @@ def locked(path: pathlib.Path, *, to_read: bool = False):
     def require_same():
         with naming(path):
             if not os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                raise StorageError(f'{path}: was replaced by another directory')
+                raise errors.StorageError(f'{path}: was replaced by another directory')
 
     try:
         with naming(path):
@@ -136,7 +132,7 @@ def locked(path: pathlib.Path, *, to_read: bool = False):
                 kind = fcntl.LOCK_SH if to_read else fcntl.LOCK_EX
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StorageError(f'{path}: is in use by another run') from None
+                raise errors.StorageError(f'{path}: is in use by another run') from None
         if not to_read:
             _locked[path] = require_same
         yield

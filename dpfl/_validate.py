@@ -9,23 +9,12 @@ import numbers
 
 import numpy as np
 
+from dpfl.errors import ArgumentError
+
 # Of a run: at a second for each, seven weeks. Beyond, arrays by rounds would not fit into memory.
 MOST_ROUNDS = 2**22
 # Of a matrix: sums of squares over all rounds are floats then.
 MOST_ENTRY = 1e100
-_MOST_CHARACTERS = 300
-
-
-def shown(value, most: int = _MOST_CHARACTERS) -> str:
-    """A value, or an error, in one line of printable text of about `most` characters at most."""
-    try:
-        text = str(value)
-    except (ValueError, RecursionError):  # Thousands of digits, or of brackets.
-        return f'<{type(value).__name__}>'
-    text = ' '.join(text[: 2 * most + 1].split())
-    if len(text) > most:
-        text = text[: most - 3] + '...'
-    return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in text)
 
 
 def integer(name: str, value, *, minimum: int, maximum: int | None = None) -> int:
@@ -33,7 +22,7 @@ def integer(name: str, value, *, minimum: int, maximum: int | None = None) -> in
     allowed = f'an integer >= {minimum}' + ('' if maximum is None else f' and <= {maximum}')
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
     if not is_integer or value < minimum or (maximum is not None and value > maximum):
-        raise ValueError(f'{name}={shown(value)}: must be {allowed}')
+        raise ArgumentError(name, value, f'must be {allowed}')
     return int(value)
 
 
@@ -59,7 +48,7 @@ def number(
         and (maximum is None or value <= maximum)
     )
     if not holds:
-        raise ValueError(f'{name}={shown(value)}: must be {allowed}')
+        raise ArgumentError(name, value, f'must be {allowed}')
     return float(value)
 
 
@@ -71,10 +60,10 @@ def vector(name: str, value) -> np.ndarray:
     try:
         array = floats(value)
     except ValueError:
-        raise ValueError(f'{name}={shown(value)}: must be a list of numbers') from None
+        raise ArgumentError(name, value, 'must be a list of numbers') from None
     if array.ndim != 1 or not (np.abs(array) <= MOST_ENTRY).all():
-        raise ValueError(
-            f'{name}={shown(value)}: must be a list of finite numbers, at most {MOST_ENTRY:g}'
+        raise ArgumentError(
+            name, value, f'must be a list of finite numbers, at most {MOST_ENTRY:g}'
         )
     array.setflags(write=False)
     return array
@@ -97,7 +86,7 @@ def floats(value) -> np.ndarray:
 def truth(name: str, value) -> bool:
     """Returns `value`; raises ValueError unless it is True or False."""
     if not isinstance(value, bool):
-        raise ValueError(f'{name}={shown(value)}: must be true or false')
+        raise ArgumentError(name, value, 'must be true or false')
     return value
 
 
@@ -105,7 +94,7 @@ def choice(name: str, value, allowed) -> str:
     """Returns `value`; raises ValueError unless it is one of `allowed`."""
     # Only texts: a list cannot be looked up in a dictionary, and an array is equal to nothing.
     if not isinstance(value, str) or value not in allowed:
-        raise ValueError(f'{name}={shown(value)}: must be one of {", ".join(allowed)}')
+        raise ArgumentError(name, value, f'must be one of {", ".join(allowed)}')
     return value
 
 

@@ -18,8 +18,7 @@ import sys
 
 from absl import flags
 
-from dpfl import _storage
-from dpfl.tasks import federated_task
+from dpfl import _storage, errors
 from experiments.command import command_line
 from experiments.flags import privacy_flags, run_flags, sampling_flags, schema_flags, text_flags
 
@@ -109,7 +108,7 @@ def main() -> None:
     """Checks the flags, trains what is not trained yet, and writes the page."""
     try:
         _main()
-    except (_storage.RunError, federated_task.DataError) as error:
+    except (errors.RunError, errors.DataError) as error:
         sys.exit(f'error: {error}')
 
 

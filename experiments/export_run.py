@@ -22,7 +22,7 @@ import sys
 
 from absl import flags
 
-from dpfl import _storage, accounting
+from dpfl import _storage, accounting, errors
 from dpfl.accounting import archive, checklist
 from experiments.command import command_line
 from experiments.flags import recorded_flags, schema_flags
@@ -67,7 +67,7 @@ def main() -> None:
     """Checks the flags, verifies the run, and writes the copy."""
     try:
         _main()
-    except _storage.RunError as error:
+    except errors.RunError as error:
         sys.exit(f'error: {error}')
 
 

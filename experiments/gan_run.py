@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import _storage, _validate, accounting, aggregators, learning
+from dpfl import _storage, _validate, accounting, aggregators, errors, learning
 from dpfl.reporting import contact_sheet
 from dpfl.simulation import program
 from dpfl.tasks.images import gan_models
@@ -172,9 +172,11 @@ def require_clients(clients: Sequence[int], clients_per_round: int) -> None:
       ValueError: if they are fewer than a cohort; the message says so in one line.
     """
     if len(clients) < clients_per_round:
-        raise ValueError(
-            f'population={len(clients)}: must be at least {clients_per_round}, the clients per '
-            'round: too few clients were selected, and nothing can be trained on them'
+        raise errors.ArgumentError(
+            'population',
+            len(clients),
+            f'must be at least {clients_per_round}, the clients per '
+            'round: too few clients were selected, and nothing can be trained on them',
         )
 
 

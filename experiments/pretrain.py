@@ -18,7 +18,7 @@ import numpy as np
 import tqdm
 from absl import flags
 
-from dpfl import _storage
+from dpfl import _storage, errors
 from experiments.command import command_line
 from experiments.flags import schema_flags
 
@@ -135,11 +135,13 @@ def _public() -> tuple[tuple[str, ...], np.ndarray]:
             sentences = (words for line in file for words in tokenization.sentences(line))
             tokens = word_clients.encode(sentences, words.ids, _SENTENCE_LENGTH.value)
     except OSError as error:
-        raise ValueError(f'public_text={path}: cannot be read ({error.strerror})') from None
+        raise errors.ArgumentError(
+            'public_text', path, f'cannot be read ({error.strerror})'
+        ) from None
     except UnicodeDecodeError:
-        raise ValueError(f'public_text={path}: must be UTF-8 text') from None
+        raise errors.ArgumentError('public_text', path, 'must be UTF-8 text') from None
     if not len(tokens):
-        raise ValueError(f'public_text={path}: must have sentences')
+        raise errors.ArgumentError('public_text', path, 'must have sentences')
     return words.words, tokens
 
 

@@ -18,7 +18,7 @@ import sys
 
 from absl import flags
 
-from dpfl import _storage, accounting
+from dpfl import _storage, accounting, errors
 from dpfl.accounting import archive
 from experiments.command import command_line
 from experiments.flags import (
@@ -108,7 +108,7 @@ def _verified() -> accounting.PrivacyReport:
         # No run may write there meanwhile.
         with command_line.refusing_bad_values(), _storage.locked(path, to_read=True):
             found = archive.verify(path)
-    except _storage.StorageError as error:
+    except errors.StorageError as error:
         sys.exit(f'error: {error}')
     differences = [*found.differences]
     if found.report is not None:

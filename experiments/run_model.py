@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpfl import _npz, _storage, _validate
+from dpfl import _npz, _storage, errors
 
 WEIGHTS = 'model.npz'
 
@@ -21,7 +21,7 @@ def weights(directory: pathlib.Path) -> tuple[np.ndarray, ...]:
         arrays = _npz.load(path)
         return tuple(arrays[str(number)] for number in range(len(arrays)))
     except (ValueError, KeyError) as error:
-        raise _storage.StorageError(f'{path}: {_validate.shown(error)}') from None
+        raise errors.StorageError(f'{path}: {errors.shown(error)}') from None
 
 
 def save(directory: pathlib.Path, name: str, vocabulary: Sequence[str] | None) -> None:

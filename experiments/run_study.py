@@ -22,7 +22,7 @@ import sys
 
 from absl import flags
 
-from dpfl import _storage
+from dpfl import _storage, errors
 from experiments.command import command_line
 from experiments.flags import schema_flags
 from experiments.studies import definition, driver, figure, jobs, measures, page, statistics
@@ -45,7 +45,7 @@ def main() -> None:
     """Runs what is missing, writes table, figure and page, and prints the table."""
     try:
         _main()
-    except _storage.RunError as error:
+    except errors.RunError as error:
         sys.exit(f'error: {error}')
 
 

@@ -23,7 +23,7 @@ import sys
 
 from absl import flags
 
-from dpfl.runtime import errors, signals
+from dpfl.runtime import failures, signals
 from dpfl.runtime.workers import service, tokens
 from experiments.command import command_line
 
@@ -69,8 +69,8 @@ def main() -> None:
             running.await_ready(_START_SECONDS)
             print(_announcement(running), flush=True)
             running.wait(lambda line: print(line, file=sys.stderr, flush=True))
-            raise errors.WorkerError(running.describe_end())
-    except errors.WorkerError as error:
+            raise failures.WorkerError(running.describe_end())
+    except failures.WorkerError as error:
         sys.exit(f'error: {_explain(str(error))}')
 
 

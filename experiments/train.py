@@ -14,7 +14,7 @@ import sys
 
 from absl import flags
 
-from dpfl import _storage, accounting, mechanisms
+from dpfl import _storage, accounting, errors, mechanisms
 from dpfl.accounting import archive
 from dpfl.tasks import federated_task
 from experiments import run_model
@@ -116,7 +116,7 @@ def main() -> None:
     """Checks the flags, trains, and prints the result."""
     try:
         _main()
-    except (_storage.RunError, federated_task.DataError) as error:
+    except (errors.RunError, errors.DataError) as error:
         sys.exit(f'error: {error}')
 
 

@@ -14,9 +14,8 @@ import sys
 
 from absl import flags
 
-from dpfl import _storage, accounting
+from dpfl import _storage, accounting, errors
 from dpfl.accounting import archive
-from dpfl.tasks import federated_task
 from experiments.command import command_line
 from experiments.flags import (
     aggregation_flags,
@@ -92,7 +91,7 @@ def main() -> None:
     """Checks the flags, trains, and prints the result."""
     try:
         _main()
-    except (_storage.RunError, federated_task.DataError) as error:
+    except (errors.RunError, errors.DataError) as error:
         sys.exit(f'error: {error}')
 
 

@@ -18,7 +18,7 @@ import sys
 
 from matplotlib import figure
 
-from dpfl import _storage
+from dpfl import errors
 from dpfl.reporting import plots, privacy_page
 from dpfl.runtime import compilation
 from dpfl.simulation import checkpoint, outputs, program
@@ -235,7 +235,7 @@ class _Runs:
         said = worse = ''
         try:
             self._train(path)
-        except (_storage.RunError, ValueError) as error:
+        except (errors.RunError, ValueError) as error:
             said = str(error)
             worse = 'more than a line' if '\n' in said else ''
         except BaseException as error:

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from dpfl import _storage
+from dpfl import _storage, errors
 
 
 def test_what_was_appended_is_never_begun_anew(tmp_path):
@@ -15,7 +15,7 @@ def test_what_was_appended_is_never_begun_anew(tmp_path):
     _storage.append(path, b'two\n', 4)
     assert path.read_bytes() == b'one\ntwo\n'
     path.unlink()
-    with pytest.raises(_storage.StorageError, match='ledger: No such file or directory'):
+    with pytest.raises(errors.StorageError, match='ledger: No such file or directory'):
         _storage.append(path, b'three\n', 8)
     assert not path.exists()
 
@@ -24,7 +24,7 @@ def test_what_was_appended_is_never_begun_anew(tmp_path):
 def test_a_file_of_another_length_is_not_appended_to(tmp_path, content):
     path = tmp_path / 'ledger'
     path.write_bytes(content)
-    with pytest.raises(_storage.StorageError, match=f'has {len(content)} bytes, must have the 8'):
+    with pytest.raises(errors.StorageError, match=f'has {len(content)} bytes, must have the 8'):
         _storage.append(path, b'three\n', 8)
     assert path.read_bytes() == content
 
@@ -43,7 +43,7 @@ def test_an_append_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch, c
     else:
         target = tmp_path / 'full'
         target.symlink_to('/dev/full')
-    with pytest.raises(_storage.StorageError, match='No space left on device'):
+    with pytest.raises(errors.StorageError, match='No space left on device'):
         _storage.append(target, b'two\n', 4 if call == 'fsync' else 0)
     assert path.read_bytes() == b'one\n'
 
@@ -63,9 +63,9 @@ def test_a_locked_directory_that_is_not_there_any_more_is_noticed(tmp_path, chan
             path.mkdir()
             (path / 'file').write_bytes(b'of another run')
         message = 'run: was replaced' if change == 'replaced' else 'run: No such file or directory'
-        with pytest.raises(_storage.StorageError, match=message):
+        with pytest.raises(errors.StorageError, match=message):
             _storage.write_atomically(path / 'file', lambda file: file.write(b'mine'))
-        with pytest.raises(_storage.StorageError, match=message):
+        with pytest.raises(errors.StorageError, match=message):
             _storage.append(path / 'ledger', b'two', 3)
     if change == 'replaced':
         assert [(p.name, p.read_bytes()) for p in path.iterdir()] == [('file', b'of another run')]
@@ -76,18 +76,18 @@ def test_a_locked_directory_that_is_not_there_any_more_is_noticed(tmp_path, chan
 
 def test_readers_share_a_directory_and_no_writer_comes_between(tmp_path):
     with _storage.locked(tmp_path, to_read=True), _storage.locked(tmp_path, to_read=True):
-        with pytest.raises(_storage.StorageError, match='is in use by another run'):
+        with pytest.raises(errors.StorageError, match='is in use by another run'):
             with _storage.locked(tmp_path):
                 pass
     with _storage.locked(tmp_path):
-        with pytest.raises(_storage.StorageError, match='is in use by another run'):
+        with pytest.raises(errors.StorageError, match='is in use by another run'):
             with _storage.locked(tmp_path, to_read=True):
                 pass
 
 
 def test_a_file_is_no_directory_to_lock(tmp_path):
     (tmp_path / 'file').touch()
-    with pytest.raises(_storage.StorageError, match='file: Not a directory'):
+    with pytest.raises(errors.StorageError, match='file: Not a directory'):
         with _storage.locked(tmp_path / 'file'):
             pass
     assert os.listdir(tmp_path) == ['file']

@@ -20,7 +20,7 @@ A sum of b_i as they are would have twice the sensitivity where a client is zero
 import dataclasses
 import math
 
-from dpfl import _validate
+from dpfl import _validate, errors
 
 
 def update_noise_multiplier(noise_multiplier: float, count_stddev: float) -> float:
@@ -37,9 +37,10 @@ def update_noise_multiplier(noise_multiplier: float, count_stddev: float) -> flo
     z = _validate.number('noise_multiplier', noise_multiplier, minimum=0)
     share = z / (2 * _validate.number('count_stddev', count_stddev, above=0))
     if not share < 1:
-        raise ValueError(
-            f'count_stddev={count_stddev}: must be > {z / 2:g}, half of noise_multiplier='
-            f'{noise_multiplier}'
+        raise errors.ArgumentError(
+            'count_stddev',
+            count_stddev,
+            f'must be > {z / 2:g}, half of noise_multiplier={noise_multiplier}',
         )
     return z / math.sqrt((1 - share) * (1 + share))
 

@@ -25,7 +25,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from dpfl import _files, _json, _validate, mechanisms
+from dpfl import _files, _json, _validate, errors, mechanisms
 from dpfl.accounting import ledger_lines, plan_file, stated, sums
 from dpfl.accounting.gaussian import ACCOUNTANTS
 from dpfl.accounting.plan import PrivacyPlan
@@ -189,9 +189,11 @@ def verify(directory) -> Verification:
     needed = tuple(name for name in _NEEDED if not (is_export and name in (LOG, LEDGER)))
     missing = [name for name in needed if not os.path.lexists(directory / name)]
     if missing:
-        raise ValueError(f'run_dir={directory}: must hold a finished run ({missing[0]} is missing)')
+        raise errors.ArgumentError(
+            'run_dir', directory, f'must hold a finished run ({missing[0]} is missing)'
+        )
     found, others = sums.walk(directory, CHECKPOINTS)
-    differences = [f'{_validate.shown(name)}: {what}' for name, what in others.items()]
+    differences = [f'{errors.shown(name)}: {what}' for name, what in others.items()]
     differences += [f'{name}: is not a file' for name in needed if (directory / name).is_dir()]
     if any(difference.partition(': ')[0] in needed for difference in differences):
         return Verification(None, tuple(differences))
@@ -246,13 +248,13 @@ def _changed_files(
         if is_old and ('/' in name or name == 'profile.json'):
             unchecked.append(name)
         else:
-            differences.append(f'{_validate.shown(name)}: was added, {SUMS} does not list it')
+            differences.append(f'{errors.shown(name)}: was added, {SUMS} does not list it')
     for name, digest in expected.items():
         if name not in found:
-            differences.append(f'{_validate.shown(name)}: is missing, {SUMS} lists it')
+            differences.append(f'{errors.shown(name)}: is missing, {SUMS} lists it')
         elif sums.sha256(found[name]) != digest:
             differences.append(
-                f'{_validate.shown(name)}: its SHA-256 is not the one in {SUMS}: it was changed'
+                f'{errors.shown(name)}: its SHA-256 is not the one in {SUMS}: it was changed'
             )
     return differences, unchecked
 
@@ -368,7 +370,7 @@ def _compare(stated, computed, where: str = '') -> list[tuple[str, str, str]]:
         same = math.isclose(stated, computed, rel_tol=_TOLERANCE)
     else:
         same = type(stated) is type(computed) and stated == computed
-    return [] if same else [(_validate.shown(where), _short(stated), _short(computed))]
+    return [] if same else [(errors.shown(where), _short(stated), _short(computed))]
 
 
 def _is_number(value) -> bool:
@@ -381,4 +383,4 @@ def _short(value) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    return _validate.shown(error)
+    return errors.shown(error)

@@ -5,7 +5,7 @@ import math
 
 from scipy import optimize
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.accounting import gaussian
 
 # So much noise that no more of it lowers epsilon: what is left then is the method's own.
@@ -87,7 +87,9 @@ def least_noise_multiplier(
 
 def _refuse_unreachable(epsilon: float, floor: float, delta: float, method: str) -> None:
     if floor > epsilon:
-        raise ValueError(
-            f'epsilon={epsilon}: must be at least {floor:.4g}, the least that accountant={method} '
-            f'can show at delta={delta:g}'
+        raise errors.ArgumentError(
+            'epsilon',
+            epsilon,
+            f'must be at least {floor:.4g}, the least that accountant={method} '
+            f'can show at delta={delta:g}',
         )

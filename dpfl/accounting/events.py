@@ -12,7 +12,7 @@ import dp_accounting
 import numpy as np
 from dp_accounting import rdp
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.accounting import gaussian, loss_distribution, moments
 from dpfl.accounting.gaussian import Bound
 
@@ -60,7 +60,9 @@ def bound(event: dp_accounting.DpEvent, delta: float, method: str = 'pld') -> Bo
         return gaussian.bound(mu, delta, method)
     _refuse_mixtures(parts)
     if method not in (methods := methods_for(event)):
-        raise ValueError(f'method={method}: must be one of {", ".join(methods)} with sampling')
+        raise errors.ArgumentError(
+            'method', method, f'must be one of {", ".join(methods)} with sampling'
+        )
     known = methods[:-1] if method == 'best' else (method,)
     found = _least(parts, delta, known)
     return found if math.isfinite(found.epsilon) else _least(parts, delta, methods[:-1])
@@ -141,7 +143,9 @@ def _flatten(event: dp_accounting.DpEvent, count: int = 1, parts: _Parts | None 
             parts.mu_squared = math.inf
         parts.sampled.append((_with_noise_that_counts(event), count))
     elif not isinstance(event, dp_accounting.NoOpDpEvent):
-        raise ValueError(f'event={type(event).__name__}: must be made of Gaussian releases')
+        raise errors.ArgumentError(
+            'event', type(event).__name__, 'must be made of Gaussian releases'
+        )
     return parts
 
 
@@ -165,9 +169,11 @@ def _is_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
 
 def _refuse_mixtures(parts: _Parts) -> None:
     if len({type(event) for event, _ in parts.sampled}) > 1:
-        raise ValueError(
-            'event: Poisson samples and samples without replacement must not be composed; their '
-            'neighbours differ'
+        raise errors.ArgumentError(
+            'event',
+            errors.NOT_SHOWN,
+            'Poisson samples and samples without replacement must not be composed; their '
+            'neighbours differ',
         )
 
 

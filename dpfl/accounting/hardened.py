@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Callable
 
-from dpfl import mechanisms
+from dpfl import errors, mechanisms
 from dpfl.accounting.gaussian import Bound
 from dpfl.mechanisms.hardened import rounding
 
@@ -40,11 +40,12 @@ def check(plan) -> None:
         if has:
             value = plan.estimator.kind if name == 'estimator' else getattr(plan, name)
             allowed = 'fixed' if name == 'estimator' else 'None'
-            raise ValueError(f'{name}={value}: must be {allowed} with noise=hardened')
+            raise errors.ArgumentError(name, value, f'must be {allowed} with noise=hardened')
     if plan.noise_multiplier and not _LEAST_NOISE <= plan.noise_multiplier <= _MOST_NOISE:
-        raise ValueError(
-            f'noise_multiplier={plan.noise_multiplier}: must be 0, or within {_LEAST_NOISE:g} and '
-            f'{_MOST_NOISE:g}, with noise=hardened'
+        raise errors.ArgumentError(
+            'noise_multiplier',
+            plan.noise_multiplier,
+            f'must be 0, or within {_LEAST_NOISE:g} and {_MOST_NOISE:g}, with noise=hardened',
         )
 
 
@@ -72,7 +73,9 @@ def noise_multiplier(plan, mu: float) -> float:
     """
     added = _shift(plan.mechanism, plan.participation.rounds)
     if not mu > 2 * added:
-        raise ValueError(f'mu={mu:g}: must be above {2 * added:.3g} with noise=hardened')
+        raise errors.ArgumentError(
+            'mu', f'{mu:g}', f'must be above {2 * added:.3g} with noise=hardened'
+        )
     return plan.sensitivity * (1 + rounding.COEFFICIENTS) / (mu - added) * (1 + 1e-12)
 
 
@@ -115,7 +118,9 @@ def target(plan, epsilon: float, delta: float) -> tuple[float, float]:
     """
     most = slack(plan, rounding.LARGEST_MU)
     if not epsilon > 2 * most:
-        raise ValueError(f'epsilon={epsilon}: must be above {2 * most:.3g} with noise=hardened')
+        raise errors.ArgumentError(
+            'epsilon', epsilon, f'must be above {2 * most:.3g} with noise=hardened'
+        )
     return epsilon - most, delta * math.exp(-most) * (1 - _TAILS)
 
 

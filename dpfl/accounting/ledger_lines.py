@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dpfl import _json, _validate
+from dpfl import _json, errors
 
 FORMAT = 2
 # What the chain of digests starts from.
@@ -137,7 +137,7 @@ def _begin(lines: Sequence[bytes]) -> Ledger:
     if stated != chain or expected != lines[0] + b'\n' or not isinstance(values.get('plan'), str):
         raise LineError('line 1 is damaged')
     if values['format'] != FORMAT:
-        stated = _validate.shown(values['format'])
+        stated = errors.shown(values['format'])
         raise LineError(f'has format {stated}, this version reads 1 and {FORMAT}')
     return Ledger(plan=values['plan'], chain=[chain])
 

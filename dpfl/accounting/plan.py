@@ -6,7 +6,7 @@ import math
 
 import dp_accounting
 
-from dpfl import _validate, mechanisms
+from dpfl import _validate, errors, mechanisms
 from dpfl.accounting import adaptive_clip as adaptive_clip_lib
 from dpfl.accounting import calibration, events, gaussian, hardened
 from dpfl.accounting.adaptive_clip import AdaptiveClip
@@ -101,16 +101,19 @@ class PrivacyPlan:
         if self.sampling != 'none':
             self._check_sampling()
         elif self.population is not None:
-            raise ValueError(f'population={self.population}: must be None without sampling')
+            raise errors.ArgumentError(
+                'population', self.population, 'must be None without sampling'
+            )
         if self.discretization and self.discretization.clip_norm != self.clip_norm:
-            raise ValueError(
-                f'clip_norm={self.clip_norm}: must be that of the discretization, '
-                f'{self.discretization.clip_norm}'
+            raise errors.ArgumentError(
+                'clip_norm',
+                self.clip_norm,
+                f'must be that of the discretization, {self.discretization.clip_norm}',
             )
         if self.discretization and self.estimator.kind != 'fixed':
             # Rounding inflates each update by the same, however small its weight.
-            raise ValueError(
-                f'estimator={self.estimator.kind}: must be fixed with a discretization'
+            raise errors.ArgumentError(
+                'estimator', self.estimator.kind, 'must be fixed with a discretization'
             )
         if self.adaptive_clip:
             self._check_adaptive_clip()
@@ -121,15 +124,19 @@ class PrivacyPlan:
 
     def _check_adaptive_clip(self):
         if not isinstance(self.mechanism, mechanisms.Restarted | mechanisms.Identity):
-            raise ValueError(
-                f'mechanism={self.mechanism.name}: must be restarted with adaptive_clip, or '
-                'independent noise, for the clip norm can only change where the noise starts afresh'
+            raise errors.ArgumentError(
+                'mechanism',
+                self.mechanism.name,
+                'must be restarted with adaptive_clip, or independent noise, for the clip norm can '
+                'only change where the noise starts afresh',
             )
         adaptive_clip_lib.update_noise_multiplier(self.noise_multiplier, self.count_stddev)
 
     def _check_clip_schedule(self):
         if self.adaptive_clip:
-            raise ValueError('clip_schedule: must be empty with adaptive_clip')
+            raise errors.ArgumentError(
+                'clip_schedule', errors.NOT_SHOWN, 'must be empty with adaptive_clip'
+            )
         allowed, before = set(self.fresh_rounds), 0
         for first, norm in self.clip_schedule:
             _validate.integer('clip_schedule round', first, minimum=before + 1)
@@ -154,19 +161,23 @@ class PrivacyPlan:
     def _check_sampling(self):
         _validate.integer('population', self.population, minimum=self.clients_per_round)
         if not isinstance(self.mechanism, mechanisms.Identity):
-            raise ValueError(
-                f'sampling={self.sampling}: must be none with correlated noise (mechanism '
-                f'{self.mechanism.name})'
+            raise errors.ArgumentError(
+                'sampling',
+                self.sampling,
+                f'must be none with correlated noise (mechanism {self.mechanism.name})',
             )
         if self.participation.min_separation > 1:
-            raise ValueError(
-                f'min_separation={self.participation.min_separation}: must be 1 with sampling='
-                f'{self.sampling}, which may choose a client again in any round'
+            raise errors.ArgumentError(
+                'min_separation',
+                self.participation.min_separation,
+                f'must be 1 with sampling='
+                f'{self.sampling}, which may choose a client again in any round',
             )
         if self.participation.count < self.participation.rounds:
-            raise ValueError(
-                f'max_participations={self.participation.max_participations}: must be the number '
-                f'of rounds, or not be given, with sampling={self.sampling}'
+            raise errors.ArgumentError(
+                'max_participations',
+                self.participation.max_participations,
+                f'must be the number of rounds, or not be given, with sampling={self.sampling}',
             )
 
     @classmethod
@@ -327,9 +338,10 @@ class PrivacyPlan:
         if self.sampling == 'none':
             return self.bound_of_sensitivity(self.sensitivity, delta, accountant)
         if accountant not in self.accountants:
-            raise ValueError(
-                f'accountant={accountant}: must be one of {", ".join(self.accountants)} with '
-                f'sampling={self.sampling}'
+            raise errors.ArgumentError(
+                'accountant',
+                accountant,
+                f'must be one of {", ".join(self.accountants)} with sampling={self.sampling}',
             )
         return hardened.with_slack(
             lambda at: events.bound(self.dp_event(), at, accountant), delta, self.slack

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 
-from dpfl import _validate, mechanisms
+from dpfl import _validate, errors, mechanisms
 from dpfl.accounting import calibration
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms.discretization import Discretization
@@ -62,10 +62,12 @@ class Deployment:
         if self.max_participations is not None:
             _validate.integer('max_participations', self.max_participations, minimum=1)
         if self.clients_per_round > self.reporting_clients:
-            raise ValueError(
-                f'clients_per_round={self.clients_per_round}: must be <= {self.reporting_clients}, '
+            raise errors.ArgumentError(
+                'clients_per_round',
+                self.clients_per_round,
+                f'must be <= {self.reporting_clients}, '
                 f'the clients that report (population={self.population} times availability='
-                f'{self.availability:g})'
+                f'{self.availability:g})',
             )
         self._check_timer()
         self._check_separation()
@@ -81,13 +83,17 @@ class Deployment:
         if self.min_separation is None:
             return
         if self.timer_hours is not None:
-            raise ValueError(f'min_separation={self.min_separation}: goes without timer_hours')
+            raise errors.ArgumentError(
+                'min_separation', self.min_separation, 'goes without timer_hours'
+            )
         _validate.integer('min_separation', self.min_separation, minimum=1, maximum=self.rounds)
         if self.min_separation > self.population_separation:
-            raise ValueError(
-                f'min_separation={self.min_separation}: must be <= {self.population_separation}, '
+            raise errors.ArgumentError(
+                'min_separation',
+                self.min_separation,
+                f'must be <= {self.population_separation}, '
                 f'what {self.reporting_clients} reporting clients allow with clients_per_round='
-                f'{self.clients_per_round}'
+                f'{self.clients_per_round}',
             )
 
     @property

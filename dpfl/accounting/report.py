@@ -9,7 +9,7 @@ import json
 
 import dp_accounting
 
-from dpfl import _json, _validate
+from dpfl import _json, _validate, errors
 from dpfl.accounting import checklist, gaussian, page, plan_file, stated
 from dpfl.accounting import observed as observed_lib
 from dpfl.accounting.observed import Guarantee, Observed
@@ -70,7 +70,7 @@ class PrivacyReport:
         """
         deltas = tuple(float(delta) for delta in deltas)
         if not deltas:
-            raise ValueError('deltas=[]: must hold at least one number')
+            raise errors.ArgumentError('deltas', '[]', 'must hold at least one number')
         _validate.choice('accountant', accountant, gaussian.ACCOUNTANTS)
         return cls(
             plan=plan,
@@ -180,7 +180,7 @@ class PrivacyReport:
                 ),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f'not a privacy report ({_validate.shown(error)})') from None
+            raise ValueError(f'not a privacy report ({errors.shown(error)})') from None
 
     def render(self) -> str:
         """The report as Markdown."""

@@ -7,7 +7,7 @@ is refused. A larger one is no promise too much: other versions may have been le
 
 import dataclasses
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.observed import Guarantee, Observed
 from dpfl.accounting.plan import PrivacyPlan
@@ -23,14 +23,14 @@ _FIELDS = {field.name for field in dataclasses.fields(Guarantee)} - {'accountant
 def deltas(values) -> tuple[float, ...]:
     """The deltas of a file, checked; raises ValueError unless all are within (0, 1)."""
     if not isinstance(values, (list, tuple)) or not values:
-        raise ValueError(f'deltas={_validate.shown(values)}: must be a list of numbers')
+        raise errors.ArgumentError('deltas', values, 'must be a list of numbers')
     return tuple(_validate.number('delta', delta, above=0, below=1) for delta in values)
 
 
 def texts(name: str, values) -> tuple[str, ...]:
     """`values`, a list of texts, as a tuple; raises ValueError if they are something else."""
     if not isinstance(values, (list, tuple)) or not all(isinstance(v, str) for v in values):
-        raise ValueError(f'{name}={_validate.shown(values)}: must be a list of texts')
+        raise errors.ArgumentError(name, values, 'must be a list of texts')
     return tuple(values)
 
 
@@ -62,7 +62,7 @@ def observed(values, plan: PrivacyPlan, deltas, accountant: str) -> Observed | N
     if values is None:
         return None
     if not isinstance(values, dict):
-        raise ValueError(f'observed={_validate.shown(values)}: must be an object or null')
+        raise errors.ArgumentError('observed', values, 'must be an object or null')
     holds = _read('observed.guarantee', values['guarantee'], len(deltas))
     patterns = _read('observed.patterns', values['patterns'], len(deltas))
     limits = Participation(holds.rounds, holds.min_separation, holds.max_participations)
@@ -152,11 +152,15 @@ def _breaks(holds: Guarantee, plan: PrivacyPlan) -> bool:
 
 def _pairs(values) -> tuple[tuple[int, int], ...]:
     if not isinstance(values, (list, tuple)):
-        raise ValueError('clients_by_participations: must be a list of pairs of integers')
+        raise errors.ArgumentError(
+            'clients_by_participations', errors.NOT_SHOWN, 'must be a list of pairs of integers'
+        )
     pairs = tuple(map(tuple, values))
     for pair in pairs:
         if len(pair) != 2:
-            raise ValueError('clients_by_participations: must be a list of pairs of integers')
+            raise errors.ArgumentError(
+                'clients_by_participations', errors.NOT_SHOWN, 'must be a list of pairs of integers'
+            )
         for number in pair:
             _validate.integer('clients_by_participations', number, minimum=0)
     return pairs

@@ -3,7 +3,7 @@
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
-from dpfl import _validate, accounting
+from dpfl import _validate, accounting, errors
 from dpfl.aggregators import (
     adaptive_clip,
     clipping,
@@ -65,13 +65,15 @@ def build_query(
     is_weighted = isinstance(record_specs, estimators.WeightedRecord)
     if record_specs is not None and is_weighted != (cap is not None):
         kind = 'updates alone' if cap is None else 'WeightedRecord'
-        raise ValueError(f'record_specs={record_specs}: must be of {kind} with example_cap={cap}')
+        raise errors.ArgumentError(
+            'record_specs', record_specs, f'must be of {kind} with example_cap={cap}'
+        )
     if plan.noise == 'hardened':
         hardened_query.require_supplied(record_specs, supplied_noise)
         total = hardened_query.HardenedQuery(plan, record_specs, seed, clip)
         return tfp.NormalizedQuery(total, denominator=plan.denominator)
     if supplied_noise and record_specs is None:
-        raise ValueError('record_specs=None: must be given with supplied_noise')
+        raise errors.ArgumentError('record_specs', 'None', 'must be given with supplied_noise')
     total = query.CorrelatedNoiseQuery(
         plan, estimators.update_of(record_specs), seed, clip, supplied_noise
     )
@@ -114,9 +116,10 @@ def build_aggregator(
         the plan has weights, for which there is `build_weighted_aggregator`.
     """
     if plan.estimator.example_cap is not None:
-        raise ValueError(
-            f'example_cap={plan.estimator.example_cap}: must be None without weights; there is '
-            'build_weighted_aggregator'
+        raise errors.ArgumentError(
+            'example_cap',
+            plan.estimator.example_cap,
+            'must be None without weights; there is build_weighted_aggregator',
         )
     return _PrivateMeanFactory(plan, seed, clip, secure_sum, supplied_noise)
 
@@ -138,7 +141,7 @@ def build_weighted_aggregator(
       ValueError: as `build_aggregator`, or if the plan has no weights.
     """
     if plan.estimator.example_cap is None:
-        raise ValueError('example_cap=None: must be a number with weights')
+        raise errors.ArgumentError('example_cap', 'None', 'must be a number with weights')
     return _WeightedMeanFactory(_PrivateMeanFactory(plan, seed, clip, secure_sum, supplied_noise))
 
 
@@ -147,7 +150,9 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         if seed is not None:
             _validate.integer('seed', seed, minimum=0)
         if secure_sum and plan.discretization is None:
-            raise ValueError('secure_sum=True: must be False without a discretization in the plan')
+            raise errors.ArgumentError(
+                'secure_sum', 'True', 'must be False without a discretization in the plan'
+            )
         clipping.check(clip)
         self._plan, self._seed, self._clip = plan, seed, clip
         self._supplied_noise = supplied_noise

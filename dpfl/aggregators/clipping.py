@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _validate
+from dpfl import _validate, errors
 
 # Norms are computed in float32: the bound is kept by this much, so that rounding cannot break it.
 _MARGIN = 1e-5
@@ -74,7 +74,7 @@ class PerLayer:
             return
         shares = _validate.vector('shares', self.shares)
         if not ((shares >= 0).all() and shares.any()):
-            raise ValueError(f'shares={self.shares}: must be numbers >= 0, and not all 0')
+            raise errors.ArgumentError('shares', self.shares, 'must be numbers >= 0, and not all 0')
         object.__setattr__(self, 'shares', tuple(shares.tolist()))
 
     def __call__(self, update, clip_norm):
@@ -88,7 +88,9 @@ class PerLayer:
         leaves = tf.nest.flatten(finite(update))
         shares = np.ones(len(leaves)) if self.shares is None else np.array(self.shares)
         if len(shares) != len(leaves):
-            raise ValueError(f'shares={self.shares}: must be {len(leaves)}, one per tensor')
+            raise errors.ArgumentError(
+                'shares', self.shares, f'must be {len(leaves)}, one per tensor'
+            )
         bounds = clip_norm * (shares / np.linalg.norm(shares)).astype(np.float32)
         clipped = [clip_flat(leaf, bounds[index]) for index, leaf in enumerate(leaves)]
         return tf.nest.pack_sequence_as(update, clipped)
@@ -102,4 +104,4 @@ def check(clip) -> None:
     """
     if clip is not clip_flat and type(clip) is not PerLayer:
         name = getattr(clip, '__name__', type(clip).__name__)
-        raise ValueError(f'clip={name}: must be clip_flat or a PerLayer')
+        raise errors.ArgumentError('clip', name, 'must be clip_flat or a PerLayer')

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from dpfl import accounting
+from dpfl import accounting, errors
 from dpfl.aggregators import estimators, keys, query, rotation
 from dpfl.mechanisms.discretization import Discretization
 
@@ -87,9 +87,11 @@ class DiscretizedQuery(query.WrappedQuery):
         """
         super().__init__(inner)
         if plan.sampling == 'poisson':
-            raise ValueError(
-                'sampling=poisson: must be another one with a discretization; such cohorts have no '
-                'largest size, and the modulus is made for one'
+            raise errors.ArgumentError(
+                'sampling',
+                'poisson',
+                'must be another one with a discretization; such cohorts have no '
+                'largest size, and the modulus is made for one',
             )
         self._settings = plan.discretization
         self._largest_cohort = plan.clients_per_round
@@ -173,8 +175,10 @@ def integer_type(settings: Discretization, clients_per_round: int) -> tf.DType:
     """
     bits = settings.bits_per_parameter(clients_per_round)
     if bits > 62:
-        raise ValueError(
-            f'scale={settings.scale}: must be smaller, for sums take {bits} bits and not 62 at most'
+        raise errors.ArgumentError(
+            'scale',
+            settings.scale,
+            f'must be smaller, for sums take {bits} bits and not 62 at most',
         )
     return tf.int32 if bits <= 31 else tf.int64
 
@@ -231,21 +235,23 @@ def _check_rounding(settings: Discretization, clients_per_round: int) -> None:
     steps = 2 + 182 * passes
     most = int(_MARGIN / 4 / (2 * steps * 2.0**-53))
     if clients_per_round > most:
-        raise ValueError(
-            f'clients_per_round={clients_per_round}: must be at most {most} with a discretization, '
-            'for sums are rounded to float64'
+        raise errors.ArgumentError(
+            'clients_per_round',
+            clients_per_round,
+            f'must be at most {most} with a discretization, for sums are rounded to float64',
         )
 
 
 def _checked_specs(settings: Discretization, record_specs):
     if record_specs is None:
-        raise ValueError('record_specs=None: must be given with a discretization')
+        raise errors.ArgumentError('record_specs', 'None', 'must be given with a discretization')
     specs = estimators.update_of(record_specs)
     size = sum(int(np.prod(spec.shape)) for spec in tf.nest.flatten(specs))
     if size != settings.dimension:
-        raise ValueError(
-            f'dimension={settings.dimension}: must be {size}, the number of coordinates of an '
-            'update'
+        raise errors.ArgumentError(
+            'dimension',
+            settings.dimension,
+            f'must be {size}, the number of coordinates of an update',
         )
     return specs
 

@@ -18,7 +18,7 @@ import numpy as np
 from dp_accounting import rdp
 from scipy import optimize
 
-from dpfl import _validate, accounting, mechanisms
+from dpfl import _validate, accounting, errors, mechanisms
 
 KINDS = ('skellam', 'discrete_gaussian')
 
@@ -76,16 +76,19 @@ class DistributedNoise:
         _validate.integer('min_clients', self.min_clients, minimum=1, maximum=clients)
         scale = self.plan.discretization.scale
         if self.local_stddev > _MAX_STDDEV:
-            raise ValueError(
-                f'scale={scale}: must be smaller, for the noise of one client has the standard '
-                f'deviation {self.local_stddev:g}, and not {_MAX_STDDEV:g} at most'
+            raise errors.ArgumentError(
+                'scale',
+                scale,
+                f'must be smaller, for the noise of one client has the standard '
+                f'deviation {self.local_stddev:g}, and not {_MAX_STDDEV:g} at most',
             )
         # Sums of the clients' values, each below the modulus, are taken before the remainder.
         bits = (self.modulus * clients).bit_length()
         if bits > _MAX_BITS:
-            raise ValueError(
-                f'scale={scale}: must be smaller, for sums take {bits} bits and not {_MAX_BITS} at '
-                'most'
+            raise errors.ArgumentError(
+                'scale',
+                scale,
+                f'must be smaller, for sums take {bits} bits and not {_MAX_BITS} at most',
             )
 
     @property
@@ -203,23 +206,30 @@ class DistributedNoise:
 
 def _check_plan(plan: accounting.PrivacyPlan) -> None:
     if plan.discretization is None:
-        raise ValueError('discretization=None: must be given, for clients add noise to integers')
+        raise errors.ArgumentError(
+            'discretization', 'None', 'must be given, for clients add noise to integers'
+        )
     if not isinstance(plan.mechanism, mechanisms.Identity):
-        raise ValueError(
-            f'mechanism={plan.mechanism.name}: must be gaussian with noise from clients, for none '
-            'of them knows the noise of other rounds that correlated noise would take back'
+        raise errors.ArgumentError(
+            'mechanism',
+            plan.mechanism.name,
+            'must be gaussian with noise from clients, for none '
+            'of them knows the noise of other rounds that correlated noise would take back',
         )
     if plan.sampling != 'none':
-        raise ValueError(
-            f'sampling={plan.sampling}: must be none with noise from clients; no amplification is '
-            'proven here for it'
+        raise errors.ArgumentError(
+            'sampling',
+            plan.sampling,
+            'must be none with noise from clients; no amplification is proven here for it',
         )
     if plan.adaptive_clip is not None:
-        raise ValueError(
-            'adaptive_clip: must be None with noise from clients, for the clipped counts get their '
-            'noise at the server'
+        raise errors.ArgumentError(
+            'adaptive_clip',
+            errors.NOT_SHOWN,
+            'must be None with noise from clients, for the clipped counts get their '
+            'noise at the server',
         )
     if plan.estimator.example_cap is not None:
-        raise ValueError(
-            f'example_cap={plan.estimator.example_cap}: must be None with noise from clients'
+        raise errors.ArgumentError(
+            'example_cap', plan.estimator.example_cap, 'must be None with noise from clients'
         )

@@ -19,7 +19,7 @@ import math
 
 import tensorflow as tf
 
-from dpfl import accounting
+from dpfl import accounting, errors
 from dpfl.aggregators import estimators, query
 
 _MARGIN = 2.0**-17
@@ -49,7 +49,9 @@ class ExactSumQuery(query.WrappedQuery):
         super().__init__(inner)
         clients = plan.clients_per_round
         if clients > _MOST_CLIENTS:
-            raise ValueError(f'clients_per_round={clients}: must be at most {_MOST_CLIENTS}')
+            raise errors.ArgumentError(
+                'clients_per_round', clients, f'must be at most {_MOST_CLIENTS}'
+            )
         self._units = units_per_clip_norm(clients)
         self._specs = record_specs
         if record_specs is not None:
@@ -59,9 +61,10 @@ class ExactSumQuery(query.WrappedQuery):
         size = sum(math.prod(leaf.shape) for leaf in leaves)
         most = int((self._units * _MARGIN) ** 2)
         if size > most:
-            raise ValueError(
-                f'record_specs: {size} coordinates, must be at most {most} for sums of this many '
-                'clients'
+            raise errors.ArgumentError(
+                'record_specs',
+                errors.NOT_SHOWN,
+                f'{size} coordinates, must be at most {most} for sums of this many clients',
             )
 
     def initial_sample_state(self, template=None):

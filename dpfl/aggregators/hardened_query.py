@@ -12,7 +12,7 @@ import dp_accounting
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _validate, accounting
+from dpfl import _validate, accounting, errors
 from dpfl.accounting import hardened
 from dpfl.aggregators import clipping, estimators, flat, keys, noise, query
 from dpfl.mechanisms.hardened import keystream
@@ -61,9 +61,11 @@ class HardenedQuery(query.SumQuery):
         self._specs = estimators.update_of(record_specs)
         self._size = sum(flat.sizes(self._specs).values())
         if self._size > hardened.MOST_COORDINATES:
-            raise ValueError(
-                f'record_specs: has {self._size} coordinates, must have at most '
-                f'{hardened.MOST_COORDINATES} with noise=hardened'
+            raise errors.ArgumentError(
+                'record_specs',
+                errors.NOT_SHOWN,
+                f'has {self._size} coordinates, must have at most '
+                f'{hardened.MOST_COORDINATES} with noise=hardened',
             )
         self._units = hardened.STDDEV / plan.noise_multiplier  # Integers in a clip norm.
         self._key = None
@@ -159,25 +161,28 @@ def require_supplied(record_specs, supplied_noise: bool) -> None:
       ValueError: if not.
     """
     if not supplied_noise:
-        raise ValueError(
-            'supplied_noise=False: must be True with noise=hardened, whose integers come from a '
-            'HardenedRing'
+        raise errors.ArgumentError(
+            'supplied_noise',
+            'False',
+            'must be True with noise=hardened, whose integers come from a HardenedRing',
         )
     if record_specs is None:
-        raise ValueError('record_specs=None: must be given with noise=hardened')
+        raise errors.ArgumentError('record_specs', 'None', 'must be given with noise=hardened')
 
 
 def _require_guarantee(plan) -> None:
     if plan.noise != 'hardened':
-        raise ValueError(f'noise={plan.noise}: must be hardened')
+        raise errors.ArgumentError('noise', plan.noise, 'must be hardened')
     if not plan.noise_multiplier > 0:
-        raise ValueError(
-            f'noise_multiplier={plan.noise_multiplier}: must be > 0 with noise=hardened'
+        raise errors.ArgumentError(
+            'noise_multiplier', plan.noise_multiplier, 'must be > 0 with noise=hardened'
         )
     if math.isinf(plan.sensitivity):
-        raise ValueError(
-            f'noise=hardened: must be default with mechanism={plan.mechanism.name} and '
-            f'noise_multiplier={plan.noise_multiplier}, for which no bound is proven'
+        raise errors.ArgumentError(
+            'noise',
+            'hardened',
+            f'must be default with mechanism={plan.mechanism.name} and '
+            f'noise_multiplier={plan.noise_multiplier}, for which no bound is proven',
         )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import tqdm
 import tree
 
-from dpfl import accounting
+from dpfl import accounting, errors
 from dpfl.accounting import hardened
 from dpfl.aggregators import hardened_query, past_noise
 from dpfl.mechanisms import kernels
@@ -53,7 +53,7 @@ class HardenedRing:
 
     def __init__(self, plan: accounting.PrivacyPlan, directory=None, *, show_progress: bool = True):
         if plan.noise != 'hardened':
-            raise ValueError(f'noise={plan.noise}: must be hardened with a HardenedRing')
+            raise errors.ArgumentError('noise', plan.noise, 'must be hardened with a HardenedRing')
         self._rounds = plan.participation.rounds
         self._kernel = plan.mechanism.with_rounds(self._rounds).kernel()
         self._directory = directory
@@ -104,7 +104,9 @@ class HardenedRing:
 
         tree.traverse(find, state)
         if len(found) != 1:
-            raise ValueError(f'state: holds {len(found)} hardened noises, must hold one')
+            raise errors.ArgumentError(
+                'state', errors.NOT_SHOWN, f'holds {len(found)} hardened noises, must hold one'
+            )
         with_row = self._with_row(*found)
         return tree.traverse(
             lambda part: with_row if hardened_query.is_hardened(part) else None, state

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from dpfl import mechanisms
+from dpfl import errors, mechanisms
 from dpfl.aggregators import flat, keys, normal
 
 
@@ -62,9 +62,11 @@ def require_moderate_size(kernel: mechanisms.Kernel, record_specs) -> None:
         count * dtype.size for dtype, count in flat.sizes(record_specs).items()
     )
     if size > mechanisms.MOST_STATE_BYTES:
-        raise ValueError(
-            f'supplied_noise=False: must be True for {size / 1e9:.3g} GB of past noise, with a '
-            f'NoiseRing; in the state there can be {mechanisms.MOST_STATE_BYTES / 1e9:g} GB'
+        raise errors.ArgumentError(
+            'supplied_noise',
+            'False',
+            f'must be True for {size / 1e9:.3g} GB of past noise, with a '
+            f'NoiseRing; in the state there can be {mechanisms.MOST_STATE_BYTES / 1e9:g} GB',
         )
 
 

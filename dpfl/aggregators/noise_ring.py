@@ -26,7 +26,7 @@ import tensorflow as tf
 import tqdm
 import tree
 
-from dpfl import accounting
+from dpfl import accounting, errors
 from dpfl.aggregators import flat, keys, noise, normal, past_noise
 from dpfl.mechanisms import kernels, ring_steps
 
@@ -101,7 +101,11 @@ class NoiseRing:
 
         tree.traverse(find, state)
         if len(found) != 1:
-            raise ValueError(f'state: holds {len(found)} noises to be supplied, must hold one')
+            raise errors.ArgumentError(
+                'state',
+                errors.NOT_SHOWN,
+                f'holds {len(found)} noises to be supplied, must hold one',
+            )
         with_row = self._with_row(*found)
         return tree.traverse(lambda part: with_row if _is_supplied(part) else None, state)
 

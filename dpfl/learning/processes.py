@@ -11,7 +11,7 @@ import collections
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
-from dpfl import _validate, accounting, aggregators
+from dpfl import _validate, accounting, aggregators, errors
 from dpfl.learning import client_work
 
 CLIENT_UPDATES = ('fedavg', 'fedsgd')
@@ -63,8 +63,8 @@ def build_dp_fedavg(
     """
     _validate.choice('client_update', client_update, CLIENT_UPDATES)
     if (client_update == 'fedavg') != (client_optimizer is not None):
-        raise ValueError(
-            f'client_optimizer={client_optimizer}: must be given for fedavg, and not for fedsgd'
+        raise errors.ArgumentError(
+            'client_optimizer', client_optimizer, 'must be given for fedavg, and not for fedsgd'
         )
     if client_update == 'fedavg':
         update = client_work.fedavg(model, client_optimizer)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import linalg
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.mechanisms import base, kernels, rounding, sensitivity
 
 # Rows of C^-1 that are solved for at one time: large enough for matrix products to dominate.
@@ -102,9 +102,10 @@ class Banded(base.Mechanism):
         if rounds == self.rounds:
             return self
         if rounds > self.rounds:
-            raise ValueError(
-                f'rounds={rounds}: must be at most {self.rounds}, the rounds that this banded '
-                'matrix was made for'
+            raise errors.ArgumentError(
+                'rounds',
+                rounds,
+                f'must be at most {self.rounds}, the rounds that this banded matrix was made for',
             )
         return Banded(self.diagonals[:rounds, :rounds])
 
@@ -139,7 +140,9 @@ def _table(value) -> np.ndarray:
     try:
         table = _validate.floats(value)
     except ValueError:
-        raise ValueError('diagonals: must be a table of numbers, [rounds, bands]') from None
+        raise errors.ArgumentError(
+            'diagonals', errors.NOT_SHOWN, 'must be a table of numbers, [rounds, bands]'
+        ) from None
     if table.ndim != 2 or not 1 <= table.shape[1] <= table.shape[0]:
         raise ValueError(
             f'diagonals has shape {table.shape}: must be [rounds, bands], 1 <= bands <= rounds'

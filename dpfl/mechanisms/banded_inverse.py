@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import signal
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.mechanisms import base, kernels, toeplitz, toeplitz_sensitivity
 from dpfl.mechanisms import workload as workloads
 from dpfl.participation import Participation
@@ -38,16 +38,18 @@ class BandedInverse(base.Mechanism):
         taps = _validate.vector('inverse_coefficients', self.inverse_coefficients)
         object.__setattr__(self, 'inverse_coefficients', taps)
         if not taps.size or taps[0] != 1:
-            raise ValueError(
-                f'inverse_coefficients={taps.tolist()}: must have at least 1 entry, the first 1'
+            raise errors.ArgumentError(
+                'inverse_coefficients', taps.tolist(), 'must have at least 1 entry, the first 1'
             )
         with np.errstate(over='ignore', invalid='ignore'):
             # Its square, at least any squared norm of C u, must be a float.
             largest = np.abs(self.coefficients()).sum() * self.rounds
         if not largest < 1e150:
-            raise ValueError(
-                f'inverse_coefficients={taps.tolist()}: the inverse grows to a sum of '
-                f'{largest:g} over rounds={self.rounds}, must stay below 1e150'
+            raise errors.ArgumentError(
+                'inverse_coefficients',
+                taps.tolist(),
+                f'the inverse grows to a sum of '
+                f'{largest:g} over rounds={self.rounds}, must stay below 1e150',
             )
 
     def __eq__(self, other) -> bool:

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import signal
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.mechanisms import base, kernels, rounding, toeplitz, toeplitz_sensitivity
 
 
@@ -37,10 +37,12 @@ class BandedToeplitz(base.Mechanism):
             first = coefficients[:1].tolist()
             raise ValueError(f'coefficients start with {first}: must start with a number > 0')
         if coefficients[0] < rounding.SMALLEST or np.abs(coefficients).max() > rounding.LARGEST:
-            raise ValueError(
-                f'coefficients={coefficients.tolist()}: the first must be >= '
+            raise errors.ArgumentError(
+                'coefficients',
+                coefficients.tolist(),
+                f'the first must be >= '
                 f'{rounding.SMALLEST:g} and all <= {rounding.LARGEST:g} in size, so that their '
-                'squares are floats'
+                'squares are floats',
             )
 
     @classmethod

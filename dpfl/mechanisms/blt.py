@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.mechanisms import (
     base,
     blt_inverse,
@@ -50,10 +50,12 @@ class Blt(base.Mechanism):
                 f'must be the same number, at least 1 and at most {_MOST_BUFFERS}'
             )
         if self.decay.min() < 0 or self.decay.max() > 1:
-            raise ValueError(f'decay={self.decay.tolist()}: each entry must be within [0, 1]')
+            raise errors.ArgumentError(
+                'decay', self.decay.tolist(), 'each entry must be within [0, 1]'
+            )
         if np.abs(self.scale).max() > rounding.LARGEST:
-            raise ValueError(
-                f'scale={self.scale.tolist()}: each entry must be <= {rounding.LARGEST:g} in size'
+            raise errors.ArgumentError(
+                'scale', self.scale.tolist(), f'each entry must be <= {rounding.LARGEST:g} in size'
             )
 
     @classmethod

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpfl import errors
+
 # Halvings of the logarithm of an interval that lead from 1e-290 of it to its last bit.
 _HALVINGS = 72
 
@@ -46,7 +48,9 @@ def output_scale(decay: np.ndarray, inverse_decay: np.ndarray) -> np.ndarray:
     keep, inverse_keep = _without_common(decay, inverse_decay)
     theta, theta_hat = decay[keep], inverse_decay[inverse_keep]
     if np.unique(theta).size < theta.size:
-        raise ValueError(f'decay={decay.tolist()}: entries that coincide must be in inverse_decay')
+        raise errors.ArgumentError(
+            'decay', decay.tolist(), 'entries that coincide must be in inverse_decay'
+        )
     gaps = np.subtract.outer(theta, theta) + np.eye(theta.size)
     # One quotient per pair of factors, in the order of the decays, so that nothing over- or
     # underflows and clustered decays meet the inverse decays between them.

@@ -12,7 +12,7 @@ are rounded.
 import dataclasses
 import math
 
-from dpfl import _validate
+from dpfl import _validate, errors
 
 # Sums are held in 64-bit integers.
 _MAX_BITS = 62
@@ -73,8 +73,8 @@ class Discretization:
         linf_bound = (2**bits - 1) // (2 * clients_per_round)
         if linf_bound < 1:
             least = (2 * clients_per_round).bit_length()
-            raise ValueError(
-                f'bits={bits}: must be at least {least} for clients_per_round={clients_per_round}'
+            raise errors.ArgumentError(
+                'bits', bits, f'must be at least {least} for clients_per_round={clients_per_round}'
             )
         scale = linf_bound / one._linf_norm
         # The quotient may be some units in the last place off; the bound grows with the scale.

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import linalg
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.mechanisms import (
     banded,
     banded_inverse,
@@ -55,13 +55,13 @@ class Restarted(base.Mechanism):
     def __post_init__(self):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         if not isinstance(self.base, base.Mechanism):
-            raise ValueError(f'base={_validate.shown(self.base)}: must be a mechanism')
+            raise errors.ArgumentError('base', self.base, 'must be a mechanism')
         starts = _starts(self.starts)
         object.__setattr__(self, 'starts', starts)
         bounds = (0, *starts, self.rounds)
         if any(end <= start for start, end in zip(bounds, bounds[1:], strict=False)):
-            raise ValueError(
-                f'starts={starts}: must increase within 1 .. {self.rounds - 1} (rounds - 1)'
+            raise errors.ArgumentError(
+                'starts', starts, f'must increase within 1 .. {self.rounds - 1} (rounds - 1)'
             )
         longest = max(self.lengths)
         if self.base.rounds < longest:
@@ -230,8 +230,8 @@ def _starts(values) -> tuple[int, ...]:
     try:
         values = tuple(values)
     except TypeError:
-        shown = _validate.shown(values)
-        raise ValueError(f'starts={shown}: must be a list of integers') from None
+        shown = errors.shown(values)
+        raise errors.ArgumentError('starts', shown, 'must be a list of integers') from None
     return tuple(
         _validate.integer('starts', value, minimum=1, maximum=_validate.MOST_ROUNDS)
         for value in values

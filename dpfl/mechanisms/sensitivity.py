@@ -11,6 +11,7 @@ over all patterns that a schema admits, by dynamic programmes over the rounds.
 
 import numpy as np
 
+from dpfl import errors
 from dpfl.mechanisms import base
 from dpfl.participation import Participation
 
@@ -30,8 +31,8 @@ def heaviest_pattern(weights: np.ndarray, participation: Participation) -> float
     """
     weights = np.asarray(weights, dtype=np.float64)[: participation.rounds]
     if weights.size < participation.rounds or not (weights >= 0).all():
-        raise ValueError(
-            f'weights={weights}: must be at least {participation.rounds} numbers, each >= 0'
+        raise errors.ArgumentError(
+            'weights', weights, f'must be at least {participation.rounds} numbers, each >= 0'
         )
     *_, heaviest = _totals(weights, participation.min_separation, participation.count)
     return float(heaviest)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpfl import _npz, _validate
+from dpfl import _npz, _validate, errors
 from dpfl.mechanisms import (
     banded,
     banded_inverse,
@@ -47,7 +47,7 @@ def from_dict(values: dict) -> base.Mechanism:
 
 def _from_dict(values: dict, depth: int) -> base.Mechanism:
     if not isinstance(values, dict) or depth > _MOST_DEPTH:
-        raise ValueError(f'mechanism={_validate.shown(values)}: must be the values of a mechanism')
+        raise errors.ArgumentError('mechanism', values, 'must be the values of a mechanism')
     parameters = dict(values)
     name = _validate.choice('mechanism', parameters.pop('mechanism', None), tuple(_TYPES))
     if 'base' in parameters:
@@ -55,8 +55,10 @@ def _from_dict(values: dict, depth: int) -> base.Mechanism:
     try:
         return _TYPES[name](**parameters)
     except TypeError:
-        given = _validate.shown(', '.join(sorted(map(str, parameters))) or 'none')
-        raise ValueError(f'mechanism={name}: does not take the parameters {given}') from None
+        given = errors.shown(', '.join(sorted(map(str, parameters))) or 'none')
+        raise errors.ArgumentError(
+            'mechanism', name, f'does not take the parameters {given}'
+        ) from None
 
 
 def save(mechanism: base.Mechanism, file) -> None:
@@ -90,7 +92,7 @@ def load(path) -> base.Mechanism:
         raise ValueError(f'{path}: cannot be read as a mechanism ({error})') from None
     if not isinstance(version, int) or version != _SCHEMA_VERSION:
         raise ValueError(
-            f'{path}: has schema version {_validate.shown(version)}: must be {_SCHEMA_VERSION}'
+            f'{path}: has schema version {errors.shown(version)}: must be {_SCHEMA_VERSION}'
         )
     return from_dict(_nested(values))
 
@@ -117,6 +119,6 @@ def _nested(flat: dict) -> dict:
             if not isinstance(inner, dict):
                 break
         if not isinstance(inner, dict) or last in inner:
-            raise ValueError(f'parameter={_validate.shown(key)}: must not have two values')
+            raise errors.ArgumentError('parameter', key, 'must not have two values')
         inner[last] = value
     return nested

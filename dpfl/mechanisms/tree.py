@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import linalg
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.mechanisms import base, kernels, sensitivity, tree_sensitivity
 
 _NODES_RELEASED = (
@@ -178,7 +178,9 @@ class FullHonakerTree(base.Mechanism):
     def with_rounds(self, rounds: int) -> 'FullHonakerTree':
         """Only itself: every row of `C` depends on how many rounds there are to come."""
         if rounds != self.rounds:
-            raise ValueError(f'rounds={rounds}: must be {self.rounds}, those of the decoder')
+            raise errors.ArgumentError(
+                'rounds', rounds, f'must be {self.rounds}, those of the decoder'
+            )
         return self
 
     def sensitivity_bound(self, participation) -> base.Sensitivity:

@@ -21,7 +21,7 @@ import tensorflow_federated as tff
 
 from dpfl import _validate
 from dpfl.runtime import interpreter, memory, shards, signals, split_round
-from dpfl.runtime.errors import ComputationError, OutOfMemoryError, WorkerError
+from dpfl.runtime.failures import ComputationError, OutOfMemoryError, WorkerError
 from dpfl.runtime.workers import addresses, remote
 
 __all__ = [

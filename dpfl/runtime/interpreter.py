@@ -19,8 +19,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.runtime import compilation, errors, graphs
-from dpfl.runtime.errors import ComputationError
+from dpfl import errors
+from dpfl.runtime import compilation, failures, graphs
+from dpfl.runtime.failures import ComputationError
 
 Struct = tff.structure.Struct
 _blocks = tff.framework
@@ -77,7 +78,11 @@ class Interpreter:
                 arguments = Struct.unnamed(_ingest(argument, computation.type_signature.parameter))
         sizes = {len(leaf) for leaf in _flatten(arguments) if isinstance(leaf, list)}
         if len(sizes) > 1:
-            raise ValueError(f'clients: must be as many in each argument, are {sorted(sizes)}')
+            raise errors.ArgumentError(
+                'clients',
+                errors.NOT_SHOWN,
+                f'must be as many in each argument, are {sorted(sizes)}',
+            )
 
         def at_clients(function, values):
             with watch.measuring('clients'):
@@ -89,7 +94,7 @@ class Interpreter:
                 function = execution.evaluate(program.block, {})
                 result = function(*arguments) if callable(function) else function
         except tf.errors.OpError as error:
-            raise errors.of_tensorflow(error) from None
+            raise failures.of_tensorflow(error) from None
         except (concurrent.futures.CancelledError, RuntimeError):
             if not self._is_closed:
                 raise

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _validate
+from dpfl import _validate, errors
 
 
 def default_num_shards() -> int:
@@ -132,7 +132,9 @@ def _dataset(clients, template) -> tf.data.Dataset:
             *batches,
         )
     except (TypeError, ValueError) as error:
-        raise ValueError(f'clients: must have batches of one structure; {error}') from None
+        raise errors.ArgumentError(
+            'clients', errors.NOT_SHOWN, f'must have batches of one structure; {error}'
+        ) from None
     if isinstance(rows, dict):
         rows = collections.OrderedDict(rows)  # TFF takes no other mapping.
     if not any(sizes):

@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow_federated as tff
 
+from dpfl import errors
+
 _SERVER_STATE_AND_SHARDS = 2
 
 
@@ -53,7 +55,9 @@ def split(comp: tff.Computation) -> SplitRound:
         and _is_at_clients(parameter[1])
         and not tff.types.contains(parameter[0], _is_at_clients)
     ):
-        raise ValueError(f'computation: must take a state and shards, takes {parameter}')
+        raise errors.ArgumentError(
+            'computation', errors.NOT_SHOWN, f'must take a state and shards, takes {parameter}'
+        )
     form = tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(comp)
     state_type, shards_type = parameter
 

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _files, _json, _npz, _storage, _validate, accounting, participation
+from dpfl import _files, _json, _npz, _storage, _validate, accounting, errors, participation
 from dpfl.accounting import archive
 
 _VERSION = 1
@@ -38,7 +38,7 @@ _SUFFIX = '.checkpoint'
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-class CheckpointError(_storage.RunError):
+class CheckpointError(errors.RunError):
     """A checkpoint cannot be used. The message is one line that names it."""
 
 
@@ -75,8 +75,8 @@ class Checkpoint:
         now = json.loads(json.dumps({**configuration, 'plan_digest': archive.plan_digest(plan)}))
         for name in sorted({*before, *now}, key=lambda name: (name == 'plan_digest', name)):
             if before.get(name) != now.get(name):
-                raise ValueError(
-                    f'{name}={now.get(name)}: must be {before.get(name)}, as when the run began'
+                raise errors.ArgumentError(
+                    name, now.get(name), f'must be {before.get(name)}, as when the run began'
                 )
 
     def write(self, file) -> None:
@@ -118,7 +118,7 @@ class Checkpoint:
             raise CheckpointError(f'{path}: is not a checkpoint')
         version = first.removeprefix(_MAGIC).strip().decode(errors='replace')
         if version != str(_VERSION):
-            shown = _validate.shown(version)
+            shown = errors.shown(version)
             raise CheckpointError(f'{path}: has format {shown}, this version reads {_VERSION}')
         content = memoryview(data)[:-_DIGEST_BYTES]
         if hashlib.sha256(content).digest() != data[-_DIGEST_BYTES:]:
@@ -128,7 +128,7 @@ class Checkpoint:
         try:
             return cls._parse(file)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            reason = _validate.shown(error)
+            reason = errors.shown(error)
             raise CheckpointError(f'{path}: cannot be read ({reason})') from None
 
     @classmethod
@@ -159,23 +159,25 @@ class Checkpoint:
 
 def _object(name: str, value) -> dict:
     if not isinstance(value, dict):
-        raise ValueError(f'{name}={_validate.shown(value)}: must be an object')
+        raise errors.ArgumentError(name, value, 'must be an object')
     return value
 
 
 def _text(name: str, value) -> str:
     if not isinstance(value, str):
-        raise ValueError(f'{name}={_validate.shown(value)}: must be a text')
+        raise errors.ArgumentError(name, value, 'must be a text')
     return value
 
 
 def _rows(values, rounds: int) -> list[dict]:
     """Metrics of at most so many rounds, checked: objects of numbers."""
     if not isinstance(values, list) or len(values) > rounds:
-        raise ValueError(f'rows: must be a list of at most {rounds} objects')
+        raise errors.ArgumentError(
+            'rows', errors.NOT_SHOWN, f'must be a list of at most {rounds} objects'
+        )
     for row in values:
         if not all(isinstance(value, (int, float)) for value in _object('rows', row).values()):
-            raise ValueError('rows: must hold numbers')
+            raise errors.ArgumentError('rows', errors.NOT_SHOWN, 'must hold numbers')
     return values
 
 
@@ -210,7 +212,7 @@ def latest(folder, refused: Callable[[str], None]) -> Checkpoint | None:
     for path in reversed(paths):
         try:
             return Checkpoint.read(path)
-        except _storage.RunError as error:
+        except errors.RunError as error:
             refused(str(error))
     if paths:
         raise CheckpointError(f'{folder}: holds no checkpoint that can be used')

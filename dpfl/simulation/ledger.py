@@ -14,12 +14,12 @@ the data might be. `dpfl.accounting.ledger_lines` has the form of the lines.
 import os
 import pathlib
 
-from dpfl import _files, _storage
+from dpfl import _files, _storage, errors
 from dpfl.accounting import ledger_lines
 from dpfl.accounting.ledger_lines import Entry
 
 
-class LedgerError(_storage.RunError):
+class LedgerError(errors.RunError):
     """The ledger is damaged, or forbids a round. The message is one line."""
 
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tqdm
 
-from dpfl import _storage, accounting, mechanisms
+from dpfl import _storage, accounting, errors, mechanisms
 from dpfl.accounting import archive
 from dpfl.participation import ParticipationLog
 from dpfl.reporting import plots, privacy_page
@@ -80,9 +80,11 @@ class RunDirectory:
                 raise PermissionError(13, 'Permission denied')
             earlier = [name for name in _FOLDERS + _FILES if (self.path / name).exists()]
             if earlier and not overwrite and not resume:
-                raise ValueError(
-                    f'output_dir={path}: must not hold an earlier run ({earlier[0]} exists), '
-                    'unless it is resumed or overwritten'
+                raise errors.ArgumentError(
+                    'output_dir',
+                    path,
+                    f'must not hold an earlier run ({earlier[0]} exists), '
+                    'unless it is resumed or overwritten',
                 )
             if earlier and overwrite:
                 with self.in_use():
@@ -93,7 +95,9 @@ class RunDirectory:
                     for name in earlier:
                         _remove(self.path / name)
         except OSError as error:
-            raise ValueError(f'output_dir={path}: must be writable ({error.strerror})') from None
+            raise errors.ArgumentError(
+                'output_dir', path, f'must be writable ({error.strerror})'
+            ) from None
 
     @contextlib.contextmanager
     def in_use(self):
@@ -137,7 +141,7 @@ class RunDirectory:
                 _storage.write_atomically(path, lambda file: file.write(key), _storage.PRIVATE)
             found = path.read_bytes()
         if len(found) != data_digest.KEY_BYTES:
-            raise _storage.StorageError(f'{path}: must have {data_digest.KEY_BYTES} bytes')
+            raise errors.StorageError(f'{path}: must have {data_digest.KEY_BYTES} bytes')
         return found
 
     def write_plan(self, record: archive.PlanRecord) -> None:
@@ -282,9 +286,7 @@ def _naming(path):
         except tf.errors.OpError as error:
             message = ' '.join(error.message.split())
             # In such messages the reason stands after the path.
-            raise _storage.StorageError(
-                f'{path}: {message.partition("; ")[2] or message}'
-            ) from error
+            raise errors.StorageError(f'{path}: {message.partition("; ")[2] or message}') from error
 
 
 def _table(rows: Sequence[Mapping[str, float]]) -> str:

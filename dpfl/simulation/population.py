@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.simulation import availability
 
 # Keeps this stream apart from others that a run derives from the same seed.
@@ -138,9 +138,11 @@ class Population:
         asked = math.ceil(self.over_selection * goal)
         while True:
             if now > start + 24 * _PATIENCE_DAYS:
-                raise ValueError(
-                    f'clients_per_round={goal}: was not reached within {_PATIENCE_DAYS} days of '
-                    f'population={self.population}, must be smaller'
+                raise errors.ArgumentError(
+                    'clients_per_round',
+                    goal,
+                    f'was not reached within {_PATIENCE_DAYS} days of '
+                    f'population={self.population}, must be smaller',
                 )
             new, at, now = check_ins.some(asked - devices.size, now)
             takes = np.exp(self.client_spread * generator.standard_normal(new.size))

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-from dpfl import _storage, _validate, accounting, aggregators, learning, mechanisms
+from dpfl import _storage, _validate, accounting, aggregators, errors, learning, mechanisms
 from dpfl.accounting import archive, ledger_lines
 from dpfl.participation import ParticipationLog
 from dpfl.runtime import contexts, memory
@@ -185,19 +185,19 @@ class _Run:
         path = self._directory.path / archive.LEDGER
         done = 0 if self._start is None else self._start.rounds
         if self._start is None and self._ledger.rounds:
-            raise _storage.RunError(
+            raise errors.RunError(
                 f'{path}: has {self._ledger.rounds} rounds, and there is no checkpoint to '
                 'continue from'
             )
         if self._ledger.rounds < done or (
             self._start is not None and self._ledger.position(done) != self._start.ledger
         ):
-            raise _storage.RunError(f'{path}: is not the ledger of the checkpoint (round {done})')
+            raise errors.RunError(f'{path}: is not the ledger of the checkpoint (round {done})')
         log = ParticipationLog(() if self._start is None else self._start.cohorts)
         for t in range(done, self._ledger.rounds):
             cohort = self._experiment.sampler.cohort(t)
             if ledger_lines.cohort_digest(cohort) != self._ledger.cohort(t):
-                raise _storage.RunError(f'{path}: round {t} had another cohort')
+                raise errors.RunError(f'{path}: round {t} had another cohort')
             log.append(cohort)
         return log
 
@@ -228,14 +228,14 @@ class _Run:
                     # At once: the report can take longer than noticing that a worker is gone.
                     _log.warning('%s; writing the report of the rounds so far', error)
                 # Where this fails too, the first error is the one to show.
-                with contextlib.suppress(_storage.RunError, MemoryError):
+                with contextlib.suppress(errors.RunError, MemoryError):
                     self._report()
             raise
         finally:
             # Of a run that failed, too: a run may be slow before it fails.
             profile = self._write_profile()
             if profile is not None and (directory.path / archive.SUMS).exists():
-                with contextlib.suppress(_storage.StorageError):
+                with contextlib.suppress(errors.StorageError):
                     directory.write_digests()
         return Result(report, metrics.last, profile)
 
@@ -243,7 +243,7 @@ class _Run:
         if not self._experiment.profile:
             return None
         self._profile.begin('')
-        with contextlib.suppress(_storage.StorageError):
+        with contextlib.suppress(errors.StorageError):
             self._directory.write_text('profile.json', self._profile.to_json())
         return self._profile
 
@@ -290,7 +290,7 @@ class _Run:
                 done, state = reached
                 if done > saved:
                     # Where this fails too, the first error is the one to show.
-                    with contextlib.suppress(_storage.RunError, MemoryError):
+                    with contextlib.suppress(errors.RunError, MemoryError):
                         writer.save(self._checkpoint(done, state, metrics.rows[:done]))
                         writer.wait()
                 raise
@@ -365,7 +365,7 @@ class _Run:
 def _naming_round(number: int):
     try:
         yield
-    except _storage.RunError as error:
+    except errors.RunError as error:
         raise type(error)(f'round {number}: {error}') from error
 
 

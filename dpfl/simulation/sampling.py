@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from dpfl import _validate, accounting
+from dpfl import _validate, accounting, errors
 from dpfl.participation import Participation, ParticipationLog
 from dpfl.simulation import population as population_lib
 
@@ -62,16 +62,20 @@ class MinSeparationSampler:
         places = schema.rounds * self.clients_per_round
         apart = self.population // self.clients_per_round
         if places > self.population and apart < schema.min_separation:
-            raise ValueError(
-                f'population={self.population}: must be at least '
+            raise errors.ArgumentError(
+                'population',
+                self.population,
+                f'must be at least '
                 f'{self.clients_per_round * schema.min_separation} for clients_per_round='
-                f'{self.clients_per_round} and min_separation={schema.min_separation}'
+                f'{self.clients_per_round} and min_separation={schema.min_separation}',
             )
         if places > self.population * schema.count:
-            raise ValueError(
-                f'population={self.population}: must be at least {-(-places // schema.count)} for '
+            raise errors.ArgumentError(
+                'population',
+                self.population,
+                f'must be at least {-(-places // schema.count)} for '
                 f'rounds={schema.rounds}, clients_per_round={self.clients_per_round} and '
-                f'max_participations={schema.count}'
+                f'max_participations={schema.count}',
             )
 
     @functools.cached_property
@@ -193,14 +197,18 @@ class TimerSampler:
     def __post_init__(self):
         seen, planned = self._log.observed(), self.participation
         if seen.count > 1 and seen.min_separation < planned.min_separation:
-            raise ValueError(
-                f'min_separation={planned.min_separation}: must be at most {seen.min_separation}, '
-                f'which timer_hours={self.devices.timer_hours:g} gives'
+            raise errors.ArgumentError(
+                'min_separation',
+                planned.min_separation,
+                f'must be at most {seen.min_separation}, '
+                f'which timer_hours={self.devices.timer_hours:g} gives',
             )
         if seen.max_participations > planned.count:
-            raise ValueError(
-                f'max_participations={planned.count}: must be at least {seen.max_participations}, '
-                f'which timer_hours={self.devices.timer_hours:g} gives'
+            raise errors.ArgumentError(
+                'max_participations',
+                planned.count,
+                f'must be at least {seen.max_participations}, '
+                f'which timer_hours={self.devices.timer_hours:g} gives',
             )
 
     @functools.cached_property
@@ -225,16 +233,19 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
       ValueError: if they do not go together.
     """
     if sampler.amplification != plan.sampling:
-        raise ValueError(
-            f'sampling={plan.sampling}: must be {sampler.amplification}, which is how '
-            f'{type(sampler).__name__} draws cohorts'
+        raise errors.ArgumentError(
+            'sampling',
+            plan.sampling,
+            f'must be {sampler.amplification}, which is how {type(sampler).__name__} draws cohorts',
         )
     if plan.sampling != 'none':
         drawn = (sampler.population, sampler.clients_per_round)
         if drawn != (plan.population, plan.clients_per_round):
-            raise ValueError(
-                f'population={plan.population}: must be {drawn[0]} with clients_per_round='
-                f'{drawn[1]}, as the sampler draws them, not with {plan.clients_per_round}'
+            raise errors.ArgumentError(
+                'population',
+                plan.population,
+                f'must be {drawn[0]} with clients_per_round='
+                f'{drawn[1]}, as the sampler draws them, not with {plan.clients_per_round}',
             )
     kept, planned = sampler.participation, plan.participation
     if (
@@ -242,10 +253,12 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
         or kept.min_separation < planned.min_separation
         or kept.count > planned.count
     ):
-        raise ValueError(
-            f'min_separation={planned.min_separation}: must be kept by the sampler, with at most '
+        raise errors.ArgumentError(
+            'min_separation',
+            planned.min_separation,
+            f'must be kept by the sampler, with at most '
             f'{planned.count} participations in {planned.rounds} rounds; {type(sampler).__name__} '
-            f'keeps {kept.min_separation} with {kept.count} in {kept.rounds}'
+            f'keeps {kept.min_separation} with {kept.count} in {kept.rounds}',
         )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import tree
 
+from dpfl import errors
 from dpfl.accounting import ledger_lines
 from dpfl.aggregators import noise
 from dpfl.simulation import checkpoint
@@ -61,7 +62,9 @@ def ledger_entry(state, cohort, data: str) -> ledger_lines.Entry:
     """
     positions = [[part.key, part.round] for part in _noise_states(state)]
     if not positions:
-        raise ValueError('process: must hold the noise of a privacy plan in its state')
+        raise errors.ArgumentError(
+            'process', errors.NOT_SHOWN, 'must hold the noise of a privacy plan in its state'
+        )
     return ledger_lines.Entry(
         cohort=ledger_lines.cohort_digest(cohort),
         model=ledger_lines.digest(tree.flatten(state.global_model_weights)),

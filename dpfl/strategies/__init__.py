@@ -5,7 +5,7 @@ They are installed with the package, so `--strategy=blt_b400` works from any dir
 
 import pathlib
 
-from dpfl import mechanisms
+from dpfl import errors, mechanisms
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -22,5 +22,5 @@ def load(name: str) -> mechanisms.Mechanism:
       ValueError: if the package has no such strategy.
     """
     if name not in names():
-        raise ValueError(f'name={name}: must be one of {", ".join(names())}')
+        raise errors.ArgumentError('name', name, f'must be one of {", ".join(names())}')
     return mechanisms.load(FOLDER / f'{name}.npz')

@@ -22,7 +22,7 @@ import urllib.request
 
 import tqdm
 
-from dpfl.tasks.federated_task import DataError
+from dpfl.errors import DataError
 
 _BLOCK = 1 << 20
 _ATTEMPTS = 5

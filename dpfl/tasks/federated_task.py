@@ -5,10 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-class DataError(RuntimeError):
-    """Data cannot be read although they could before; the message is one line and quotes none."""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FederatedTask:
     """A data set of clients with a model for it.

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from absl import app, flags, logging
 
-from dpfl import _files, _validate
+from dpfl import _files, errors
 from experiments.command import standard_streams
 
 _REFUSED = 1
@@ -43,13 +43,12 @@ def refusing_bad_values(**flags_of_arguments: str):
     """
     try:
         yield
+    except errors.ArgumentError as error:
+        name = flags_of_arguments.get(error.name, error.name)
+        message = f'--{error.named(name)}' if name in flags.FLAGS else str(error)
+        raise UsageError(message) from error
     except ValueError as error:
-        message = ' '.join(str(error).split())
-        name, separator, rest = message.partition('=')
-        if separator and name in flags_of_arguments:
-            name = flags_of_arguments[name]
-            message = f'{name}={rest}'
-        raise UsageError(f'--{message}' if name in flags.FLAGS else message) from error
+        raise UsageError(' '.join(str(error).split())) from error
 
 
 def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -> None:
@@ -105,7 +104,7 @@ def _what_failed(error: OSError) -> str:
     reason = error.strerror or str(error)
     if error.filename is None:
         return ' '.join(reason.split())
-    return f'{_validate.shown(error.filename, 80)}: {reason}'
+    return f'{errors.shown(error.filename, 80)}: {reason}'
 
 
 def _uncaught(kind, error, trace):
@@ -208,7 +207,7 @@ def _check_flagfiles(arguments, seen: set[str]) -> None:
     for argument in following:
         flag, separator, path = argument.strip().partition('=')
         if flag.startswith('-') and len(flag) > _MOST_LETTERS:
-            raise flags.Error(f'{_validate.shown(flag, 80)}: is not a flag')
+            raise flags.Error(f'{errors.shown(flag, 80)}: is not a flag')
         if flag not in ('--flagfile', '-flagfile'):
             continue
         path = os.path.expanduser((path if separator else next(following, '')).strip())
@@ -225,6 +224,6 @@ def _check_flagfiles(arguments, seen: set[str]) -> None:
 
 
 def _fail(message: str, status: int):
-    message = _validate.shown(message, _MOST_CHARACTERS)
+    message = errors.shown(message, _MOST_CHARACTERS)
     print(f'error: {message}', file=sys.stderr, flush=True)
     sys.exit(status)

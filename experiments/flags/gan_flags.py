@@ -4,7 +4,7 @@ import dataclasses
 
 from absl import flags
 
-from dpfl import accounting
+from dpfl import accounting, errors
 from experiments.command import command_line
 
 MODELS = ('small', 'dcgan', 'tiny')
@@ -128,8 +128,10 @@ def scaled_plan(
     """
     clients = plan.clients_per_round * factor
     if not (clients >= 1 and clients.is_integer()):
-        raise ValueError(
-            f'scale={factor}: must make whole cohorts of {plan.clients_per_round} clients per round'
+        raise errors.ArgumentError(
+            'scale',
+            factor,
+            f'must make whole cohorts of {plan.clients_per_round} clients per round',
         )
     return dataclasses.replace(
         plan,

@@ -5,6 +5,7 @@ import pathlib
 
 from absl import flags
 
+from dpfl import errors
 from dpfl.tasks import federated_task
 from experiments.command import command_line
 from experiments.flags import data_flags
@@ -52,8 +53,8 @@ def _files(path: pathlib.Path):
     try:
         files = emnist_files.open_files(path)
         if not files.writers('train'):
-            raise federated_task.DataError(f'{path}: has no writer of 62 classes')
-    except federated_task.DataError as error:
+            raise errors.DataError(f'{path}: has no writer of 62 classes')
+    except errors.DataError as error:
         reason = str(error).removeprefix(f'{path}: ')
         raise command_line.UsageError(f'--data_path={path}: {reason}') from None
     return files

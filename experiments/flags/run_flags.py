@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from dpfl import _storage, accounting
+from dpfl import accounting, errors
 from dpfl.accounting import archive
 from dpfl.runtime.workers import addresses, tokens
 from dpfl.simulation import checkpoint, ledger
@@ -149,9 +149,9 @@ def require_start(directory, start: checkpoint.Checkpoint | None) -> None:
         return
     path = directory.path / 'ledger.jsonl'
     if checkpoint.exist(directory.path / 'checkpoints'):
-        raise _storage.RunError(f'{directory.path}: another run has begun there meanwhile')
+        raise errors.RunError(f'{directory.path}: another run has begun there meanwhile')
     if path.exists() and path.stat().st_size:
-        raise _storage.RunError(f'{path}: has rounds, and there is no checkpoint to continue from')
+        raise errors.RunError(f'{path}: has rounds, and there is no checkpoint to continue from')
 
 
 def record_data(directory, task: federated_task.FederatedTask, is_new: bool) -> None:

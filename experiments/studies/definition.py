@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpfl import _files, _json, _validate
+from dpfl import _files, _json, _validate, errors
 
 FOLDER = pathlib.Path(__file__).parents[2] / 'configs' / 'studies'
 CURVES = ('round', 'epsilon')
@@ -96,7 +96,7 @@ class Axis:
             try:
                 float(value)
             except ValueError:
-                raise ValueError(f'values={value}: must be numbers') from None
+                raise errors.ArgumentError('values', value, 'must be numbers') from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,7 @@ class Study:
         check_seeds(self.seeds)
         both = sorted({*self.seeds} & {*self.tuned_on})
         if both:
-            raise ValueError(f'tuned_on={both[0]}: must not be one of the seeds')
+            raise errors.ArgumentError('tuned_on', both[0], 'must not be one of the seeds')
         names = [point.name for point in self.points]
         for claim in self.claims:
             for name in (claim.higher, claim.lower):
@@ -176,7 +176,9 @@ def _merged(common: Flags, of_line: Flags, of_value: Flags) -> Flags:
 def check_seeds(seeds: Sequence[int]) -> None:
     """Raises ValueError unless they are different integers from 0 on, at least one."""
     if not seeds or len({*seeds}) < len(seeds):
-        raise ValueError(f'seeds={",".join(map(str, seeds))}: must be different, and at least one')
+        raise errors.ArgumentError(
+            'seeds', ','.join(map(str, seeds)), 'must be different, and at least one'
+        )
     for seed in seeds:
         _validate.integer('seeds', seed, minimum=0)
 
@@ -194,12 +196,14 @@ def load(name: str) -> Study:
     """
     path = FOLDER / f'{name}.json' if name in names() else pathlib.Path(name)
     if not path.is_file():
-        raise ValueError(f'study={name}: must be a JSON file or one of {", ".join(names())}')
+        raise errors.ArgumentError(
+            'study', name, f'must be a JSON file or one of {", ".join(names())}'
+        )
     try:
         return _study(path, _json.loads(_files.read_bytes(path)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        message = _validate.shown(error)
-        raise ValueError(f'study={name}: cannot be used ({message})') from None
+        message = errors.shown(error)
+        raise errors.ArgumentError('study', name, f'cannot be used ({message})') from None
 
 
 def _study(path: pathlib.Path, values: dict[str, Any]) -> Study:

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 import tqdm
 from absl import flags
 
-from dpfl import _storage
+from dpfl import errors
 from dpfl.runtime import signals
 from experiments.studies import jobs as jobs_lib
 
@@ -120,7 +120,7 @@ class _Worker:
             self.process.join()
             status = self.process.exitcode
         if status:
-            raise _storage.RunError(f'{job.name}: {_reason(job, status)}')
+            raise errors.RunError(f'{job.name}: {_reason(job, status)}')
         return job
 
     def wait(self) -> None:

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpfl import _storage
+from dpfl import _storage, errors
 from experiments.studies import definition
 
 _TRAIN = 'train'
@@ -81,7 +81,7 @@ class Job:
         now = [self.binary, *self.arguments]
         if values['command'] != now:
             changed = sorted({*values['command']} ^ {*now})
-            raise _storage.RunError(
+            raise errors.RunError(
                 f'{record}: was made with other flags ({", ".join(changed)}); give another '
                 'directory, or delete what depends on them'
             )

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _storage
+from dpfl import _storage, errors
 from dpfl.accounting import archive
 from experiments.studies import definition
 
@@ -85,7 +85,7 @@ def read(study: definition.Study, folder: pathlib.Path, result: Mapping[str, Any
         elif name in result:
             values[name] = _finite(result[name])
         else:
-            raise ValueError(f'measures={name}: is not measured')
+            raise errors.ArgumentError('measures', name, 'is not measured')
     bounds = {'rounds_to_threshold'} & {*values} if is_bound else ()
     return Run(values, frozenset(bounds), curve)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from dpfl import errors
 from experiments.tables import losses, releases, rounding, rows, sampled
 
 # By `Row.mechanism`.
@@ -39,7 +40,9 @@ def compute(row: rows.Row) -> rows.Result:
       ValueError: if the mechanism is unknown, or an input is missing or out of its range.
     """
     if row.mechanism not in _CALCULATIONS:
-        raise ValueError(f'mechanism={row.mechanism}: must be one of {", ".join(_CALCULATIONS)}')
+        raise errors.ArgumentError(
+            'mechanism', row.mechanism, f'must be one of {", ".join(_CALCULATIONS)}'
+        )
     try:
         computed = _CALCULATIONS[row.mechanism](row)
         finding = _FINDINGS[row.mechanism](row, computed) if row.mechanism in _FINDINGS else ''

@@ -5,7 +5,7 @@ import json
 import math
 import pathlib
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from experiments.tables import rounding
 
 SOURCES = {
@@ -57,9 +57,9 @@ class Row:
         _validate.choice('source', self.source, tuple(SOURCES))
         for name in ('inputs', 'decimals', 'method'):
             if not isinstance(getattr(self, name), dict):
-                raise ValueError(f'{name}={getattr(self, name)}: must be an object')
+                raise errors.ArgumentError(name, getattr(self, name), 'must be an object')
         if not isinstance(self.published, (dict, str)):
-            raise ValueError(f'published={self.published}: must be an object or words')
+            raise errors.ArgumentError('published', self.published, 'must be an object or words')
         if isinstance(self.published, dict):
             if not self.published or self.published.keys() != self.decimals.keys():
                 raise ValueError('decimals: must have the names of published, at least one')
@@ -71,7 +71,7 @@ class Row:
         for name, value in _leaves(self.inputs):
             _validate.number(name, value)
         if not isinstance(self.reproducible, bool):
-            raise ValueError(f'reproducible={self.reproducible}: must be true or false')
+            raise errors.ArgumentError('reproducible', self.reproducible, 'must be true or false')
         if not self.reproducible and not self.note:
             raise ValueError('note: must say why the row is not reproducible')
 

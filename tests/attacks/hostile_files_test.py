@@ -26,15 +26,15 @@ from dpfl import (
     _files,
     _json,
     _npz,
-    _storage,
     _validate,
     accounting,
+    errors,
     mechanisms,
 )
 from dpfl.accounting import archive, ledger_lines
 from dpfl.accounting.report import PrivacyReport
+from dpfl.errors import DataError
 from dpfl.simulation import checkpoint, ledger, population_run
-from dpfl.tasks.federated_task import DataError
 from dpfl.tasks.images import emnist_files
 from dpfl.tasks.text import parquet_records, record_index, stackoverflow, vocabulary
 from experiments import run_model
@@ -119,7 +119,7 @@ def test_no_fifo_and_no_device_is_waited_for(tmp_path):
         for call in (mechanisms.load, ParticipationLog.load, vocabulary.load, _npz.load):
             _refused(lambda call=call, path=path: call(path))
         for call in (checkpoint.Checkpoint.read, lambda path: ledger.Ledger(path, 'a' * 64)):
-            _refused(lambda call=call, path=path: call(path), _storage.RunError)
+            _refused(lambda call=call, path=path: call(path), errors.RunError)
         with pytest.raises(OSError), _seconds(10):
             record_index.sha256(path)
         with pytest.raises(OSError), _seconds(10):
@@ -139,7 +139,7 @@ def test_a_text_of_gigabytes_is_not_read(tmp_path):
         file.truncate(1 << 40)
     with pytest.raises(OSError, match='too large'):
         _files.read_bytes(path)
-    _refused(lambda: checkpoint.Checkpoint.read(path), _storage.RunError)
+    _refused(lambda: checkpoint.Checkpoint.read(path), errors.RunError)
 
 
 # JSON.
@@ -254,7 +254,7 @@ def test_pickles_are_never_loaded(tmp_path):
     np.savez(tmp_path / 'a.npz', a=np.array([Evil()], dtype=object))
     (tmp_path / 'model.npz').write_bytes((tmp_path / 'a.npz').read_bytes())
     _refused(lambda: _npz.load(tmp_path / 'a.npz'))
-    _refused(lambda: run_model.weights(tmp_path), _storage.StorageError)
+    _refused(lambda: run_model.weights(tmp_path), errors.StorageError)
     assert not (tmp_path / 'executed').exists()
 
 

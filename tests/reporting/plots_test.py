@@ -53,7 +53,7 @@ def test_separations_are_in_order_of_the_variable(tmp_path):
 def test_what_draws_is_imported_before_memory_may_be_short():
     code = (
         'import sys\n'
-        'from dpfl import html_page, plots, report_page\n'
+        'from dpfl.reporting import html_page, plots, privacy_page\n'
         'before = {name for name in sys.modules if name.startswith("matplotlib")}\n'
         'import io\n'
         'figure = plots.training_curves([{"round": 1, "loss": 2.0}, {"round": 2, "loss": 1.0}])\n'

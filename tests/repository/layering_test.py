@@ -13,6 +13,7 @@ _ROOT = paths.ROOT
 
 # Lowest first. Parts of one layer do not import each other unless they stand in the same entry.
 _LAYERS = (
+    ('errors',),
     ('_validate', '_files', '_json', '_storage'),
     ('_npz', '_random', 'runtime'),
     ('participation',),
@@ -25,6 +26,7 @@ _LAYERS = (
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}
 _PURE = {
     '',
+    'errors',
     '_validate',
     '_files',
     '_json',

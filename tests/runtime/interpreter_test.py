@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 import tree
 
 from dpfl.runtime import interpreter
-from dpfl.runtime.errors import ComputationError
+from dpfl.runtime.failures import ComputationError
 
 pytestmark = pytest.mark.tff
 

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from dpfl import Participation, _storage, accounting, mechanisms
+from dpfl import Participation, _storage, accounting, errors, mechanisms
 from dpfl.accounting import archive
 from dpfl.simulation import checkpoint
 
@@ -172,7 +172,7 @@ def test_a_save_that_failed_is_an_exception_of_the_next_call(tmp_path, monkeypat
         raise OSError(errno.ENOSPC, 'No space left on device')
 
     monkeypatch.setattr(os, 'replace', fail)
-    expected = pytest.raises(_storage.StorageError, match='00000002.checkpoint: No space left')
+    expected = pytest.raises(errors.StorageError, match='00000002.checkpoint: No space left')
     with expected, checkpoint.Writer(tmp_path, 3, start=1) as writer:
         writer.save(_checkpoint(2))
         if notice == 'check':

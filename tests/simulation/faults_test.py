@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import _storage
-from dpfl.runtime import contexts, errors
+from dpfl import errors
+from dpfl.runtime import contexts, failures
 from dpfl.simulation import checkpoint, outputs, program
 from tests import paths, runs
 from tests.simulation import toy_experiment
@@ -79,7 +79,7 @@ def test_a_tensor_that_finds_no_memory_is_one_line():
     with contexts.local_runtime():
         with pytest.raises(contexts.OutOfMemoryError, match='out of memory: OOM when') as caught:
             too_large(1 << 50)
-    assert '\n' not in str(caught.value) and isinstance(caught.value, _storage.RunError)
+    assert '\n' not in str(caught.value) and isinstance(caught.value, errors.RunError)
 
 
 def test_operations_that_find_no_memory_in_libraries_are_recognised():
@@ -90,9 +90,9 @@ def test_operations_that_find_no_memory_in_libraries_are_recognised():
         '\n\t [[{{{{node transpose}}}}]]'
     )
     error = tf.errors.AbortedError(None, None, message.format(status=1))
-    assert str(errors.of_tensorflow(error)) == f'out of memory: Status: 1, {what}'
+    assert str(failures.of_tensorflow(error)) == f'out of memory: Status: 1, {what}'
     error = tf.errors.AbortedError(None, None, message.format(status=2))
-    assert isinstance(errors.of_tensorflow(error), contexts.ComputationError)
+    assert isinstance(failures.of_tensorflow(error), contexts.ComputationError)
 
 
 def _remove(path):
@@ -130,7 +130,7 @@ def test_no_round_is_released_into_another_directory(experiment, reference, tmp_
         change(path)
         contents.append(_contents(path))
 
-    with pytest.raises(_storage.StorageError, match=f'{path}') as caught:
+    with pytest.raises(errors.StorageError, match=f'{path}') as caught:
         _train(_failing(dataclasses.replace(experiment, checkpoint_every=1), 3, fail), path)
     assert '\n' not in str(caught.value)
     if change is not _remove_ledger:
@@ -182,7 +182,7 @@ def test_an_overwrite_that_was_interrupted_begins_no_other_run(
                 outputs.RunDirectory(path)
             if not (path / 'checkpoints').exists():
                 before = (path / 'ledger.jsonl').read_bytes()
-                with pytest.raises(_storage.RunError, match='there is no checkpoint'):
+                with pytest.raises(errors.RunError, match='there is no checkpoint'):
                     _train(experiment, path)
                 assert (path / 'ledger.jsonl').read_bytes() == before
         outputs.RunDirectory(path, overwrite=True)

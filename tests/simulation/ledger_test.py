@@ -7,7 +7,7 @@ import resource
 import numpy as np
 import pytest
 
-from dpfl import _storage
+from dpfl import errors
 from dpfl.accounting import ledger_lines
 from dpfl.simulation import ledger
 
@@ -137,9 +137,7 @@ def test_what_others_write_meanwhile_is_refused_and_not_dropped(path, length):
     ours = _open(path)
     more = cut + b'of another ledger, with more rounds\n'
     path.write_bytes(more)
-    with pytest.raises(
-        _storage.StorageError, match=f'ledger.jsonl: has {len(more)} bytes, must hav'
-    ):
+    with pytest.raises(errors.StorageError, match=f'ledger.jsonl: has {len(more)} bytes, must hav'):
         ours.record(ours.rounds, _entry(ours.rounds))
     assert path.read_bytes() == more
 
@@ -212,7 +210,7 @@ def test_a_full_disk_is_named_and_leaves_the_rounds_before(path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
     try:
-        with pytest.raises(_storage.StorageError, match='ledger.jsonl: File too large'):
+        with pytest.raises(errors.StorageError, match='ledger.jsonl: File too large'):
             full.record(3, _entry(3))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -222,5 +220,5 @@ def test_a_full_disk_is_named_and_leaves_the_rounds_before(path):
 
 
 def test_a_folder_that_is_gone_is_named(tmp_path):
-    with pytest.raises(_storage.StorageError, match='gone/ledger.jsonl: No such file or directory'):
+    with pytest.raises(errors.StorageError, match='gone/ledger.jsonl: No such file or directory'):
         _open(tmp_path / 'gone' / 'ledger.jsonl').record(0, _entry(0))

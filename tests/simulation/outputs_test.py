@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
-from dpfl import ParticipationLog, _storage
+from dpfl import ParticipationLog, _storage, errors
 from dpfl.simulation import outputs
 
 
@@ -49,7 +49,7 @@ def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
         raise OSError('disk full')
 
     monkeypatch.setattr(_storage.os, 'fsync', fail)
-    with pytest.raises(_storage.StorageError, match='flags.txt: disk full'):
+    with pytest.raises(errors.StorageError, match='flags.txt: disk full'):
         directory.write_text('flags.txt', 'new')
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [('flags.txt', 'old')]
 
@@ -81,7 +81,7 @@ def test_what_no_guarantee_covers_is_for_its_owner_only(tmp_path):
 
 
 def test_a_run_that_goes_on_needs_the_key_of_its_data(tmp_path):
-    with pytest.raises(_storage.StorageError, match='data.key: No such file'):
+    with pytest.raises(errors.StorageError, match='data.key: No such file'):
         outputs.RunDirectory(tmp_path, resume=True).data_key(is_new=False)
     assert not (tmp_path / 'checkpoints').exists()
 
@@ -130,7 +130,7 @@ def test_metrics_go_on_from_the_rows_of_a_checkpoint(tmp_path, done):
 @pytest.mark.parametrize('name', ['metrics.csv', 'tensorboard'])
 def test_metrics_that_cannot_be_written_are_named(tmp_path, name):
     directory = outputs.RunDirectory(tmp_path)
-    expected = pytest.raises(_storage.StorageError, match=f'{tmp_path}/{name}: .*')
+    expected = pytest.raises(errors.StorageError, match=f'{tmp_path}/{name}: .*')
     with expected as caught, outputs.Metrics(directory, 9) as metrics:
         metrics.release(1, {'loss': 1.0})
         if name == 'metrics.csv':
@@ -159,7 +159,7 @@ def test_a_directory_is_in_use_until_the_outermost_context_ends(tmp_path):
     with directory.in_use():
         with directory.in_use():
             pass
-        with pytest.raises(_storage.StorageError, match='is in use by another run'):
+        with pytest.raises(errors.StorageError, match='is in use by another run'):
             with outputs.RunDirectory(tmp_path).in_use():
                 pass
     with outputs.RunDirectory(tmp_path).in_use():

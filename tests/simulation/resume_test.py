@@ -14,7 +14,7 @@ import types
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
-from dpfl import Participation, ParticipationLog, _storage, accounting
+from dpfl import Participation, ParticipationLog, accounting, errors
 from dpfl.runtime import contexts
 from dpfl.simulation import checkpoint, ledger, outputs, program, sampling
 from dpfl.simulation import state as state_lib
@@ -171,9 +171,9 @@ def test_two_runs_cannot_use_one_directory(experiment, path):
     directory = outputs.RunDirectory(path, resume=True)
     with directory.in_use():
         before = _contents(path)
-        with pytest.raises(_storage.StorageError, match=f'{path}: is in use by another run'):
+        with pytest.raises(errors.StorageError, match=f'{path}: is in use by another run'):
             _resume(experiment, path)
-        with pytest.raises(_storage.StorageError, match='is in use by another run'):
+        with pytest.raises(errors.StorageError, match='is in use by another run'):
             outputs.RunDirectory(path, overwrite=True)
         assert _contents(path) == before
 
@@ -212,7 +212,7 @@ def _without_checkpoints(path):
 def test_what_does_not_belong_together_is_refused(experiment, path, change, message):
     change(path)
     before = _contents(path)
-    with pytest.raises(_storage.RunError, match=message):
+    with pytest.raises(errors.RunError, match=message):
         _resume(experiment, path)
     assert _contents(path) == before
 
@@ -223,7 +223,7 @@ def test_another_cohort_is_refused(experiment, path):
     other = dataclasses.replace(
         experiment, sampler=sampling.MinSeparationSampler(schema, 12, 3, seed=1)
     )
-    with pytest.raises(_storage.RunError, match='ledger.jsonl: round 2 had another cohort'):
+    with pytest.raises(errors.RunError, match='ledger.jsonl: round 2 had another cohort'):
         _resume(other, path)
     assert _contents(path) == before
 
@@ -284,11 +284,11 @@ def test_without_the_key_of_the_data_no_run_goes_on(experiment, path):
     assert key.parent.stat().st_mode & 0o777 == 0o700
     key.unlink()
     before = _contents(path)
-    with pytest.raises(_storage.StorageError, match='checkpoints/data.key: No such file'):
+    with pytest.raises(errors.StorageError, match='checkpoints/data.key: No such file'):
         _resume(experiment, path)
     assert _contents(path) == before
     key.write_bytes(b'short')
-    with pytest.raises(_storage.StorageError, match='checkpoints/data.key: must have 32 bytes'):
+    with pytest.raises(errors.StorageError, match='checkpoints/data.key: must have 32 bytes'):
         _resume(experiment, path)
 
 
@@ -324,7 +324,7 @@ def test_a_full_disk_is_named_in_its_round_and_costs_nothing(
         replace(old, new)
 
     monkeypatch.setattr(os, 'replace', fail)
-    with pytest.raises(_storage.StorageError, match=message) as caught:
+    with pytest.raises(errors.StorageError, match=message) as caught:
         _resume(experiment, path)
     assert '\n' not in str(caught.value)
     assert not list(path.rglob('*.partial'))
@@ -353,7 +353,7 @@ def test_what_cannot_be_written_is_named_in_its_round(experiment, path, name, me
     (path / 'ledger.jsonl').write_bytes(
         b''.join((path / 'ledger.jsonl').read_bytes().splitlines(keepends=True)[:3])
     )
-    with pytest.raises(_storage.StorageError, match=message) as caught:
+    with pytest.raises(errors.StorageError, match=message) as caught:
         _resume(dataclasses.replace(experiment, client_data=client_data), path)
     assert '\n' not in str(caught.value)
 

@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
+from dpfl.errors import DataError
 from dpfl.tasks import download
-from dpfl.tasks.federated_task import DataError
 
 _DATA = bytes(range(256)) * 3000
 _PACKED = lzma.compress(_DATA + hashlib.sha256(b'').digest() * 10_000, format=lzma.FORMAT_ALONE)

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from benchmarks.attacks.hostile import archives, mutations
 from benchmarks.attacks.hostile.target import Target, require
-from dpfl import _storage
+from dpfl import errors
+from dpfl.errors import DataError
 from dpfl.simulation import state
-from dpfl.tasks.federated_task import DataError
 from dpfl.tasks.images import emnist_files
 from dpfl.tasks.text import stackoverflow
 from dpfl.tasks.text.models import catalog, saved_models
@@ -340,7 +340,7 @@ class Weights(Target):
     """`run_model.weights`: the model of a finished run."""
 
     name = 'model weights'
-    refusals = (_storage.RunError,)
+    refusals = (errors.RunError,)
 
     def mutate(self, rng):
         case = self.fresh()
@@ -360,7 +360,7 @@ class State(Target):
     """`state.restore`: leaves that are not those of the process."""
 
     name = 'state'
-    refusals = (_storage.RunError,)
+    refusals = (errors.RunError,)
     _TEMPLATE = {'a': np.zeros((2, 3), np.float32), 'b': (np.int32(1), b'key'), 'c': np.zeros(0)}
 
     def mutate(self, rng):

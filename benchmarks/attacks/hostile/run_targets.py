@@ -12,11 +12,11 @@ import numpy as np
 from benchmarks.attacks.hostile import archives, mutations
 from benchmarks.attacks.hostile.privacy_targets import spoil_text
 from benchmarks.attacks.hostile.target import Target, require
-from dpfl import Participation, ParticipationLog, _storage, mechanisms
+from dpfl import Participation, ParticipationLog, errors, mechanisms
 from dpfl.accounting import ledger_lines
+from dpfl.errors import DataError
 from dpfl.mechanisms.optimize import cache
 from dpfl.simulation import checkpoint, ledger
-from dpfl.tasks.federated_task import DataError
 from dpfl.tasks.text import record_files, record_index, user_text, vocabulary
 from experiments.studies import definition
 
@@ -25,7 +25,7 @@ class Checkpoint(Target):
     """`Checkpoint.read`: the digest at the end is right, so the parser behind it is reached."""
 
     name = 'checkpoint'
-    refusals = (_storage.RunError,)
+    refusals = (errors.RunError,)
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -91,7 +91,7 @@ class Ledger(Target):
     """`Ledger`: the chain of digests is right, so what it holds is reached."""
 
     name = 'ledger'
-    refusals = (_storage.RunError,)
+    refusals = (errors.RunError,)
     _PLAN = 'ab' * 32
 
     def mutate(self, rng):
@@ -125,7 +125,7 @@ class Ledger(Target):
             require(isinstance(value.cohort(t), str), 'cohort')
         try:
             value.record(value.rounds, ledger_lines.Entry(*(letter * 64 for letter in 'abcd')))
-        except _storage.RunError:
+        except errors.RunError:
             pass
 
 

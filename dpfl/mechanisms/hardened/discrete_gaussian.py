@@ -27,7 +27,7 @@ import math
 
 import numpy as np
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.mechanisms.hardened import exponential
 from dpfl.mechanisms.hardened.keystream import Keystream
 
@@ -60,7 +60,7 @@ class DiscreteGaussian:
         self._doubled_variance = 2 * fractions.Fraction(self.stddev) ** 2
         width = 2.0**self._low_bits
         if strips * width < 2 * self.stddev:  # So that strips of the tail fall by half.
-            raise ValueError(f'strips={strips}: must reach 2 standard deviations')
+            raise errors.ArgumentError('strips', strips, 'must reach 2 standard deviations')
         first = np.arange(strips + 1) * width
         self._scale, self._weights = self._envelope(first)
         self._threshold, self._alias = _alias_table(self._weights)

@@ -34,7 +34,7 @@ import numpy as np
 import tqdm
 from scipy import linalg, ndimage
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.mechanisms import banded
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.optimize import banded_objective as objectives
@@ -146,9 +146,11 @@ def _blocks(participation: Participation) -> np.ndarray:
     """Number of the block of `min_separation` rounds that each round is in."""
     blocks = np.arange(participation.rounds) // participation.min_separation
     if participation.count <= blocks[-1]:
-        raise ValueError(
-            f'column_norms=blocks: max_participations={participation.max_participations} must be '
-            f'at least {blocks[-1] + 1}, the number of blocks of min_separation rounds'
+        raise errors.ArgumentError(
+            'column_norms',
+            'blocks',
+            f'max_participations={participation.max_participations} must be '
+            f'at least {blocks[-1] + 1}, the number of blocks of min_separation rounds',
         )
     return blocks
 

@@ -9,7 +9,7 @@ squared error and its gradients with respect to log weights and rates.
 import numpy as np
 from scipy import signal, special
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.mechanisms import blt_inverse
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.optimize import blt_loss
@@ -30,7 +30,9 @@ def checked_workload(workload: np.ndarray | None, rounds: int) -> np.ndarray | N
     else:
         workload = workloads.matrix(workload, rounds)
     if not np.isfinite(workload).all() or not workload.any():
-        raise ValueError('workload: must have finite entries, not all of them 0')
+        raise errors.ArgumentError(
+            'workload', errors.NOT_SHOWN, 'must have finite entries, not all of them 0'
+        )
     return workload
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from dpfl import errors
+
 _LAST_PORT = 65535
 
 
@@ -37,14 +39,16 @@ def parse(workers: Iterable[str | Address], tokens: Sequence[bytes] = ()) -> tup
     """
     workers = tuple(workers)
     if len(tokens) not in (0, 1, len(workers)):
-        raise ValueError(
-            f'tokens={len(tokens)} of them: must be one, or one for each of {len(workers)} workers'
+        raise errors.ArgumentError(
+            'tokens',
+            f'{len(tokens)} of them',
+            f'must be one, or one for each of {len(workers)} workers',
         )
     tokens = tuple(tokens) * (len(workers) if len(tokens) == 1 else 1) or (None,) * len(workers)
     found = tuple(map(_parse, workers, tokens))
     for i, address in enumerate(found):
         if address in found[:i]:
-            raise ValueError(f'workers={address}: must be given once')
+            raise errors.ArgumentError('workers', address, 'must be given once')
     return found
 
 
@@ -57,5 +61,5 @@ def _parse(text: str | Address, token: bytes | None) -> Address:
     is_port = port.isascii() and port.isdigit() and 0 < int(port) <= _LAST_PORT
     is_host = host and not any(c.isspace() or c in '/@[]' for c in host)
     if not is_host or not is_port or (':' in host) != in_brackets:
-        raise ValueError(f'workers={text}: must be host:port, such as 10.0.0.7:8000')
+        raise errors.ArgumentError('workers', text, 'must be host:port, such as 10.0.0.7:8000')
     return Address(host, int(port), token)

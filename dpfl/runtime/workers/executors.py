@@ -11,7 +11,7 @@ import grpc
 import tensorflow_federated as tff
 from google.protobuf import message
 
-from dpfl.runtime import compilation, errors
+from dpfl.runtime import compilation, failures
 from dpfl.runtime.workers import answers
 
 # A worker must not fill the memory of a run: its messages are bounded, to what those of TFF can be,
@@ -201,7 +201,7 @@ class _Executor(tff.framework.RemoteExecutor):
         try:
             value = await super()._compute(value_ref, type_spec)
             answers.check_value(value, type_spec, self._num_clients)
-        except (errors.WorkerError, errors.ComputationError):
+        except (failures.WorkerError, failures.ComputationError):
             raise
         except Exception as error:  # Whatever TFF stumbles upon in what is not what it expects.
             failure = self._answering.explain_answer(error)

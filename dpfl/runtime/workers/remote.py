@@ -22,7 +22,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import executor_pb2, executor_pb2_grpc
 
-from dpfl.runtime import errors
+from dpfl.runtime import failures
 from dpfl.runtime.workers import addresses, answers, executors, tls, tunnel
 
 # It counts as lost after four pings in turn without an answer: not after a time, because clocks go
@@ -72,7 +72,7 @@ class RemoteWorker:
             watcher.start()
             try:
                 self._check()
-            except errors.WorkerError as error:
+            except failures.WorkerError as error:
                 if self._tunnel is None and tls.is_spoken(self._address.host, self._address.port):
                     raise self._error('asks for a token, and none was given for it') from error
                 raise
@@ -91,17 +91,17 @@ class RemoteWorker:
         if self._failure is not None:
             return self._error(self._failure)
         if isinstance(error, answers.AnswerError):
-            what = errors.printable(str(error))
+            what = failures.printable(str(error))
             return self._error(f'answers what it was not asked for: {what}')
         if not isinstance(error, grpc.RpcError):
             return error
-        if errors.is_of_worker(error):
-            why = self._tunnel is not None and self._tunnel.failure or errors.details(error)
+        if failures.is_of_worker(error):
+            why = self._tunnel is not None and self._tunnel.failure or failures.details(error)
             return self._error(f'does not answer: {why}')
-        return errors.RemoteComputationError(f'worker {self._address}: {errors.details(error)}')
+        return failures.RemoteComputationError(f'worker {self._address}: {failures.details(error)}')
 
-    def _error(self, message) -> errors.WorkerError:
-        return errors.WorkerError(f'worker {self._address} {message}')
+    def _error(self, message) -> failures.WorkerError:
+        return failures.WorkerError(f'worker {self._address} {message}')
 
     def _require_port(self) -> None:
         try:
@@ -121,14 +121,14 @@ class RemoteWorker:
             answer, versions = self.submit(_probe(), np.int32(_ANSWER)).result(_CHECK_SECONDS)
         except concurrent.futures.TimeoutError:
             raise self._error(f'computed nothing for {_CHECK_SECONDS:g} seconds') from None
-        except errors.RemoteComputationError as error:
+        except failures.RemoteComputationError as error:
             raise self._error(f'cannot compute: {error}') from error
         if answer != _ANSWER + 1:
             raise self._error(f'computes wrongly: {_ANSWER} + 1 = {answer}')
         ours = _installed_version()
         theirs = sorted({_version(path.decode(errors='replace')) for path in versions})
         if ours is not None and theirs and ours not in theirs:
-            named = errors.printable(', '.join(theirs))
+            named = failures.printable(', '.join(theirs))
             raise self._error(f'has TFF {named}; this process has {ours}')
 
     def _watch(self) -> None:

@@ -23,7 +23,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from dpfl.runtime import errors
+from dpfl import errors
+from dpfl.runtime import failures
 from dpfl.runtime.workers import credentials
 
 _LAUNCHER = pathlib.Path(__file__).with_name('launcher.py')
@@ -59,7 +60,7 @@ class Worker:
         max_concurrent_clients: int | None = None,
     ):
         if token is not None and not require_isolation:
-            raise ValueError('require_isolation=False: must be True with a token')
+            raise errors.ArgumentError('require_isolation', 'False', 'must be True with a token')
         with contextlib.ExitStack() as stack:
             self._log = stack.enter_context(tempfile.TemporaryFile())
             port = stack.enter_context(_reserve_port())
@@ -113,9 +114,9 @@ class Worker:
         deadline = time.monotonic() + timeout
         while not self._accepts_connections():
             if self._process.poll() is not None:
-                raise errors.WorkerError(self.describe_end())
+                raise failures.WorkerError(self.describe_end())
             if time.monotonic() > deadline:
-                raise errors.WorkerError(
+                raise failures.WorkerError(
                     f'the TFF worker did not answer within {timeout:g} seconds'
                 )
             time.sleep(0.02)
@@ -198,10 +199,10 @@ def binary() -> pathlib.Path:
     """
     spec = importlib.util.find_spec('tensorflow_federated')
     if spec is None:
-        raise errors.WorkerError('tensorflow_federated: is not installed')
+        raise failures.WorkerError('tensorflow_federated: is not installed')
     path = pathlib.Path(spec.origin).parent / 'data' / 'worker_binary'
     if not path.is_file():
-        raise errors.WorkerError(
+        raise failures.WorkerError(
             f'{path}: not found; the installed TFF has no worker for this platform'
         )
     return path

@@ -11,6 +11,8 @@ import re
 import secrets
 import stat
 
+from dpfl import errors
+
 _TOKEN_BYTES = 32
 _MODE = 0o600
 _OTHERS = 0o077
@@ -55,9 +57,10 @@ def read(path: str | os.PathLike) -> bytes:
     text = _read_private(path)
     digits = text.strip()
     if not re.fullmatch(rb'[0-9a-f]{%d}' % (2 * _TOKEN_BYTES), digits):
-        raise ValueError(
-            f'token_file={path}: must hold {2 * _TOKEN_BYTES} hexadecimal digits, as '
-            'start_worker makes it'
+        raise errors.ArgumentError(
+            'token_file',
+            path,
+            f'must hold {2 * _TOKEN_BYTES} hexadecimal digits, as start_worker makes it',
         )
     return bytes.fromhex(digits.decode())
 
@@ -67,14 +70,16 @@ def _read_private(path) -> bytes:
         # Opening a pipe would wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        raise ValueError(f'token_file={path}: must be readable ({error.strerror})') from None
+        raise errors.ArgumentError(
+            'token_file', path, f'must be readable ({error.strerror})'
+        ) from None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f'token_file={path}: must be a regular file')
+            raise errors.ArgumentError('token_file', path, 'must be a regular file')
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & _OTHERS:
-            raise ValueError(
-                f'token_file={path}: must be of this user, and closed to others (chmod 600)'
+            raise errors.ArgumentError(
+                'token_file', path, 'must be of this user, and closed to others (chmod 600)'
             )
         return os.read(descriptor, _MOST_BYTES)
     finally:

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 
-from dpfl.runtime import errors
+from dpfl.runtime import failures
 from dpfl.runtime.workers import addresses, credentials, tls
 
 _CONNECT_SECONDS = 10.0
@@ -59,7 +59,7 @@ class Tunnel:
                 self._listener.bind(path)
                 self._listener.listen()
             except OSError as error:
-                raise errors.WorkerError(
+                raise failures.WorkerError(
                     f'no socket can be made in {tempfile.gettempdir()}: {error.strerror or error}'
                 ) from error
             self.target = f'unix:{path}'

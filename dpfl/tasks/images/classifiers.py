@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import _random, _validate
+from dpfl import _random, _validate, errors
 from dpfl.tasks.images import image_batches
 
 # Images that are classified at a time: the last batch may be smaller.
@@ -163,7 +163,9 @@ def build_inference(
     sizes = PRESETS[_validate.choice('name', name, PRESETS)]
     shapes = tuple(np.shape(weight) for weight in weights)
     if shapes != sizes.weight_shapes():
-        raise ValueError(f'weights: must be those of {name}, but have shapes {shapes}')
+        raise errors.ArgumentError(
+            'weights', errors.NOT_SHOWN, f'must be those of {name}, but have shapes {shapes}'
+        )
     constants = tuple(tf.constant(weight) for weight in weights)
 
     @tf.function(input_signature=[image_batches.element_spec()['x']])

@@ -17,8 +17,8 @@ import sqlite3
 import h5py
 import numpy as np
 
-from dpfl import _files, _validate
-from dpfl.tasks.federated_task import DataError
+from dpfl import _files, errors
+from dpfl.errors import DataError
 from dpfl.tasks.images import image_batches
 
 _IMAGE = (image_batches.IMAGE_SIZE, image_batches.IMAGE_SIZE)
@@ -94,7 +94,7 @@ class EmnistFiles(abc.ABC):
         except DataError:
             raise
         except _UNREADABLE as error:
-            reason = _validate.shown(error)
+            reason = errors.shown(error)
             raise DataError(f'{self.path}: cannot be read as federated EMNIST ({reason})') from None
 
 
@@ -170,7 +170,7 @@ class _Sqlite(EmnistFiles):
         if len(rows) != expected:
             raise DataError(
                 f'{self.path}: has {len(rows)} examples of a writer where its index has '
-                f'{_validate.shown(expected)}'
+                f'{errors.shown(expected)}'
             )
         return _parse([row[0] for row in rows])
 
@@ -215,10 +215,10 @@ class _Hdf5(EmnistFiles):
 def _inside(group, name: str, kind: type):
     """A group or data set that is in the file itself: links may lead to any file or device."""
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-        raise ValueError(f'{_validate.shown(name)} is missing or a link')
+        raise ValueError(f'{errors.shown(name)} is missing or a link')
     found = group[name]
     if not isinstance(found, kind):
-        raise ValueError(f'{_validate.shown(name)} is not a {kind.__name__}')
+        raise ValueError(f'{errors.shown(name)} is not a {kind.__name__}')
     return found
 
 

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _random, _validate
+from dpfl import _random, _validate, errors
 
 _KERNEL = 4
 _LEAK = 0.01
@@ -102,7 +102,7 @@ class GanSizes:
             for value in np.ravel(getattr(self, field.name)).tolist():
                 _validate.integer(field.name, value, minimum=1)
         if self.image_size % 4:
-            raise ValueError(f'image_size={self.image_size}: must be a multiple of 4')
+            raise errors.ArgumentError('image_size', self.image_size, 'must be a multiple of 4')
 
     @property
     def image_shape(self) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
 
 NUM_BYTE_TOKENS = 258
@@ -35,7 +35,9 @@ def encode_words(words: Sequence[str], length: int) -> np.ndarray:
     tokens = np.full((len(words), length + 1), BYTE_PAD_ID, np.int32)
     for target, word in zip(tokens, words, strict=True):
         if not word or '\0' in word:
-            raise ValueError('words: must not be empty, nor contain the zero byte')
+            raise errors.ArgumentError(
+                'words', errors.NOT_SHOWN, 'must not be empty, nor contain the zero byte'
+            )
         row = [WORD_BEGIN_ID, *word.encode(errors='replace'), WORD_END_ID][: length + 1]
         target[: len(row)] = row
     return tokens

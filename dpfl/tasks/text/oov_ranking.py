@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.tasks.text import encoding
 from dpfl.tasks.text.models import architectures, generation
 
@@ -72,7 +72,9 @@ def rank(
     """
     _validate.integer('top', top, minimum=1)
     if architectures.check_weights(architecture, weights) != encoding.NUM_BYTE_TOKENS:
-        raise ValueError(f'weights: must be of a model of {encoding.NUM_BYTE_TOKENS} tokens')
+        raise errors.ArgumentError(
+            'weights', errors.NOT_SHOWN, f'must be of a model of {encoding.NUM_BYTE_TOKENS} tokens'
+        )
     drawn = generation.sample(architecture, weights, BYTES, count=samples, length=length, seed=seed)
     ended = (drawn.tokens == BYTES.end).any(axis=1) & (drawn.tokens[:, 0] != BYTES.end)
     sequences, counts = np.unique(drawn.tokens[ended], axis=0, return_counts=True)

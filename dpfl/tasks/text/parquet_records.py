@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 import tqdm
 
-from dpfl import _files, _validate
+from dpfl import _files, errors
 from dpfl.tasks.text import record_files
 
 FORM = record_files.JsonLines('client', 'text')
@@ -49,7 +49,9 @@ def to_json_lines(path: pathlib.Path, client_column: str, text_column: str) -> B
       OSError: if the file cannot be read, or there is no room for the lines.
     """
     if importlib.util.find_spec('pyarrow') is None:
-        raise ValueError('data_path: Parquet needs the package pyarrow')
+        raise errors.ArgumentError(
+            'data_path', errors.NOT_SHOWN, 'Parquet needs the package pyarrow'
+        )
     with _files.open_regular(path) as source, contextlib.ExitStack() as on_failure:
         lines = on_failure.enter_context(tempfile.TemporaryFile(prefix='dpfl-'))
         with tempfile.TemporaryFile(prefix='dpfl-') as answer:
@@ -66,7 +68,9 @@ def to_json_lines(path: pathlib.Path, client_column: str, text_column: str) -> B
         if done.returncode:
             status = done.returncode
             reason = f'its reader ended with {f"signal {-status}" if status < 0 else status}'
-            raise ValueError(f'data_path: is no whole Parquet file ({reason})')
+            raise errors.ArgumentError(
+                'data_path', errors.NOT_SHOWN, f'is no whole Parquet file ({reason})'
+            )
         if failure.isdecimal():
             raise OSError(int(failure), os.strerror(int(failure)))
         if failure:
@@ -103,16 +107,16 @@ def _failure(client_column: str, text_column: str) -> str:
     except (pyarrow.ArrowException, OSError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             return str(error.errno)
-        return f'data_path: is no whole Parquet file ({_validate.shown(error)})'
+        return f'data_path: is no whole Parquet file ({errors.shown(error)})'
     except ValueError as error:
-        return _validate.shown(error)
+        return errors.shown(error)
     return ''
 
 
 def _column(table, flag: str, name: str) -> str:
     names = table.schema_arrow.names
     if names.count(name) != 1:
-        raise ValueError(f'{flag}={name}: must be one of the {len(names)} columns')
+        raise errors.ArgumentError(flag, name, f'must be one of the {len(names)} columns')
     return name
 
 

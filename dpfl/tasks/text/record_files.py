@@ -12,6 +12,8 @@ import json
 import math
 from collections.abc import Callable, Iterator
 
+from dpfl import errors
+
 # Longer records are malformed: no reader has to hold more than that in memory.
 MAX_BYTES = 1 << 22
 
@@ -161,12 +163,14 @@ class Csv:
             lines.begin_record()
             header = next(csv.reader(lines, strict=True), [])
         except (csv.Error, MalformedError):
-            raise ValueError('data_path: must begin with a header of column names') from None
+            raise errors.ArgumentError(
+                'data_path', errors.NOT_SHOWN, 'must begin with a header of column names'
+            ) from None
         positions = []
         for flag in ('client_column', 'text_column'):
             name = getattr(self, flag)
             if header.count(name) != 1:
-                raise ValueError(f'{flag}={name}: must be one of the {len(header)} columns')
+                raise errors.ArgumentError(flag, name, f'must be one of the {len(header)} columns')
             positions.append(header.index(name))
         return positions[0], positions[1], len(header)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _random, _validate
+from dpfl import _random, _validate, errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,9 @@ class Selection:
         """The chosen examples, of the type of `examples`; none if they are too few."""
         chosen = np.asarray(self.mask(client, examples), bool)
         if chosen.shape != (_count(examples),):
-            raise ValueError(f'mask={chosen.shape}: must be ({_count(examples)},), the examples')
+            raise errors.ArgumentError(
+                'mask', chosen.shape, f'must be ({_count(examples)},), the examples'
+            )
         return _take(examples, chosen & (chosen.sum() >= self.min_examples))
 
 

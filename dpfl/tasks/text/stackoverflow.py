@@ -22,8 +22,8 @@ from collections.abc import Iterator
 
 from google.protobuf import message
 
-from dpfl import _files, _validate
-from dpfl.tasks.federated_task import DataError
+from dpfl import _files, errors
+from dpfl.errors import DataError
 from dpfl.tasks.text.word_clients import WordClients, share_of_heldout
 
 URL = 'https://storage.googleapis.com/tff-datasets-public/stackoverflow.sqlite.lzma'
@@ -55,7 +55,7 @@ def open_clients(path, heldout_fraction: float) -> tuple[WordClients, WordClient
         file.check_example()
         _ = file.runs  # Reads the whole file if there is no index.
     except (sqlite3.Error, DataError) as error:
-        raise ValueError(f'data_path={path}: {_reason(error)}') from None
+        raise errors.ArgumentError('data_path', path, f'{_reason(error)}') from None
     description = {
         'format': 'sqlite',
         'clients': {'training': len(training.keys), 'heldout': len(heldout.keys)},
@@ -71,15 +71,19 @@ def _check_size(path: pathlib.Path) -> None:
             header = file.read(100)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
-        raise ValueError(f'data_path={path}: cannot be read ({error.strerror})') from None
+        raise errors.ArgumentError(
+            'data_path', path, f'cannot be read ({error.strerror})'
+        ) from None
     if not header.startswith(_MAGIC) or len(header) < 100:
-        raise ValueError(f'data_path={path}: must be an SQLite file')
+        raise errors.ArgumentError('data_path', path, 'must be an SQLite file')
     # The SQLite file format, section 1.3: the number of pages counts if the file was last written
     # by a version that keeps it.
     page = int.from_bytes(header[16:18], 'big')
     expected = (65536 if page == 1 else page) * int.from_bytes(header[28:32], 'big')
     if header[24:28] == header[92:96] and size < expected:
-        raise ValueError(f'data_path={path}: is incomplete, it has {size} of {expected} bytes')
+        raise errors.ArgumentError(
+            'data_path', path, f'is incomplete, it has {size} of {expected} bytes'
+        )
 
 
 def _split(file: '_File', heldout_fraction: float) -> tuple['_Part', '_Part', dict[str, int]]:
@@ -233,5 +237,5 @@ def _sentence(blob: bytes) -> list[str]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, sqlite3.Error):
-        return f'is damaged or not an SQLite file ({_validate.shown(error)})'
-    return _validate.shown(error)
+        return f'is damaged or not an SQLite file ({errors.shown(error)})'
+    return errors.shown(error)

@@ -11,8 +11,8 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from dpfl import _files
-from dpfl.tasks.federated_task import DataError
+from dpfl import _files, errors
+from dpfl.errors import DataError
 from dpfl.tasks.text import parquet_records, record_files, record_index, tokenization
 from dpfl.tasks.text.word_clients import WordClients, share_of_heldout
 
@@ -43,20 +43,23 @@ def open_clients(
     try:
         name, texts = _open(path, client_column, text_column)
     except OSError as error:
-        raise ValueError(f'data_path={path}: cannot be read ({error.strerror})') from None
+        raise errors.ArgumentError(
+            'data_path', path, f'cannot be read ({error.strerror})'
+        ) from None
     except ValueError as error:
         if str(error).startswith('data_path: '):
-            raise ValueError(f'data_path={path}: {str(error)[11:]}') from None
+            raise errors.ArgumentError('data_path', path, f'{str(error)[11:]}') from None
         raise
     index, summary = texts.index, texts.index.summary
     if strict and summary.first_malformed is not None:
         line, reason = summary.first_malformed
-        raise ValueError(f'data_path={path}: line {line} is malformed: {reason}')
+        raise errors.ArgumentError('data_path', path, f'line {line} is malformed: {reason}')
     count = index.num_clients
     if count < 2:
-        raise ValueError(
-            f'data_path={path}: must have texts of at least 2 clients, has those of {count}'
-            f'{_left_out(summary)}'
+        raise errors.ArgumentError(
+            'data_path',
+            path,
+            f'must have texts of at least 2 clients, has those of {count}{_left_out(summary)}',
         )
     num_heldout = share_of_heldout(count, heldout_fraction)
     clients = WordClients(count, texts.sentences)
@@ -90,7 +93,9 @@ def _open(path: pathlib.Path, client_column: str, text_column: str) -> tuple[str
         return 'parquet', _Texts(path, index, lines, parquet_records.FORM.parser(lines), None)
     if suffix not in record_files.FORMATS:
         allowed = ', '.join([*record_files.FORMATS, *_PARQUET])
-        raise ValueError(f'data_path: must be a file whose name ends in one of {allowed}')
+        raise errors.ArgumentError(
+            'data_path', errors.NOT_SHOWN, f'must be a file whose name ends in one of {allowed}'
+        )
     form = record_files.FORMATS[suffix](client_column, text_column)
     index = record_index.index_file(path, form)
     file, stamp = _files.open_regular(path), (index.summary.size, index.summary.mtime_ns)

@@ -11,7 +11,7 @@ import hashlib
 import io
 from collections.abc import Iterable, Mapping
 
-from dpfl import _files, _validate
+from dpfl import _files, _validate, errors
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
 
@@ -66,16 +66,18 @@ def load(path, size: int | None = None) -> Vocabulary:
         if not (fields := line.split(None, 1)):
             continue
         if fields[0] in words:
-            raise ValueError(
-                f'vocabulary_file={path}: line {number} has the word of line {words[fields[0]]}'
+            raise errors.ArgumentError(
+                'vocabulary_file', path, f'line {number} has the word of line {words[fields[0]]}'
             )
         words[fields[0]] = number
         if len(words) == size:
             break
     if not words:
-        raise ValueError(f'vocabulary_file={path}: must have a word in each line')
+        raise errors.ArgumentError('vocabulary_file', path, 'must have a word in each line')
     if size is not None and len(words) < size:
-        raise ValueError(f'vocabulary_size={size}: must be <= {len(words)}, the words of {path}')
+        raise errors.ArgumentError(
+            'vocabulary_size', size, f'must be <= {len(words)}, the words of {path}'
+        )
     return Vocabulary(tuple(words))
 
 
@@ -94,7 +96,7 @@ def count_public_text(path, size: int) -> Vocabulary:
     for _, line in _lines('vocabulary_text', path):
         counter.add(tokenization.words(line))
     if not counter.counts:
-        raise ValueError(f'vocabulary_text={path}: must have words')
+        raise errors.ArgumentError('vocabulary_text', path, 'must have words')
     return _most_frequent(counter.counts, size)
 
 
@@ -113,7 +115,9 @@ def count_clients(texts: Iterable[Iterable[list[str]]], size: int) -> Vocabulary
     for sentences in texts:
         counter.add({word for sentence in sentences for word in sentence})
     if not counter.counts:
-        raise ValueError('vocabulary_size: there is no word in the data')
+        raise errors.ArgumentError(
+            'vocabulary_size', errors.NOT_SHOWN, 'there is no word in the data'
+        )
     return _most_frequent(counter.counts, size)
 
 
@@ -153,6 +157,8 @@ def _lines(name: str, path):
                 ended = line.endswith('\n')
                 yield number, line
     except UnicodeDecodeError:
-        raise ValueError(f'{name}={path}: must be UTF-8 text (after line {number})') from None
+        raise errors.ArgumentError(
+            name, path, f'must be UTF-8 text (after line {number})'
+        ) from None
     except OSError as error:
-        raise ValueError(f'{name}={path}: cannot be read ({error.strerror})') from None
+        raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None

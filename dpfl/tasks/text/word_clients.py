@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.tasks.text import sentence_batches
 from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -18,7 +18,7 @@ class WordClients:
     Attributes:
       count: number of clients; their ids are 0 to `count - 1`.
       sentences: from an id to the client's sentences, lists of words, in the order of the data.
-        Reading may stop early. May raise `federated_task.DataError`.
+        Reading may stop early. May raise `errors.DataError`.
     """
 
     count: int
@@ -127,7 +127,7 @@ def share_of_heldout(num_clients: int, fraction: float) -> int:
     """
     _validate.number('heldout_fraction', fraction, above=0, below=1)
     if num_clients < 2:
-        raise ValueError(
-            f'num_clients={num_clients}: must be at least 2, one to train on and one held out'
+        raise errors.ArgumentError(
+            'num_clients', num_clients, 'must be at least 2, one to train on and one held out'
         )
     return min(max(round(fraction * num_clients), 1), num_clients - 1)

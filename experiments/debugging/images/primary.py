@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tqdm
 
-from dpfl import _npz, _storage
+from dpfl import _npz, _storage, errors
 from dpfl.tasks.images import classifier_training, classifiers, image_selection
 
 _FOLDER = 'primary'
@@ -84,9 +84,10 @@ def train(
     """
     folder = directory / _FOLDER
     if folder.exists() and not resume and not overwrite:
-        raise ValueError(
-            f'output_dir={directory}: must not hold an earlier study, unless it is resumed or '
-            'overwritten'
+        raise errors.ArgumentError(
+            'output_dir',
+            directory,
+            'must not hold an earlier study, unless it is resumed or overwritten',
         )
     path = folder / 'model.npz'
     arrays = _read(path, configuration) if resume else None
@@ -159,9 +160,8 @@ def _read(path: pathlib.Path, configuration: Mapping[str, Any]) -> dict[str, np.
     now = json.loads(json.dumps(configuration))
     for name in now:
         if now[name] != before.get(name):
-            raise ValueError(
-                f'{name}={now[name]}: must be {before.get(name)}, as in the study in '
-                f'{path.parents[1]}'
+            raise errors.ArgumentError(
+                name, now[name], f'must be {before.get(name)}, as in the study in {path.parents[1]}'
             )
     print(f'{path}: is finished', file=sys.stderr)
     return arrays

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.tasks.images import image_batches, image_selection
 
 BUG, FIXED = 'bug', 'fixed'
@@ -90,9 +90,11 @@ def plan(
         the message says so in one line.
     """
     if len(training.chosen) < clients_per_round:
-        raise ValueError(
-            f'clients_per_round={clients_per_round}: must be at most {len(training.chosen)}, the '
-            f'clients of {training.name}; otherwise nothing can be trained there'
+        raise errors.ArgumentError(
+            'clients_per_round',
+            clients_per_round,
+            f'must be at most {len(training.chosen)}, the '
+            f'clients of {training.name}; otherwise nothing can be trained there',
         )
     return accounting.PrivacyPlan(
         mechanism=mechanisms.Identity(rounds),

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dpfl import _storage
+from dpfl import _storage, errors
 from experiments.command import command_line
 from tests import binaries
 
@@ -153,11 +153,11 @@ def test_a_run_that_begins_replaces_no_files_of_an_earlier_one(tmp_path):
     run_flags.require_start(_Directory(tmp_path), None)
     (tmp_path / 'ledger.jsonl').write_text('{}\n')
     with pytest.raises(
-        _storage.RunError, match='ledger.jsonl: has rounds, and there is no checkpoin'
+        errors.RunError, match='ledger.jsonl: has rounds, and there is no checkpoin'
     ):
         run_flags.require_start(_Directory(tmp_path), None)
     (tmp_path / 'checkpoints' / '00000000.checkpoint').touch()
-    with pytest.raises(_storage.RunError, match='another run has begun there meanwhile'):
+    with pytest.raises(errors.RunError, match='another run has begun there meanwhile'):
         run_flags.require_start(_Directory(tmp_path), None)
 
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from dpfl import _storage
+from dpfl import errors
 from experiments.studies import driver, jobs
 
 
@@ -93,9 +93,7 @@ def test_a_job_that_fails_is_named_with_its_reason_and_the_others_stay_done(tmp_
         print('{}')
 
     _binary(monkeypatch, run)
-    with pytest.raises(
-        _storage.RunError, match=r'^runs/1: --clip_norm=0: must be > 0 \(see .*log\)'
-    ):
+    with pytest.raises(errors.RunError, match=r'^runs/1: --clip_norm=0: must be > 0 \(see .*log\)'):
         driver.run(_jobs(tmp_path, 3), 1, 'test')
     (tmp_path / 'mended').touch()
     assert len(driver.run(_jobs(tmp_path, 3), 1, 'test')) == 3
@@ -104,7 +102,7 @@ def test_a_job_that_fails_is_named_with_its_reason_and_the_others_stay_done(tmp_
 
 def test_a_crash_is_a_failure_too(tmp_path, monkeypatch):
     _binary(monkeypatch, lambda flags: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(_storage.RunError, match='runs/0: ended with status -9'):
+    with pytest.raises(errors.RunError, match='runs/0: ended with status -9'):
         driver.run(_jobs(tmp_path, 1), 1, 'test')
 
 
@@ -134,5 +132,5 @@ def test_what_ends_the_study_ends_its_runs(tmp_path, monkeypatch, number):
 def test_other_flags_are_refused_before_anything_runs(tmp_path, monkeypatch):
     _binary(monkeypatch, lambda flags: print('{}'))
     driver.run(_jobs(tmp_path, 1), 1, 'test')
-    with pytest.raises(_storage.RunError, match='other flags'):
+    with pytest.raises(errors.RunError, match='other flags'):
         driver.run(_jobs(tmp_path, 1, rounds='9'), 1, 'test')

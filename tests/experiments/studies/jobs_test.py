@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dpfl import _storage
+from dpfl import errors
 from experiments.studies import definition, jobs
 
 
@@ -72,7 +72,7 @@ def test_a_job_is_done_when_it_is_recorded_and_only_with_its_flags(tmp_path):
     assert job.result() is None
     assert job.finish() == {'accuracy': 0.5} == job.result()
     other = jobs.runs(_study(), tmp_path, [1], {'rounds': '5'})['tree', 1]
-    with pytest.raises(_storage.RunError, match='--rounds=4, --rounds=5'):
+    with pytest.raises(errors.RunError, match='--rounds=4, --rounds=5'):
         other.result()
 
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from dpfl.runtime import errors
+from dpfl.runtime import failures
 from dpfl.runtime.workers import service
 from tests import paths
 
@@ -86,7 +86,7 @@ def test_worker_that_does_not_start_is_an_error_in_one_line(
     binary.write_text(f'#!/bin/sh\necho $$ > {tmp_path}/pid\n{command}\n')
     binary.chmod(0o755)
     _install(tmp_path, monkeypatch)
-    with pytest.raises(errors.WorkerError, match=message) as caught:
+    with pytest.raises(failures.WorkerError, match=message) as caught:
         with service.Worker(listener()) as running:
             running.await_ready(START if 'exit' in command else 0.5)
     assert '\n' not in str(caught.value)
@@ -103,7 +103,7 @@ def _install(path, monkeypatch):
 
 def test_missing_worker_is_named(tmp_path, monkeypatch):
     _install(tmp_path, monkeypatch)
-    with pytest.raises(errors.WorkerError, match=f'{tmp_path}/data/worker_binary: not found'):
+    with pytest.raises(failures.WorkerError, match=f'{tmp_path}/data/worker_binary: not found'):
         service.Worker(listener())
 
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.tasks.federated_task import DataError
+from dpfl.errors import DataError
 from dpfl.tasks.images import emnist, emnist_files
 from tests.tasks.images import emnist_files as small
 

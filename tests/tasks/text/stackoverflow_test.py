@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.tasks.federated_task import DataError
+from dpfl.errors import DataError
 from dpfl.tasks.text import stackoverflow
 
 _SPEC = collections.OrderedDict(

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.tasks.text.models import metrics
 
 
@@ -103,7 +103,11 @@ def with_weights(
     expected = [tuple(np.shape(weight)) for weight in model.initial_weights[0]]
     given = [tuple(np.shape(weight)) for weight in weights]
     if given != expected:
-        raise ValueError(f'weights: must have the shapes {expected} of the model, have {given}')
+        raise errors.ArgumentError(
+            'weights',
+            errors.NOT_SHOWN,
+            f'must have the shapes {expected} of the model, have {given}',
+        )
     return tff.learning.models.FunctionalModel(
         initial_weights=(tuple(weights), model.initial_weights[1]),
         predict_on_batch_fn=model.predict_on_batch,
@@ -128,8 +132,12 @@ def check_weights(architecture: Architecture, weights: Sequence[Any]) -> int:
     num_tokens = shapes[0][0] if shapes and shapes[0] else 0
     expected = architecture.weight_shapes(num_tokens)
     if len(shapes) != len(expected):
-        raise ValueError(f'weights: must be {len(expected)} arrays, but are {len(shapes)}')
+        raise errors.ArgumentError(
+            'weights', errors.NOT_SHOWN, f'must be {len(expected)} arrays, but are {len(shapes)}'
+        )
     for (name, shape), given in zip(expected.items(), shapes, strict=True):
         if given != shape:
-            raise ValueError(f'weights: {name} must have shape {shape}, but has {given}')
+            raise errors.ArgumentError(
+                'weights', errors.NOT_SHOWN, f'{name} must have shape {shape}, but has {given}'
+            )
     return num_tokens

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _files, _json, _validate
+from dpfl import _files, _json, _validate, errors
 from dpfl.tasks.text.models import architectures, catalog
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
 
@@ -47,10 +47,16 @@ class LanguageModel:
         num_tokens = architectures.check_weights(self.architecture, self.weights)
         words = self.vocabulary
         if (words is None) != (self.name in catalog.CHAR_MODELS):
-            raise ValueError(f'vocabulary: must be given for word models, and not for {self.name}')
+            raise errors.ArgumentError(
+                'vocabulary',
+                errors.NOT_SHOWN,
+                f'must be given for word models, and not for {self.name}',
+            )
         if words is not None and len(words) + NUM_SPECIAL_TOKENS != num_tokens:
-            raise ValueError(
-                f'vocabulary: must have {num_tokens - NUM_SPECIAL_TOKENS} words, has {len(words)}'
+            raise errors.ArgumentError(
+                'vocabulary',
+                errors.NOT_SHOWN,
+                f'must have {num_tokens - NUM_SPECIAL_TOKENS} words, has {len(words)}',
             )
 
     @property
@@ -128,7 +134,7 @@ def load(path) -> LanguageModel:
         if words is not None and not (
             isinstance(words, list) and all(isinstance(word, str) for word in words)
         ):
-            raise ValueError('vocabulary: must be a list of words')
+            raise errors.ArgumentError('vocabulary', errors.NOT_SHOWN, 'must be a list of words')
         shapes = catalog.ALL[name].weight_shapes(description['num_tokens'])
         weights = tuple(
             variables.get_tensor(f'parameters/{number}/.ATTRIBUTES/VARIABLE_VALUE')
@@ -136,10 +142,11 @@ def load(path) -> LanguageModel:
         )
         return LanguageModel(name, weights, None if words is None else tuple(words))
     except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
-        reason = _validate.shown(error)
-        raise ValueError(
-            f'path={path}: must be a SavedModel of a language model, as training leaves it '
-            f'({reason})'
+        reason = errors.shown(error)
+        raise errors.ArgumentError(
+            'path',
+            path,
+            f'must be a SavedModel of a language model, as training leaves it ({reason})',
         ) from None
 
 

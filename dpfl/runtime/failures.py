@@ -2,7 +2,7 @@
 
 import grpc
 
-from dpfl import _storage
+from dpfl import errors
 
 _MOST_CHARACTERS = 500
 _RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]  # TensorFlow has the same codes.
@@ -11,11 +11,11 @@ _NO_PRIMITIVE = 'Status: 1, message: could not create a primitive'
 _WORKER_IS_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
 
 
-class WorkerError(_storage.RunError):
+class WorkerError(errors.RunError):
     """A worker could not be started, died, or is no longer reachable."""
 
 
-class OutOfMemoryError(_storage.RunError):
+class OutOfMemoryError(errors.RunError):
     """A computation needs more memory than this process can have."""
 
 
