@@ -27,5 +27,5 @@ setuptools.setup(
         'tqdm',
     ],
     packages=setuptools.find_packages(include=['dpfl', 'dpfl.*', 'experiments', 'experiments.*']),
-    package_data={'': ['*.json', '*.npz']},
+    package_data={'': ['*.json', '*.npz', 'py.typed']},
 )
