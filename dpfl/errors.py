@@ -1,5 +1,8 @@
 """Errors that users of the library may want to catch; each has a message of one line."""
 
+import contextlib
+from collections.abc import Iterator
+
 _MOST_CHARACTERS = 300
 # Value of an argument that an error does not show, such as an array or an object.
 NOT_SHOWN = object()
@@ -52,3 +55,18 @@ class StorageError(RunError):
 
 class DataError(RuntimeError):
     """Data cannot be read although they could before; the message is one line and quotes none."""
+
+
+@contextlib.contextmanager
+def renaming(**names: str) -> Iterator[None]:
+    """Context in which an `ArgumentError` about an argument names what the caller calls it.
+
+    Args:
+      **names: the caller's names by those of the arguments.
+    """
+    try:
+        yield
+    except ArgumentError as error:
+        if error.name not in names:
+            raise
+        raise ArgumentError(names[error.name], error.value, error.allowed) from error

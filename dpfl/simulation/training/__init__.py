@@ -1,0 +1,1 @@
+"""Training runs as values: a configuration, one call, a result."""

@@ -1,0 +1,127 @@
+"""Configuration of a training run, as one value. No TensorFlow."""
+
+import dataclasses
+from typing import Any
+
+from dpfl._settings import Settings, setting
+from dpfl.errors import ArgumentError
+from dpfl.simulation.training.privacy_config import PrivacyConfig
+from dpfl.simulation.training.sampling_config import SamplingConfig
+from dpfl.tasks.config import CUSTOM, IMAGE_MODELS, IMAGE_TASKS, TEXT_TASKS, WORD_MODELS, TaskConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizationConfig(Settings):
+    """How clients and server train."""
+
+    client_update: str = setting(
+        'fedavg',
+        'What a client sends. fedavg: how local training changed the model; fedsgd: one gradient '
+        'over its data (DP-FedSGD has no --client_learning_rate).',
+        choices=('fedavg', 'fedsgd'),
+    )
+    client_learning_rate: float = setting(0.5, "Learning rate of the clients' SGD.", above=0)
+    client_batch_size: int = setting(16, 'Examples in a batch, such as sentences.', minimum=1)
+    client_epochs: int = setting(1, "Passes over a client's data in a round.", minimum=1)
+    client_max_batches: int | None = setting(
+        None, 'Limit on the batches that a client trains on in a round.', minimum=1
+    )
+    server_learning_rate: float = setting(1.0, "Learning rate of the server's SGD.", above=0)
+    server_momentum: float = setting(0.9, "Momentum of the server's SGD.", minimum=0, below=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationConfig(Settings):
+    """What is measured during a run."""
+
+    eval_every: int = setting(10, 'Rounds between two evaluations.', minimum=1)
+    eval_clients: int = setting(50, 'Held-out clients of an evaluation.', minimum=1)
+    release_train_metrics: bool = setting(
+        False,
+        'Also record metrics of the training clients. They have no noise and are not private.',
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExecutionConfig(Settings):
+    """Where and how a run is executed."""
+
+    shards: int = setting(
+        2,
+        'Parts of a cohort that are trained at the same time, best one for each processor core. '
+        'Another number adds updates in another order, which rounds differently.',
+        minimum=1,
+    )
+    checkpoint_every: int = setting(10, 'Rounds between two checkpoints.', minimum=1)
+    keep_checkpoints: int = setting(3, 'How many of the latest checkpoints are kept.', minimum=1)
+    workers: tuple[str, ...] = setting(
+        (),
+        'Workers that train shards, as host:port,...: started by scripts/start_worker.sh. They '
+        'receive the model and client data, encrypted if there is a --worker_token_file; the noise '
+        'stays here. By default everything is done here.',
+    )
+    worker_token_file: tuple[str, ...] = setting(
+        (),
+        'Token files of the workers, copies of those of their --token_file: one for all --workers, '
+        'or one for each, comma-separated in their order. Run and worker prove to each other that '
+        'they have it.',
+    )
+    profile: bool = setting(
+        False, 'Also measure where the time of a round goes: printed at the end, and profile.json.'
+    )
+
+
+# Settings that change no bit of what a run trains, records or reports.
+FREE = ('checkpoint_every', 'keep_checkpoints', 'workers', 'worker_token_file', 'profile')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig(Settings):
+    """What runs have in common."""
+
+    execution: ExecutionConfig = ExecutionConfig()
+    seed: int = setting(0, 'Seed of data, order of the clients, and initial model.', minimum=0)
+    noise_seed: int | None = setting(
+        None,
+        'Makes the noise repeatable, and the run a simulation; by default the keys of the noise '
+        'come from the operating system.',
+        minimum=0,
+    )
+
+    def fixed(self) -> dict[str, Any]:
+        """The values that a run cannot change when it is resumed, by name, as JSON has them."""
+        values = self.flat()
+        plain = {
+            name: value.to_dict() if hasattr(value, 'to_dict') else value
+            for name, value in values.items()
+        }
+        return {name: value for name, value in plain.items() if name not in FREE}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainConfig(RunConfig):
+    """A run that trains a model by federated learning under a privacy plan."""
+
+    task: TaskConfig = TaskConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    optimization: OptimizationConfig = OptimizationConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    def check(self) -> None:
+        """The model is one of the task."""
+        allowed = MODELS[self.task.task]
+        if self.task.task != CUSTOM and self.task.model not in (None, *allowed):
+            raise ArgumentError(
+                'model',
+                self.task.model,
+                f'must be one of {", ".join(allowed)} for task={self.task.task}',
+            )
+
+
+# Models of each task, the default first.
+MODELS = {
+    **dict.fromkeys(TEXT_TASKS, WORD_MODELS),
+    **dict.fromkeys(IMAGE_TASKS, IMAGE_MODELS),
+    CUSTOM: (),
+}

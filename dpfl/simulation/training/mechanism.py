@@ -1,0 +1,90 @@
+"""The mechanism that a configuration describes. No TensorFlow."""
+
+import pathlib
+
+from dpfl import mechanisms, strategies
+from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl.simulation.training.privacy_config import MechanismConfig
+
+_TREES = {'tree': mechanisms.BinaryTree, 'honaker_tree': mechanisms.HonakerTree}
+_OPTIMIZED = ('banded', 'banded_toeplitz', 'banded_inverse', 'blt')
+NAMES = ('gaussian', *_TREES, *_OPTIMIZED)
+_PARAMETERS = ('strategy', 'blt_decay', 'blt_scale')
+
+
+def build(
+    config: MechanismConfig, rounds: int, default_restarts: tuple[int, int] | None = None
+) -> mechanisms.Mechanism:
+    """The mechanism of a configuration over so many rounds.
+
+    Args:
+      config: `mechanism` must be a mechanism, or a name of `NAMES`.
+      rounds: number of rounds.
+      default_restarts: first and every, for a mechanism whose noise is correlated, where the
+        configuration has no restarts.
+
+    Raises:
+      ArgumentError: if it has no such mechanism, or parameters are missing or wrong.
+    """
+    if isinstance(config.mechanism, mechanisms.Mechanism):
+        base = config.mechanism.with_rounds(rounds)
+    else:
+        base = _named(config, rounds)
+    return with_restarts(base, config, default_restarts)
+
+
+def with_restarts(
+    base: mechanisms.Mechanism,
+    config: MechanismConfig,
+    default_restarts: tuple[int, int] | None = None,
+) -> mechanisms.Mechanism:
+    """The mechanism with the restarts of the configuration, or the default ones."""
+    given = None
+    if config.restart_first is not None and config.restart_every is not None:
+        given = config.restart_first, config.restart_every
+    schedule = given or default_restarts
+    if schedule is None or isinstance(base, mechanisms.Restarted):
+        return base
+    if given is None and isinstance(base, mechanisms.Identity):
+        return base  # Its noise restarts in every round.
+    return mechanisms.Restarted.every(base, *schedule)
+
+
+def load_strategy(name: str, argument: str = 'strategy') -> mechanisms.Mechanism:
+    """The mechanism of a name in dpfl/strategies, or of a file.
+
+    Raises:
+      ArgumentError: if there is none; it names `argument`.
+    """
+    is_packaged = name in strategies.names()
+    if not is_packaged and not pathlib.Path(name).is_file():
+        known = ', '.join(strategies.names())
+        raise ArgumentError(argument, name, f'must be a file or one of {known}')
+    try:
+        return strategies.load(name) if is_packaged else mechanisms.load(name)
+    except ValueError as error:
+        raise ArgumentError(argument, name, str(error)) from None
+
+
+def _named(config: MechanismConfig, rounds: int) -> mechanisms.Mechanism:
+    name = config.mechanism
+    if name not in NAMES:
+        raise ArgumentError('mechanism', name, f'must be one of {", ".join(NAMES)}')
+    given = [parameter for parameter in _PARAMETERS if getattr(config, parameter)]
+    if given and name not in _OPTIMIZED:
+        raise ArgumentError(given[0], NOT_SHOWN, f'mechanism={name} has no parameters')
+    if name == 'gaussian':
+        return mechanisms.Identity(rounds)
+    if name in _TREES:
+        return _TREES[name](rounds, config.tree_released)
+    if name == 'blt' and given == ['blt_decay', 'blt_scale']:
+        return mechanisms.Blt(rounds, config.blt_decay, config.blt_scale)
+    if given != ['strategy']:
+        alternative = ', or blt_decay and blt_scale' if name == 'blt' else ''
+        raise ArgumentError('mechanism', name, f'needs strategy{alternative}')
+    strategy = load_strategy(config.strategy)
+    if strategy.name != name:
+        raise ArgumentError(
+            'strategy', config.strategy, f'holds a {strategy.name}, not a {name} mechanism'
+        )
+    return strategy.with_rounds(rounds)

@@ -1,0 +1,135 @@
+"""From the configuration of a run to its privacy plan. No TensorFlow."""
+
+from collections.abc import Callable
+
+from dpfl import accounting, mechanisms
+from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.mechanisms import Discretization
+from dpfl.simulation.training import mechanism as mechanism_lib
+from dpfl.simulation.training.privacy_config import (
+    AUTO,
+    NONE,
+    NoiseConfig,
+    PrivacyConfig,
+    SecureAggregationConfig,
+)
+from dpfl.simulation.training.sampling_config import SamplingConfig, participation, required
+
+# First and every: restarts of adaptive clipping in [Xu23], algorithm 1.
+_ADAPTIVE_RESTARTS = (128, 1024)
+
+
+def build_plan(
+    privacy: PrivacyConfig,
+    sampling: SamplingConfig,
+    *,
+    population: Callable[[], int],
+    dimension: Callable[[], int],
+    on_choice: Callable[[list], None] = lambda candidates: None,
+) -> accounting.PrivacyPlan:
+    """The privacy plan of a run.
+
+    Args:
+      privacy: mechanism, noise and clipping.
+      sampling: schema and cohorts.
+      population: number of clients; called if the guarantee counts on the sampling.
+      dimension: number of parameters of the model; called for mechanism 'auto', and for secure
+        aggregation.
+      on_choice: gets the candidates of mechanism 'auto', the chosen one first.
+
+    Raises:
+      ArgumentError: if values are missing, not allowed, or contradict each other.
+    """
+    schema = participation(sampling)
+    cohort = sampling.clients_per_round
+    restarts = _ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
+    is_silent = privacy.mechanism == NONE
+    if is_silent:
+        mechanism = mechanism_lib.with_restarts(
+            mechanisms.Identity(schema.rounds), privacy, restarts
+        )
+    elif privacy.mechanism == AUTO:
+        chosen, candidates = mechanisms.choose(schema, dimension(), privacy.memory_limit)
+        on_choice(candidates)
+        mechanism = mechanism_lib.with_restarts(chosen, privacy, restarts)
+    else:
+        required(privacy, 'mechanism')
+        mechanism = mechanism_lib.build(privacy, schema.rounds, restarts)
+    fields = dict(
+        mechanism=mechanism,
+        participation=schema,
+        clip_norm=privacy.clip_norm,
+        clients_per_round=cohort,
+        adjacency=privacy.adjacency,
+        noise=privacy.noise,
+        clip_schedule=privacy.clip_schedule,
+        estimator=accounting.Estimator(privacy.estimator),
+    )
+    if sampling.is_amplified:
+        fields |= dict(sampling=sampling.sampling, population=population())
+    if privacy.adaptive_clip:
+        with renaming(target_quantile='clip_quantile'):
+            fields['adaptive_clip'] = accounting.AdaptiveClip(
+                privacy.clip_quantile, count_stddev=privacy.count_stddev
+            )
+    if privacy.secagg:
+        fields['discretization'] = discretization(privacy, privacy.clip_norm, cohort, dimension())
+    return _with_noise(privacy, is_silent, fields)
+
+
+def accountant(config: NoiseConfig, plan: accounting.PrivacyPlan) -> str:
+    """The accountant of the configuration; by default the best one where the plan has sampling."""
+    return config.accountant or ('pld' if plan.sampling == 'none' else 'best')
+
+
+def discretization(
+    config: SecureAggregationConfig,
+    clip_norm: float,
+    clients_per_round: int,
+    dimension: int | None = None,
+) -> Discretization | None:
+    """The discretization of a configuration; None without secure aggregation.
+
+    Args:
+      config: scale or bits.
+      clip_norm: of the plan.
+      clients_per_round: of the plan.
+      dimension: number of parameters of the model; by default `config.model_dimension`.
+
+    Raises:
+      ArgumentError: if values are missing or contradict each other.
+    """
+    if not config.secagg:
+        return None
+    if (config.secagg_scale is None) == (config.secagg_bits is None):
+        raise ArgumentError('secagg', NOT_SHOWN, 'needs one of secagg_scale and secagg_bits')
+    if config.model_dimension is not None and dimension not in (None, config.model_dimension):
+        raise ArgumentError(
+            'model_dimension', config.model_dimension, f'must be {dimension}, that of the model'
+        )
+    dimension = config.model_dimension if dimension is None else dimension
+    if dimension is None:
+        raise ArgumentError('secagg', NOT_SHOWN, 'needs model_dimension')
+    names = {'scale': 'secagg_scale', 'bits': 'secagg_bits', 'dimension': 'model_dimension'}
+    with renaming(**names):
+        if config.secagg_scale is not None:
+            return Discretization(config.secagg_scale, dimension, clip_norm)
+        return Discretization.for_bits(config.secagg_bits, clients_per_round, dimension, clip_norm)
+
+
+def _with_noise(privacy: PrivacyConfig, is_silent: bool, fields: dict) -> accounting.PrivacyPlan:
+    noise, target = privacy.noise_multiplier, privacy.target_epsilon
+    if is_silent:
+        name = 'target_epsilon' if noise is None else 'noise_multiplier'
+        if getattr(privacy, name) is not None:
+            raise ArgumentError(name, getattr(privacy, name), 'mechanism=none has no noise')
+        return accounting.PrivacyPlan(noise_multiplier=0.0, **fields)
+    if target is None:
+        noise = required(privacy, 'noise_multiplier') if noise is None else noise
+        return accounting.PrivacyPlan(noise_multiplier=noise, **fields)
+    silent_plan = accounting.PrivacyPlan(noise_multiplier=0.0, **fields)
+    method = accountant(privacy, silent_plan)
+    with renaming(epsilon='target_epsilon'):
+        return accounting.PrivacyPlan.calibrated(
+            epsilon=target, delta=privacy.delta, accountant=method, **fields
+        )

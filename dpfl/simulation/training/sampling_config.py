@@ -1,0 +1,159 @@
+"""Who takes part in which round, as values, and the sampler that they make. No TensorFlow."""
+
+import dataclasses
+from typing import Any
+
+from dpfl import Participation
+from dpfl._settings import Settings, setting
+from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl.simulation import sampling as samplers
+from dpfl.simulation.availability import Availability
+from dpfl.simulation.population import Population
+from dpfl.simulation.training.privacy_config import ParticipationConfig
+
+# Ways to sample that the guarantee may count on.
+AMPLIFIED = ('poisson', 'without_replacement')
+SAMPLINGS = ('min_separation', 'timer', 'uniform', *AMPLIFIED)
+_HABITS = tuple(field.name for field in dataclasses.fields(Availability))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeviceConfig(Settings):
+    """How devices behave: timers, nights, drop-outs. For `sampling='timer'`."""
+
+    timer_hours: float = setting(
+        Population.timer_hours, 'Hours from one report of a device until it may take part again.'
+    )
+    over_selection: float = setting(
+        Population.over_selection, 'Devices selected in a round, divided by the report goal.'
+    )
+    drop_out: float = setting(
+        Population.drop_out, 'Probability that a selected device does not report.'
+    )
+    check_in_minutes: float = setting(
+        Population.check_in_minutes, 'Average time between two check-ins of an eligible device.'
+    )
+    client_minutes: float = setting(
+        Population.client_minutes, 'Median time from check-in to report.'
+    )
+    client_spread: float = setting(
+        Population.client_spread, 'Standard deviation of the logarithm of that time.'
+    )
+    server_minutes: float = setting(
+        Population.server_minutes, 'Time from the end of a round to the start of the next one.'
+    )
+    eligible_share: float = setting(
+        Availability.eligible_share,
+        'Probability that a device is idle, charging and unmetered at some time of a day.',
+    )
+    daytime_share: float = setting(
+        Availability.daytime_share,
+        'Share of devices that are eligible at any time of the day; the others in the evening.',
+    )
+    window_hours: float = setting(
+        Availability.window_hours, 'Average number of hours for which a device is eligible.'
+    )
+    jitter_hours: float = setting(
+        Availability.jitter_hours,
+        'A device becomes eligible up to this many hours earlier or later from day to day.',
+    )
+    time_zone_hours: float = setting(
+        Availability.time_zone_hours, 'Hours over which the time zones of the population spread.'
+    )
+
+    def population(self, population: int, clients_per_round: int, seed: int) -> Population:
+        """The population of devices that behave so.
+
+        Raises:
+          ArgumentError: if a value is not allowed.
+        """
+        values = self.flat()
+        habits = Availability(**{name: values.pop(name) for name in _HABITS})
+        return Population(
+            habits=habits,
+            population=population,
+            clients_per_round=clients_per_round,
+            seed=seed,
+            **values,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingConfig(ParticipationConfig):
+    """The participation schema, and how cohorts are chosen."""
+
+    sampling: str = setting(
+        'min_separation',
+        'How cohorts are chosen. min_separation: in turn, so that the schema holds; timer: by a '
+        'simulated population of devices with timers; uniform: at random, and the guarantee does '
+        'not count on it; poisson and without_replacement: at random, and the guarantee counts on '
+        'it.',
+        choices=SAMPLINGS,
+    )
+    population: int | None = setting(
+        None,
+        'Number of clients to train on; by default all that the data have, and 10000 for a '
+        'synthetic task.',
+        minimum=1,
+    )
+    clients_per_round: int = setting(
+        100, 'Clients in every round; with --sampling=poisson on average.', minimum=1
+    )
+    devices: DeviceConfig = DeviceConfig()
+
+    @property
+    def is_amplified(self) -> bool:
+        """Whether the guarantee counts on the sampling."""
+        return self.sampling in AMPLIFIED
+
+    def sampler(self, schema: Participation, population: int, seed: int) -> samplers.Sampler:
+        """The sampler for a schema and a population.
+
+        Raises:
+          ArgumentError: if it cannot keep the schema.
+        """
+        cohort = self.clients_per_round
+        if self.sampling == 'min_separation':
+            return samplers.MinSeparationSampler(schema, population, cohort, seed)
+        if self.sampling == 'timer':
+            devices = self.devices.population(population, cohort, seed)
+            return samplers.TimerSampler(schema, devices)
+        if self.sampling == 'poisson':
+            return samplers.PoissonSampler(schema.rounds, population, cohort, seed)
+        amplification = 'none' if self.sampling == 'uniform' else self.sampling
+        return samplers.FixedSizeSampler(schema.rounds, population, cohort, seed, amplification)
+
+
+def required(config: Settings, name: str) -> Any:
+    """The value of a setting that has no default.
+
+    Raises:
+      ArgumentError: if it is not given, or empty.
+    """
+    value = getattr(config, name)
+    if value in (None, '', ()):
+        raise ArgumentError(name, NOT_SHOWN, 'must be given')
+    return value
+
+
+def participation(config: ParticipationConfig) -> Participation:
+    """The schema of a configuration.
+
+    Raises:
+      ArgumentError: if rounds are not given, or a limit can never be met: most likely a typo.
+    """
+    schema = Participation(
+        required(config, 'rounds'), config.min_separation, config.max_participations
+    )
+    if schema.min_separation > schema.rounds:
+        raise ArgumentError(
+            'min_separation', schema.min_separation, f'must be <= {schema.rounds}, the rounds'
+        )
+    if schema.max_participations is not None and schema.max_participations > schema.count:
+        raise ArgumentError(
+            'max_participations',
+            schema.max_participations,
+            f'must be <= {schema.count}, what rounds={schema.rounds} and '
+            f'min_separation={schema.min_separation} allow',
+        )
+    return schema

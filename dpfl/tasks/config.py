@@ -1,0 +1,122 @@
+"""Which task is trained: its data set, where the data come from, and the model. No TensorFlow."""
+
+import dataclasses
+
+from dpfl._settings import Settings, setting
+
+WORD_MODELS = ('small', 'cifg_670', 'tiny', 'micro', 'lstm_256', 'lstm_tiny')
+IMAGE_MODELS = ('small', 'cnn', 'tiny')
+TEXT_TASKS = ('synthetic_text', 'stackoverflow', 'user_text')
+IMAGE_TASKS = ('synthetic_glyphs', 'emnist')
+# A task of the caller's own, which `training.train` gets as an object.
+CUSTOM = 'custom'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig(Settings):
+    """Where the data of the clients come from."""
+
+    data_path: str | None = setting(None, 'File with the data of the clients.')
+    download: bool = setting(
+        False,
+        'Download the data set of TFF to --data_path (by default a place in the cache directory) '
+        'unless it is there. An interrupted download continues where it stopped.',
+    )
+    download_url: str | None = setting(
+        None, 'Where --download finds the data set; by default the address that TFF uses.'
+    )
+    download_sha256: str | None = setting(
+        None,
+        'SHA-256 of the compressed file that --download fetches; by default the one that is known, '
+        'or else the MD5 that the server states is compared.',
+    )
+    heldout_fraction: float = setting(
+        0.1,
+        'Share of the clients that are held out for evaluation, where the data do not say which '
+        'clients those are.',
+        above=0,
+        below=1,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextConfig(Settings):
+    """How text is read, and which words a model knows."""
+
+    client_column: str = setting('client', 'Column of --task=user_text that names the client.')
+    text_column: str = setting('text', 'Column of --task=user_text that holds the text.')
+    strict: bool = setting(
+        False, 'Refuse data with a malformed record; otherwise such records are left out.'
+    )
+    vocabulary_size: int | None = setting(
+        None,
+        'Words in the vocabulary; four special tokens are added. By default 9996, or the whole '
+        '--vocabulary_file.',
+        minimum=1,
+    )
+    vocabulary_file: str | None = setting(
+        None,
+        'Text file with one word per line, the most frequent first. What follows a word on its '
+        'line, such as a count, is ignored.',
+    )
+    vocabulary_text: str | None = setting(
+        None, 'File with public text; the vocabulary is made of its most frequent words.'
+    )
+    vocabulary_from_private_data: bool = setting(
+        False,
+        'Make the vocabulary of the words that most training clients use. THIS IS NOT PRIVATE: no '
+        'guarantee covers it.',
+    )
+    sentence_length: int = setting(20, 'Longer sentences are cut to this many words.', minimum=1)
+    client_max_tokens: int = setting(
+        1600,
+        'How many words of a client are used, its first ones; 0 for all. For real text; 1600 in '
+        '[McMahan18].',
+        minimum=0,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextTaskConfig(Settings):
+    """A task with text, without a model."""
+
+    task: str = setting('synthetic_text', 'Data set.', choices=TEXT_TASKS)
+    data: DataConfig = DataConfig()
+    text: TextConfig = TextConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageTaskConfig(Settings):
+    """A task with images of letters and digits, without a model."""
+
+    task: str = setting('synthetic_glyphs', 'Data set of images.', choices=IMAGE_TASKS)
+    inverted_share: float = setting(
+        0.0, 'Share of the devices that show black as white.', minimum=0, maximum=1
+    )
+    data: DataConfig = DataConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskConfig(Settings):
+    """A data set with a model."""
+
+    task: str = setting(
+        'synthetic_text', 'Data set and metrics.', choices=(*TEXT_TASKS, *IMAGE_TASKS, CUSTOM)
+    )
+    model: str | None = setting(
+        None,
+        'Model that is trained; by default a small one for the task. cifg_670 is the model of '
+        '[Xu23], lstm_256 that of [McMahan18].',
+        choices=tuple(sorted({*WORD_MODELS, *IMAGE_MODELS})),
+    )
+    warm_start: str | None = setting(
+        None,
+        'Start from this language model instead of random weights: a SavedModel of '
+        "experiments.pretrain or of an earlier run, or that run's directory. The guarantee of this "
+        'run does not cover it.',
+    )
+    inverted_share: float = setting(
+        0.0, 'Share of the devices that show black as white.', minimum=0, maximum=1
+    )
+    data: DataConfig = DataConfig()
+    text: TextConfig = TextConfig()

@@ -1,0 +1,109 @@
+"""Tasks with images of letters and digits, as their configuration describes them."""
+
+import functools
+import pathlib
+from typing import Any
+
+from dpfl.errors import ArgumentError, DataError
+from dpfl.tasks import data_path
+from dpfl.tasks.config import IMAGE_MODELS, DataConfig, TaskConfig
+from dpfl.tasks.federated_task import FederatedTask
+
+_COUNTS = 'What data.json says about the data: how many clients there are is an exact count.'
+_SAME_WRITERS = (
+    'Loss and accuracy: they are measured, without noise, on other images of the training clients.'
+)
+
+
+def open_clients(task: str, data: DataConfig, inverted_share: float, seed: int) -> Any:
+    """The clients of a task of images, without a model.
+
+    Args:
+      task: 'synthetic_glyphs', or 'emnist', which is read from a file.
+      data: where the file is.
+      inverted_share: share of the devices that show black as white.
+      seed: of the synthetic clients, and of which devices have the bug.
+
+    Returns:
+      A `SyntheticGlyphs` or an `Emnist`.
+
+    Raises:
+      ArgumentError: if a setting cannot be used; for a bad file it names data_path.
+      DataError: if a download fails.
+    """
+    from dpfl.tasks.images import emnist, synthetic_glyphs
+
+    if task == 'synthetic_glyphs':
+        data_path.refuse(data, task)
+        return synthetic_glyphs.SyntheticGlyphs(seed=seed, inverted_share=inverted_share)
+    path = data_path.downloadable(data, task, emnist.URL, 'emnist_all.sqlite', emnist.SHA256)
+    return emnist.Emnist(_open_files(path), inverted_share=inverted_share, seed=seed)
+
+
+class ImageTask:
+    """Images with a classifier; a `TaskSource`."""
+
+    def __init__(self, config: TaskConfig, seed: int):
+        self._config = config
+        self._seed = seed
+        self._model = config.model or IMAGE_MODELS[0]
+
+    @functools.cached_property
+    def _clients(self) -> Any:
+        config = self._config
+        return open_clients(config.task, config.data, config.inverted_share, self._seed)
+
+    def num_clients(self) -> int | None:
+        """Number of clients to train on; None for synthetic ones."""
+        return None if self._config.task == 'synthetic_glyphs' else self._clients.population
+
+    def num_parameters(self) -> int:
+        """Number of parameters of the classifier."""
+        from dpfl.tasks.images import classifiers
+
+        return classifiers.PRESETS[self._model].num_parameters
+
+    def load(self) -> FederatedTask:
+        """The task."""
+        from dpfl.tasks.images import classifiers
+
+        clients = self._clients
+        shared = dict(
+            model=classifiers.build_image_classifier(self._model, self._seed),
+            client_batches=clients.client_batches,
+            heldout=functools.partial(_heldout, clients),
+        )
+        if self._config.task == 'synthetic_glyphs':
+            return FederatedTask(population=None, **shared)
+        return FederatedTask(
+            population=clients.population,
+            description={'clients': {'training': clients.population}},
+            not_covered=(_COUNTS, _SAME_WRITERS),
+            **shared,
+        )
+
+    def language_model(self) -> None:
+        """None: a classifier is no language model."""
+
+
+def _open_files(path: pathlib.Path) -> Any:
+    from dpfl.tasks.images import emnist_files
+
+    try:
+        files = emnist_files.open_files(path)
+        if not files.writers('train'):
+            raise DataError(f'{path}: has no writer of 62 classes')
+    except DataError as error:
+        raise ArgumentError('data_path', path, str(error).removeprefix(f'{path}: ')) from None
+    return files
+
+
+def _heldout(task: Any, num_clients: int, batch_size: int) -> Any:
+    import tensorflow as tf
+
+    from dpfl.tasks.images import image_batches
+
+    batches = image_batches.batches(*task.heldout_examples(num_clients), batch_size)
+    return tf.data.Dataset.from_generator(
+        lambda: batches, output_signature=image_batches.element_spec()
+    )

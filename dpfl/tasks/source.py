@@ -1,0 +1,69 @@
+"""From the configuration of a task to the task: what is known of it, at the cost of knowing it."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from dpfl.errors import ArgumentError
+from dpfl.tasks.config import IMAGE_TASKS, TaskConfig
+from dpfl.tasks.federated_task import FederatedTask
+
+_DEFAULT_POPULATION = 10_000
+
+
+class TaskSource(Protocol):
+    """A task that is opened as far as a question needs it, and only once."""
+
+    def num_clients(self) -> int | None:
+        """Number of clients to train on; None for an endless population."""
+
+    def num_parameters(self) -> int:
+        """Number of parameters of the model."""
+
+    def load(self) -> FederatedTask:
+        """The task."""
+
+    def language_model(self) -> tuple[str, Sequence[str]] | None:
+        """Name of the model and its vocabulary; None for a task that is not about words."""
+
+
+def open_task(config: TaskConfig, seed: int, tell: Callable[[str], None]) -> TaskSource:
+    """The source of a task.
+
+    Args:
+      config: of the task.
+      seed: of synthetic data and of the initial model.
+      tell: gets sentences about the data that were found.
+    """
+    if config.task in IMAGE_TASKS:
+        from dpfl.tasks.images.image_task import ImageTask
+
+        return ImageTask(config, seed)
+    if config.task == 'synthetic_text':
+        from dpfl.tasks.text.synthetic_task import SyntheticTextTask
+
+        return SyntheticTextTask(config, seed)
+    from dpfl.tasks.text.real_task import RealTextTask
+
+    return RealTextTask(config, seed, tell)
+
+
+def population(given: int | None, num_clients: Callable[[], int | None]) -> int:
+    """The number of clients to train on.
+
+    Args:
+      given: what the configuration says; None for all that there are.
+      num_clients: how many there are, or None for an endless population.
+
+    Raises:
+      ArgumentError: if the data have fewer.
+    """
+    available = num_clients()
+    if available is None:
+        return _DEFAULT_POPULATION if given is None else given
+    if given is not None and given > available:
+        raise ArgumentError(
+            'population',
+            given,
+            f'must be <= {available}, the clients to train on that the data have',
+        )
+    return available if given is None else given

@@ -1,0 +1,183 @@
+"""Tasks with real text, as their configuration describes them."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tqdm
+
+from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.tasks import data_path
+from dpfl.tasks.config import WORD_MODELS, DataConfig, TaskConfig, TextConfig
+from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.text import stackoverflow, user_text, vocabulary, word_clients
+from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE
+
+_SOURCES = ('vocabulary_file', 'vocabulary_text', 'vocabulary_from_private_data')
+_PRIVATE = 'vocabulary_from_private_data'
+_NOT_PRIVATE = (
+    'The vocabulary: it was counted on the text of the training clients, without noise. Whoever '
+    'sees it, or the size of the model, learns which words they use.'
+)
+_COUNTS = (
+    'What data.json says about the data: how many clients and records there are, and what was left '
+    'out, are exact counts.'
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextData:
+    """Real text of clients under a vocabulary, without a model.
+
+    Attributes:
+      task: the clients.
+      description: what the data are, as in `FederatedTask`.
+      fingerprints: digests of the files, as in `FederatedTask`.
+      not_covered: what the guarantee says nothing about, a sentence each.
+    """
+
+    task: word_clients.WordTask
+    description: Mapping[str, Any]
+    fingerprints: Mapping[str, str]
+    not_covered: tuple[str, ...]
+
+    def with_model(self, model: Any) -> FederatedTask:
+        """The task as training takes it."""
+        return FederatedTask(
+            model=model,
+            population=self.task.training.count,
+            client_batches=self.task.client_batches,
+            heldout=self.task.heldout_dataset,
+            description=self.description,
+            fingerprints=self.fingerprints,
+            not_covered=self.not_covered,
+        )
+
+
+def vocabulary_source(config: TextConfig) -> str:
+    """Name of the setting that says where the vocabulary comes from.
+
+    Raises:
+      ArgumentError: unless exactly one does.
+    """
+    given = [name for name in _SOURCES if getattr(config, name)]
+    if len(given) > 1:
+        raise ArgumentError(given[1], NOT_SHOWN, f'cannot be combined with {given[0]}')
+    if not given:
+        raise ArgumentError(
+            'vocabulary_file',
+            NOT_SHOWN,
+            "must be given, or vocabulary_text with public text (words counted on the clients' "
+            'own text are not private: vocabulary_from_private_data)',
+        )
+    return given[0]
+
+
+def public_vocabulary(config: TextConfig) -> vocabulary.Vocabulary | None:
+    """The vocabulary of a file or of public text; None if it is to be made of the data."""
+    source, size = vocabulary_source(config), config.vocabulary_size
+    if source == 'vocabulary_file':
+        return vocabulary.load(config.vocabulary_file, size)
+    if source == 'vocabulary_text':
+        return vocabulary.count_public_text(config.vocabulary_text, size or DEFAULT_VOCABULARY_SIZE)
+    return None
+
+
+def load(task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], None]) -> TextData:
+    """Opens real text.
+
+    Args:
+      task: 'stackoverflow' or 'user_text'.
+      data: where the data are.
+      text: how they are read.
+      tell: gets a sentence about what was found.
+
+    Raises:
+      ArgumentError: if a setting cannot be used; for a bad file it names data_path.
+      DataError: if a download fails.
+    """
+    words = public_vocabulary(text)  # A bad one is refused before the data are read.
+    fingerprints = {}
+    if task == 'stackoverflow':
+        path = data_path.downloadable(data, task, stackoverflow.URL, 'stackoverflow.sqlite')
+        training, heldout, description = stackoverflow.open_clients(path, data.heldout_fraction)
+    else:
+        path = data_path.required(data, task)
+        training, heldout, description, fingerprints['data'] = user_text.open_clients(
+            path, text.client_column, text.text_column, data.heldout_fraction, text.strict
+        )
+    tell(_found(path, description))
+    words = words or _private_vocabulary(training, text)
+    with renaming(max_tokens='client_max_tokens'):
+        clients = word_clients.WordTask(
+            training, heldout, words, text.sentence_length, text.client_max_tokens or None
+        )
+    source = vocabulary_source(text)
+    description['vocabulary'] = {'words': len(words.words), 'from': source}
+    fingerprints['vocabulary'] = words.digest()
+    private = (_NOT_PRIVATE,) if source == _PRIVATE else ()
+    return TextData(clients, description, fingerprints, (*private, _COUNTS))
+
+
+class RealTextTask:
+    """Real text with a word model; a `TaskSource`."""
+
+    def __init__(self, config: TaskConfig, seed: int, tell: Callable[[str], None]):
+        self._config = config
+        self._seed = seed
+        self._tell = tell
+        self._model = config.model or WORD_MODELS[0]
+
+    @functools.cached_property
+    def data(self) -> TextData:
+        """The text, which is opened once."""
+        return load(self._config.task, self._config.data, self._config.text, self._tell)
+
+    def num_clients(self) -> int:
+        """Number of clients to train on."""
+        return self.data.task.training.count
+
+    def num_parameters(self) -> int:
+        """Number of parameters; reads the data only if the vocabulary is made of them."""
+        from dpfl.tasks.text.models import catalog
+
+        words = public_vocabulary(self._config.text) or self.data.task.vocabulary
+        with renaming(num_tokens='vocabulary_size'):
+            return catalog.WORD_MODELS[self._model].num_parameters(words.num_tokens)
+
+    def load(self) -> FederatedTask:
+        """The task."""
+        from dpfl.tasks.text.models import catalog
+
+        task = self.data.task
+        model = catalog.build(
+            self._model, task.vocabulary.num_tokens, task.sentence_length, self._seed
+        )
+        return self.data.with_model(model)
+
+    def language_model(self) -> tuple[str, Sequence[str]]:
+        """Name of the model and its vocabulary."""
+        return self._model, self.data.task.vocabulary.words
+
+
+def _private_vocabulary(
+    training: word_clients.WordClients, config: TextConfig
+) -> vocabulary.Vocabulary:
+    clients = tqdm.tqdm(range(training.count), 'vocabulary', unit='client', delay=2, leave=False)
+    return vocabulary.count_clients(
+        map(training.sentences, clients), config.vocabulary_size or DEFAULT_VOCABULARY_SIZE
+    )
+
+
+def _found(path: Any, description: Mapping[str, Any]) -> str:
+    clients = description['clients']
+    left_out = {reason: count for reason, count in description.get('left_out', {}).items() if count}
+    text = f'{path}: {clients["training"]} clients to train on, {clients["heldout"]} held out'
+    if left_out:
+        text += '; records left out: ' + ', '.join(
+            f'{count} ({reason})' for reason, count in left_out.items()
+        )
+    if 'first_malformed' in description:
+        text += f'; the first malformed one: {description["first_malformed"]}'
+    return text
