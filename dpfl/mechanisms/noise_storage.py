@@ -1,31 +1,30 @@
-"""Where the noise of a run is kept between two rounds, by its size in bytes."""
+"""Where the noise of past rounds is kept during a run: chosen by its size in bytes."""
 
 import dataclasses
 
 from dpfl import _validate
 from dpfl.mechanisms import kernels
 
-PLACES = ('state', 'regenerated', 'memory', 'file')
-
-# All that a round takes in and gives out is copied, and sent to another process by TFF's own
-# runtime: beyond this, one finished row per round is faster than all buffers.
+# TFF copies everything a round takes and returns, and its native runtime sends it to another
+# process. Above this size, supplying one finished row per round is faster than keeping the
+# buffers in the state.
 FEW_BYTES = 16_000_000
-# Messages of TFF's own runtime have at most 2 GiB, and the state also holds model and optimizer.
+# TFF's native runtime limits messages to 2 GiB, and the state also holds model and optimizer.
 MOST_STATE_BYTES = 1_500_000_000
 _BYTES = 4  # float32
 _HARDENED_BYTES = 8  # float64
 
 
 @dataclasses.dataclass(frozen=True)
-class NoisePlace:
+class NoiseStorage:
     """Where the noise of past rounds is kept, and why.
 
     Attributes:
-      name: 'state', in the state of the TFF process; 'regenerated', nowhere: it is drawn anew from
-        its keys; 'memory' or 'file', outside of TFF, in a `NoiseRing` or `HardenedRing` of
+      name: 'state': in the state of the TFF process. 'regenerated': nowhere, it is drawn again
+        from its keys. 'memory' or 'file': outside of TFF, in a `NoiseRing` or `HardenedRing` of
         `dpfl.aggregators`.
-      gigabytes: of the kept noise.
-      reason: one clause.
+      gigabytes: size of the stored noise.
+      reason: why, in one clause.
     """
 
     name: str
@@ -34,28 +33,33 @@ class NoisePlace:
 
     @property
     def is_supplied(self) -> bool:
-        """Whether a ring supplies each round's row."""
+        """Whether a ring outside of TFF supplies the noise of each round."""
         return self.name in ('memory', 'file')
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f'noise: {self.name}, {self.gigabytes:.3g} GB: {self.reason}'
 
 
-def place_noise(kernel: kernels.Kernel, dimension: int, memory_limit: float) -> NoisePlace:
-    """Where a training loop that can supply noise should keep it.
+def choose_noise_storage(
+    kernel: kernels.Kernel, dimension: int, memory_limit: float
+) -> NoiseStorage:
+    """Chooses where a training loop that can supply noise should keep it.
 
-    The rule, on the bytes of the kernel's buffers: without buffers, or with no more than
-    `FEW_BYTES` and the limit, they are in the state, and those of a product, which are independent
-    noise, regenerated; up to the limit they are in memory; beyond it those of a product are
-    regenerated, at the cost of drawing all of them in each round, and others are in a file.
+    The choice depends on the bytes of the kernel's buffers:
+
+    - No buffers, or at most `FEW_BYTES` and within the limit: in the state. The buffers of a
+      `BandedProduct` are independent noise, so they are regenerated instead.
+    - Within the limit: in memory.
+    - Above the limit: the buffers of a `BandedProduct` are regenerated, at the cost of drawing
+      all of them in each round. Other buffers are kept in a file.
 
     Args:
       kernel: how to stream the noise.
       dimension: number of model coordinates, in float32.
-      memory_limit: gigabytes of memory for the noise of past rounds.
+      memory_limit: memory for the noise of past rounds, in gigabytes.
 
     Raises:
-      ValueError: if an argument is out of its range.
+      ArgumentError: if an argument is out of its range.
     """
     _validate.integer('dimension', dimension, minimum=1)
     _validate.number('memory_limit', memory_limit, minimum=0)
@@ -63,37 +67,41 @@ def place_noise(kernel: kernels.Kernel, dimension: int, memory_limit: float) -> 
     gigabytes = size / 1e9
     is_product = isinstance(kernel, kernels.BandedProduct)
     if size == 0:
-        return NoisePlace('state', 0.0, 'no past noise is needed')
+        return NoiseStorage('state', 0.0, 'no past noise is needed')
     if size <= min(FEW_BYTES, memory_limit * 1e9):
         if is_product:
-            return NoisePlace('regenerated', 0.0, 'drawn anew from its keys in each round')
-        return NoisePlace('state', gigabytes, f'at most {FEW_BYTES / 1e9:g} GB, kept by TFF')
+            return NoiseStorage('regenerated', 0.0, 'drawn again from its keys in each round')
+        return NoiseStorage('state', gigabytes, f'at most {FEW_BYTES / 1e9:g} GB, kept by TFF')
     if gigabytes <= memory_limit:
         reason = f'more than {FEW_BYTES / 1e9:g} GB, kept outside of TFF, one row for each round'
-        return NoisePlace('memory', gigabytes, reason)
+        return NoiseStorage('memory', gigabytes, reason)
     if is_product:
-        return NoisePlace(
+        return NoiseStorage(
             'regenerated',
             0.0,
-            f'{gigabytes:.3g} GB are more than {memory_limit:g} GB; drawn anew in each round',
+            f'{gigabytes:.3g} GB are more than {memory_limit:g} GB; drawn again in each round',
         )
-    return NoisePlace('file', gigabytes, f'more than {memory_limit:g} GB of memory')
+    return NoiseStorage('file', gigabytes, f'more than {memory_limit:g} GB of memory')
 
 
-def place_hardened_noise(kernel: kernels.Kernel, dimension: int, memory_limit: float) -> NoisePlace:
-    """Where past noise of a plan with `noise='hardened'` is kept: never in the state.
+def choose_hardened_noise_storage(
+    kernel: kernels.Kernel, dimension: int, memory_limit: float
+) -> NoiseStorage:
+    """Chooses where a plan with `noise='hardened'` keeps past noise: never in the state.
 
     Args:
-      kernel, dimension, memory_limit: as in `place_noise`; a coordinate takes 8 bytes here.
+      kernel: how to stream the noise.
+      dimension: number of model coordinates, in float64.
+      memory_limit: memory for the noise of past rounds, in gigabytes.
 
     Raises:
-      ValueError: if an argument is out of its range.
+      ArgumentError: if an argument is out of its range.
     """
     _validate.integer('dimension', dimension, minimum=1)
     _validate.number('memory_limit', memory_limit, minimum=0)
     gigabytes = kernel.buffers * dimension * _HARDENED_BYTES / 1e9
     if gigabytes <= memory_limit:
-        return NoisePlace('memory', gigabytes, 'hardened, made outside of TFF')
-    return NoisePlace(
+        return NoiseStorage('memory', gigabytes, 'hardened, made outside of TFF')
+    return NoiseStorage(
         'file', gigabytes, f'hardened, made outside of TFF; more than {memory_limit:g} GB of memory'
     )
