@@ -3,7 +3,7 @@
 import dataclasses
 
 from dpfl import _validate
-from dpfl.mechanisms import kernels
+from dpfl.mechanisms.streaming import kernels
 
 # TFF copies everything a round takes and returns, and its native runtime sends it to another
 # process. Above this size, supplying one finished row per round is faster than keeping the
