@@ -25,7 +25,7 @@ from absl import flags
 from matplotlib.figure import Figure
 
 from dpfl import ParticipationLog, mechanisms
-from dpfl.mechanisms import pattern_sensitivity
+from dpfl.mechanisms.sensitivities import pattern_sensitivity
 from dpfl.reporting import plots
 from dpfl.simulation import population_run
 from experiments.command import command_line

@@ -295,14 +295,14 @@ def _clip_schedule() -> tuple[tuple[int, float], ...]:
         ) from None
 
 
-def _noise_place(plan, task: federated_task.FederatedTask) -> mechanisms.NoisePlace:
+def _noise_place(plan, task: federated_task.FederatedTask) -> mechanisms.NoiseStorage:
     """Where past noise is kept."""
     size = sum(math.prod(weight.shape) for weight in task.model.initial_weights[0])
     kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
-    place = mechanisms.place_noise
+    choose = mechanisms.choose_noise_storage
     if plan.noise == 'hardened':
-        place = mechanisms.place_hardened_noise
-    return place(kernel, size, _MEMORY_LIMIT.value)
+        choose = mechanisms.choose_hardened_noise_storage
+    return choose(kernel, size, _MEMORY_LIMIT.value)
 
 
 def _client_optimizer():

@@ -5,7 +5,8 @@ import math
 
 from dpfl import mechanisms
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.mechanisms import pattern_sensitivity, rounding
+from dpfl.mechanisms import rounding
+from dpfl.mechanisms.sensitivities import pattern_sensitivity
 from dpfl.participation import Participation, ParticipationLog
 
 

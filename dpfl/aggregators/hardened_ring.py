@@ -24,8 +24,8 @@ import tree
 from dpfl import accounting, errors
 from dpfl.accounting import hardened
 from dpfl.aggregators import hardened_query, past_noise
-from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
+from dpfl.mechanisms.streaming import kernels
 
 # Coordinates that are done at a time. Each block has a keystream of its own, so another number
 # would give other bits.

@@ -1,4 +1,4 @@
-"""Correlated noise in TensorFlow: the interpreter of `dpfl.mechanisms.kernels`.
+"""Correlated noise in TensorFlow: the interpreter of the kernels in `dpfl.mechanisms.streaming`.
 
 Everything that changes from round to round is in `NoiseState`, in tensors: a saved state continues
 with the same bits. What a round needs of the rounds before it is there in one of three ways:

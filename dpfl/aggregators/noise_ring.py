@@ -28,7 +28,7 @@ import tree
 
 from dpfl import accounting, errors
 from dpfl.aggregators import flat, keys, noise, normal, past_noise
-from dpfl.mechanisms import kernels, ring_steps
+from dpfl.mechanisms.streaming import kernels, ring_steps
 
 # Coordinates that are done at a time: the ring of 342 bands then takes 2.8 MB, and stays in cache
 # while its rounds are done again.

@@ -12,19 +12,19 @@ from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.choose import choose
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.identity import Identity
-from dpfl.mechanisms.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
-from dpfl.mechanisms.noise_storage import (
-    MOST_STATE_BYTES,
-    NoisePlace,
-    place_hardened_noise,
-    place_noise,
-)
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.serialization import from_dict, load, save
+from dpfl.mechanisms.streaming.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
+from dpfl.mechanisms.streaming.noise_storage import (
+    MOST_STATE_BYTES,
+    NoiseStorage,
+    choose_hardened_noise_storage,
+    choose_noise_storage,
+)
 from dpfl.mechanisms.tree import BinaryTree, FullHonakerTree, HonakerTree
 
 __all__ = [
@@ -42,7 +42,7 @@ __all__ = [
     'Kernel',
     'MOST_STATE_BYTES',
     'Mechanism',
-    'NoisePlace',
+    'NoiseStorage',
     'Restarted',
     'Sensitivity',
     'StateSpace',
@@ -53,8 +53,8 @@ __all__ = [
     'optimize_banded_inverse',
     'optimize_banded_toeplitz',
     'optimize_blt',
-    'place_hardened_noise',
-    'place_noise',
+    'choose_hardened_noise_storage',
+    'choose_noise_storage',
     'save',
     'stream',
     'workload',

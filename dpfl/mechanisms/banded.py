@@ -8,7 +8,9 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, kernels, rounding, sensitivity
+from dpfl.mechanisms import base, rounding
+from dpfl.mechanisms.sensitivities import matrix_sensitivity
+from dpfl.mechanisms.streaming import kernels
 
 # Rows of C^-1 that are solved for at one time: large enough for matrix products to dominate.
 _ROWS_AT_ONCE = 256
@@ -111,9 +113,9 @@ class Banded(base.Mechanism):
 
     def _sensitivity(self, participation) -> base.Sensitivity:
         if self.bands <= participation.min_separation:
-            squared = sensitivity.heaviest_pattern(self.column_norms() ** 2, participation)
+            squared = matrix_sensitivity.heaviest_pattern(self.column_norms() ** 2, participation)
             return base.Sensitivity(squared, is_exact=True)
-        return sensitivity.of_matrix(self.strategy_matrix(), participation)
+        return matrix_sensitivity.of_matrix(self.strategy_matrix(), participation)
 
     def _prefix_squared_error(self) -> np.ndarray:
         """Squared row norms of the cumulative sums of C^-1, block row after block row: O(n^2 b)."""

@@ -11,8 +11,9 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate
-from dpfl.mechanisms import kernels, rounding
+from dpfl.mechanisms import rounding
 from dpfl.mechanisms import workload as workloads
+from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 

@@ -9,11 +9,11 @@ from dpfl import _validate, errors
 from dpfl.mechanisms import (
     base,
     blt_inverse,
-    kernels,
     rounding,
     toeplitz,
-    toeplitz_sensitivity,
 )
+from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
+from dpfl.mechanisms.streaming import kernels
 
 # Each takes memory for every round; published mechanisms have up to 10.
 _MOST_BUFFERS = 1024

@@ -6,7 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms import base, kernels
+from dpfl.mechanisms import base
+from dpfl.mechanisms.streaming import kernels
 
 
 @dataclasses.dataclass(frozen=True)

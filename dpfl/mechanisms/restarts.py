@@ -14,13 +14,15 @@ from dpfl.mechanisms import (
     base,
     blt,
     identity,
-    kernels,
-    restarted_toeplitz,
-    sensitivity,
-    toeplitz_sensitivity,
     tree,
+)
+from dpfl.mechanisms.sensitivities import (
+    matrix_sensitivity,
+    restarted_toeplitz,
+    toeplitz_sensitivity,
     tree_sensitivity,
 )
+from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 # Of the general bound that couples the segments: memory and time grow with the square.
@@ -167,7 +169,7 @@ class Restarted(base.Mechanism):
             return tree_sensitivity.sensitivity(participation, forest)
         if self._columns_never_meet(participation):
             squared_norms = np.concatenate([_column_norms(each) ** 2 for each in self.segments()])
-            squared = sensitivity.heaviest_pattern(squared_norms, participation)
+            squared = matrix_sensitivity.heaviest_pattern(squared_norms, participation)
             return base.Sensitivity(squared, is_exact=True)
         coefficients = _coefficients(self.base.with_rounds(max(self.lengths)))
         if coefficients is not None and toeplitz_sensitivity.is_monotone(coefficients):
@@ -199,7 +201,7 @@ class Restarted(base.Mechanism):
         if uncoupled.is_exact or self.rounds > _MOST_COUPLED_ROUNDS:
             return uncoupled
         released = self.released_matrix()
-        coupled = sensitivity.upper_bound(released.T @ released, participation)
+        coupled = matrix_sensitivity.upper_bound(released.T @ released, participation)
         return coupled if coupled.is_exact else min(uncoupled, coupled)
 
     def _uncoupled(self, participation: Participation) -> base.Sensitivity:

@@ -8,7 +8,9 @@ import numpy as np
 from scipy import linalg
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, kernels, sensitivity, tree_sensitivity
+from dpfl.mechanisms import base
+from dpfl.mechanisms.sensitivities import matrix_sensitivity, tree_sensitivity
+from dpfl.mechanisms.streaming import kernels
 
 _NODES_RELEASED = (
     'The noise on every node of the binary tree is counted as released, as in the published '
@@ -131,7 +133,7 @@ class HonakerTree(_Tree):
         return bits @ _weights(bits.shape[1])
 
     def _sensitivity_of_prefix_sums(self, participation) -> base.Sensitivity:
-        return sensitivity.of_matrix(self.strategy_matrix(), participation)
+        return matrix_sensitivity.of_matrix(self.strategy_matrix(), participation)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,7 +80,7 @@ class Experiment:
     release_train_metrics: bool = False
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     noise_is_seeded: bool = False
-    noise_place: mechanisms.NoisePlace | None = None
+    noise_place: mechanisms.NoiseStorage | None = None
     num_shards: int = 2
     checkpoint_every: int = 10
     keep_checkpoints: int = 3

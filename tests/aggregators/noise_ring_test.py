@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.aggregators import keys, noise
-from dpfl.mechanisms import ring_steps
+from dpfl.mechanisms.streaming import ring_steps
 from tests import mechanism_cases, oracles
 
 _ROUNDS = 11

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms import toeplitz, toeplitz_sensitivity
+from dpfl.mechanisms import toeplitz
 from dpfl.mechanisms.banded_inverse import BandedInverse
+from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from tests import oracles
 
 # C has the coefficients 1, .5, .65, .525, .. with a ripple that fades over a few rounds.

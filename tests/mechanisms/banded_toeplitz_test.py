@@ -5,10 +5,11 @@ import pytest
 from scipy import optimize
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms import toeplitz_sensitivity, workload
+from dpfl.mechanisms import workload
 from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
 from dpfl.mechanisms.optimize import banded_toeplitz, toeplitz_error
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
+from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from tests import oracles
 
 _STACKOVERFLOW = Participation(2052, 342, 6)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms import blt_inverse, kernels, toeplitz
+from dpfl.mechanisms import blt_inverse, toeplitz
+from dpfl.mechanisms.streaming import kernels
 from tests import oracles
 
 # Document 002, appendix A: two of the decays of the first coincide to nine digits.

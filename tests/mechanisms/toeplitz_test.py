@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from dpfl import Participation
-from dpfl.mechanisms import toeplitz, toeplitz_sensitivity, workload
+from dpfl.mechanisms import toeplitz, workload
+from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from tests import oracles
 
 

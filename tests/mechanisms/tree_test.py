@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms import tree_sensitivity
+from dpfl.mechanisms.sensitivities import tree_sensitivity
 from tests import oracles
 
 

@@ -16,7 +16,7 @@ _ROUNDS = 5
 
 
 def _experiment(name, **changes):
-    place = mechanisms.NoisePlace(name, 1e-9, 'for a test')
+    place = mechanisms.NoiseStorage(name, 1e-9, 'for a test')
     return toy_experiment.experiment(
         rounds=_ROUNDS, checkpoint_every=2, noise_place=place, **changes
     )

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from dpfl.mechanisms import kernels
 from dpfl.mechanisms.hardened import stream
+from dpfl.mechanisms.streaming import kernels
 
 # In standard deviations: with a probability of at most 2 exp(-800) for each, a linear function of
 # the noise z stays within 40 of its own, and in a neighbouring run it differs by `LARGEST_MU` at

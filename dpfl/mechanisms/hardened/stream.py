@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpfl.mechanisms import kernels
+from dpfl.mechanisms.streaming import kernels
 
 # Products that are summed at a time: an error bound grows with this and the number of such sums.
 CHUNK = 16

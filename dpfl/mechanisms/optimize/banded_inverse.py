@@ -10,7 +10,7 @@ from dpfl import _validate
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.banded_inverse import BandedInverse
 from dpfl.mechanisms.optimize import cache
-from dpfl.mechanisms.toeplitz_sensitivity import (
+from dpfl.mechanisms.sensitivities.toeplitz_sensitivity import (
     autocorrelation,
     pair_weights,
     participation_blocks,

@@ -13,9 +13,9 @@ import numpy as np
 from scipy import fft, optimize, signal, special
 
 from dpfl import _validate
-from dpfl.mechanisms import toeplitz_sensitivity
 from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
 from dpfl.mechanisms.optimize import cache, toeplitz_error
+from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from dpfl.participation import Participation
 
 _VERSION = 1

@@ -22,12 +22,12 @@ _PRODUCT = mechanisms.BandedInverse.square_root(2000, 32).kernel()
         (_PRODUCT, 2_400_000, 0.1, 'regenerated', 0.0),
     ],
 )
-def test_the_place_follows_from_the_bytes(kernel, dimension, limit, name, gigabytes):
-    place = mechanisms.place_noise(kernel, dimension, limit)
-    assert place.name == name
-    assert place.gigabytes == pytest.approx(gigabytes, rel=1e-3, abs=1e-12)
-    assert place.is_supplied == (name in ('memory', 'file'))
-    assert str(place).startswith(f'noise: {name}, ') and '\n' not in str(place)
+def test_storage_follows_from_the_bytes(kernel, dimension, limit, name, gigabytes):
+    storage = mechanisms.choose_noise_storage(kernel, dimension, limit)
+    assert storage.name == name
+    assert storage.gigabytes == pytest.approx(gigabytes, rel=1e-3, abs=1e-12)
+    assert storage.is_supplied == (name in ('memory', 'file'))
+    assert str(storage).startswith(f'noise: {name}, ') and '\n' not in str(storage)
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,15 @@ def test_the_place_follows_from_the_bytes(kernel, dimension, limit, name, gigaby
 )
 def test_bad_arguments_are_named(dimension, limit, message):
     with pytest.raises(ValueError, match=message):
-        mechanisms.place_noise(_BLT, dimension, limit)
+        mechanisms.choose_noise_storage(_BLT, dimension, limit)
 
 
 @pytest.mark.parametrize('limit, name', [(1.0, 'memory'), (0.01, 'file')])
 def test_hardened_noise_is_never_in_the_state(limit, name):
     kernel = mechanisms.Blt(20, [0.9, 0.4], [0.2, 0.3]).kernel()
-    place = mechanisms.place_hardened_noise(kernel, 1_000_000, limit)
-    assert (place.name, place.gigabytes, place.is_supplied) == (name, 0.016, True)
-    independent = mechanisms.place_hardened_noise(mechanisms.Identity(3).kernel(), 10, 0.0)
+    storage = mechanisms.choose_hardened_noise_storage(kernel, 1_000_000, limit)
+    assert (storage.name, storage.gigabytes, storage.is_supplied) == (name, 0.016, True)
+    independent = mechanisms.choose_hardened_noise_storage(mechanisms.Identity(3).kernel(), 10, 0.0)
     assert (independent.name, independent.gigabytes) == ('memory', 0.0)
     with pytest.raises(ValueError, match='dimension=0: must be an integer >= 1'):
-        mechanisms.place_hardened_noise(kernel, 0, 1.0)
+        mechanisms.choose_hardened_noise_storage(kernel, 0, 1.0)

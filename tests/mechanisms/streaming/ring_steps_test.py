@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl import mechanisms
-from dpfl.mechanisms import ring_steps
+from dpfl.mechanisms.streaming import ring_steps
 from tests import mechanism_cases
 
 _ROUNDS = 20

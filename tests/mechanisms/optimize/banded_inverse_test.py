@@ -3,10 +3,11 @@ import pytest
 from scipy import optimize
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms import toeplitz, toeplitz_sensitivity
+from dpfl.mechanisms import toeplitz
 from dpfl.mechanisms.banded_inverse import BandedInverse
 from dpfl.mechanisms.optimize import banded_inverse as optimizer
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
+from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
 from tests import oracles
 
 _PAPER = Participation(2052, 342, 6)

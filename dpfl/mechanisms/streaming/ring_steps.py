@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpfl.mechanisms import kernels
+from dpfl.mechanisms.streaming import kernels
 
 
 class _Maps(NamedTuple):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation
-from dpfl.mechanisms import sensitivity
+from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from tests import oracles
 
 
@@ -34,24 +34,26 @@ def test_heaviest_pattern_is_the_best_of_all_patterns(rounds):
     for schema in oracles.small_schemas(rounds):
         weights = rng.exponential(size=rounds) * (rng.random(rounds) < 0.8)
         best = max(weights[list(pattern)].sum() for pattern in oracles.patterns(schema))
-        assert sensitivity.heaviest_pattern(weights, schema) == pytest.approx(best, rel=1e-14)
+        assert matrix_sensitivity.heaviest_pattern(weights, schema) == pytest.approx(
+            best, rel=1e-14
+        )
 
 
 def test_heaviest_pattern_of_a_long_run_is_quick():
     weights = np.random.default_rng(0).random(10_000)
     start = time.perf_counter()
-    spread = sensitivity.heaviest_pattern(weights, Participation(10_000, 400, 25))
+    spread = matrix_sensitivity.heaviest_pattern(weights, Participation(10_000, 400, 25))
     assert time.perf_counter() - start < 0.5
     assert 24 < spread < 25
     every_round = Participation(10_000, 1, 25)
     expected = np.sort(weights)[-25:].sum()
-    assert sensitivity.heaviest_pattern(weights, every_round) == pytest.approx(expected)
+    assert matrix_sensitivity.heaviest_pattern(weights, every_round) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize('weights', [[1, 2], [1, 2, -1], [1, 2, float('nan')]])
 def test_bad_weights_are_refused(weights):
     with pytest.raises(ValueError, match='weights=.*: must be at least 3 numbers, each >= 0'):
-        sensitivity.heaviest_pattern(np.array(weights), Participation(3))
+        matrix_sensitivity.heaviest_pattern(np.array(weights), Participation(3))
 
 
 def test_upper_bound_is_never_below_brute_force():
@@ -61,9 +63,9 @@ def test_upper_bound_is_never_below_brute_force():
         rounds = int(rng.integers(1, 8))
         matrix, schema = _random_strategy(rng, rounds), _random_schema(rng, rounds)
         truth = oracles.squared_sensitivity(matrix, schema)
-        bound = sensitivity.of_matrix(matrix, schema)
+        bound = matrix_sensitivity.of_matrix(matrix, schema)
         assert bound.squared >= truth * (1 - 1e-12)
-        assert sensitivity.lower_bound(matrix, schema) ** 2 <= truth * (1 + 1e-12)
+        assert matrix_sensitivity.lower_bound(matrix, schema) ** 2 <= truth * (1 + 1e-12)
         if bound.is_exact:
             assert bound.squared == pytest.approx(truth, rel=1e-12)
         exact += bound.is_exact
@@ -85,7 +87,7 @@ def test_norm_vectors_as_updates_stay_within_the_bound():
     for _ in range(100):
         matrix = _random_strategy(rng, 6)
         gram = matrix.T @ matrix
-        bound = sensitivity.of_matrix(matrix, Participation(6, 2, 3)).squared
+        bound = matrix_sensitivity.of_matrix(matrix, Participation(6, 2, 3)).squared
         pattern = [0, 2, 5] if rng.random() < 0.5 else [1, 3, 5]
         block = gram[np.ix_(pattern, pattern)]
         u = rng.normal(size=(3, 4))
@@ -101,10 +103,12 @@ def test_orthogonal_columns_are_exact_for_any_signs():
         for bands in range(1, rounds + 1):
             matrix = np.triu(np.tril(rng.normal(size=(rounds, rounds))), -bands + 1)
             schema = Participation(rounds, bands, 4)
-            bound = sensitivity.of_matrix(matrix, schema)
+            bound = matrix_sensitivity.of_matrix(matrix, schema)
             assert bound.is_exact
             norms = (matrix**2).sum(axis=0)
-            assert bound.squared == pytest.approx(sensitivity.heaviest_pattern(norms, schema))
+            assert bound.squared == pytest.approx(
+                matrix_sensitivity.heaviest_pattern(norms, schema)
+            )
             assert bound.squared == pytest.approx(oracles.squared_sensitivity(matrix, schema))
 
 
@@ -113,7 +117,7 @@ def test_two_participations_are_exact_for_any_signs():
     for _ in range(100):
         matrix = np.tril(rng.normal(size=(7, 7)))
         schema = Participation(7, int(rng.integers(1, 8)), 2)
-        bound = sensitivity.of_matrix(matrix, schema)
+        bound = matrix_sensitivity.of_matrix(matrix, schema)
         assert bound.is_exact
         assert bound.squared == pytest.approx(oracles.squared_sensitivity(matrix, schema))
 
@@ -124,33 +128,33 @@ def test_the_bound_is_exact_where_the_theorem_on_toeplitz_matrices_holds():
     lag = np.subtract.outer(np.arange(60), np.arange(60))
     matrix = np.where(lag >= 0, coefficients[np.abs(lag)], 0)
     schema = Participation(60, 7, 5)
-    bound = sensitivity.of_matrix(matrix, schema)
+    bound = matrix_sensitivity.of_matrix(matrix, schema)
     assert bound.is_exact
-    assert np.sqrt(bound.squared) == pytest.approx(sensitivity.lower_bound(matrix, schema))
+    assert np.sqrt(bound.squared) == pytest.approx(matrix_sensitivity.lower_bound(matrix, schema))
 
 
 def test_the_lower_bound_is_no_sensitivity():
     # Rounds 0 and b are not the worst pattern where later columns are longer.
     matrix = np.diag([1.0, 2.0, 3.0])
     schema = Participation(3, 1, 2)
-    assert sensitivity.lower_bound(matrix, schema) == pytest.approx(np.sqrt(5))
-    assert sensitivity.of_matrix(matrix, schema).squared == pytest.approx(13)
+    assert matrix_sensitivity.lower_bound(matrix, schema) == pytest.approx(np.sqrt(5))
+    assert matrix_sensitivity.of_matrix(matrix, schema).squared == pytest.approx(13)
 
 
 def test_larger_matrices_use_only_the_rounds_of_the_schema():
     rng = np.random.default_rng(5)
     matrix = _random_strategy(rng, 9)
     schema = Participation(6, 2, 3)
-    expected = sensitivity.of_matrix(matrix[:6, :6], schema)
-    assert sensitivity.of_matrix(matrix, schema) == expected
-    assert sensitivity.lower_bound(matrix, schema) == pytest.approx(
-        sensitivity.lower_bound(matrix[:6, :6], schema)
+    expected = matrix_sensitivity.of_matrix(matrix[:6, :6], schema)
+    assert matrix_sensitivity.of_matrix(matrix, schema) == expected
+    assert matrix_sensitivity.lower_bound(matrix, schema) == pytest.approx(
+        matrix_sensitivity.lower_bound(matrix[:6, :6], schema)
     )
 
 
 def test_blocks_of_rows_do_not_change_the_bound(monkeypatch):
     matrix = _random_strategy(np.random.default_rng(6), 30)
     schema = Participation(30, 3, 5)
-    expected = sensitivity.of_matrix(matrix, schema)
-    monkeypatch.setattr(sensitivity, '_ROWS_AT_ONCE', 7)
-    assert sensitivity.of_matrix(matrix, schema) == expected
+    expected = matrix_sensitivity.of_matrix(matrix, schema)
+    monkeypatch.setattr(matrix_sensitivity, '_ROWS_AT_ONCE', 7)
+    assert matrix_sensitivity.of_matrix(matrix, schema) == expected

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpfl import ParticipationLog, mechanisms
-from dpfl.mechanisms import pattern_sensitivity
+from dpfl.mechanisms.sensitivities import pattern_sensitivity
 from tests import mechanism_cases
 
 _ROUNDS = 14

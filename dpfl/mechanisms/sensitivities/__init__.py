@@ -1,0 +1,1 @@
+"""Sensitivities of strategy matrices: one file per way to compute or bound them."""

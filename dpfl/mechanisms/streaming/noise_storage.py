@@ -1,0 +1,107 @@
+"""Where the noise of past rounds is kept during a run: chosen by its size in bytes."""
+
+import dataclasses
+
+from dpfl import _validate
+from dpfl.mechanisms.streaming import kernels
+
+# TFF copies everything a round takes and returns, and its native runtime sends it to another
+# process. Above this size, supplying one finished row per round is faster than keeping the
+# buffers in the state.
+FEW_BYTES = 16_000_000
+# TFF's native runtime limits messages to 2 GiB, and the state also holds model and optimizer.
+MOST_STATE_BYTES = 1_500_000_000
+_BYTES = 4  # float32
+_HARDENED_BYTES = 8  # float64
+
+
+@dataclasses.dataclass(frozen=True)
+class NoiseStorage:
+    """Where the noise of past rounds is kept, and why.
+
+    Attributes:
+      name: 'state': in the state of the TFF process. 'regenerated': nowhere, it is drawn again
+        from its keys. 'memory' or 'file': outside of TFF, in a `NoiseRing` or `HardenedRing` of
+        `dpfl.aggregators`.
+      gigabytes: size of the stored noise.
+      reason: why, in one clause.
+    """
+
+    name: str
+    gigabytes: float
+    reason: str
+
+    @property
+    def is_supplied(self) -> bool:
+        """Whether a ring outside of TFF supplies the noise of each round."""
+        return self.name in ('memory', 'file')
+
+    def __str__(self) -> str:
+        return f'noise: {self.name}, {self.gigabytes:.3g} GB: {self.reason}'
+
+
+def choose_noise_storage(
+    kernel: kernels.Kernel, dimension: int, memory_limit: float
+) -> NoiseStorage:
+    """Chooses where a training loop that can supply noise should keep it.
+
+    The choice depends on the bytes of the kernel's buffers:
+
+    - No buffers, or at most `FEW_BYTES` and within the limit: in the state. The buffers of a
+      `BandedProduct` are independent noise, so they are regenerated instead.
+    - Within the limit: in memory.
+    - Above the limit: the buffers of a `BandedProduct` are regenerated, at the cost of drawing
+      all of them in each round. Other buffers are kept in a file.
+
+    Args:
+      kernel: how to stream the noise.
+      dimension: number of model coordinates, in float32.
+      memory_limit: memory for the noise of past rounds, in gigabytes.
+
+    Raises:
+      ArgumentError: if an argument is out of its range.
+    """
+    _validate.integer('dimension', dimension, minimum=1)
+    _validate.number('memory_limit', memory_limit, minimum=0)
+    size = kernel.buffers * dimension * _BYTES
+    gigabytes = size / 1e9
+    is_product = isinstance(kernel, kernels.BandedProduct)
+    if size == 0:
+        return NoiseStorage('state', 0.0, 'no past noise is needed')
+    if size <= min(FEW_BYTES, memory_limit * 1e9):
+        if is_product:
+            return NoiseStorage('regenerated', 0.0, 'drawn again from its keys in each round')
+        return NoiseStorage('state', gigabytes, f'at most {FEW_BYTES / 1e9:g} GB, kept by TFF')
+    if gigabytes <= memory_limit:
+        reason = f'more than {FEW_BYTES / 1e9:g} GB, kept outside of TFF, one row for each round'
+        return NoiseStorage('memory', gigabytes, reason)
+    if is_product:
+        return NoiseStorage(
+            'regenerated',
+            0.0,
+            f'{gigabytes:.3g} GB are more than {memory_limit:g} GB; drawn again in each round',
+        )
+    return NoiseStorage('file', gigabytes, f'more than {memory_limit:g} GB of memory')
+
+
+def choose_hardened_noise_storage(
+    kernel: kernels.Kernel, dimension: int, memory_limit: float
+) -> NoiseStorage:
+    """Chooses where a plan with `noise='hardened'` keeps past noise: never in the state.
+
+    Args:
+      kernel: how to stream the noise.
+      dimension: number of model coordinates, in float64.
+      memory_limit: memory for the noise of past rounds, in gigabytes.
+
+    Raises:
+      ArgumentError: if an argument is out of its range.
+    """
+    _validate.integer('dimension', dimension, minimum=1)
+    _validate.number('memory_limit', memory_limit, minimum=0)
+    gigabytes = kernel.buffers * dimension * _HARDENED_BYTES / 1e9
+    if gigabytes <= memory_limit:
+        return NoiseStorage('memory', gigabytes, 'hardened, made outside of TFF')
+    return NoiseStorage(
+        'file', gigabytes, f'hardened, made outside of TFF; more than {memory_limit:g} GB of memory'
+    )
