@@ -117,7 +117,7 @@ def observe(plan: PrivacyPlan, log: ParticipationLog, deltas, accountant: str) -
         )
     else:
         schema = dataclasses.replace(plan.participation, rounds=seen.rounds)
-        guarantee = Guarantee.of(plan.over(schema), deltas, accountant)
+        guarantee = Guarantee.of(plan.with_participation(schema), deltas, accountant)
     return Observed(
         guarantee=guarantee,
         patterns=limits.with_sensitivity(attained, exact, plain, deltas, method),

@@ -374,7 +374,7 @@ class PrivacyPlan:
             return gaussian.ACCOUNTANTS
         return events.methods_for(self._sampled_event(1.0))
 
-    def over(self, participation: Participation) -> 'PrivacyPlan':
+    def with_participation(self, participation: Participation) -> 'PrivacyPlan':
         """The same noise over other rounds or another schema: what a run really did, or so far."""
         mechanism = self.mechanism
         if participation.rounds > mechanism.rounds:
@@ -385,4 +385,4 @@ class PrivacyPlan:
         """The same noise over a schema, with no use made of how cohorts were chosen."""
         adjacency = 'zero_out' if self.adjacency == 'zero_out' else 'replace_one'
         plain = dataclasses.replace(self, sampling='none', population=None, adjacency=adjacency)
-        return plain.over(participation)
+        return plain.with_participation(participation)

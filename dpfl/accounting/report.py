@@ -100,7 +100,7 @@ class PrivacyReport:
             return self.plan.dp_event()
         if self.guarantee.mu is None:
             rounds = self.plan.participation.within(self.guarantee.rounds)
-            return self.plan.over(rounds).dp_event()
+            return self.plan.with_participation(rounds).dp_event()
         return dp_accounting.GaussianDpEvent(1 / self.guarantee.mu)
 
     def to_dict(self) -> dict:

@@ -70,7 +70,7 @@ def observed(values, plan: PrivacyPlan, deltas, accountant: str) -> Observed | N
     method = accountant if accountant in plain.accountants else 'pld'
     if plan.sampling != 'none' and holds.mu is None and holds.rho is None:
         schema = dataclasses.replace(plan.participation, rounds=holds.rounds)
-        computed = Guarantee.of(plan.over(schema), deltas, accountant)
+        computed = Guarantee.of(plan.with_participation(schema), deltas, accountant)
     else:
         computed = Guarantee.of(plain, deltas, method)
     _require_not_below('observed.guarantee', holds, computed)

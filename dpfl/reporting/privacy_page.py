@@ -67,7 +67,7 @@ def _epsilon_by_round(report):
     rounds = np.unique(np.linspace(1, plan.participation.rounds, _POINTS).astype(int))
     epsilons = []
     for t in rounds:
-        so_far = plan.over(plan.participation.within(int(t)))
+        so_far = plan.with_participation(plan.participation.within(int(t)))
         epsilons.append(so_far.epsilon(report.deltas[0], method))
     drawn, axes = _axes('rounds', 'epsilon')
     axes.step(rounds, epsilons, where='post')

@@ -383,7 +383,7 @@ def _round_metrics(experiment: Experiment, output, done, started, span) -> dict[
     exact = 'analytic_gaussian' in plan.accountants
     if exact or values:
         with span('accounting'):
-            so_far = plan.over(plan.participation.within(done))
+            so_far = plan.with_participation(plan.participation.within(done))
             values['epsilon'] = so_far.epsilon(
                 experiment.delta, 'analytic_gaussian' if exact else 'rdp'
             )

@@ -136,7 +136,9 @@ def test_calibration_inverts_the_epsilon():
 
 def test_guarantee_so_far_grows_to_that_of_the_run():
     plan = _plan()
-    so_far = [plan.over(plan.participation.within(t)).rho for t in (1, 300, 400, 1000, 2000)]
+    so_far = [
+        plan.with_participation(plan.participation.within(t)).rho for t in (1, 300, 400, 1000, 2000)
+    ]
     assert so_far == sorted(so_far)
     assert so_far[0] == pytest.approx(1 / 98)
     assert so_far[-1] == plan.rho
@@ -387,4 +389,4 @@ def test_a_clip_schedule_keeps_the_guarantee():
     plan = _adaptive(adaptive_clip=None, clip_schedule=((129, 3.0), (1153, 8.0)))
     assert plan.fresh_rounds == (129, 1153)
     assert plan.mu == dataclasses.replace(plan, clip_schedule=()).mu
-    assert plan.over(plan.participation.within(100)).fresh_rounds == ()
+    assert plan.with_participation(plan.participation.within(100)).fresh_rounds == ()

@@ -73,7 +73,7 @@ def test_a_log_that_keeps_the_plan_leaves_its_numbers():
     assert report.guarantee == accounting.PrivacyReport.from_plan(plan, [1e-6]).guarantee
     observed = report.observed.guarantee
     assert (observed.min_separation, observed.max_participations) == (2, 2)
-    assert observed.rho == plan.over(Participation(6, 2, 2)).rho < plan.rho
+    assert observed.rho == plan.with_participation(Participation(6, 2, 2)).rho < plan.rho
     assert 'keeps the plan' in report.render()
 
 
@@ -90,7 +90,7 @@ def test_a_log_that_breaks_the_plan_gets_the_numbers_of_what_happened(cohorts, v
     report = accounting.PrivacyReport.from_plan(plan, [1e-6], log=log)
     assert report.basis == 'log'
     assert any(violation in sentence for sentence in report.observed.violations)
-    assert report.to_dict()['rho'] == plan.over(log.observed()).rho
+    assert report.to_dict()['rho'] == plan.with_participation(log.observed()).rho
     assert report.to_dict()['min_separation'] == log.observed().min_separation
     assert '**breaks the plan**' in report.render()
 
@@ -99,7 +99,7 @@ def test_a_client_counted_twice_in_a_round_still_gets_a_report():
     plan, log = _plan(), ParticipationLog([[0, 0, 1], [2, 3], [1, 4]])
     report = accounting.PrivacyReport.from_plan(plan, [1e-6], log=log)
     assert 'A client was counted 2 times in one round.' in report.observed.violations
-    once = plan.over(log.observed())
+    once = plan.with_participation(log.observed())
     assert report.guarantee.mu == pytest.approx(2 * once.mu)
     assert report.guarantee.epsilons[0] == pytest.approx(
         accounting.epsilon_from_mu(2 * once.mu, 1e-6), rel=1e-9

@@ -84,7 +84,7 @@ def test_a_tree_with_the_production_cohort_has_the_published_rho():
     plan = extrapolation.scaled(_tree(), 6500 * 314, 6500)
     assert plan.noise_multiplier == pytest.approx(7.0)
     assert plan.participation == Participation(2000, 314)
-    limited = plan.over(Participation(2000, 314, 6))
+    limited = plan.with_participation(Participation(2000, 314, 6))
     assert limited.rho == pytest.approx(0.8061, abs=5e-5) and plan.rho > limited.rho
 
 

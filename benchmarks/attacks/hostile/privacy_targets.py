@@ -362,7 +362,7 @@ class Report(Target):
                 value.guarantee.min_separation,
                 value.guarantee.max_participations,
             )
-            least = true_epsilon(value.plan.over(schema), value.deltas[0])
+            least = true_epsilon(value.plan.with_participation(schema), value.deltas[0])
             require(held is None or least is None or held >= least * (1 - 2e-6) - 1e-12, 'log')
         value.to_json()
         value.render()
