@@ -23,7 +23,7 @@ import tensorflow as tf
 from scipy import stats
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import normal
+from dpfl.aggregators.noise import normal
 
 _SIZE = 2 * normal.BLOCK
 _ROUNDS = 8

@@ -196,7 +196,7 @@ def _require_memory(size: int) -> None:
 
 def _fill(ring) -> None:
     """As after many rounds: memory that was never written to costs neither space nor time."""
-    for stream in ring._streams:
+    for stream in ring._streams.values():
         stream._past[...] = 1e-3
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from dpfl import accounting
-from dpfl.aggregators import clipping, estimators, keys, noise, query
+from dpfl.aggregators import clipping, estimators, query
+from dpfl.aggregators.noise import correlated, keys
 
 _COUNT = tf.TensorSpec([], tf.float64)
 
@@ -27,7 +28,7 @@ class AdaptiveState(NamedTuple):
     inner: Any
     estimate: Any
     fractions: Any
-    noise: noise.NoiseState
+    noise: correlated.NoiseState
 
 
 class AdaptiveParams(NamedTuple):
@@ -94,7 +95,7 @@ class AdaptiveClipQuery(query.WrappedQuery):
             inner=inner,
             estimate=self._inner.clip_norm(inner),
             fractions=tf.zeros([], tf.float64),
-            noise=noise.initial_state(self._kernel, _COUNT, self._root_key()),
+            noise=correlated.initial_state(self._kernel, _COUNT, self._root_key()),
         )
 
     def derive_sample_params(self, global_state) -> AdaptiveParams:
@@ -115,7 +116,7 @@ class AdaptiveClipQuery(query.WrappedQuery):
     def get_noised_result(self, sample_state, global_state):
         result, inner, event = self._inner.get_noised_result(sample_state.sum, global_state.inner)
         completed = global_state.noise.round
-        unit_noise, noise_state = noise.next_noise(
+        unit_noise, noise_state = correlated.next_noise(
             self._kernel, self._plan.participation.rounds, global_state.noise, _COUNT
         )
         count = tf.cast(sample_state.within, tf.float64) / 2 + self._plan.count_stddev * unit_noise

@@ -7,15 +7,14 @@ from dpfl import _validate, accounting, errors
 from dpfl.aggregators import (
     adaptive_clip,
     clipping,
-    discretized,
     estimators,
     exact_sum,
-    hardened_query,
     precision,
     process,
     query,
-    secure,
 )
+from dpfl.aggregators.integers import discretized, secure
+from dpfl.aggregators.noise import hardened_query
 
 
 def build_query(

@@ -9,7 +9,8 @@ import tensorflow as tf
 import tensorflow_privacy as tfp
 
 from dpfl import _validate, accounting
-from dpfl.aggregators import clipping, keys, noise
+from dpfl.aggregators import clipping
+from dpfl.aggregators.noise import correlated, keys
 
 _FLOATS = (tf.float32, tf.float64)
 
@@ -66,7 +67,7 @@ class QueryState(NamedTuple):
     """State of `CorrelatedNoiseQuery` between two rounds: the clip norm and the noise."""
 
     clip_norm: Any
-    noise: noise.NoiseState
+    noise: correlated.NoiseState
 
 
 class CorrelatedNoiseQuery(SumQuery):
@@ -94,7 +95,7 @@ class CorrelatedNoiseQuery(SumQuery):
         self._root_key = keys.root_key_source(seed)
         self._is_supplied = supplied_noise
         if record_specs is not None and not supplied_noise:
-            noise.require_moderate_size(self._kernel, record_specs)
+            correlated.require_moderate_size(self._kernel, record_specs)
 
     def clip_norm(self, global_state):
         return global_state.clip_norm
@@ -106,7 +107,7 @@ class CorrelatedNoiseQuery(SumQuery):
         """State before the first round; without a seed each call starts from another root key."""
         return QueryState(
             tf.cast(self._plan.clip_norm, tf.float32),
-            noise.initial_state(
+            correlated.initial_state(
                 self._kernel, self._record_specs, self._root_key(), is_supplied=self._is_supplied
             ),
         )
@@ -132,7 +133,7 @@ class CorrelatedNoiseQuery(SumQuery):
         specs = self._record_specs
         if specs is None:
             specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, sample_state)
-        unit_noise, noise_state = noise.next_noise(
+        unit_noise, noise_state = correlated.next_noise(
             self._kernel, self._plan.participation.rounds, global_state.noise, specs
         )
         stddev = global_state.clip_norm * self._plan.update_noise_multiplier

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _validate
-from dpfl.aggregators import keys
+from dpfl.aggregators.noise import keys
 from dpfl.learning import gan, gan_work
 from dpfl.tasks.images import gan_models
 

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.aggregators import keys
+from dpfl.aggregators.noise import keys
 from dpfl.tasks.images import gan_models
 
 _CLIENTS, _SERVER = 0, 1

@@ -7,7 +7,7 @@ import tree
 
 from dpfl import errors
 from dpfl.accounting import ledger_lines
-from dpfl.aggregators import noise
+from dpfl.aggregators.noise import correlated
 from dpfl.simulation import checkpoint
 
 
@@ -73,11 +73,11 @@ def ledger_entry(state, cohort, data: str) -> ledger_lines.Entry:
     )
 
 
-def _noise_states(state) -> list[noise.NoiseState]:
+def _noise_states(state) -> list[correlated.NoiseState]:
     found = []
 
     def visit(part):
-        if isinstance(part, noise.NoiseState):
+        if isinstance(part, correlated.NoiseState):
             found.append(part)
 
     tree.traverse(visit, state)

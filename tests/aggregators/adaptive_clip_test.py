@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import clipping, exact_sum, keys, noise
+from dpfl.aggregators import clipping, exact_sum
+from dpfl.aggregators.noise import correlated, keys
 from tests import oracles
 
 _COUNT = tf.TensorSpec([], tf.float64)
@@ -77,7 +78,7 @@ class _PrivateSum:
 @functools.lru_cache
 def _redrawn(stream, rounds, spec, seed=5):
     key = keys.seeded_root_key(seed, stream)
-    draw = tf.function(lambda t: noise.independent_noise(key, t, spec))
+    draw = tf.function(lambda t: correlated.independent_noise(key, t, spec))
     return np.array([draw(tf.constant(t, tf.int64)).numpy() for t in range(rounds)], np.float64)
 
 

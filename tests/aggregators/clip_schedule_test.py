@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import keys, noise
+from dpfl.aggregators.noise import correlated, keys
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.runtime import contexts
 from tests import oracles
@@ -47,7 +47,7 @@ def test_updates_are_clipped_to_the_norm_of_their_round():
 def test_noise_is_in_units_of_the_norm_of_its_round():
     spec, key = tf.TensorSpec([_SIZE]), keys.seeded_root_key(1)
     plan = _plan(3.0)
-    z = np.array([noise.independent_noise(key, t, spec) for t in range(_ROUNDS)])
+    z = np.array([correlated.independent_noise(key, t, spec) for t in range(_ROUNDS)])
     expected = 3.0 * _NORMS[:, None] * oracles.streamed_by_solving(plan.mechanism, z)
     np.testing.assert_allclose(_run(plan, np.zeros(_SIZE)), expected, rtol=1e-4, atol=1e-6)
 

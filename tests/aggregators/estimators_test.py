@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import keys, noise
+from dpfl.aggregators.noise import correlated, keys
 from tests import oracles
 
 _SIZE, _NORM = 3, 0.5
@@ -102,7 +102,9 @@ def test_noise_is_z_times_the_sensitivity(kind, factor):
     plan = _plan(accounting.Estimator(kind, 3.0), noise_multiplier=1.7)
     unit = oracles.streamed_by_solving(
         plan.mechanism,
-        np.array([noise.independent_noise(keys.seeded_root_key(0), 0, tf.TensorSpec([_SIZE]))] * 6),
+        np.array(
+            [correlated.independent_noise(keys.seeded_root_key(0), 0, tf.TensorSpec([_SIZE]))] * 6
+        ),
     )[0]
     np.testing.assert_allclose(_Release(plan)([]), 1.7 * factor * _NORM / 3.0 * unit, rtol=1e-5)
 

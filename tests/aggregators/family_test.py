@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import keys, noise
+from dpfl.aggregators.noise import correlated, keys
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.runtime import contexts
 from tests import oracles
@@ -134,7 +134,7 @@ def test_zero_updates_give_noise_in_units_of_what_a_client_moves(changes):
         [
             _flat(
                 tf.nest.map_structure(
-                    lambda leaf: leaf.numpy(), noise.independent_noise(key, t, _specs(_NESTED))
+                    lambda leaf: leaf.numpy(), correlated.independent_noise(key, t, _specs(_NESTED))
                 )
             )
             for t in range(rounds)

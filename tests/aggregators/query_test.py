@@ -8,7 +8,8 @@ import tensorflow_privacy as tfp
 from scipy import stats
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import clipping, exact_sum, keys, noise
+from dpfl.aggregators import clipping, exact_sum
+from dpfl.aggregators.noise import correlated, keys
 
 
 def _plan(rounds=6, **changes):
@@ -69,7 +70,7 @@ def test_query_is_a_dp_query_for_an_eager_loop():
     results = np.array([np.concatenate(result) for result in results])
     specs = {'w': tf.TensorSpec([3], tf.float64), 'b': tf.TensorSpec([], tf.float64)}
     key = keys.seeded_root_key(4)
-    z = [noise.independent_noise(key, t, specs) for t in range(6)]
+    z = [correlated.independent_noise(key, t, specs) for t in range(6)]
     z = np.array([np.append(np.ravel(d['b']), d['w']) for d in z])
     correlated = np.linalg.solve(plan.mechanism.strategy_matrix(), z) * plan.stddev
     clipped = 0.25 * np.array([-1, 1, 1, 1])
@@ -95,7 +96,7 @@ def test_hundreds_of_tensors():
     units = exact_sum.units_per_clip_norm(plan.clients_per_round)
     assert 0.9999 < _norm(record) / units <= 1
     result, _, _ = query.get_noised_result(record, state)
-    z = noise.independent_noise(keys.seeded_root_key(4), 0, specs)
+    z = correlated.independent_noise(keys.seeded_root_key(4), 0, specs)
     expected = [
         (r * plan.clip_norm / units + plan.stddev * n) / 2 for r, n in zip(record, z, strict=True)
     ]
@@ -139,7 +140,7 @@ def test_streams_of_neighbouring_seeds_do_not_overlap():
     specs = tf.TensorSpec([200])
     streams = [
         np.concatenate(
-            [noise.independent_noise(keys.seeded_root_key(seed), t, specs) for t in range(5)]
+            [correlated.independent_noise(keys.seeded_root_key(seed), t, specs) for t in range(5)]
         )
         for seed in (42, 43)
     ]

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, learning, mechanisms
-from dpfl.aggregators import keys, noise
+from dpfl.aggregators.noise import correlated, keys
 from dpfl.learning import gan, gan_work
 from dpfl.runtime import contexts
 from tests.learning import gan_models
@@ -138,7 +138,7 @@ def test_noise_on_the_discriminator_replays_exactly():
     state = process.initialize()
     root = state.aggregator.numerator_state.noise.key
     specs = [tf.TensorSpec(np.shape(w)) for w in gan_models.DISCRIMINATOR]
-    z = [noise.independent_noise(root, t, specs) for t in range(_ROUNDS)]
+    z = [correlated.independent_noise(root, t, specs) for t in range(_ROUNDS)]
     expected = list(gan_models.DISCRIMINATOR)
     for t in range(_ROUNDS):
         # Without any data there is no shard at all; the round is released all the same.

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl.aggregators import keys
+from dpfl.aggregators.noise import keys
 from dpfl.learning import client_work, gan_work
 from dpfl.tasks.images import gan_models as presets
 from tests.learning import gan_models

@@ -1,7 +1,7 @@
 """How to stream the noise `C^-1 z` of a mechanism, as data, and its NumPy interpreter.
 
 A kernel holds numbers only. It is interpreted here, in float64, as the oracle, and in
-`dpfl.aggregators.noise` in TensorFlow for real runs; the tests hold the two together.
+`dpfl.aggregators.noise.correlated` in TensorFlow for real runs; the tests hold the two together.
 
 Every kernel is a table of what each round does; a table with one row holds for every round.
 `buffers` is the number of copies of one round's noise that its state holds: memory per model

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
 from dpfl.accounting import hardened
-from dpfl.aggregators import hardened_query, hardened_ring
+from dpfl.aggregators.noise import hardened_query, hardened_ring
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
 from tests import mechanism_cases, paths
 
@@ -326,11 +326,11 @@ def test_memory_is_that_of_the_buffers():
 import resource
 import numpy as np
 from dpfl import mechanisms
-from dpfl.aggregators import hardened_ring
+from dpfl.aggregators.noise import hardened_ring
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 kernel = mechanisms.Blt(9, [0.999, 0.97, 0.8, 0.3], [0.02, 0.05, 0.1, 0.2]).kernel()
 before = peak()
-stream = hardened_ring._Stream(kernel, (bytes(32), 2_400_000), None)
+stream = hardened_ring._Stream(kernel, bytes(32), 2_400_000, None)
 for t in range(3):
     row = stream.row(t, False)
 assert row.shape == (2_400_000,) and row.std() > 2.0**39

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from dpfl import errors, mechanisms
-from dpfl.aggregators import flat, keys, normal
+from dpfl.aggregators import flat
+from dpfl.aggregators.noise import keys, normal
 
 
 class SuppliedRow(NamedTuple):

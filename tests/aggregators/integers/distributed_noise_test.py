@@ -8,7 +8,7 @@ import pytest
 from scipy import special, stats
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.aggregators.distributed_noise import DistributedNoise
+from dpfl.aggregators.integers.distributed_noise import DistributedNoise
 from dpfl.mechanisms.discretization import Discretization
 
 _SETTINGS = Discretization(scale=20.0, dimension=5, clip_norm=0.5)

@@ -4,7 +4,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import accounting
-from dpfl.aggregators import adaptive_clip, discretized
+from dpfl.aggregators import adaptive_clip
+from dpfl.aggregators.integers import discretized
 
 
 class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):

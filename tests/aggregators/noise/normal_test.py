@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from dpfl.aggregators import keys, normal
+from dpfl.aggregators.noise import keys, normal
 
 _KEY = keys.seeded_root_key(3)
 

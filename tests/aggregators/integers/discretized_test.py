@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import discretized, keys, noise, rotation
+from dpfl.aggregators.integers import discretized, rotation
+from dpfl.aggregators.noise import correlated, keys
 from dpfl.mechanisms.discretization import Discretization
 from tests import oracles
 
@@ -218,7 +219,7 @@ def test_noise_is_added_to_the_rotated_back_sum():
     state, silent_state = query.initial_global_state(), silent.initial_global_state()
     spec = tf.TensorSpec([_SIZE])
     key = keys.seeded_root_key(3)
-    z = np.array([noise.independent_noise(key, t, spec) for t in range(6)])
+    z = np.array([correlated.independent_noise(key, t, spec) for t in range(6)])
     expected = oracles.streamed_by_solving(plan.mechanism, z) * plan.stddev / 4
     for t in range(6):
         sample = _sample(query, state, _updates(4, _SIZE, 0.7, seed=t))

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import mechanisms
-from dpfl.aggregators import keys, noise
+from dpfl.aggregators.noise import correlated, keys
 from tests import mechanism_cases, oracles
 
 _ROUNDS = 64
@@ -17,8 +17,8 @@ def test_streaming_equals_solving(make):
     kernel = mechanism.kernel()
     specs = [tf.TensorSpec([2, 3], tf.float64), tf.TensorSpec([], tf.float32)]
     key = keys.seeded_root_key(3)
-    state = noise.initial_state(kernel, specs, key)
-    step = tf.function(lambda state: noise.next_noise(kernel, _ROUNDS, state, specs))
+    state = correlated.initial_state(kernel, specs, key)
+    step = tf.function(lambda state: correlated.next_noise(kernel, _ROUNDS, state, specs))
     if isinstance(kernel, mechanisms.BandedProduct):
         assert state.past == ()
     else:
@@ -28,7 +28,7 @@ def test_streaming_equals_solving(make):
     for t in range(_ROUNDS):
         output, state = step(state)
         streamed.append([leaf.numpy() for leaf in output])
-        independent.append([leaf.numpy() for leaf in noise.independent_noise(key, t, specs)])
+        independent.append([leaf.numpy() for leaf in correlated.independent_noise(key, t, specs)])
     for leaf, tolerance in ((0, 1e-9), (1, 1e-4)):
         z = np.array([row[leaf] for row in independent], dtype=np.float64)
         got = np.array([row[leaf] for row in streamed])

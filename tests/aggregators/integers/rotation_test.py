@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 from scipy import linalg
 
-from dpfl.aggregators import keys, rotation
+from dpfl.aggregators.integers import rotation
+from dpfl.aggregators.noise import keys
 
 
 @pytest.mark.parametrize('bits', range(12))

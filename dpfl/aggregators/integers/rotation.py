@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from scipy import linalg
 
-from dpfl.aggregators import keys
+from dpfl.aggregators.noise import keys
 
 # Coordinates per matrix product, as bits: between many passes over the vector and many operations.
 _BITS_PER_PASS = 5

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators
-from dpfl.aggregators import keys, noise
+from dpfl.aggregators.noise import correlated, keys
 from dpfl.runtime import contexts
 from tests import mechanism_cases, oracles
 
@@ -93,7 +93,7 @@ def _check(mechanism, value_type, supplied=False):
             released.append(_flat(output.result))
             state = output.state
     key = keys.seeded_root_key(7)
-    z = np.array([_flat(noise.independent_noise(key, t, specs)) for t in range(_ROUNDS)])
+    z = np.array([_flat(correlated.independent_noise(key, t, specs)) for t in range(_ROUNDS)])
     correlated = oracles.streamed_by_solving(mechanism, z) * plan.stddev
     sums = np.array([_clipped_sum(cohort) for cohort in cohorts])
     assert not sums[::2].any() and sums[1::2].all()

@@ -10,8 +10,9 @@ import tensorflow_privacy as tfp
 from scipy import stats
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import distributed, keys
-from dpfl.aggregators.distributed_noise import KINDS, DistributedNoise
+from dpfl.aggregators.integers import distributed
+from dpfl.aggregators.integers.distributed_noise import KINDS, DistributedNoise
+from dpfl.aggregators.noise import keys
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.runtime import contexts
 

@@ -13,7 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from dpfl import accounting, errors
-from dpfl.aggregators import estimators, keys, query, rotation
+from dpfl.aggregators import estimators, query
+from dpfl.aggregators.integers import rotation
+from dpfl.aggregators.noise import keys
 from dpfl.mechanisms.discretization import Discretization
 
 # Roundings drawn before the update is rounded towards zero. With the alpha of production each

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import keys, noise
+from dpfl.aggregators.noise import correlated, keys
 from dpfl.mechanisms.streaming import ring_steps
 from tests import mechanism_cases, oracles
 
@@ -65,7 +65,7 @@ def test_supplied_noise_is_that_of_the_state_and_of_the_solution(supplied):
     z = np.array(
         [
             np.concatenate([np.ravel(leaf) for leaf in tf.nest.flatten(drawn)])
-            for drawn in (noise.independent_noise(key, t, _SPECS) for t in range(_ROUNDS))
+            for drawn in (correlated.independent_noise(key, t, _SPECS) for t in range(_ROUNDS))
         ]
     )
     exact = oracles.streamed_by_solving(mechanism, z) * _plan(mechanism).stddev / 2

@@ -24,10 +24,9 @@ import os
 import numpy as np
 import tensorflow as tf
 import tqdm
-import tree
 
-from dpfl import accounting, errors
-from dpfl.aggregators import flat, keys, noise, normal, past_noise
+from dpfl.aggregators import flat
+from dpfl.aggregators.noise import correlated, keys, normal, past_noise, rows_ahead
 from dpfl.mechanisms.streaming import kernels, ring_steps
 
 # Coordinates that are done at a time: the ring of 342 bands then takes 2.8 MB, and stays in cache
@@ -37,119 +36,34 @@ _BLOCK = normal.BLOCK
 _DRAWN = (16, 64)
 
 
-class NoiseRing:
+class NoiseRing(rows_ahead.RowsAhead):
     """Computes the noise of each round ahead, in threads of its own, while the last one trains.
 
-    A context manager; leaving it ends the threads and frees the memory. Who reads that memory, or
-    the file, can take the noise off what is released, as with the key in the state.
+    A context manager; leaving it ends the threads and frees the memory. Whoever reads that memory,
+    or the file, can subtract the noise from what is released, as with the key in the state.
 
     Args:
       plan: that of the aggregator or query, which was built with `supplied_noise`.
       directory: where to keep past noise in a file; None for memory. The file has no name and is
         gone when the process ends, in whatever way.
-      show_progress: shows a bar on standard error when many rounds are computed once more.
+      show_progress: shows a bar on standard error when many rounds are recomputed.
     """
 
-    def __init__(self, plan: accounting.PrivacyPlan, directory=None, *, show_progress: bool = True):
-        self._rounds = plan.participation.rounds
-        self._kernel = plan.mechanism.with_rounds(self._rounds).kernel()
-        self._directory = directory
-        self._process = os.getpid()
-        self._show_progress = show_progress
-        self._streams: list[_Stream] = []
-        self._source = None  # Key and sizes of the rows.
-        self._made_for = None  # And of the streams, which the thread owns.
-        self._ahead = concurrent.futures.ThreadPoolExecutor(1, 'noise')
-        self._rows: dict[int, concurrent.futures.Future] = {}  # The last round's and the next one.
+    _row_type = correlated.SuppliedRow
+    _noises = 'noises to be supplied'
 
-    def __enter__(self):
-        return self
+    def _after_fork(self) -> None:
+        raise RuntimeError('NoiseRing: must be made in the process that uses it, not before a fork')
 
-    def __exit__(self, *error):
-        self.close()
+    def _source_of(self, state: correlated.NoiseState) -> tuple:
+        return tuple(np.asarray(state.key)), tuple(np.asarray(state.past.sizes))
 
-    def close(self) -> None:
-        """Waits for the row that is being computed, and frees everything."""
-        self._ahead.shutdown(wait=True, cancel_futures=True)
-        self._rows.clear()
-        self._close_streams()
-
-    def supply(self, state):
-        """The state with the noise of its round.
-
-        Rounds that are not the next one after the last, such as the first round of a resumed run,
-        are computed from the first round on.
-
-        Args:
-          state: of a TFF process or query whose noise is supplied, or any structure around it.
-
-        Raises:
-          RuntimeError: if the ring was made before this process was forked: its threads are not
-            here, and what they know belongs to the other process.
-          ValueError: if it does not hold exactly one such noise.
-          OSError: if there is no space for the file.
-        """
-        if os.getpid() != self._process:
-            raise RuntimeError(
-                'NoiseRing: must be made in the process that uses it, not before a fork'
-            )
-        found = []
-
-        def find(part):
-            if _is_supplied(part):
-                found.append(part)
-
-        tree.traverse(find, state)
-        if len(found) != 1:
-            raise errors.ArgumentError(
-                'state',
-                errors.NOT_SHOWN,
-                f'holds {len(found)} noises to be supplied, must hold one',
-            )
-        with_row = self._with_row(*found)
-        return tree.traverse(lambda part: with_row if _is_supplied(part) else None, state)
-
-    def _with_row(self, state: noise.NoiseState) -> noise.NoiseState:
-        t = int(state.round)
-        if t >= self._rounds:
-            return state  # The computation says what is wrong.
-        source = (tuple(np.asarray(state.key)), tuple(np.asarray(state.past.sizes)))
-        if source != self._source:
-            self._rows.clear()
-            self._source = source
-        # In this order: the one thread computes round t, if it has to, before the next one.
-        rows = {
-            wanted: self._rows.get(wanted) or self._ahead.submit(self._row, source, wanted)
-            for wanted in range(t, min(t + 2, self._rounds))
+    def _make_streams(self, source: tuple) -> dict[str, rows_ahead.Stream]:
+        key, sizes = source
+        return {
+            dtype.name: _Stream(self._kernel, dtype, int(size), key, self._directory)
+            for dtype, size in zip(flat.DTYPES, sizes, strict=True)
         }
-        self._rows = rows
-        try:
-            row = rows[t].result()
-        except BaseException:
-            self._rows = {}  # Another call tries again.
-            raise
-        return state._replace(past=state.past._replace(round=np.int64(t), **row))
-
-    def _row(self, source, t: int) -> dict[str, np.ndarray]:
-        """Row `t` by the name of its type. Runs in the one thread, the owner of the streams."""
-        if self._made_for != source:
-            self._close_streams()
-            self._made_for = None  # In case that there is no space.
-            self._streams = [
-                _Stream(self._kernel, dtype, int(size), source[0], self._directory)
-                for dtype, size in zip(flat.DTYPES, source[1], strict=True)
-            ]
-            self._made_for = source
-        return {stream.dtype.name: stream.row(t, self._show_progress) for stream in self._streams}
-
-    def _close_streams(self) -> None:
-        for stream in self._streams:
-            stream.close()
-        self._streams = []
-
-
-def _is_supplied(part) -> bool:
-    return isinstance(part, noise.NoiseState) and isinstance(part.past, noise.SuppliedRow)
 
 
 class _Stream:

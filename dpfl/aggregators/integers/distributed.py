@@ -6,8 +6,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
-from dpfl.aggregators import clipping, discretized, keys, precision, process, query, secure
-from dpfl.aggregators.distributed_noise import DistributedNoise
+from dpfl.aggregators import clipping, precision, process, query
+from dpfl.aggregators.integers import discretized, secure
+from dpfl.aggregators.integers.distributed_noise import DistributedNoise
+from dpfl.aggregators.noise import keys
 
 
 class DistributedNoiseQuery(discretized.DiscretizedQuery):

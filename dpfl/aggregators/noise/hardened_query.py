@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from dpfl import _validate, accounting, errors
 from dpfl.accounting import hardened
-from dpfl.aggregators import clipping, estimators, flat, keys, noise, query
+from dpfl.aggregators import clipping, estimators, flat, query
+from dpfl.aggregators.noise import correlated, keys
 from dpfl.mechanisms.hardened import keystream
 
 # An update's integers have this norm at most, in units of what the plan counts. Rounding a norm in
@@ -40,7 +41,7 @@ class IntegerRow(NamedTuple):
 class HardenedQuery(query.SumQuery):
     """Sum of clipped, weighted updates as integers, plus integer noise, as floating-point numbers.
 
-    The state is a `query.QueryState`; of its `noise.NoiseState` the key has 256 bits, int64 [4].
+    The state is a `query.QueryState`. The key of its `correlated.NoiseState` has 256 bits, int64 [4].
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class HardenedQuery(query.SumQuery):
         key = keys.fresh_root_key(_KEY_WORDS) if self._key is None else tf.constant(self._key)
         return query.QueryState(
             tf.cast(self._plan.clip_norm, tf.float32),
-            noise.NoiseState(key, tf.zeros([], tf.int64), self._no_row()),
+            correlated.NoiseState(key, tf.zeros([], tf.int64), self._no_row()),
         )
 
     def derive_sample_params(self, global_state):
@@ -138,7 +139,7 @@ class HardenedQuery(query.SumQuery):
         ]
         following = query.QueryState(
             query.next_clip_norm(self._plan, global_state),
-            noise.NoiseState(state.key, state.round + 1, self._no_row()),
+            correlated.NoiseState(state.key, state.round + 1, self._no_row()),
         )
         result = tf.nest.pack_sequence_as(self._specs, result)
         return result, following, dp_accounting.UnsupportedDpEvent()
@@ -147,11 +148,6 @@ class HardenedQuery(query.SumQuery):
         # A placeholder has no static size: empty and full rows have one type.
         empty = tf.raw_ops.PlaceholderWithDefault(input=tf.zeros([0], tf.int64), shape=[None])
         return IntegerRow(tf.constant(-1, tf.int64), tf.constant(self._size, tf.int64), empty)
-
-
-def is_hardened(part) -> bool:
-    """Whether a part of a state is that of hardened noise."""
-    return isinstance(part, noise.NoiseState) and isinstance(part.past, IntegerRow)
 
 
 def require_supplied(record_specs, supplied_noise: bool) -> None:
@@ -186,7 +182,7 @@ def _require_guarantee(plan) -> None:
         )
 
 
-def _checks(state: noise.NoiseState, rounds: int) -> list:
+def _checks(state: correlated.NoiseState, rounds: int) -> list:
     """Operations that fail unless the round is one of the plan and its noise is there."""
     checks = [
         tf.debugging.assert_less(

@@ -1,0 +1,1 @@
+"""Noise of a round: keys, normal variables, correlated and hardened noise, rings of rows."""
