@@ -1,6 +1,7 @@
 """Tests of the runtime: results, errors, signals, and the ends of a process in every way."""
 
 import collections
+import functools
 import os
 import pathlib
 import signal
@@ -81,7 +82,10 @@ def test_context_and_signal_handlers_are_restored():
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signal_whose_exception_got_lost_ends_the_next_computation(number):
+def test_signal_whose_exception_got_lost_ends_the_next_computation(number, request):
+    default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    # Whoever started the tests may ignore it, as nohup does.
+    request.addfinalizer(functools.partial(signal.signal, number, signal.signal(number, default)))
     expected = KeyboardInterrupt if number == signal.SIGINT else SystemExit
     with contexts.local_runtime():
         try:

@@ -120,5 +120,6 @@ class _Stream:
                 z = sampler.draw(keystream.Keystream(key, block), _BLOCK)
                 out[block] = step.apply(z, self._past[block])
 
-        list(self._workers.map(work, np.array_split(np.arange(self._blocks), self._threads)))
+        parts = np.array_split(np.arange(self._blocks), self._threads)
+        rows_ahead.run_all(self._workers, work, parts)
         return out.reshape(-1)[: self._size]

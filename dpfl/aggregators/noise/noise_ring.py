@@ -105,7 +105,8 @@ class _Stream:
             for block in blocks:
                 step.apply(z[block], self._past[block], out[block])
 
-        list(self._workers.map(work, np.array_split(np.arange(self._blocks), os.cpu_count())))
+        parts = np.array_split(np.arange(self._blocks), os.cpu_count() or 1)
+        rows_ahead.run_all(self._workers, work, parts)
 
     def _once_more(self, t: int, out, show_progress: bool) -> None:
         """All rounds up to `t` from their keys, one block after the other."""
@@ -128,15 +129,19 @@ class _Stream:
             self._past[blocks.start : blocks.stop] = past
 
         parts = range(0, self._blocks, _DRAWN[0])
-        for _ in tqdm.tqdm(
-            self._workers.map(work, parts),
-            f'noise of {t + 1} rounds',
-            len(parts),
+        with tqdm.tqdm(
+            desc=f'noise of {t + 1} rounds',
+            total=len(parts),
             leave=False,
             disable=not show_progress,
             delay=1.0,
-        ):
-            pass
+        ) as bar:
+
+            def work_and_show(begin):
+                work(begin)
+                bar.update()
+
+            rows_ahead.run_all(self._workers, work_and_show, parts)
 
     def _step(self, t: int) -> ring_steps.Step:
         return ring_steps.step(self._kernel, t, self.dtype.as_numpy_dtype)

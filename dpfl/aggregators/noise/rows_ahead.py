@@ -6,7 +6,7 @@
 import abc
 import concurrent.futures
 import os
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -14,6 +14,26 @@ import tree
 
 from dpfl import accounting, errors
 from dpfl.aggregators.noise import correlated
+
+
+def run_all(
+    threads: concurrent.futures.Executor, work: Callable[[Any], None], parts: Iterable[Any]
+) -> None:
+    """Calls `work` for all parts, in threads; returns or raises when none of them works any more.
+
+    The caller begins anew with the same arrays after an error, so no thread may still write them.
+
+    Raises:
+      Exception: the first error, in the order of the parts; parts that have not begun are dropped.
+    """
+    futures = [threads.submit(work, part) for part in parts]
+    try:
+        for future in futures:
+            future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+        concurrent.futures.wait(futures)
 
 
 class Stream(Protocol):
