@@ -34,7 +34,8 @@ from dpfl.participation import ParticipationLog
 
 PLAN, STRATEGY, LOG = 'plan.json', 'strategy.npz', 'participation.npz'
 REPORT, PAGE, SUMS = 'privacy_report.json', 'privacy_report.md', sums.NAME
-LEDGER, FLAGS, CHECKPOINTS = 'ledger.jsonl', 'flags.txt', 'checkpoints'
+LEDGER, CHECKPOINTS = 'ledger.jsonl', 'checkpoints'
+FLAGS, CONFIG = 'flags.txt', 'config.json'
 MODEL = 'model.npz'
 _NEEDED = (SUMS, PLAN, STRATEGY, LOG, LEDGER, REPORT, PAGE)
 # Keys of a report that say something in words, which other versions may say in others.

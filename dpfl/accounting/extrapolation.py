@@ -2,13 +2,14 @@
 
 import dataclasses
 
-from dpfl import _validate, accounting
+from dpfl import _validate, errors
 from dpfl.accounting import planning
+from dpfl.accounting.plan import PrivacyPlan
 
 
 def scaled(
-    plan: accounting.PrivacyPlan, population: int, cohort: int, max_separation: int | None = None
-) -> accounting.PrivacyPlan:
+    plan: PrivacyPlan, population: int, cohort: int, max_separation: int | None = None
+) -> PrivacyPlan:
     """The plan of a run with another population and cohort, and the same noise on the mean update.
 
     Args:
@@ -44,3 +45,30 @@ def scaled(
         least = min(max_separation, schema.min_separation)
         schema = dataclasses.replace(schema, min_separation=least)
     return dataclasses.replace(plan, participation=schema, **fields)
+
+
+def with_cohort_scaled(plan: PrivacyPlan, scale: float, population: int) -> PrivacyPlan:
+    """The plan with `scale` times the clients per round and the noise multiplier.
+
+    The noise in the mean of a round has a standard deviation of clip norm x noise multiplier /
+    clients per round, so it stays the same ([Augenstein20], section 6, "Privacy at Scale").
+
+    Args:
+      plan: of the run.
+      scale: must make whole cohorts.
+      population: number of clients; used only with sampling.
+
+    Raises:
+      ArgumentError: if there is no such plan.
+    """
+    clients = plan.clients_per_round * scale
+    if not (clients >= 1 and clients.is_integer()):
+        raise errors.ArgumentError(
+            'scale', scale, f'must make whole cohorts of {plan.clients_per_round} clients per round'
+        )
+    return dataclasses.replace(
+        plan,
+        noise_multiplier=plan.noise_multiplier * scale,
+        clients_per_round=int(clients),
+        population=None if plan.sampling == 'none' else population,
+    )

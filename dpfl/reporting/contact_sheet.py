@@ -1,9 +1,12 @@
 """Many small images as one picture to look at."""
 
 import io
+import pathlib
 
 import numpy as np
 from matplotlib import image
+
+from dpfl import _storage
 
 _GAP = 2
 _GAP_PIXEL = 0.5
@@ -36,3 +39,15 @@ def png(pixels: np.ndarray, columns: int, scale: int = 2) -> bytes:
     file = io.BytesIO()
     image.imsave(file, tiled(pixels, columns, scale), format='png', cmap='gray', vmin=0, vmax=255)
     return file.getvalue()
+
+
+def write(path: pathlib.Path, pixels: np.ndarray, columns: int = 12) -> None:
+    """Writes the picture of `tiled` as a PNG file; makes the directory if need be.
+
+    Raises:
+      StorageError: if that fails.
+    """
+    with _storage.naming(path):
+        path.parent.mkdir(exist_ok=True)
+    picture = png(pixels, columns)
+    _storage.write_atomically(path, lambda file: file.write(picture))

@@ -32,6 +32,7 @@ _PRIVATE = frozenset(
         archive.LOG,
         archive.LEDGER,
         archive.FLAGS,
+        archive.CONFIG,
         'metrics.csv',
         'data.json',
         'profile.json',
@@ -53,6 +54,7 @@ _FILES = (
     'data.json',
     'profile.json',
     archive.FLAGS,
+    archive.CONFIG,
     archive.LEDGER,
 )
 
@@ -81,7 +83,7 @@ class RunDirectory:
             earlier = [name for name in _FOLDERS + _FILES if (self.path / name).exists()]
             if earlier and not overwrite and not resume:
                 raise errors.ArgumentError(
-                    'output_dir',
+                    'directory',
                     path,
                     f'must not hold an earlier run ({earlier[0]} exists), '
                     'unless it is resumed or overwritten',
@@ -96,7 +98,7 @@ class RunDirectory:
                         _remove(self.path / name)
         except OSError as error:
             raise errors.ArgumentError(
-                'output_dir', path, f'must be writable ({error.strerror})'
+                'directory', path, f'must be writable ({error.strerror})'
             ) from None
 
     @contextlib.contextmanager
@@ -193,6 +195,7 @@ class Metrics:
       reference_accuracies: drawn as lines in the plot, by name.
       rows: of the rounds that are done, when a run continues; whatever else an earlier process
         has left, in `metrics.csv` and for TensorBoard, is replaced by them.
+      progress: show the bar.
 
     Attributes:
       rows: a dictionary for each round that is done, `round` first.
@@ -208,6 +211,8 @@ class Metrics:
         rounds: int,
         reference_accuracies: Mapping[str, float] | None = None,
         rows: Sequence[Mapping[str, float]] = (),
+        *,
+        progress: bool = True,
     ):
         self._directory = directory
         self._references = reference_accuracies or {}
@@ -229,7 +234,13 @@ class Metrics:
             values = {name: value for name, value in row.items() if name != 'round'}
             self._keep(row['round'], values)
             self._writer.submit(self._write_events, row['round'], values).result()
-        self._bar = tqdm.tqdm(total=rounds, unit='round', dynamic_ncols=True, initial=len(rows))
+        self._bar = tqdm.tqdm(
+            total=rounds,
+            unit='round',
+            dynamic_ncols=True,
+            initial=len(rows),
+            disable=not progress,
+        )
 
     def __enter__(self):
         return self

@@ -56,8 +56,8 @@ class Experiment:
         and are not covered by the guarantee.
       reference_accuracies: lines in the plot, by name.
       noise_is_seeded: the noise comes from a known seed: the run is a simulation.
-      noise_place: where past noise is kept; the process has `supplied_noise` if that is outside of
-        TFF. None for its state.
+      noise_storage: where past noise is kept; the process has `supplied_noise` if that is outside
+        of TFF. None for the state of the process.
       checkpoint_every: rounds between two checkpoints.
       keep_checkpoints: how many of the last checkpoints are kept.
       not_covered: what of the data the guarantee says nothing about, a sentence each.
@@ -65,6 +65,7 @@ class Experiment:
         bit of the run depends on them.
       finish: writes what else is made of the model of a run that is done; from its directory.
       profile: also measure where the time goes.
+      progress: show a progress bar on standard error.
       configuration: what the run was made from, in values that JSON has: a run is continued with
         the same only.
     """
@@ -80,7 +81,7 @@ class Experiment:
     release_train_metrics: bool = False
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     noise_is_seeded: bool = False
-    noise_place: mechanisms.NoiseStorage | None = None
+    noise_storage: mechanisms.NoiseStorage | None = None
     num_shards: int = 2
     checkpoint_every: int = 10
     keep_checkpoints: int = 3
@@ -88,6 +89,7 @@ class Experiment:
     workers: Sequence[str | addresses.Address] = ()
     finish: Callable[[pathlib.Path], None] | None = None
     profile: bool = False
+    progress: bool = True
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
@@ -121,12 +123,12 @@ class Result:
 
     Attributes:
       report: of all its rounds.
-      metrics: the last value of each.
+      rows: the metrics of each round, `round` first.
       profile: where the time went; None if nobody asked.
     """
 
     report: accounting.PrivacyReport
-    metrics: Mapping[str, float]
+    rows: Sequence[Mapping[str, float]]
     profile: profile_lib.Profile | None = None
 
 
@@ -237,7 +239,7 @@ class _Run:
             if profile is not None and (directory.path / archive.SUMS).exists():
                 with contextlib.suppress(errors.StorageError):
                     directory.write_digests()
-        return Result(report, metrics.last, profile)
+        return Result(report, metrics.rows, profile)
 
     def _write_profile(self) -> profile_lib.Profile | None:
         if not self._experiment.profile:
@@ -264,7 +266,11 @@ class _Run:
         )
         with (
             outputs.Metrics(
-                self._directory, self._rounds, experiment.reference_accuracies, rows
+                self._directory,
+                self._rounds,
+                experiment.reference_accuracies,
+                rows,
+                progress=experiment.progress,
             ) as metrics,
             contextlib.closing(shards),
             self._noise() as with_noise,
@@ -300,14 +306,14 @@ class _Run:
     @contextlib.contextmanager
     def _noise(self):
         """A function that gives a state what its round needs of the noise kept outside of TFF."""
-        place, path = self._experiment.noise_place, self._directory.path
+        place, path = self._experiment.noise_storage, self._directory.path
         if place is None or not place.is_supplied:
             yield lambda state: state
             return
         folder = path if place.name == 'file' else None
         plan = self._experiment.plan
         ring_type = aggregators.HardenedRing if plan.noise == 'hardened' else aggregators.NoiseRing
-        with ring_type(plan, folder) as ring:
+        with ring_type(plan, folder, show_progress=self._experiment.progress) as ring:
 
             def supplied(state):
                 with self._profile.span('noise'), _storage.naming(path):

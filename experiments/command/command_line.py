@@ -13,10 +13,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from absl import app, flags, logging
 
 from dpfl import _files, errors
+from dpfl._settings import Settings
 from experiments.command import standard_streams
 
 _REFUSED = 1
@@ -51,6 +53,18 @@ def refusing_bad_values(**flags_of_arguments: str):
         raise UsageError(' '.join(str(error).split())) from error
 
 
+def required(settings: Settings, name: str) -> Any:
+    """The value of a flag that has no default.
+
+    Raises:
+      UsageError: if it is not given, or empty.
+    """
+    value = getattr(settings, name)
+    if value in (None, '', ()):
+        raise UsageError(f'--{name}: must be given')
+    return value
+
+
 def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -> None:
     """Parses the flags and calls `main`; does not return.
 
@@ -76,6 +90,8 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
             standard_streams.flush_results()
         except UsageError as error:
             _fail(str(error), _BAD_USAGE)
+        except (errors.RunError, errors.DataError) as error:
+            _fail(str(error), _REFUSED)
         except KeyboardInterrupt:
             # Whoever is in more of a hurry ends the process as it cleans up, without a message.
             signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,8 +1,9 @@
 """The page of a GAN's run about what its privacy report means for the generator. No TensorFlow."""
 
 from dpfl import accounting
+from dpfl.simulation.training import TrainResult
 from experiments.command import command_line
-from experiments.flags import gan_flags
+from experiments.flags import scale_flags
 
 NAME = 'gan_report.md'
 
@@ -29,8 +30,23 @@ _NOT_COVERED = (
 )
 
 
+def write(result: TrainResult, scaled: scale_flags.ScaledUp | None) -> None:
+    """Writes the page into the directory of a run, and the digests of all files.
+
+    Raises:
+      StorageError: if that fails.
+    """
+    from dpfl.simulation import outputs
+    from dpfl.tasks.images import saved_generator
+
+    directory = outputs.RunDirectory(result.directory, resume=True)
+    with directory.in_use():
+        directory.write_text(NAME, render(result.report, scaled, saved_generator.IN_RUN))
+        directory.write_digests()
+
+
 def render(
-    report: accounting.PrivacyReport, scaled: gan_flags.ScaledUp | None, saved_model: str
+    report: accounting.PrivacyReport, scaled: scale_flags.ScaledUp | None, saved_model: str
 ) -> str:
     """The page, as Markdown.
 
@@ -69,7 +85,7 @@ def render(
     return '\n'.join(lines) + '\n'
 
 
-def rows(report: accounting.PrivacyReport, scaled: gan_flags.ScaledUp | None) -> list[dict]:
+def rows(report: accounting.PrivacyReport, scaled: scale_flags.ScaledUp | None) -> list[dict]:
     """The parameters of document 004, tables 3 and 13, for a run and the larger one."""
     result = [_row('this run', report.plan, report.guarantee.epsilons[0], report.deltas[0])]
     if scaled is not None:

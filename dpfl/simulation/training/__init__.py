@@ -1,1 +1,44 @@
-"""Training runs as values: a configuration, one call, a result."""
+"""Training runs as values: a configuration, one call, a result.
+
+Importing this package loads no TensorFlow; a call does.
+"""
+
+from dpfl.simulation.training.config import (
+    EvaluationConfig,
+    ExecutionConfig,
+    OptimizationConfig,
+    TrainConfig,
+)
+from dpfl.simulation.training.execution import TrainResult
+from dpfl.simulation.training.federated import train
+from dpfl.simulation.training.gan import GanClients, train_gan
+from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
+from dpfl.simulation.training.generation import GenerateConfig, generate
+from dpfl.simulation.training.pretraining import PretrainConfig, pretrain
+from dpfl.simulation.training.privacy_config import PrivacyConfig
+from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
+from dpfl.tasks.config import DataConfig, ImageTaskConfig, TaskConfig, TextConfig
+
+__all__ = [
+    'DataConfig',
+    'DeviceConfig',
+    'EvaluationConfig',
+    'ExecutionConfig',
+    'GanClients',
+    'GanConfig',
+    'GanOptimizationConfig',
+    'GenerateConfig',
+    'ImageTaskConfig',
+    'OptimizationConfig',
+    'PretrainConfig',
+    'PrivacyConfig',
+    'SamplingConfig',
+    'TaskConfig',
+    'TextConfig',
+    'TrainConfig',
+    'TrainResult',
+    'generate',
+    'pretrain',
+    'train',
+    'train_gan',
+]

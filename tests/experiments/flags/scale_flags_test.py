@@ -6,7 +6,8 @@ import math
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from experiments.flags import gan_flags
+from dpfl.accounting import extrapolation
+from experiments.flags import scale_flags
 from experiments.pages import gan_page
 from tests import paths
 
@@ -46,13 +47,13 @@ def test_a_run_reports_the_published_numbers(simulation, realistic):
     delta = simulation['inputs']['delta']
     report = accounting.PrivacyReport.from_plan(plan, [delta], accountant='moments')
     assert _matches(report.guarantee.epsilons[0], simulation)
-    larger = gan_flags.scaled_plan(plan, 100.0, realistic['inputs']['N'])
+    larger = extrapolation.with_cohort_scaled(plan, 100.0, realistic['inputs']['N'])
     assert larger == _plan(realistic)
     delta = realistic['inputs']['delta']
     epsilon = larger.epsilon(delta, 'moments')
     assert _matches(epsilon, realistic)
     assert larger.epsilon(delta, 'rdp') <= epsilon
-    scaled = gan_flags.ScaledUp(larger, delta, epsilon)
+    scaled = scale_flags.ScaledUp(larger, delta, epsilon)
     page = gan_page.render(report, scaled, 'generator')
     assert 'post-processing' in page and 'Clipping alone ensures two' in page
     assert accounting.round_up(epsilon) in page
@@ -60,7 +61,7 @@ def test_a_run_reports_the_published_numbers(simulation, realistic):
 
 def test_the_mean_keeps_its_noise():
     plan = _plan(next(_published()).values[0])
-    larger = gan_flags.scaled_plan(plan, 100.0, 10**6)
+    larger = extrapolation.with_cohort_scaled(plan, 100.0, 10**6)
     assert larger.stddev / larger.denominator == pytest.approx(plan.stddev / plan.denominator)
 
 
@@ -72,7 +73,7 @@ def test_without_sampling_the_schema_stays():
         noise_multiplier=0.5,
         clients_per_round=10,
     )
-    larger = gan_flags.scaled_plan(plan, 4.0, 10**6)
+    larger = extrapolation.with_cohort_scaled(plan, 4.0, 10**6)
     assert larger.population is None and larger.noise_multiplier == 2.0
     assert larger.epsilon(1e-6) < plan.epsilon(1e-6)
 
@@ -81,4 +82,4 @@ def test_without_sampling_the_schema_stays():
 def test_cohorts_are_whole(factor):
     plan = _plan(next(_published()).values[0])
     with pytest.raises(ValueError, match='scale=.*: must make whole cohorts of 10'):
-        gan_flags.scaled_plan(plan, factor, 10**6)
+        extrapolation.with_cohort_scaled(plan, factor, 10**6)

@@ -1,0 +1,227 @@
+"""One run in its directory: begun, continued from a checkpoint, or found finished."""
+
+import dataclasses
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpfl import _storage, accounting
+from dpfl.accounting import archive
+from dpfl.errors import ArgumentError, RunError, renaming
+from dpfl.runtime.workers import addresses, tokens
+from dpfl.simulation import checkpoint, ledger
+from dpfl.simulation.training import run_model
+from dpfl.simulation.training.config import ExecutionConfig
+from dpfl.tasks.federated_task import FederatedTask
+
+if TYPE_CHECKING:
+    from dpfl.simulation import outputs, profile, program
+
+_DATA = 'data.json'
+_CONFIDENTIAL = (
+    "These are exact counts of the clients' data, which no guarantee covers: they are not for "
+    'sharing. The digests have a key, which is in checkpoints/.'
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """A finished run.
+
+    Attributes:
+      directory: of the run.
+      report: its privacy report.
+      metrics: columns of its metrics by name, an entry for each round; NaN in rounds without one.
+      weights: trainable weights of the final model, in the order of the model.
+      reference_accuracies: what accuracies can be compared with, by name.
+      noise_storage: where past noise was kept; None for a run that had been finished before.
+      profile: where the time went; None unless it was measured.
+    """
+
+    directory: pathlib.Path
+    report: accounting.PrivacyReport
+    metrics: Mapping[str, np.ndarray]
+    weights: tuple[np.ndarray, ...]
+    reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    noise_storage: str | None = None
+    profile: 'profile.Profile | None' = None
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The last value of each metric."""
+        found = {}
+        for name, column in self.metrics.items():
+            known = column[~np.isnan(column)]
+            if name != 'round' and known.size:
+                found[name] = float(known[-1])
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run that is about to be executed.
+
+    Attributes:
+      directory: of the run.
+      plan: its privacy plan.
+      configuration: what it is made from, by name, in values that JSON has; a run is continued
+        with the same values only.
+      build: makes the experiment; called unless the run is finished.
+      files: texts that are written when the run begins, by the names of their files.
+      resume: continue an earlier run, or take its result if it is finished.
+      overwrite: replace an earlier run.
+      tell: gets sentences for the person who started the run.
+    """
+
+    directory: pathlib.Path
+    plan: accounting.PrivacyPlan
+    configuration: Mapping[str, Any]
+    build: Callable[[], 'tuple[program.Experiment, FederatedTask | None]']
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    resume: bool = False
+    overwrite: bool = False
+    tell: Callable[[str], None] = lambda text: None
+
+    def execute(self) -> TrainResult:
+        """Trains what is not trained yet.
+
+        Raises:
+          ArgumentError: if a value is refused, or differs from that of the run to be continued.
+          RunError: if something cannot be read, written or continued, in one line.
+        """
+        if self.resume and self.overwrite:
+            raise ArgumentError('resume', True, 'cannot be combined with overwrite')
+        start = self._start()
+        if start is not None and self._is_finished(start):
+            self.tell(f'{self.directory}: is finished, all {start.rounds} rounds are done')
+            return self._result(read_report(self.directory), start.rows)
+        # TensorFlow takes seconds to import: only after what can be checked without it.
+        from dpfl.simulation import outputs, program
+
+        experiment, task = self.build()
+        directory = outputs.RunDirectory(
+            self.directory, overwrite=self.overwrite, resume=self.resume
+        )
+        with directory.in_use():
+            _require_start(directory, start)
+            _record_data(directory, task, is_new=start is None)
+            if start is None:
+                for name, text in self.files.items():
+                    directory.write_text(name, text)
+            result = program.run_training(experiment, directory, start)
+        found = self._result(result.report, result.rows)
+        storage = experiment.noise_storage
+        return dataclasses.replace(
+            found,
+            reference_accuracies=experiment.reference_accuracies,
+            noise_storage=None if storage is None else storage.name,
+            profile=result.profile,
+        )
+
+    def _start(self) -> checkpoint.Checkpoint | None:
+        """The checkpoint that the run continues from; None for a new run."""
+        if not self.resume:
+            return None
+        # Refused before anything else, and in one line, if an older version began the run.
+        ledger.read(self.directory / archive.LEDGER)
+        refused: list[str] = []
+        folder = self.directory / archive.CHECKPOINTS
+        try:
+            found = checkpoint.latest(folder, refused.append)
+        finally:
+            for reason in refused:
+                self.tell(f'refused: {reason}')
+        if found is not None:
+            found.require_run(self.configuration, self.plan)
+            if refused:
+                self.tell(f'{folder}: going back to that of round {found.rounds}')
+        return found
+
+    def _is_finished(self, start: checkpoint.Checkpoint) -> bool:
+        """Whether all rounds are done and all files written, the digests last."""
+        return start.rounds == self.plan.participation.rounds and archive.has_ended(self.directory)
+
+    def _result(
+        self, report: accounting.PrivacyReport, rows: Sequence[Mapping[str, float]]
+    ) -> TrainResult:
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
+        return TrainResult(self.directory, report, columns, run_model.weights(self.directory))
+
+
+def teller(progress: bool) -> Callable[[str], None]:
+    """What tells the person who started a run something: on standard error, or nowhere."""
+
+    def tell(text: str) -> None:
+        if progress:
+            print(text, file=sys.stderr)
+
+    return tell
+
+
+def workers(config: ExecutionConfig) -> tuple[addresses.Address, ...]:
+    """The addresses of the workers, with their tokens.
+
+    Raises:
+      ArgumentError: if one is not an address, or a token cannot be read.
+    """
+    with renaming(token_file='worker_token_file', tokens='worker_token_file'):
+        found = [tokens.read(path) for path in config.worker_token_file]
+        return addresses.parse(config.workers, found if config.workers else ())
+
+
+def read_report(directory: pathlib.Path) -> accounting.PrivacyReport:
+    """The privacy report that a run has left.
+
+    Raises:
+      StorageError: if it cannot be read.
+    """
+    path = directory / archive.REPORT
+    with _storage.naming(path):
+        return accounting.PrivacyReport.from_json(path.read_text())
+
+
+def _require_start(directory: 'outputs.RunDirectory', start: checkpoint.Checkpoint | None) -> None:
+    """Checks that a run that begins replaces no earlier one.
+
+    Raises:
+      RunError: if there are rounds, and nothing to continue from; or another run has begun since
+        `start` was read.
+    """
+    if start is not None:
+        return
+    path = directory.path / archive.LEDGER
+    if checkpoint.exist(directory.path / archive.CHECKPOINTS):
+        raise RunError(f'{directory.path}: another run has begun there meanwhile')
+    if path.exists() and path.stat().st_size:
+        raise RunError(f'{path}: has rounds, and there is no checkpoint to continue from')
+
+
+def _record_data(
+    directory: 'outputs.RunDirectory', task: FederatedTask | None, is_new: bool
+) -> None:
+    """Writes to `data.json` what the data of a run are; a run that goes on must have the same."""
+    if task is None or not task.description:
+        return
+    from dpfl.simulation import data_digest
+
+    key = directory.data_key(is_new)
+    digests = {
+        name: data_digest.of_file(key, name, digest) for name, digest in task.fingerprints.items()
+    }
+    values = {'confidential': _CONFIDENTIAL, **task.description, 'keyed_digests': digests}
+    text = json.dumps(values, indent=2) + '\n'
+    path = directory.path / _DATA
+    if is_new:
+        directory.write_text(_DATA, text)
+    elif path.exists() and path.read_text() != text:
+        raise ArgumentError(
+            'data_path',
+            'another file',
+            f'must have the data and the vocabulary with which the run began; {path} says what '
+            'they were',
+        )

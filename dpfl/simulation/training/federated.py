@@ -1,0 +1,228 @@
+"""`train`: a run of federated learning under a privacy plan, from its configuration."""
+
+import dataclasses
+import functools
+import json
+import math
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dpfl import accounting, mechanisms
+from dpfl.accounting import archive
+from dpfl.errors import ArgumentError, renaming
+from dpfl.simulation.training import execution, run_model
+from dpfl.simulation.training.config import TrainConfig
+from dpfl.simulation.training.execution import TrainResult
+from dpfl.simulation.training.plan import accountant, build_plan
+from dpfl.tasks import source
+from dpfl.tasks.config import CUSTOM, TaskConfig
+from dpfl.tasks.federated_task import FederatedTask
+
+if TYPE_CHECKING:
+    from dpfl.simulation import program
+
+_EVAL_BATCH_SIZE = 256
+_WARM_START = (
+    'The model that training began with: it is taken to be public. If it learned from clients of '
+    'this run, its own guarantee has to be composed with this one.'
+)
+
+
+def train(
+    config: TrainConfig,
+    directory: str | os.PathLike[str],
+    *,
+    task: FederatedTask | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    files: Mapping[str, str] | None = None,
+    on_choice: Callable[[list], None] = lambda candidates: None,
+) -> TrainResult:
+    """Trains a model, and leaves the run in a directory, with its privacy report.
+
+    It can be called any number of times in a process. Ctrl-C ends it with KeyboardInterrupt; with
+    `resume`, the run then continues to the same bits that it would have had.
+
+    Args:
+      config: of the run.
+      directory: of the run; made if it does not exist.
+      task: a task of one's own, such as from `dpfl.tasks.own_data.from_arrays`; by default the one
+        that the configuration names.
+      resume: continue the run in that directory, with the configuration that it had; begin one if
+        there is none. A finished run is returned as it is.
+      overwrite: replace an earlier run in that directory.
+      progress: show a progress bar, and what is worth knowing, on standard error.
+      files: other texts to keep in the directory of a run that begins, by the names of their files.
+      on_choice: gets the candidates of mechanism 'auto', the chosen one first.
+
+    Raises:
+      ArgumentError: if a value is not allowed, before anything takes long.
+      RunError: if a file or a worker fails; rounds that were saved are intact.
+      DataError: if data cannot be read any more.
+    """
+    config, opened = _opened(config, task, execution.teller(progress))
+    clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
+    plan = build_plan(
+        config.privacy,
+        config.sampling,
+        population=clients,
+        dimension=opened.num_parameters,
+        on_choice=on_choice,
+    )
+    # Refuses a bad delta, or an accountant that does not know the plan, before anything takes long.
+    plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
+    addresses = execution.workers(config.execution)
+    path = pathlib.Path(directory)
+    tell = execution.teller(progress)
+
+    def build() -> 'tuple[program.Experiment, FederatedTask]':
+        population = clients()  # Opens the data.
+        language = opened.language_model()
+        loaded = _warm_started(config.task, opened.load(), language)
+        experiment = _experiment(config, plan, loaded, population, language)
+        experiment = dataclasses.replace(experiment, workers=addresses, progress=progress)
+        tell(str(experiment.noise_storage))
+        return experiment, loaded
+
+    return execution.Run(
+        directory=path,
+        plan=plan,
+        configuration=config.fixed(),
+        build=build,
+        files={archive.CONFIG: json.dumps(config.to_dict(), indent=2) + '\n', **(files or {})},
+        resume=resume,
+        overwrite=overwrite,
+        tell=tell,
+    ).execute()
+
+
+class _OwnTask:
+    """A task that the caller has made; a `TaskSource`."""
+
+    def __init__(self, task: FederatedTask):
+        self._task = task
+
+    def num_clients(self) -> int | None:
+        return self._task.population
+
+    def num_parameters(self) -> int:
+        from dpfl.tasks import own_data
+
+        return own_data.num_parameters(self._task.model)
+
+    def load(self) -> FederatedTask:
+        return self._task
+
+    def language_model(self) -> None:
+        return None
+
+
+def _opened(
+    config: TrainConfig, task: FederatedTask | None, tell: Callable[[str], None]
+) -> tuple[TrainConfig, source.TaskSource]:
+    if task is not None:
+        return dataclasses.replace(config, task=TaskConfig(task=CUSTOM)), _OwnTask(task)
+    if config.task.task == CUSTOM:
+        raise ArgumentError('task', CUSTOM, 'needs a task of your own, as an argument of train')
+    return config, source.open_task(config.task, config.seed, tell)
+
+
+def _experiment(
+    config: TrainConfig,
+    plan: accounting.PrivacyPlan,
+    task: FederatedTask,
+    population: int,
+    language: tuple[str, Sequence[str]] | None,
+) -> 'program.Experiment':
+    import tensorflow_federated as tff
+
+    from dpfl import aggregators, learning
+    from dpfl.simulation import program
+
+    sgd = tff.learning.optimizers.build_sgdm
+    how, seeded = config.optimization, config.noise_seed is not None
+    storage = noise_storage(plan, task.model, config.privacy.memory_limit)
+    process = learning.build_dp_fedavg(
+        task.model,
+        plan,
+        client_optimizer=None if how.client_update == 'fedsgd' else sgd(how.client_learning_rate),
+        client_update=how.client_update,
+        server_optimizer=sgd(how.server_learning_rate, momentum=how.server_momentum),
+        noise_seed=config.noise_seed,
+        train_metrics=config.evaluation.release_train_metrics,
+        clip=aggregators.PerLayer()
+        if config.privacy.clipping == 'per_layer'
+        else aggregators.clip_flat,
+        supplied_noise=storage.is_supplied,
+    )
+    heldout = task.heldout(config.evaluation.eval_clients, _EVAL_BATCH_SIZE)
+    return program.Experiment(
+        process=process,
+        plan=plan,
+        delta=config.privacy.delta,
+        accountant=accountant(config.privacy, plan),
+        sampler=config.sampling.sampler(plan.participation, population, config.seed),
+        client_data=lambda client: task.client_batches(
+            int(client), how.client_batch_size, how.client_epochs, how.client_max_batches
+        ),
+        evaluate=learning.build_evaluation(task.model, heldout),
+        eval_every=config.evaluation.eval_every,
+        release_train_metrics=config.evaluation.release_train_metrics,
+        reference_accuracies=task.reference_accuracies,
+        not_covered=task.not_covered,
+        noise_is_seeded=seeded,
+        noise_storage=storage,
+        num_shards=config.execution.shards,
+        checkpoint_every=config.execution.checkpoint_every,
+        keep_checkpoints=config.execution.keep_checkpoints,
+        finish=None if language is None else lambda path: run_model.save(path, *language),
+        profile=config.execution.profile,
+        configuration=config.fixed(),
+    )
+
+
+def noise_storage(
+    plan: accounting.PrivacyPlan, model: Any, memory_limit: float
+) -> mechanisms.NoiseStorage:
+    """Where the past noise of a run is kept.
+
+    Args:
+      plan: of the run.
+      model: a functional model, for its number of parameters.
+      memory_limit: in gigabytes.
+    """
+    size = sum(math.prod(weight.shape) for weight in model.initial_weights[0])
+    kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
+    if plan.noise == 'hardened':
+        return mechanisms.choose_hardened_noise_storage(kernel, size, memory_limit)
+    return mechanisms.choose_noise_storage(kernel, size, memory_limit)
+
+
+def _warm_started(
+    config: TaskConfig, task: FederatedTask, language: tuple[str, Sequence[str]] | None
+) -> FederatedTask:
+    """The task with the weights of a trained model, if the configuration names one."""
+    path = config.warm_start
+    if path is None:
+        return task
+    if language is None:
+        raise ArgumentError('warm_start', path, 'is for language models')
+    from dpfl.tasks.text.models import architectures, saved_models
+
+    with renaming(path='warm_start'):
+        model = saved_models.load(path)
+    name, words = language
+    if model.name != name:
+        raise ArgumentError(
+            'warm_start', path, f'holds a model {model.name}, not {name}, the model of the run'
+        )
+    if model.vocabulary != tuple(words):
+        raise ArgumentError('warm_start', path, 'has another vocabulary than the task')
+    return dataclasses.replace(
+        task,
+        model=architectures.with_weights(task.model, model.weights),
+        not_covered=(*task.not_covered, _WARM_START),
+    )

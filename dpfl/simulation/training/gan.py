@@ -1,0 +1,277 @@
+"""`train_gan`: a run that trains a generator of images under a privacy plan."""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpfl import accounting
+from dpfl.accounting import archive
+from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl.simulation.training import execution
+from dpfl.simulation.training.execution import TrainResult
+from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
+from dpfl.simulation.training.plan import accountant, build_plan
+from dpfl.tasks import source
+from dpfl.tasks.images.image_task import open_clients
+
+if TYPE_CHECKING:
+    import tensorflow_federated as tff
+
+    from dpfl.simulation import program
+
+NOT_COVERED = (
+    'Losses, accuracy and critic gap: they compare with images of held-out clients, who are not '
+    'protected. The generator and all images that it makes are covered: see gan_report.md.',
+    'Who belongs to the population, and its size, where clients or examples were selected.',
+)
+_SHEET_IMAGES = 72
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GanClients:
+    """The clients that a GAN is trained on.
+
+    Attributes:
+      client_batches: (client, batch size, epochs, most batches) -> its batches, none if it has no
+        image to train on; as `client_batches` of a task.
+      heldout: real images of clients that are not trained on, float32 [n, height, width] within
+        [0, 1].
+      population: number of clients; None for an endless population.
+      not_covered: what the guarantee says nothing about, a sentence each.
+    """
+
+    client_batches: Callable[[int, int, int, int | None], Sequence[Any]]
+    heldout: np.ndarray
+    population: int | None = None
+    not_covered: tuple[str, ...] = ()
+
+
+def train_gan(
+    config: GanConfig,
+    directory: str | os.PathLike[str],
+    *,
+    clients: GanClients | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    files: Mapping[str, str] | None = None,
+    check: Callable[[accounting.PrivacyPlan, str], object] = lambda plan, accountant: None,
+) -> TrainResult:
+    """Trains a generator by DP-FedAvg-GAN ([Augenstein20], algorithm 1), and leaves the run.
+
+    The weights of the result are those of the generator; `plots/` has a sheet of its images for
+    each evaluation, and `generator/` the generator as a SavedModel.
+
+    Args:
+      config: of the run.
+      directory: of the run; made if it does not exist.
+      clients: clients of one's own; by default those that the configuration names.
+      resume: continue the run in that directory, or return it if it is finished.
+      overwrite: replace an earlier run in that directory.
+      progress: show a progress bar, and what is worth knowing, on standard error.
+      files: other texts to keep in the directory of a run that begins, by the names of their files.
+      check: gets plan and accountant before anything takes long, and may raise.
+
+    Raises:
+      ArgumentError: if a value is not allowed, before anything takes long.
+      RunError: if a file or a worker fails; rounds that were saved are intact.
+      DataError: if data cannot be read any more.
+    """
+    path, tell = pathlib.Path(directory), execution.teller(progress)
+    given = functools.cache(lambda: clients or _clients(config))
+    population = functools.partial(
+        source.population,
+        config.sampling.population,
+        (lambda: None)
+        if clients is None and config.task.task == 'synthetic_glyphs'
+        else lambda: given().population,
+    )
+    plan = gan_plan(config, population)
+    method = accountant(config.privacy, plan)
+    plan.epsilon(config.privacy.delta, method)
+    check(plan, method)
+    addresses = execution.workers(config.execution)
+    _refuse_unsupported(config)
+
+    def build() -> 'tuple[program.Experiment, None]':
+        sampler = config.sampling.sampler(plan.participation, population(), config.seed)
+        experiment = _experiment(config, plan, given(), path / 'plots')
+        return dataclasses.replace(
+            experiment, sampler=sampler, workers=addresses, progress=progress
+        ), None
+
+    result = execution.Run(
+        directory=path,
+        plan=plan,
+        configuration=config.fixed(),
+        build=build,
+        files={archive.CONFIG: json.dumps(config.to_dict(), indent=2) + '\n', **(files or {})},
+        resume=resume,
+        overwrite=overwrite,
+        tell=tell,
+    ).execute()
+    _save_generator(config, path)
+    return result
+
+
+def gan_plan(config: GanConfig, population: Callable[[], int]) -> accounting.PrivacyPlan:
+    """The privacy plan of a GAN's run; clients send changes of the discriminator.
+
+    Raises:
+      ArgumentError: if values are missing, not allowed, or contradict each other.
+    """
+
+    def dimension() -> int:
+        import math
+
+        from dpfl.tasks.images import gan_models
+
+        shapes = gan_models.PRESETS[config.optimization.model].discriminator_shapes()
+        return sum(map(math.prod, shapes))
+
+    return build_plan(config.privacy, config.sampling, population=population, dimension=dimension)
+
+
+def sample(config: GanConfig, generator: Sequence[Any], number: int) -> np.ndarray:
+    """Images of a generator, float32 [number, height, width] within [0, 1]."""
+    from dpfl import learning
+
+    model = build_model(config.optimization, config.seed)
+    return learning.sample(model, generator, number, config.seed)[..., 0]
+
+
+def build_model(how: GanOptimizationConfig, seed: int) -> Any:
+    """The generator and the discriminator at their start, a `gan_models.GanModel`."""
+    from dpfl.tasks.images import gan_models
+
+    return gan_models.build_gan_model(how.model, seed)
+
+
+def build_process(
+    config: GanConfig, plan: accounting.PrivacyPlan, **others: Any
+) -> 'tff.learning.templates.LearningProcess':
+    """The process that trains the GAN of a configuration under a plan.
+
+    Args:
+      config: of the run.
+      plan: the privacy plan.
+      **others: further arguments of `learning.build_dp_fedavg_gan`.
+    """
+    import tensorflow_federated as tff
+
+    from dpfl import learning
+
+    how, optimizers = config.optimization, tff.learning.optimizers
+    if how.generator_optimizer == 'adam':
+        # beta_1 = 0 as in Gulrajani et al. 2017, algorithm 1: the discriminator keeps changing.
+        generator = optimizers.build_adam(how.generator_learning_rate, beta_1=0.0, beta_2=0.9)
+    else:
+        generator = optimizers.build_sgdm(how.generator_learning_rate)
+    return learning.build_dp_fedavg_gan(
+        build_model(how, config.seed),
+        plan,
+        client_optimizer=optimizers.build_sgdm(how.client_learning_rate),
+        server_optimizer=optimizers.build_sgdm(how.server_learning_rate, how.server_momentum),
+        generator_optimizer=generator,
+        generator_steps=how.generator_steps,
+        generator_every=how.generator_every,
+        generator_batch_size=how.generator_batch_size,
+        gradient_penalty=how.gradient_penalty,
+        seed=config.seed,
+        noise_seed=config.noise_seed,
+        train_metrics=config.evaluation.release_train_metrics,
+        **others,
+    )
+
+
+def _refuse_unsupported(config: GanConfig) -> None:
+    if config.privacy.noise != 'default':
+        raise ArgumentError('noise', config.privacy.noise, 'must be default for a GAN')
+    if config.privacy.mechanism == 'auto':
+        raise ArgumentError('mechanism', 'auto', 'must be another one for a GAN')
+    if config.privacy.clip_schedule:
+        raise ArgumentError('clip_schedule', NOT_SHOWN, 'must be empty for a GAN')
+
+
+def _clients(config: GanConfig) -> GanClients:
+    """The clients that the configuration names."""
+    data = open_clients(config.task.task, config.task.data, config.task.inverted_share, config.seed)
+    pixels, _ = data.heldout_examples(config.evaluation.eval_clients)
+    return GanClients(
+        client_batches=data.client_batches,
+        heldout=pixels,
+        population=getattr(data, 'population', None),
+    )
+
+
+def _experiment(
+    config: GanConfig,
+    plan: accounting.PrivacyPlan,
+    clients: GanClients,
+    sheets: pathlib.Path,
+) -> 'program.Experiment':
+    """The experiment, which draws a sheet of images at each evaluation."""
+    from dpfl import aggregators, learning
+    from dpfl.reporting import contact_sheet
+    from dpfl.simulation import program
+
+    how = config.optimization
+    model = build_model(how, config.seed)
+    measure = learning.build_gan_evaluation(
+        model,
+        clients.heldout.reshape(-1, *model.image_shape),
+        gradient_penalty=how.gradient_penalty,
+        seed=config.seed,
+    )
+
+    def evaluate(weights: Any) -> Mapping[str, float]:
+        named = learning.gan_weights(weights)
+        path = sheets / f'generated_{int(named.round):06d}.png'
+        contact_sheet.write(path, sample(config, named.generator, _SHEET_IMAGES))
+        return measure(weights)
+
+    is_per_layer = config.privacy.clipping == 'per_layer'
+    return program.Experiment(
+        process=build_process(
+            config, plan, clip=aggregators.PerLayer() if is_per_layer else aggregators.clip_flat
+        ),
+        plan=plan,
+        delta=config.privacy.delta,
+        accountant=accountant(config.privacy, plan),
+        sampler=config.sampling.sampler(
+            plan.participation, clients.population or plan.clients_per_round, config.seed
+        ),
+        client_data=lambda client: clients.client_batches(
+            int(client), how.client_batch_size, 1, how.client_max_batches
+        ),
+        evaluate=evaluate,
+        eval_every=config.evaluation.eval_every,
+        release_train_metrics=config.evaluation.release_train_metrics,
+        reference_accuracies={'cannot_tell_apart': 0.5},
+        noise_is_seeded=config.noise_seed is not None,
+        not_covered=(*clients.not_covered, *NOT_COVERED),
+        num_shards=config.execution.shards,
+        checkpoint_every=config.execution.checkpoint_every,
+        keep_checkpoints=config.execution.keep_checkpoints,
+        profile=config.execution.profile,
+        configuration=config.fixed(),
+    )
+
+
+def _save_generator(config: GanConfig, path: pathlib.Path) -> None:
+    """Writes the generator of a finished run as a SavedModel, and the digests of all files."""
+    from dpfl.simulation import outputs
+    from dpfl.simulation.training import run_model
+    from dpfl.tasks.images import saved_generator
+
+    model = build_model(config.optimization, config.seed)
+    directory = outputs.RunDirectory(path, resume=True)
+    with directory.in_use():
+        saved_generator.save(model, run_model.weights(path), path / saved_generator.IN_RUN)
+        directory.write_digests()

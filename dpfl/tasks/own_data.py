@@ -1,0 +1,105 @@
+"""A task of one's own: a model, and arrays of examples for each client."""
+
+import collections
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from dpfl import _random, errors
+from dpfl.tasks.federated_task import FederatedTask
+
+Examples = Mapping[str, np.ndarray]
+
+
+def from_arrays(
+    model: Any,
+    clients: Sequence[Examples],
+    heldout: Sequence[Examples],
+    *,
+    seed: int = 0,
+) -> FederatedTask:
+    """A task with data in memory.
+
+    Args:
+      model: a `tff.learning.models.FunctionalModel`, for instance from
+        `tff.learning.models.functional_model_from_keras`; its metrics should have 'loss', and
+        'accuracy' to be shown during the run.
+      clients: for each client to train on, its examples: arrays by the names of the model's
+        `input_spec`, such as 'x' and 'y', whose first axes are as long as there are examples.
+      heldout: the same for clients that are held out for evaluation.
+      seed: of the order in which a client's examples are used in each epoch.
+
+    Raises:
+      ArgumentError: if there are no clients, or names or lengths of arrays do not fit.
+    """
+    names = tuple(model.input_spec)
+    for argument, given in (('clients', clients), ('heldout', heldout)):
+        if not given:
+            raise errors.ArgumentError(argument, errors.NOT_SHOWN, 'must have at least one client')
+        for number, examples in enumerate(given):
+            _check(f'{argument}[{number}]', examples, names)
+
+    def client_batches(
+        client: int, batch_size: int, epochs: int, max_batches: int | None
+    ) -> list[Any]:
+        return _batches(clients[client], names, batch_size, epochs, max_batches, seed, client)
+
+    def heldout_batches(num_clients: int, batch_size: int) -> tf.data.Dataset:
+        chosen = heldout[:num_clients]
+        rows = collections.OrderedDict(
+            (name, np.concatenate([np.asarray(examples[name]) for examples in chosen]))
+            for name in names
+        )
+        return tf.data.Dataset.from_tensor_slices(rows).batch(batch_size)
+
+    return FederatedTask(
+        model=model,
+        population=len(clients),
+        client_batches=client_batches,
+        heldout=heldout_batches,
+    )
+
+
+def num_parameters(model: Any) -> int:
+    """Number of trainable parameters of a functional model."""
+    return sum(math.prod(np.shape(weight)) for weight in model.initial_weights[0])
+
+
+def _check(name: str, examples: Examples, names: tuple[str, ...]) -> None:
+    if not isinstance(examples, Mapping) or set(examples) != set(names):
+        raise errors.ArgumentError(
+            name, errors.NOT_SHOWN, f'must have the arrays {", ".join(names)}'
+        )
+    lengths = {len(examples[each]) for each in names}
+    if len(lengths) != 1:
+        raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must have arrays of one length')
+
+
+def _batches(
+    examples: Examples,
+    names: tuple[str, ...],
+    batch_size: int,
+    epochs: int,
+    max_batches: int | None,
+    seed: int,
+    client: int,
+) -> list[Any]:
+    """The batches of a client, its examples in another order in each epoch."""
+    length = len(examples[names[0]])
+    order = _random.generator('own_data.order', seed, client)
+    found: list[Any] = []
+    for _ in range(epochs):
+        rows = order.permutation(length)
+        for begin in range(0, length, batch_size):
+            if max_batches is not None and len(found) == max_batches:
+                return found
+            chosen = rows[begin : begin + batch_size]
+            found.append(
+                collections.OrderedDict(
+                    (name, np.asarray(examples[name])[chosen]) for name in names
+                )
+            )
+    return found

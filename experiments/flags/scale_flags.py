@@ -1,0 +1,62 @@
+"""Settings of a larger run that a small one stands for, and its guarantee. No TensorFlow."""
+
+import dataclasses
+
+from dpfl import accounting
+from dpfl._settings import Settings, setting
+from dpfl.accounting import extrapolation
+from dpfl.errors import ArgumentError, renaming
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScaleConfig(Settings):
+    """The larger run."""
+
+    scale: float | None = setting(
+        None,
+        'Also report a run with this many times the clients per round and the noise multiplier, '
+        'which has the same noise in the mean: 100 in [Augenstein20]. Needs --scaled_population.',
+    )
+    scaled_population: int | None = setting(None, 'Number of clients of that run.', minimum=1)
+    scaled_delta: float | None = setting(
+        None,
+        'Delta at which its epsilon is given; by default 0.01 / --scaled_population, as in '
+        '[Augenstein20].',
+    )
+
+    def check(self) -> None:
+        """Scale and population are given together."""
+        for one, other in (('scale', 'scaled_population'), ('scaled_population', 'scale')):
+            if getattr(self, one) is not None and getattr(self, other) is None:
+                raise ArgumentError(one, getattr(self, one), f'needs {other}')
+
+
+@dataclasses.dataclass(frozen=True)
+class ScaledUp:
+    """A plan for more clients, and what it would guarantee.
+
+    Attributes:
+      plan: the plan.
+      delta: at which epsilon is given.
+      epsilon: by the accountant of the run.
+    """
+
+    plan: accounting.PrivacyPlan
+    delta: float
+    epsilon: float
+
+
+def scaled_up(
+    config: ScaleConfig, plan: accounting.PrivacyPlan, accountant: str
+) -> ScaledUp | None:
+    """The larger run; None if the settings speak of none.
+
+    Raises:
+      ArgumentError: if there is no such plan.
+    """
+    if config.scale is None or config.scaled_population is None:
+        return None
+    delta = config.scaled_delta or 0.01 / config.scaled_population
+    with renaming(delta='scaled_delta', population='scaled_population'):
+        larger = extrapolation.with_cohort_scaled(plan, config.scale, config.scaled_population)
+        return ScaledUp(larger, delta, larger.epsilon(delta, accountant))

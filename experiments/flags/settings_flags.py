@@ -1,0 +1,150 @@
+"""Flags made from settings: one for each value, with its name, type, default and help.
+
+A binary says which settings it has; their class is the only definition of each flag.
+"""
+
+import dataclasses
+import inspect
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from absl import flags
+
+from dpfl import _settings
+from dpfl._settings import Settings
+from experiments.command.command_line import UsageError, refusing_bad_values
+
+_S = TypeVar('_S', bound=Settings)
+
+
+class SettingsFlags(Generic[_S]):
+    """The flags of some settings.
+
+    Args:
+      settings: class of the settings, or settings whose values are the defaults of the flags.
+      defaults: other defaults of the flags, by name.
+      choices: what some flags allow, by name, where the class allows more or does not say it.
+      help: other help texts, by name.
+      only: names of the values that have a flag; by default all.
+      skip: names of values that have none.
+    """
+
+    def __init__(
+        self,
+        settings: type[_S] | _S,
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        choices: Mapping[str, Sequence[str]] | None = None,
+        help: Mapping[str, str] | None = None,
+        only: Collection[str] | None = None,
+        skip: Collection[str] = (),
+    ):
+        base = settings if isinstance(settings, Settings) else settings()
+        self._base = base.with_values(defaults or {})
+        self._names: list[str] = []
+        # The module that asks for the flags has them as its own, so that --help shows them.
+        frame = inspect.currentframe()
+        assert frame is not None and frame.f_back is not None
+        module = frame.f_back.f_globals['__name__']
+        self._module = sys.argv[0] if module == '__main__' else module
+        for name, field, kind, value in _leaves(self._base):
+            if name in skip or (only is not None and name not in only):
+                continue
+            text = (help or {}).get(name, field.metadata['help'])
+            allowed = (choices or {}).get(name, field.metadata['choices'])
+            self._define(name, kind, value, text, allowed)
+            self._names.append(name)
+
+    def read(self) -> _S:
+        """The settings with the values of the flags.
+
+        Raises:
+          UsageError: if a value is not allowed.
+        """
+        values = {name: _value(flags.FLAGS[name], self._kind(name)) for name in self._names}
+        with refusing_bad_values():
+            return self._base.with_values(values)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the flags."""
+        return tuple(self._names)
+
+    def _kind(self, name: str) -> _settings.Kind:
+        return next(kind for each, _, kind, _ in _leaves(self._base) if each == name)
+
+    def _define(
+        self, name: str, kind: _settings.Kind, default: Any, text: str, allowed: Sequence[str]
+    ) -> None:
+        parser: flags.ArgumentParser
+        if kind.is_tuple:
+            parser, default = flags.ListParser(), _listed(default)
+            serializer: Any = flags.CsvListSerializer(',')
+        elif allowed:
+            parser, serializer = flags.EnumParser(list(allowed)), flags.ArgumentSerializer()
+        else:
+            parsers = {
+                bool: flags.BooleanParser,
+                int: flags.IntegerParser,
+                float: flags.FloatParser,
+            }
+            parser = parsers.get(kind.scalar, flags.ArgumentParser)()
+            serializer = flags.ArgumentSerializer()
+        if kind.scalar is bool:
+            flag: flags.Flag = flags.BooleanFlag(name, default, text)
+        elif allowed and not kind.is_tuple:
+            flag = flags.EnumFlag(name, default, text, list(allowed))
+        else:
+            flag = flags.Flag(parser, serializer, name, default, text)
+        flags.DEFINE_flag(flag, module_name=self._module)
+        flags.FLAGS.register_key_flag_for_module(self._module, flag)
+
+
+def _leaves(settings: Settings) -> list[tuple[str, dataclasses.Field, _settings.Kind, Any]]:
+    """Name, field, type and value of every value, those of nested settings included."""
+    found = []
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, Settings):
+            found += _leaves(value)
+        else:
+            kind = _settings.kind_of(type(settings), field.name)
+            found.append((field.name, field, kind, value))
+    return found
+
+
+def _listed(default: tuple | None) -> list[str] | None:
+    return None if default is None else [str(entry) for entry in default]
+
+
+def _value(flag: flags.Flag, kind: _settings.Kind) -> Any:
+    """The value of a flag, of the type of its setting."""
+    value = flag.value
+    if not kind.is_tuple or value is None:
+        return value
+    if kind.scalar is str:
+        return tuple(value)
+    if kind.scalar is float:
+        return tuple(_number(flag, text) for text in value)
+    return tuple(_pair(flag, text) for text in value)
+
+
+def _number(flag: flags.Flag, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(
+            f'--{flag.name}={",".join(flag.value)}: must be comma-separated numbers'
+        ) from None
+
+
+def _pair(flag: flags.Flag, text: str) -> tuple[int, float]:
+    """A round and a norm, as in `100:0.5`."""
+    first, _, norm = text.partition(':')
+    try:
+        return int(first), float(norm)
+    except ValueError:
+        raise UsageError(
+            f'--{flag.name}={",".join(flag.value)}: must be round:norm, comma-separated'
+        ) from None
