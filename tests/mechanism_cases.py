@@ -34,10 +34,12 @@ FACTORIES = {
     'banded': lambda rounds: _banded(rounds, 3),
     'banded_with_negative_entries': lambda rounds: _banded(rounds, 3, sign=-1.0),
     'banded_inverse': lambda rounds: mechanisms.BandedInverse.square_root(rounds, 4),
+    'square_root_banded_inverse': lambda rounds: mechanisms.BandedInverse.square_root(rounds, 2),
     'banded_inverse_not_monotone': lambda rounds: mechanisms.BandedInverse(rounds, [1, 0.6, -0.2]),
     'banded_inverse_with_negative_entries': lambda rounds: mechanisms.BandedInverse(
         rounds, [1, -0.9, 0.6, -0.1]
     ),
+    'fichtenberger_toeplitz': mechanisms.BandedToeplitz.fichtenberger,
     'banded_toeplitz': lambda rounds: mechanisms.BandedToeplitz.fichtenberger(rounds, 4),
     'banded_toeplitz_not_monotone': lambda rounds: mechanisms.BandedToeplitz(
         rounds, [1.0, -0.5, 0.7]

@@ -3,20 +3,22 @@
 NumPy and SciPy only.
 """
 
-from dpfl.mechanisms import workload
+from dpfl.mechanisms import registry, workload
 from dpfl.mechanisms.banded import Banded
 from dpfl.mechanisms.banded_inverse import BandedInverse
 from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
-from dpfl.mechanisms.base import Mechanism, Sensitivity
+from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.choose import choose
 from dpfl.mechanisms.discretization import Discretization
+from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.identity import Identity
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.restarts import Restarted
+from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.serialization import from_dict, load, save
 from dpfl.mechanisms.streaming.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
 from dpfl.mechanisms.streaming.noise_storage import (
@@ -25,7 +27,7 @@ from dpfl.mechanisms.streaming.noise_storage import (
     choose_hardened_noise_storage,
     choose_noise_storage,
 )
-from dpfl.mechanisms.tree import BinaryTree, FullHonakerTree, HonakerTree
+from dpfl.mechanisms.tree import BinaryTree, HonakerTree
 
 __all__ = [
     'Banded',
@@ -55,6 +57,7 @@ __all__ = [
     'optimize_blt',
     'choose_hardened_noise_storage',
     'choose_noise_storage',
+    'registry',
     'save',
     'stream',
     'workload',

@@ -1,8 +1,8 @@
-"""Banded strategy matrices."""
+"""Banded mechanisms (BandMF): `C` has few bands, of any entries."""
 
 import dataclasses
 import hashlib
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import linalg
@@ -10,9 +10,11 @@ from scipy import linalg
 from dpfl import _validate, errors
 from dpfl.mechanisms import base, rounding
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
+from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.streaming import kernels
+from dpfl.participation import Participation
 
-# Rows of C^-1 that are solved for at one time: large enough for matrix products to dominate.
+# Rows of C^-1 that are solved for at once: enough for matrix products to dominate.
 _ROWS_AT_ONCE = 256
 
 
@@ -20,24 +22,26 @@ _ROWS_AT_ONCE = 256
 class Banded(base.Mechanism):
     """`C` with b bands: C[i, j] = 0 for i - j >= b. Its noise needs b - 1 buffers.
 
-    The strategy of banded matrix factorisation (document 002, section 2.3), made by
-    `optimize_banded`. It is a table of numbers for a fixed number of rounds: a shorter run uses
-    the leading block, a longer one is refused.
+    This is the strategy of banded matrix factorisation ([McMahan24], section 2.3), made by
+    `optimize_banded`. The table is made for a fixed number of rounds: a shorter run uses the
+    leading block, a longer run is refused.
 
-    While b is at most the minimum separation, no two columns of one pattern overlap, so the
-    sensitivity is exact, for entries of any sign: the heaviest pattern of squared column norms.
-    Beyond that it is a proven upper bound (`sensitivity.upper_bound`).
+    If b is at most the minimum separation, no two columns of a pattern overlap. The sensitivity
+    is then exact for entries of any sign: the heaviest pattern of squared column norms. For
+    larger b it is a proven upper bound (`matrix_sensitivity.upper_bound`).
 
     Attributes:
       diagonals: float64 [rounds, b] with 1 <= b <= rounds: `diagonals[t, j] = C[t, t - j]`, zero
         for j > t (left of the matrix); `diagonals[:, 0]` is positive.
 
     Raises:
-      ValueError: if the table has another shape or entries that are not allowed; on the diagonal
-        also those below 1e-100, and any above 1e100, whose squares would not be floats.
+      ValueError: if the table has another shape, or an entry that is not allowed. Entries above
+        1e100, and diagonal entries below 1e-100, are refused because their squares would
+        overflow or lose digits.
     """
 
     name: ClassVar[str] = 'banded'
+    extends: ClassVar[bool] = False
     diagonals: np.ndarray
 
     def __post_init__(self):
@@ -53,16 +57,20 @@ class Banded(base.Mechanism):
         return cls(diagonals)
 
     @property
-    def rounds(self) -> int:
+    def rounds(self) -> int:  # type: ignore[override]
         """Number of rounds n."""
         return self.diagonals.shape[0]
 
     @property
     def bands(self) -> int:
-        """b, the main diagonal included."""
+        """Number of bands b, including the main diagonal."""
         return self.diagonals.shape[1]
 
-    def __eq__(self, other) -> bool:
+    @property
+    def strategy_bands(self) -> int:
+        return self.bands
+
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Banded) and np.array_equal(self.diagonals, other.diagonals)
 
     def __hash__(self) -> int:
@@ -71,9 +79,10 @@ class Banded(base.Mechanism):
     def digest(self) -> str:
         """SHA-256 of the shape and the bytes of the table, hexadecimal.
 
-        Of bytes, not of a text as for other mechanisms: a table may have millions of entries.
+        It hashes bytes, not text as other mechanisms do, because the table may have millions of
+        entries.
         """
-        # Adding 0.0 turns -0.0 into 0.0, which is equal and must have an equal digest.
+        # Adding 0.0 turns -0.0 into 0.0: both are equal and must have equal digests.
         table = np.ascontiguousarray(self.diagonals + 0.0, dtype='<f8')
         header = f'{self.name} {table.shape}'.encode()
         return hashlib.sha256(header + table.tobytes()).hexdigest()
@@ -85,7 +94,6 @@ class Banded(base.Mechanism):
         return kernels.BandedSolve(bands=self.diagonals)
 
     def column_norms(self) -> np.ndarray:
-        """Norms of the columns of `C`, float64 [rounds]."""
         squared = np.zeros(self.rounds)
         for j in range(self.bands):
             squared[: self.rounds - j] += self.diagonals[j:, j] ** 2
@@ -94,11 +102,11 @@ class Banded(base.Mechanism):
     def with_rounds(self, rounds: int) -> 'Banded':
         """The leading block: the same noise, stopped early.
 
-        The last b - 1 columns of the block end before their last entries, so their norms, and
-        with them the sensitivity, are at most those of the full matrix.
+        The last b - 1 columns of the block lack their last entries, so their norms and the
+        sensitivity are at most those of the full matrix.
 
         Raises:
-          ValueError: if there are more rounds than in the table.
+          ArgumentError: if there are more rounds than the table has.
         """
         _validate.integer('rounds', rounds, minimum=1)
         if rounds == self.rounds:
@@ -111,17 +119,17 @@ class Banded(base.Mechanism):
             )
         return Banded(self.diagonals[:rounds, :rounds])
 
-    def _sensitivity(self, participation) -> base.Sensitivity:
+    def _sensitivity(self, participation: Participation) -> Sensitivity:
         if self.bands <= participation.min_separation:
             squared = matrix_sensitivity.heaviest_pattern(self.column_norms() ** 2, participation)
-            return base.Sensitivity(squared, is_exact=True)
+            return Sensitivity(squared, is_exact=True)
         return matrix_sensitivity.of_matrix(self.strategy_matrix(), participation)
 
     def _prefix_squared_error(self) -> np.ndarray:
-        """Squared row norms of the cumulative sums of C^-1, block row after block row: O(n^2 b)."""
+        """Squared row norms of the cumulative sums of C^-1, by blocks of rows: O(n^2 b)."""
         n, reach = self.rounds, self.bands - 1
-        errors = np.empty(n)
-        inverse = np.zeros((0, n))  # the last rows of C^-1, as many as the bands reach
+        squared = np.empty(n)
+        inverse = np.zeros((0, n))  # The last b - 1 rows of C^-1.
         prefix = np.zeros(n)
         for low in range(0, n, _ROWS_AT_ONCE):
             high = min(low + _ROWS_AT_ONCE, n)
@@ -131,14 +139,14 @@ class Banded(base.Mechanism):
             right[:, :low] -= strip[:, :known] @ inverse[:, :low]
             rows = linalg.solve_triangular(strip[:, known:], right, lower=True)
             sums = prefix + np.cumsum(rows, axis=0)
-            errors[low:high] = (sums**2).sum(axis=1)
+            squared[low:high] = (sums**2).sum(axis=1)
             prefix = sums[-1]
             inverse = np.concatenate([inverse, rows])[-reach:] if reach else inverse
-        return errors
+        return squared
 
 
-def _table(value) -> np.ndarray:
-    """The table of diagonals as a read-only array, checked."""
+def _table(value: Any) -> np.ndarray:
+    """The checked table of diagonals as a read-only array."""
     try:
         table = _validate.floats(value)
     except ValueError:
@@ -160,7 +168,7 @@ def _table(value) -> np.ndarray:
         raise ValueError(f'diagonals[{t}, {j}]={table[t, j]}: must be 0, left of the matrix')
     if not table[:, 0].min() > 0:
         raise ValueError(f'diagonals[:, 0] has the entry {table[:, 0].min()}: each must be > 0')
-    # The squares of all columns are floats then, with their digits.
+    # Within these limits squares of entries neither overflow nor lose digits.
     if table[:, 0].min() < rounding.SMALLEST:
         raise ValueError(
             f'diagonals[:, 0] has the entry {table[:, 0].min()}: each must be >= '
@@ -176,7 +184,7 @@ def _table(value) -> np.ndarray:
 
 
 def _strip(diagonals: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Rows low .. high - 1 of C as a dense matrix, from the first column that the bands reach.
+    """Rows low .. high - 1 of C as a dense matrix, starting at the first column within the bands.
 
     Returns:
       float64 [high - low, high - max(low - b + 1, 0)].
@@ -184,7 +192,7 @@ def _strip(diagonals: np.ndarray, low: int, high: int) -> np.ndarray:
     reach = diagonals.shape[1] - 1
     height, width = high - low, high - low + reach
     dense = np.zeros((height, width))
-    # Entry (t, t - j) stands j places left of the diagonal, which moves by width + 1 per row.
+    # Entry (t, t - j) is j places left of the diagonal, which advances by width + 1 per row.
     step = dense.itemsize
     band = np.lib.stride_tricks.as_strided(
         dense[:, reach:], shape=(height, reach + 1), strides=((width + 1) * step, -step)

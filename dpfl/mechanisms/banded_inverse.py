@@ -1,4 +1,4 @@
-"""Banded inverse mechanisms: `C^-1` is a lower-triangular Toeplitz matrix with few bands."""
+"""Banded inverse mechanisms (BandInvMF): `C^-1` is Toeplitz with few bands."""
 
 import dataclasses
 from typing import ClassVar
@@ -10,6 +10,7 @@ from dpfl import _validate, errors
 from dpfl.mechanisms import base, toeplitz
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
+from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
@@ -18,17 +19,17 @@ from dpfl.participation import Participation
 class BandedInverse(base.Mechanism):
     """`C^-1` is lower-triangular Toeplitz with p bands: its first column is (1, a_1, .., a_{p-1}).
 
-    The noise of a round is a weighted sum of the last p independent noises, which can be drawn
-    anew from their keys, so that no noise has to be kept. `C` is a full Toeplitz matrix with the
-    power series 1 / (1 + a_1 x + .. + a_{p-1} x^{p-1}) as coefficients. The coefficients hold for
-    any number of rounds. (arXiv 2505.12128 calls the optimised form BandInvMF.)
+    The noise of a round is a weighted sum of the last p independent noises. These can be drawn
+    again from their keys, so no noise has to be kept. `C` is a full Toeplitz matrix whose
+    coefficients are the power series 1 / (1 + a_1 x + .. + a_{p-1} x^{p-1}). The coefficients are
+    valid for any number of rounds. The optimised form is called BandInvMF in arXiv 2505.12128.
 
     Attributes:
       rounds: number of rounds, at least 1.
       inverse_coefficients: (1, a_1, .., a_{p-1}), float64 [p]; p may exceed `rounds`.
 
     Raises:
-      ValueError: if a field is out of its range, or the entries of `C` overflow.
+      ArgumentError: if a field is out of its range, or the entries of `C` overflow.
     """
 
     name: ClassVar[str] = 'banded_inverse'
@@ -44,17 +45,17 @@ class BandedInverse(base.Mechanism):
                 'inverse_coefficients', taps.tolist(), 'must have at least 1 entry, the first 1'
             )
         with np.errstate(over='ignore', invalid='ignore'):
-            # Its square, at least any squared norm of C u, must be a float.
+            # Bounds every norm of C u; its square must be a float.
             largest = np.abs(self.coefficients()).sum() * self.rounds
         if not largest < 1e150:
             raise errors.ArgumentError(
                 'inverse_coefficients',
                 taps.tolist(),
-                f'the inverse grows to a sum of '
-                f'{largest:g} over rounds={self.rounds}, must stay below 1e150',
+                f'the inverse grows to a sum of {largest:g} over rounds={self.rounds}, must stay '
+                'below 1e150',
             )
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, BandedInverse) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
@@ -72,16 +73,16 @@ class BandedInverse(base.Mechanism):
 
     @classmethod
     def fractional_power(cls, rounds: int, bands: int, power: float) -> 'BandedInverse':
-        """First `bands` coefficients of (1 - x)^power as `C^-1`.
+        """The mechanism whose `C^-1` has the first `bands` coefficients of (1 - x)^power.
 
-        Power 1/2 is BISR; with two bands `C^-1` is 1 - power x, the single step of DP-lambda-CGD
+        Power 1/2 is BISR. With two bands `C^-1` is 1 - power x, the single step of DP-lambda-CGD
         (arXiv 2601.22334). With few bands a power near 1 has far less loss than 1/2 (compare
         gamma-BIFR, arXiv 2605.18379).
 
         Args:
           rounds: number of rounds, at least 1.
           bands: p, at least 1.
-          power: within [0, 1]; 0 is independent noise.
+          power: within [0, 1]; 0 gives independent noise.
         """
         _validate.integer('bands', bands, minimum=1)
         _validate.number('power', power, minimum=0, maximum=1)
@@ -90,7 +91,7 @@ class BandedInverse(base.Mechanism):
 
     @property
     def bands(self) -> int:
-        """p, the number of independent noises in one round's noise."""
+        """Number of bands p of `C^-1`: one round's noise sums so many independent noises."""
         return self.inverse_coefficients.size
 
     def coefficients(self) -> np.ndarray:
@@ -98,6 +99,9 @@ class BandedInverse(base.Mechanism):
         impulse = np.zeros(self.rounds)
         impulse[0] = 1.0
         return signal.lfilter([1.0], self.inverse_coefficients, impulse)
+
+    def toeplitz_column(self, rounds: int) -> np.ndarray:
+        return self.with_rounds(rounds).coefficients()
 
     def strategy_matrix(self) -> np.ndarray:
         return toeplitz.matrix(self.coefficients())
@@ -123,5 +127,5 @@ class BandedInverse(base.Mechanism):
         taps[:used] = self.inverse_coefficients[:used]
         return toeplitz.squared_error(taps)
 
-    def _sensitivity(self, participation: Participation) -> base.Sensitivity:
+    def _sensitivity(self, participation: Participation) -> Sensitivity:
         return toeplitz_sensitivity.sensitivity(self.coefficients(), participation)

@@ -1,4 +1,4 @@
-"""Banded Toeplitz mechanism (BandToep)."""
+"""Banded Toeplitz mechanisms (BandToep): `C` is Toeplitz with few bands."""
 
 import dataclasses
 from typing import ClassVar
@@ -9,22 +9,24 @@ from scipy import signal
 from dpfl import _validate, errors
 from dpfl.mechanisms import base, rounding, toeplitz
 from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
+from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.streaming import kernels
+from dpfl.participation import Participation
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BandedToeplitz(base.Mechanism):
     """`C` is Toeplitz with b bands: C[i, j] = coefficients[i - j] for 0 <= i - j < b, else 0.
 
-    BandToep of document 002, section 4.2 (its reference [27]), made by `optimize_banded_toeplitz`.
-    Its noise needs b - 1 buffers. The coefficients hold for any number of rounds.
+    This is BandToep ([McMahan24], section 4.2), made by `optimize_banded_toeplitz`. Its noise
+    needs b - 1 buffers. The coefficients are valid for any number of rounds.
 
     Attributes:
       rounds: number of rounds, at least 1; bands beyond it are not used.
       coefficients: float64 [b], b >= 1, the first one positive.
 
     Raises:
-      ValueError: if a field is out of its range.
+      ArgumentError: if a field is out of its range.
     """
 
     name: ClassVar[str] = 'banded_toeplitz'
@@ -42,19 +44,24 @@ class BandedToeplitz(base.Mechanism):
             raise errors.ArgumentError(
                 'coefficients',
                 coefficients.tolist(),
-                f'the first must be >= '
-                f'{rounding.SMALLEST:g} and all <= {rounding.LARGEST:g} in size, so that their '
-                'squares are floats',
+                f'the first must be >= {rounding.SMALLEST:g} and all <= {rounding.LARGEST:g} in '
+                'size, so that their squares are floats',
             )
 
     @classmethod
-    def fichtenberger(cls, rounds: int, bands: int) -> 'BandedToeplitz':
-        """BandFHU: the first `bands` coefficients of (1 - x)^(-1/2).
+    def fichtenberger(cls, rounds: int, bands: int | None = None) -> 'BandedToeplitz':
+        """BandFHU: the first `bands` coefficients of (1 - x)^(-1/2), without an optimiser.
 
-        Without bands they are optimal for one participation and the max loss (Fichtenberger,
-        Henzinger and Upadhyay); cut off, they need no optimiser (document 002, section 4.2).
+        All `rounds` coefficients together are the square root of the prefix-sum matrix, which is
+        optimal for one participation and the max loss ([Fichtenberger23]). With fewer bands it
+        suits several participations ([McMahan24], section 4.2).
+
+        Args:
+          rounds: number of rounds, at least 1.
+          bands: b, at least 1; None for as many as rounds.
         """
-        _validate.integer('bands', bands, minimum=1)
+        _validate.integer('rounds', rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        bands = rounds if bands is None else _validate.integer('bands', bands, minimum=1)
         return cls(rounds, toeplitz.square_root_coefficients(bands))
 
     @property
@@ -62,14 +69,18 @@ class BandedToeplitz(base.Mechanism):
         """b, the main diagonal included."""
         return self.coefficients.size
 
-    def __eq__(self, other) -> bool:
+    @property
+    def strategy_bands(self) -> int:
+        return self.bands
+
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, BandedToeplitz) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
         return hash(self.digest())
 
     def strategy_matrix(self) -> np.ndarray:
-        return toeplitz.matrix(self._column(self.rounds))
+        return toeplitz.matrix(self.toeplitz_column(self.rounds))
 
     def kernel(self) -> kernels.BandedSolve:
         return kernels.BandedSolve(bands=self.coefficients[None])
@@ -80,25 +91,27 @@ class BandedToeplitz(base.Mechanism):
         prefix = signal.lfilter([1.0], self.coefficients, np.ones(self.rounds))
         return toeplitz.workload_squared_error(prefix, workload)
 
-    def _column(self, rounds):
-        """First `rounds` entries of the first column of C."""
+    def toeplitz_column(self, rounds: int) -> np.ndarray:
         column = np.zeros(rounds)
         used = min(rounds, self.bands)
         column[:used] = self.coefficients[:used]
         return column
 
-    def _sensitivity(self, participation) -> base.Sensitivity:
-        """Exact where the bands do not exceed the separation, or the coefficients are monotone.
+    def column_norms(self) -> np.ndarray:
+        return np.sqrt(np.cumsum(self.toeplitz_column(self.rounds) ** 2)[::-1])
+
+    def _sensitivity(self, participation: Participation) -> Sensitivity:
+        """Exact if the bands do not exceed the separation, or the coefficients are monotone.
 
         In the first case the columns of a pattern do not overlap, whatever the signs, so the
-        squared sensitivity is a sum of squared column norms. These do not increase from column to
-        column (the last ones are cut off), so the pattern 0, b, 2b, .. has the largest. Otherwise
-        it is the proven bound of `toeplitz_sensitivity.sensitivity`.
+        squared sensitivity is a sum of squared column norms. Column norms do not increase from
+        left to right, because the last columns are cut off, so the pattern 0, b, 2b, .. has the
+        largest sum. In other cases it is the proven bound of `toeplitz_sensitivity.sensitivity`.
         """
         separation = participation.min_separation
-        column = self._column(participation.rounds)
+        column = self.toeplitz_column(participation.rounds)
         if self.bands > separation:
             return toeplitz_sensitivity.sensitivity(column, participation)
         squared_norms = np.cumsum(column**2)[::-1]
         squared = squared_norms[::separation][: participation.count].sum()
-        return base.Sensitivity(float(squared), is_exact=True)
+        return Sensitivity(float(squared), is_exact=True)

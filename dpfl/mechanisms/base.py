@@ -1,11 +1,11 @@
-"""What every mechanism offers."""
+"""Base class of all mechanisms."""
 
 import abc
 import dataclasses
 import hashlib
 import json
 import math
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from scipy import linalg
@@ -13,30 +13,36 @@ from scipy import linalg
 from dpfl import _validate
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms import workload as workloads
+from dpfl.mechanisms.sensitivities.common import Sensitivity
+from dpfl.mechanisms.sensitivities.tree_sensitivity import Forest
 from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
-
-class Sensitivity(NamedTuple):
-    """Largest norm of `C u` over the admitted patterns, for clip norm 1: squared, never below it.
-
-    `is_exact` is False where `squared` is a proven upper bound that may not be attained.
-    """
-
-    squared: float
-    is_exact: bool
+_M = TypeVar('_M', bound='Mechanism')
 
 
 class Mechanism(abc.ABC):
     """A square lower-triangular strategy matrix `C`, held as numbers.
 
-    The mechanism releases `x_t + (C^-1 z)_t` in round t, where x_t is the sum of the clipped
+    In round t the mechanism releases `x_t + (C^-1 z)_t`, where x_t is the sum of the clipped
     updates and the entries of z are independent normal variables. Subclasses are frozen
-    dataclasses of numbers with a field `rounds`.
+    dataclasses of numbers with a field `rounds`; `registry` lists them.
+
+    Attributes:
+      name: name of the type in files, in reports, and of --mechanism.
+      rounds: number of rounds.
+      shortens: whether `with_rounds` takes fewer rounds.
+      extends: whether `with_rounds` takes any larger number of rounds.
+      is_independent: whether the noise of different rounds is independent.
     """
 
     name: ClassVar[str]
+    shortens: ClassVar[bool] = True
+    extends: ClassVar[bool] = True
+    is_independent: ClassVar[bool] = False
     rounds: int
+
+    # The matrix, and how to stream its noise.
 
     @abc.abstractmethod
     def strategy_matrix(self) -> np.ndarray:
@@ -46,9 +52,97 @@ class Mechanism(abc.ABC):
     def kernel(self) -> kernels.Kernel:
         """How to stream `C^-1 z`."""
 
+    def num_buffers(self) -> int:
+        """Size of the noise state while streaming, in copies of one round's noise."""
+        return self.kernel().buffers
+
+    def with_rounds(self: _M, rounds: int) -> _M:
+        """The same mechanism for another number of rounds.
+
+        For fewer rounds, `C` is the leading block.
+
+        Raises:
+          ArgumentError: if the mechanism cannot have this number of rounds; see `shortens` and
+            `extends`.
+        """
+        return dataclasses.replace(cast(Any, self), rounds=rounds)
+
+    @property
+    def fresh_rounds(self) -> tuple[int, ...]:
+        """Rounds after round 0 in which the noise starts afresh, independent of earlier noise."""
+        return ()
+
+    @property
+    def strategy_bands(self) -> int | None:
+        """Number of diagonals of `C` that may be non-zero; None if `C` is not banded."""
+        return None
+
+    def toeplitz_column(self, rounds: int) -> np.ndarray | None:
+        """First column of `C` over so many rounds, float64 [rounds], if `C` is Toeplitz.
+
+        None for a mechanism whose `C` is not held as Toeplitz coefficients.
+        """
+        return None
+
+    def column_norms(self) -> np.ndarray:
+        """Norms of the columns of `C`, float64 [rounds]."""
+        return np.linalg.norm(self.strategy_matrix(), axis=0)
+
+    # What is released, and its sensitivity.
+
+    def released_matrix(self) -> np.ndarray:
+        """The matrix M, [any, rounds], for which the sensitivity counts `M x + z` as released.
+
+        This is `strategy_matrix`, except where the accounting counts more than is released.
+        """
+        return self.strategy_matrix()
+
+    def released_until(self, rounds: int) -> np.ndarray:
+        """`released_matrix` of a run that stops after so many rounds, [any, rounds]."""
+        return self.with_rounds(rounds).released_matrix()
+
+    def forest(self) -> Forest | None:
+        """The tree nodes whose counts give the sensitivity; None if it is not given by nodes."""
+        return None
+
+    def describe_release(self) -> str:
+        """One sentence for reports: what the sensitivity counts as released."""
+        return 'The release of all rounds is accounted for as one Gaussian release of C x.'
+
     @abc.abstractmethod
     def _sensitivity(self, participation: Participation) -> Sensitivity:
-        """Sensitivity over all `rounds` of this mechanism, which are those of the schema."""
+        """Sensitivity for a schema with as many rounds as the mechanism."""
+
+    def sensitivity(self, participation: Participation) -> float:
+        """Largest norm of `C u` over all patterns that the schema admits, for clip norm 1.
+
+        The result is never below the truth; `sensitivity_is_exact` says whether it is equal. A
+        schema with fewer rounds than the mechanism describes a run that stops early.
+
+        Raises:
+          ArgumentError: if the schema has more rounds than the mechanism.
+        """
+        return rounding.root_up(self.sensitivity_bound(participation).squared)
+
+    def sensitivity_is_exact(self, participation: Participation) -> bool:
+        """Whether an admitted pattern attains `sensitivity`."""
+        return self.sensitivity_bound(participation).is_exact
+
+    def sensitivity_bound(self, participation: Participation) -> Sensitivity:
+        """The squared `sensitivity`, rounded up, and whether it is exact up to that rounding."""
+        _validate.integer('rounds', participation.rounds, minimum=1, maximum=self.rounds)
+        bound = self.with_rounds(participation.rounds)._sensitivity(participation)
+        if self.is_counted():
+            return bound
+        # Sums over rounds, and over participations with transforms of a few roundings each.
+        terms = 4 * (participation.rounds + 10 * participation.count)
+        return bound._replace(squared=rounding.sum_up(bound.squared, terms))
+
+    def is_counted(self) -> bool:
+        """Whether the squared sensitivity is an integer, computed without rounding."""
+        return False
+
+    # Error and loss.
 
     def squared_error(self, workload: np.ndarray | None = None) -> np.ndarray:
         """Variance of each row of the workload for unit noise: squared row norms of `B = A C^-1`.
@@ -67,76 +161,31 @@ class Mechanism(abc.ABC):
         return (decoder**2).sum(axis=0)
 
     def _prefix_squared_error(self) -> np.ndarray:
-        """`squared_error` of the prefix sums; subclasses know faster ways."""
+        """`squared_error` of the prefix sums; most subclasses have a faster way."""
         return self.squared_error(np.ones(self.rounds))
 
-    def released_matrix(self) -> np.ndarray:
-        """The matrix whose noised product with x the sensitivity counts as released.
-
-        `strategy_matrix` unless a mechanism is accounted for releasing more than it does.
-        """
-        return self.strategy_matrix()
-
-    def with_rounds(self, rounds: int) -> 'Mechanism':
-        """The same mechanism for another number of rounds: the shorter `C` is the leading block.
-
-        Raises:
-          ValueError: if the mechanism is made for its number of rounds only.
-        """
-        return dataclasses.replace(self, rounds=rounds)
-
-    def describe_release(self) -> str:
-        """One sentence for reports: what the sensitivity takes as released."""
-        return 'The release of all rounds is accounted for as one Gaussian release of C x.'
-
-    def sensitivity(self, participation: Participation) -> float:
-        """Largest norm of `C u` for clip norm 1 over all patterns that the schema admits.
-
-        Never below the truth; see `sensitivity_is_exact`. A schema of fewer rounds is that of a
-        run that stops early.
-
-        Raises:
-          ValueError: if the schema has more rounds than the mechanism.
-        """
-        return rounding.root_up(self.sensitivity_bound(participation).squared)
-
-    def sensitivity_is_exact(self, participation: Participation) -> bool:
-        """Whether an admitted pattern attains `sensitivity`."""
-        return self.sensitivity_bound(participation).is_exact
-
-    def sensitivity_bound(self, participation: Participation) -> Sensitivity:
-        """`sensitivity` squared, and whether it is exact, up to the rounding that it allows for."""
-        _validate.integer('rounds', participation.rounds, minimum=1, maximum=self.rounds)
-        bound = self.with_rounds(participation.rounds)._sensitivity(participation)
-        if self._is_counted():
-            return bound
-        # Sums over rounds, and over participations with transforms of a few roundings each.
-        terms = 4 * (participation.rounds + 10 * participation.count)
-        return bound._replace(squared=rounding.sum_up(bound.squared, terms))
-
-    def _is_counted(self) -> bool:
-        """Whether the squared sensitivity is an integer that was counted, without rounding."""
-        return False
-
     def max_error(self, workload: np.ndarray | None = None) -> float:
-        """Largest standard deviation of a prefix sum for unit noise (document 002, section 3.2)."""
+        """Largest standard deviation of a prefix sum, for unit noise ([McMahan24], section 3.2)."""
         return math.sqrt(self.squared_error(workload).max())
 
     def rms_error(self, workload: np.ndarray | None = None) -> float:
-        """Root mean square over rounds of the standard deviation of the prefix sums, unit noise."""
+        """Root mean square over rounds of the prefix sums' standard deviations, for unit noise."""
         return math.sqrt(self.squared_error(workload).mean())
 
     def max_loss(self, participation: Participation, workload: np.ndarray | None = None) -> float:
-        """`max_error` times `sensitivity` (document 002, equation 9)."""
+        """`max_error` times `sensitivity` ([McMahan24], equation 9)."""
         return self.max_error(workload) * self.sensitivity(participation)
 
     def rms_loss(self, participation: Participation, workload: np.ndarray | None = None) -> float:
-        """`rms_error` times `sensitivity` (document 002, equation 10)."""
+        """`rms_error` times `sensitivity` ([McMahan24], equation 10)."""
         return self.rms_error(workload) * self.sensitivity(participation)
 
-    def to_dict(self) -> dict:
-        """Plain numbers and lists; `mechanisms.from_dict` reads them back."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+    # As data.
+
+    def to_dict(self) -> dict[str, Any]:
+        """The parameters as plain numbers and lists; `mechanisms.from_dict` reads them back."""
+        fields = dataclasses.fields(cast(Any, self))
+        values = {field.name: getattr(self, field.name) for field in fields}
         plain = {
             key: value.tolist() if isinstance(value, np.ndarray) else value
             for key, value in values.items()
@@ -147,21 +196,3 @@ class Mechanism(abc.ABC):
         """SHA-256 of the parameters, hexadecimal: equal mechanisms have equal digests."""
         text = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def best_split(left: np.ndarray, right: np.ndarray, capacity: int) -> np.ndarray:
-    """Max-plus convolution: the best way to share participations between two parts.
-
-    Args:
-      left, right: value of each part by its number of participations, from 0 on.
-      capacity: most participations that both have together.
-
-    Returns:
-      Entry j is the largest left[i] + right[j - i], for j = 0 .. capacity or as many as fit.
-    """
-    size = min(left.size + right.size - 2, capacity) + 1
-    best = np.full(size, -np.inf) if left.dtype.kind == 'f' else np.zeros(size, left.dtype)
-    for i, value in enumerate(left[:size]):
-        part = value + right[: size - i]
-        best[i : i + part.size] = np.maximum(best[i : i + part.size], part)
-    return best

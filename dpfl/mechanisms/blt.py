@@ -1,9 +1,10 @@
-"""Buffered linear Toeplitz mechanism (BLT)."""
+"""Buffered linear Toeplitz mechanisms (BLT)."""
 
 import dataclasses
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpfl import _validate, errors
 from dpfl.mechanisms import (
@@ -13,9 +14,11 @@ from dpfl.mechanisms import (
     toeplitz,
 )
 from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
+from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.streaming import kernels
+from dpfl.participation import Participation
 
-# Each takes memory for every round; published mechanisms have up to 10.
+# Every buffer takes memory for each round. Published mechanisms have at most 10.
 _MOST_BUFFERS = 1024
 
 
@@ -23,8 +26,8 @@ _MOST_BUFFERS = 1024
 class Blt(base.Mechanism):
     """BLT(theta, omega): `C` is Toeplitz with c_0 = 1, c_i = sum_j scale_j decay_j^(i - 1).
 
-    Document 002, equation 2; its noise is streamed by algorithm 3 with one buffer per parameter
-    pair. The parameters hold for any number of rounds.
+    See [McMahan24], equation 2. The noise is streamed by algorithm 3 with one buffer for each
+    pair of parameters. The parameters are valid for any number of rounds.
 
     Attributes:
       rounds: number of rounds, at least 1.
@@ -32,7 +35,8 @@ class Blt(base.Mechanism):
       scale: omega, float64 [d].
 
     Raises:
-      ValueError: if a field is out of its range or the lengths differ.
+      ArgumentError: if a field is out of its range.
+      ValueError: if the lengths differ.
     """
 
     name: ClassVar[str] = 'blt'
@@ -59,17 +63,19 @@ class Blt(base.Mechanism):
             )
 
     @classmethod
-    def from_inverse_decay(cls, rounds: int, decay, inverse_decay) -> 'Blt':
-        """The BLT with buffers `decay` whose inverse has buffers `inverse_decay` (algorithm 5).
+    def from_inverse_decay(cls, rounds: int, decay: ArrayLike, inverse_decay: ArrayLike) -> 'Blt':
+        """The BLT with decays `decay` whose inverse has decays `inverse_decay`.
+
+        See [McMahan24], algorithm 5.
 
         Raises:
-          ValueError: if there is none, see `blt_inverse.output_scale`.
+          ValueError: if there is no such BLT, see `blt_inverse.output_scale`.
         """
         decay = _validate.vector('decay', decay)
         inverse_decay = _validate.vector('inverse_decay', inverse_decay)
         return cls(rounds, decay, blt_inverse.output_scale(decay, inverse_decay))
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Blt) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
@@ -82,7 +88,7 @@ class Blt(base.Mechanism):
     def inverse_parameters(self) -> tuple[np.ndarray, np.ndarray]:
         """(theta^, omega^) with `C^-1 = BLT(theta^, omega^)`, float64 [at most d] each.
 
-        Largest decay first; buffers that coincide or have scale 0 drop out.
+        The largest decay comes first. Equal decays count as one, and scale 0 as none.
 
         Raises:
           ValueError: if the inverse is not a BLT with real decays.
@@ -91,17 +97,21 @@ class Blt(base.Mechanism):
         return found.decay, found.scale
 
     def is_monotone(self) -> bool:
-        """Whether the parameters alone make the coefficients non-negative and non-increasing.
+        """Whether the parameters prove that coefficients are non-negative and non-increasing.
 
-        Sufficient: every scale non-negative, and c_1, their sum, at most c_0 = 1.
+        A sufficient condition: every scale is non-negative, and their sum, c_1, is at most
+        c_0 = 1.
         """
         return bool(self.scale.min() >= 0 and self.scale.sum() <= 1)
+
+    def toeplitz_column(self, rounds: int) -> np.ndarray:
+        return self.with_rounds(rounds).coefficients()
 
     def strategy_matrix(self) -> np.ndarray:
         return toeplitz.matrix(self.coefficients())
 
     def kernel(self) -> kernels.StateSpace:
-        """Algorithm 3 of document 002: y = z - omega s, then s <- theta s + y."""
+        """[McMahan24], algorithm 3: y = z - omega s, then s <- theta s + y."""
         output = np.concatenate([[1.0], -self.scale])
         kept = np.hstack([np.zeros((self.decay.size, 1)), np.diag(self.decay)])
         return kernels.StateSpace(np.vstack([output, kept + output])[None])
@@ -114,9 +124,9 @@ class Blt(base.Mechanism):
     def _prefix_coefficients(self) -> np.ndarray:
         """First column of `B = A C^-1` for the prefix sums, float64 [rounds].
 
-        With non-negative scales it is a sum of exponentials with non-negative weights, so nothing
-        cancels. Otherwise the inverse may oscillate or grow, and the recurrence itself is the only
-        form that is always right.
+        With non-negative scales it is a sum of exponentials with non-negative weights, so no
+        digits cancel. Otherwise the inverse may oscillate or grow, and only the recurrence itself
+        is always accurate.
         """
         if self.scale.min() < 0:
             return np.cumsum(self._recurrence())
@@ -131,7 +141,7 @@ class Blt(base.Mechanism):
         return constant + weights @ blt_inverse.powers(found.rate, self.rounds)
 
     def _recurrence(self) -> np.ndarray:
-        """First column of `C^-1` by algorithm 3, float64 [rounds]."""
+        """First column of `C^-1` by [McMahan24], algorithm 3, float64 [rounds]."""
         state = np.zeros(self.decay.size)
         column = np.empty(self.rounds)
         impulse = 1.0
@@ -141,7 +151,7 @@ class Blt(base.Mechanism):
             column[t], impulse = output, 0.0
         return column
 
-    def _sensitivity(self, participation) -> base.Sensitivity:
+    def _sensitivity(self, participation: Participation) -> Sensitivity:
         return toeplitz_sensitivity.sensitivity(
             self.coefficients(), participation, known_monotone=self.is_monotone()
         )

@@ -1,18 +1,23 @@
-"""Which mechanism to use for a schema, a model size and a memory limit, and why."""
+"""Chooses a mechanism for a schema, a model size and a memory limit, and says why."""
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 
 from dpfl import _validate
-from dpfl.mechanisms import base, identity, tree
-from dpfl.mechanisms.optimize.banded import optimize_banded
-from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
-from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.mechanisms import registry
+from dpfl.mechanisms.base import Mechanism
 from dpfl.participation import Participation
 
 _BYTES = 4  # float32 in a run
-# Optimising a dense band takes minutes beyond this many rounds; BLTs come within a few percent.
-_MOST_BANDED_ROUNDS = 3000
+# The mechanisms considered, and the sizes of those that are optimised; None for the default size.
+_CONSIDERED: tuple[tuple[str, tuple[int | None, ...]], ...] = (
+    ('gaussian', ()),
+    ('honaker_tree', ()),
+    ('blt', (2, 4)),
+    ('banded', (None,)),
+    ('banded_inverse', (8, 32)),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,12 +25,12 @@ class Candidate:
     """A mechanism that was considered.
 
     Attributes:
-      name: what it is, with its size.
-      buffers: copies of the model that its noise state holds.
-      gigabytes: of that state.
-      loss: max loss under the schema, or None where it was not computed.
-      verdict: why it was taken or left, one clause.
-      mechanism: the mechanism, or None where it was not made.
+      name: name and size of the mechanism.
+      buffers: size of its noise state, in copies of the model.
+      gigabytes: size of its noise state in gigabytes.
+      loss: max loss under the schema; None if it was not computed.
+      verdict: why it was taken or left, in one clause.
+      mechanism: the mechanism; None if it was not made.
     """
 
     name: str
@@ -33,70 +38,98 @@ class Candidate:
     gigabytes: float
     loss: float | None
     verdict: str
-    mechanism: base.Mechanism | None = dataclasses.field(default=None, compare=False)
+    mechanism: Mechanism | None = dataclasses.field(default=None, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Option:
+    """A mechanism that could be made.
+
+    Attributes:
+      name: name and size of the mechanism.
+      buffers: size of its noise state, in copies of the model.
+      make: makes it.
+      obstacle: why it is not made; empty if it can be.
+    """
+
+    name: str
+    buffers: int
+    make: Callable[[], Mechanism]
+    obstacle: str = ''
 
 
 def choose(
     participation: Participation, dimension: int, memory_limit: float
-) -> tuple[base.Mechanism, list[Candidate]]:
-    """The mechanism with the least max loss whose noise state fits.
+) -> tuple[Mechanism, list[Candidate]]:
+    """Chooses the mechanism with the least max loss whose noise state fits into memory.
 
     Args:
       participation: the schema.
       dimension: number of model coordinates.
-      memory_limit: gigabytes for the noise state, float32.
+      memory_limit: memory for the noise state in float32, in gigabytes.
 
     Returns:
       The mechanism, and all candidates, the chosen one first.
 
     Raises:
-      ValueError: if an argument is out of its range.
+      ArgumentError: if an argument is out of its range.
     """
     _validate.integer('dimension', dimension, minimum=1)
     _validate.number('memory_limit', memory_limit, minimum=0)
-    made, left = [], []
-    for name, buffers, make in _candidates(participation):
-        gigabytes = buffers * dimension * _BYTES / 1e9
-        if gigabytes > memory_limit:
-            verdict = f'left: its state is larger than {memory_limit:g} GB'
-            left.append(Candidate(name, buffers, gigabytes, None, verdict))
-        elif name.startswith('banded ') and participation.rounds > _MOST_BANDED_ROUNDS:
-            verdict = f'left: takes minutes to optimise beyond {_MOST_BANDED_ROUNDS} rounds'
-            left.append(Candidate(name, buffers, gigabytes, None, verdict))
+    made: list[tuple[float, _Option, Mechanism]] = []
+    left: list[Candidate] = []
+
+    def gigabytes(option: _Option) -> float:
+        return option.buffers * dimension * _BYTES / 1e9
+
+    for option in _options(participation):
+        obstacle = option.obstacle
+        if gigabytes(option) > memory_limit:
+            obstacle = f'its state is larger than {memory_limit:g} GB'
+        if obstacle:
+            verdict = f'left: {obstacle}'
+            left.append(Candidate(option.name, option.buffers, gigabytes(option), None, verdict))
         else:
-            mechanism = make()
-            loss = mechanism.max_loss(participation)
-            made.append(Candidate(name, buffers, gigabytes, loss, '', mechanism))
-    made.sort(key=lambda candidate: (candidate.loss, candidate.buffers))
-    best = made[0]
-    ranked = [dataclasses.replace(best, verdict='taken: the least loss')] + [
-        dataclasses.replace(other, verdict=f'left: {other.loss / best.loss - 1:.1%} more loss')
-        for other in made[1:]
+            mechanism = option.make()
+            made.append((mechanism.max_loss(participation), option, mechanism))
+    made.sort(key=lambda entry: (entry[0], entry[1].buffers))
+    least, _, best = made[0]
+    ranked = [
+        Candidate(
+            option.name,
+            option.buffers,
+            gigabytes(option),
+            loss,
+            'taken: the least loss' if place == 0 else f'left: {loss / least - 1:.1%} more loss',
+            mechanism,
+        )
+        for place, (loss, option, mechanism) in enumerate(made)
     ]
-    return best.mechanism, ranked + left
+    return best, ranked + left
 
 
-def _candidates(
-    participation: Participation,
-) -> list[tuple[str, int, Callable[[], base.Mechanism]]]:
-    """Name, buffers, and how to make each."""
+def _options(participation: Participation) -> Iterator[_Option]:
     rounds = participation.rounds
-    bands = min(participation.min_separation, rounds)
-    levels = rounds.bit_length() - 1
-    candidates = [
-        ('gaussian', 0, lambda: identity.Identity(rounds)),
-        ('honaker_tree', levels, lambda: tree.HonakerTree(rounds)),
-        ('blt with 2 buffers', 2, lambda: optimize_blt(participation, 2)),
-        ('blt with 4 buffers', 4, lambda: optimize_blt(participation, 4)),
-        (f'banded with {bands} bands', bands - 1, lambda: optimize_banded(participation, bands)),
-    ]
-    for size in (8, 32):
-        if size < rounds:
-            candidates.append(
-                (
-                    f'banded_inverse with {size} bands',
-                    size - 1,
-                    lambda size=size: optimize_banded_inverse(participation, size),
-                )
-            )
-    return candidates
+    for name, sizes in _CONSIDERED:
+        entry = registry.ENTRIES[name]
+        if entry.optimizer is None:
+            make = functools.partial(entry.construct, rounds)
+            yield _Option(name, make().num_buffers(), make)
+            continue
+        for given in sizes:
+            size = entry.optimizer.default_size(participation) if given is None else given
+            if given is None or entry.optimizer.size != 'bands' or size < rounds:
+                yield _optimized(name, entry.optimizer, participation, size)
+
+
+def _optimized(
+    name: str, optimizer: registry.Optimizer, participation: Participation, size: int
+) -> _Option:
+    limit = optimizer.quick_rounds
+    is_slow = limit is not None and participation.rounds > limit
+    return _Option(
+        f'{name} with {size} {optimizer.size}',
+        optimizer.num_buffers(size),
+        functools.partial(optimizer.optimize, participation, size),
+        f'takes minutes to optimise beyond {limit} rounds' if is_slow else '',
+    )

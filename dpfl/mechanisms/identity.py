@@ -7,7 +7,9 @@ import numpy as np
 
 from dpfl import _validate
 from dpfl.mechanisms import base
+from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.streaming import kernels
+from dpfl.participation import Participation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,10 +21,15 @@ class Identity(base.Mechanism):
     """
 
     name: ClassVar[str] = 'gaussian'
+    is_independent: ClassVar[bool] = True
     rounds: int
 
     def __post_init__(self):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+
+    @property
+    def fresh_rounds(self) -> tuple[int, ...]:
+        return tuple(range(1, self.rounds))
 
     def strategy_matrix(self) -> np.ndarray:
         return np.eye(self.rounds)
@@ -30,11 +37,11 @@ class Identity(base.Mechanism):
     def kernel(self) -> kernels.StateSpace:
         return kernels.StateSpace(np.ones((1, 1, 1)))
 
+    def is_counted(self) -> bool:
+        return True
+
     def _prefix_squared_error(self) -> np.ndarray:
         return np.arange(1.0, self.rounds + 1)
 
-    def _is_counted(self) -> bool:
-        return True
-
-    def _sensitivity(self, participation) -> base.Sensitivity:
-        return base.Sensitivity(float(participation.count), is_exact=True)
+    def _sensitivity(self, participation: Participation) -> Sensitivity:
+        return Sensitivity(float(participation.count), is_exact=True)

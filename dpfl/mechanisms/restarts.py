@@ -1,62 +1,57 @@
-"""Mechanisms that start afresh in given rounds."""
+"""Mechanisms whose noise starts afresh in given rounds."""
 
 import dataclasses
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import linalg
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import (
-    banded,
-    banded_inverse,
-    banded_toeplitz,
-    base,
-    blt,
-    identity,
-    tree,
-)
+from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.sensitivities import (
     matrix_sensitivity,
     restarted_toeplitz,
     toeplitz_sensitivity,
     tree_sensitivity,
 )
+from dpfl.mechanisms.sensitivities.common import Sensitivity, best_split
 from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
-# Of the general bound that couples the segments: memory and time grow with the square.
+# Limit for the general bound that couples the segments: its memory and time are quadratic.
 _MOST_COUPLED_ROUNDS = 2048
 
 
 @dataclasses.dataclass(frozen=True)
-class Restarted(base.Mechanism):
+class Restarted(Mechanism):
     """A mechanism that starts afresh in the rounds of a schedule: `C` is block-diagonal.
 
-    Document 000, algorithm 1 restarts after rounds 128 + 1024 i, so that a new clip norm can take
+    [Xu23], algorithm 1 restarts after rounds 128 + 1024 i, so that a new clip norm can take
     effect. It restarts at the end of a round, counted from 0, so the first round of the next
     segment is 129 + 1024 i; see `every`.
 
-    Restarts of a mechanism that restarts are restarts: they are held as one schedule.
+    If the base is itself restarted, both schedules are merged into one.
 
     Attributes:
-      base: the mechanism of every segment, with at least as many rounds as the longest one.
-      starts: first rounds of the segments but the first, integers that increase within
+      base: the mechanism of every segment, with at least as many rounds as the longest segment.
+      starts: first round of every segment except the first: integers that increase within
         1 .. rounds - 1.
       rounds: number of rounds, at least 1.
 
     Raises:
-      ValueError: if a field is out of its range.
+      ArgumentError: if a field is out of its range.
     """
 
     name: ClassVar[str] = 'restarted'
-    base: base.Mechanism
+    extends: ClassVar[bool] = False  # Only as far as the base has rounds for the last segment.
+    base: Mechanism
     starts: tuple[int, ...]
     rounds: int
 
     def __post_init__(self):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
-        if not isinstance(self.base, base.Mechanism):
+        if not isinstance(self.base, Mechanism):
             raise errors.ArgumentError('base', self.base, 'must be a mechanism')
         starts = _starts(self.starts)
         object.__setattr__(self, 'starts', starts)
@@ -68,47 +63,36 @@ class Restarted(base.Mechanism):
         longest = max(self.lengths)
         if self.base.rounds < longest:
             raise ValueError(
-                f'base has {self.base.rounds} rounds: must be at least {longest}, those of the '
-                'longest segment'
+                f'base has {self.base.rounds} rounds: must be at least {longest}, the length of '
+                'the longest segment'
             )
         if isinstance(self.base, Restarted):
-            object.__setattr__(self, 'starts', self._starts_with_those_of_the_base())
+            object.__setattr__(self, 'starts', self._merged_starts(self.base))
             object.__setattr__(self, 'base', self.base.base)
 
-    def _starts_with_those_of_the_base(self) -> tuple[int, ...]:
-        """First rounds of the segments of the segments but the first."""
-        firsts = (0, *self.starts)
-        inside = zip(firsts, self.lengths, strict=True)
-        return tuple(
-            sorted(
-                {
-                    *self.starts,
-                    *(
-                        first + start
-                        for first, length in inside
-                        for start in self.base.starts
-                        if start < length
-                    ),
-                }
-            )
-        )
+    def _merged_starts(self, base: 'Restarted') -> tuple[int, ...]:
+        """The restarts of this schedule, and those of the base within each segment."""
+        merged = set(self.starts)
+        for first, length in zip((0, *self.starts), self.lengths, strict=True):
+            merged.update(first + start for start in base.starts if start < length)
+        return tuple(sorted(merged))
 
     @classmethod
     def every(
-        cls, base: base.Mechanism, first: int = 128, every: int = 1024, rounds: int | None = None
+        cls, base: Mechanism, first: int = 128, every: int = 1024, rounds: int | None = None
     ) -> 'Restarted':
-        """A restart after each of the rounds first, first + every, first + 2 every, ...
+        """Restarts after each of the rounds first, first + every, first + 2 every, ...
 
-        Rounds count from 0. The defaults are the schedule of document 000, algorithm 1.
+        Rounds count from 0. The defaults are the schedule of [Xu23], algorithm 1.
 
         Args:
           base: the mechanism of every segment.
-          first: the last round of the first segment, at least 0.
-          every: rounds of each segment between two restarts, at least 1.
-          rounds: of the whole run, at least 1; those of `base` where it is None.
+          first: last round of the first segment, at least 0.
+          every: length of each later segment, at least 1.
+          rounds: number of rounds of the whole run, at least 1; None for as many as the base has.
 
         Raises:
-          ValueError: if an argument is out of its range, or the base has too few rounds.
+          ArgumentError: if an argument is out of its range, or the base has too few rounds.
         """
         _validate.integer('first', first, minimum=0)
         _validate.integer('every', every, minimum=1)
@@ -117,10 +101,14 @@ class Restarted(base.Mechanism):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Rounds of each segment."""
+        """Number of rounds of each segment."""
         return tuple(np.diff([0, *self.starts, self.rounds]).tolist())
 
-    def segments(self) -> list[base.Mechanism]:
+    @property
+    def fresh_rounds(self) -> tuple[int, ...]:
+        return self.starts
+
+    def segments(self) -> list[Mechanism]:
         """The mechanism of each segment."""
         return [self.base.with_rounds(length) for length in self.lengths]
 
@@ -132,8 +120,11 @@ class Restarted(base.Mechanism):
         return linalg.block_diag(*(segment.strategy_matrix() for segment in self.segments()))
 
     def released_matrix(self) -> np.ndarray:
-        """What each segment releases, side by side."""
+        """Block-diagonal matrix of what each segment releases, [any, rounds]."""
         return linalg.block_diag(*(segment.released_matrix() for segment in self.segments()))
+
+    def column_norms(self) -> np.ndarray:
+        return np.concatenate([segment.column_norms() for segment in self.segments()])
 
     def describe_release(self) -> str:
         return f'The noise starts afresh {len(self.starts)} times. {self.base.describe_release()}'
@@ -141,14 +132,10 @@ class Restarted(base.Mechanism):
     def kernel(self) -> kernels.Kernel:
         return kernels.concatenate([segment.kernel() for segment in self.segments()], self.lengths)
 
-    def _prefix_squared_error(self) -> np.ndarray:
-        errors, before = [], 0.0
-        for segment in self.segments():
-            errors.append(before + segment.squared_error())
-            before = errors[-1][-1]
-        return np.concatenate(errors)
+    def num_buffers(self) -> int:
+        return max(segment.num_buffers() for segment in self.segments())
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         return {
             'mechanism': self.name,
             'base': self.base.to_dict(),
@@ -156,47 +143,50 @@ class Restarted(base.Mechanism):
             'rounds': self.rounds,
         }
 
-    def _sensitivity(self, participation) -> base.Sensitivity:
-        """Exact for most mechanisms, a bound for the others.
+    def is_counted(self) -> bool:
+        return self.base.is_counted()
 
-        Exact: independent noise, trees by their nodes (as far as that is affordable), plain trees
-        by their prefix sums, bands within the separation, monotone Toeplitz matrices.
+    def forest(self) -> tree_sensitivity.Forest | None:
+        """The subtrees of all segments side by side."""
+        forests = []
+        for segment in self.segments():
+            forest = segment.forest()
+            if forest is None:
+                return None
+            forests.append(forest)
+        levels = tuple(level for forest in forests for level in forest.levels)
+        return tree_sensitivity.Forest(levels, right_children=forests[0].right_children)
+
+    def _prefix_squared_error(self) -> np.ndarray:
+        squared, before = [], 0.0
+        for segment in self.segments():
+            squared.append(before + segment.squared_error())
+            before = squared[-1][-1]
+        return np.concatenate(squared)
+
+    def _sensitivity(self, participation: Participation) -> Sensitivity:
+        """Exact for most base mechanisms, an upper bound for the others.
+
+        Exact cases: independent noise; trees by their nodes, as far as that is affordable; plain
+        trees by their prefix sums; bands within the separation; monotone Toeplitz matrices.
         """
-        if isinstance(self.base, identity.Identity):
+        if self.base.is_independent:
             return self.base.with_rounds(self.rounds).sensitivity_bound(participation)
-        forest = self._forest()
+        forest = self.forest()
         if forest is not None:
             return tree_sensitivity.sensitivity(participation, forest)
-        if self._columns_never_meet(participation):
-            squared_norms = np.concatenate([_column_norms(each) ** 2 for each in self.segments()])
-            squared = matrix_sensitivity.heaviest_pattern(squared_norms, participation)
-            return base.Sensitivity(squared, is_exact=True)
-        coefficients = _coefficients(self.base.with_rounds(max(self.lengths)))
+        bands = self.base.strategy_bands
+        if bands is not None and bands <= participation.min_separation:
+            # The columns of a pattern do not overlap.
+            squared = matrix_sensitivity.heaviest_pattern(self.column_norms() ** 2, participation)
+            return Sensitivity(squared, is_exact=True)
+        coefficients = self.base.toeplitz_column(max(self.lengths))
         if coefficients is not None and toeplitz_sensitivity.is_monotone(coefficients):
             return restarted_toeplitz.sensitivity(coefficients, self.lengths, participation)
         return self._bound(participation)
 
-    def _is_counted(self) -> bool:
-        return self.base._is_counted()
-
-    def _forest(self) -> tree_sensitivity.Forest | None:
-        """The subtrees of all segments side by side; None if they do not give the sensitivity."""
-        if not isinstance(self.base, tree.BinaryTree | tree.HonakerTree):
-            return None
-        nodes = self.base.released == 'nodes'
-        if not nodes and not isinstance(self.base, tree.BinaryTree):
-            return None
-        forests = [tree_sensitivity.Forest.of(length) for length in self.lengths]
-        levels = tuple(level for forest in forests for level in forest.levels)
-        return tree_sensitivity.Forest(levels, right_children=nodes)
-
-    def _columns_never_meet(self, participation: Participation) -> bool:
-        """Whether columns at the separation or more have no row in common, by their bands."""
-        is_banded = isinstance(self.base, banded.Banded | banded_toeplitz.BandedToeplitz)
-        return is_banded and self.base.bands <= participation.min_separation
-
-    def _bound(self, participation: Participation) -> base.Sensitivity:
-        """The better one of two bounds; the second needs the Gram matrix."""
+    def _bound(self, participation: Participation) -> Sensitivity:
+        """The smaller of two bounds, uncoupled and coupled; the latter needs the Gram matrix."""
         uncoupled = self._uncoupled(participation)
         if uncoupled.is_exact or self.rounds > _MOST_COUPLED_ROUNDS:
             return uncoupled
@@ -204,31 +194,32 @@ class Restarted(base.Mechanism):
         coupled = matrix_sensitivity.upper_bound(released.T @ released, participation)
         return coupled if coupled.is_exact else min(uncoupled, coupled)
 
-    def _uncoupled(self, participation: Participation) -> base.Sensitivity:
-        """Squared sensitivities of the segments, summed over the best split of participations.
+    def _uncoupled(self, participation: Participation) -> Sensitivity:
+        """Sum of the segments' squared sensitivities for the best split of participations.
 
-        The segments forget each other's last participation, so it is a bound; where the separation
-        is 1 there is nothing to forget, and with one participation only one segment has any.
+        It ignores the separation between the last participation in a segment and the first in
+        the next, so it is an upper bound. It is exact where there is nothing to ignore: with
+        separation 1, with one segment, or with one participation.
         """
-        inside: dict[int, list[base.Sensitivity]] = {}
+        inside: dict[int, list[Sensitivity]] = {}
         for segment in self.segments():
             if segment.rounds not in inside:
                 schema = participation.within(segment.rounds)
-                inside[segment.rounds] = [base.Sensitivity(0.0, is_exact=True)] + [
+                inside[segment.rounds] = [Sensitivity(0.0, is_exact=True)] + [
                     segment.sensitivity_bound(dataclasses.replace(schema, max_participations=j))
                     for j in range(1, schema.count + 1)
                 ]
         best = np.zeros(1)
         for length in self.lengths:
             values = np.array([bound.squared for bound in inside[length]])
-            best = base.best_split(best, values, participation.count)
+            best = best_split(best, values, participation.count)
         exact = all(bound.is_exact for bounds in inside.values() for bound in bounds)
         free = 1 in (len(self.lengths), participation.min_separation, participation.count)
-        return base.Sensitivity(float(best.max()), is_exact=exact and free)
+        return Sensitivity(float(best.max()), is_exact=exact and free)
 
 
-def _starts(values) -> tuple[int, ...]:
-    """Integers from any sequence of them."""
+def _starts(values: Iterable[int]) -> tuple[int, ...]:
+    """The starts as a tuple of integers, from any sequence."""
     try:
         values = tuple(values)
     except TypeError:
@@ -238,22 +229,3 @@ def _starts(values) -> tuple[int, ...]:
         _validate.integer('starts', value, minimum=1, maximum=_validate.MOST_ROUNDS)
         for value in values
     )
-
-
-def _column_norms(segment: base.Mechanism) -> np.ndarray:
-    """Norms of the columns of a banded `C`, float64 [rounds]."""
-    if isinstance(segment, banded.Banded):
-        return segment.column_norms()
-    return np.sqrt(np.cumsum(_coefficients(segment) ** 2)[::-1])
-
-
-def _coefficients(mechanism: base.Mechanism) -> np.ndarray | None:
-    """First column of a Toeplitz `C`, float64 [rounds]; None for others."""
-    if isinstance(mechanism, blt.Blt | banded_inverse.BandedInverse):
-        return mechanism.coefficients()
-    if isinstance(mechanism, banded_toeplitz.BandedToeplitz):
-        column = np.zeros(mechanism.rounds)
-        used = mechanism.coefficients[: mechanism.rounds]
-        column[: used.size] = used
-        return column
-    return None

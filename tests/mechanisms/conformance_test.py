@@ -1,10 +1,15 @@
 """One list of mechanisms, one list of properties: a new mechanism enters the list."""
 
+import importlib
+import inspect
+import pkgutil
+
 import numpy as np
 import pytest
+from scipy import linalg
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms import serialization
+from dpfl.mechanisms import registry
 from tests import mechanism_cases, oracles
 
 _ROUNDS = (1, 2, 3, 5, 8, 12)
@@ -14,9 +19,21 @@ every_mechanism = pytest.mark.parametrize(
 )
 
 
-def test_every_saved_type_is_in_the_list():
-    made = {make(2).name for make in mechanism_cases.FACTORIES.values()}
-    assert made == set(serialization._TYPES)
+def _concrete(kind):
+    """Subclasses in the package that can be instantiated, of any depth."""
+    for subclass in kind.__subclasses__():
+        if subclass.__module__.startswith('dpfl.') and not inspect.isabstract(subclass):
+            yield subclass
+        yield from _concrete(subclass)
+
+
+def test_every_mechanism_of_the_package_is_in_the_registry_and_in_the_list():
+    for module in pkgutil.walk_packages(mechanisms.__path__, 'dpfl.mechanisms.'):
+        importlib.import_module(module.name)
+    concrete = set(_concrete(mechanisms.Mechanism))
+    assert concrete == {entry.kind for entry in registry.ENTRIES.values()}
+    assert concrete == {type(make(2)) for make in mechanism_cases.FACTORIES.values()}
+    assert concrete == set(registry.TYPES.values())
 
 
 @every_mechanism
@@ -63,7 +80,7 @@ def test_sensitivity_is_never_below_brute_force_and_equal_where_exact(make, roun
 @every_mechanism
 def test_fewer_rounds_are_the_leading_block(make):
     mechanism = make(11)
-    if mechanism.name == 'full_honaker_tree':  # Its rows depend on the rounds to come.
+    if not mechanism.shortens:
         with pytest.raises(ValueError, match='rounds=4: must be 11'):
             mechanism.with_rounds(4)
         return
@@ -74,6 +91,45 @@ def test_fewer_rounds_are_the_leading_block(make):
         )
         schema = Participation(rounds, 2)
         assert mechanism.sensitivity(schema) == block.sensitivity(schema)
+
+
+@every_mechanism
+def test_what_can_be_extended_has_the_same_leading_block(make):
+    mechanism = make(6)
+    if mechanism.extends:
+        longer = mechanism.with_rounds(9)
+        np.testing.assert_allclose(
+            longer.strategy_matrix()[:6, :6], mechanism.strategy_matrix(), rtol=1e-14
+        )
+        return
+    with pytest.raises(ValueError, match='rounds'):
+        mechanism.with_rounds(18)
+
+
+@every_mechanism
+@pytest.mark.parametrize('rounds', (1, 2, 7))
+def test_what_a_mechanism_says_of_its_matrix_is_true(make, rounds):
+    mechanism = make(rounds)
+    matrix = mechanism.strategy_matrix()
+    np.testing.assert_allclose(mechanism.column_norms(), np.linalg.norm(matrix, axis=0), rtol=1e-12)
+    column = mechanism.toeplitz_column(rounds)
+    if column is not None:
+        np.testing.assert_allclose(column, matrix[:, 0])
+        np.testing.assert_allclose(matrix, np.tril(linalg.toeplitz(column)))
+    if mechanism.strategy_bands is not None:
+        assert not np.tril(matrix, -mechanism.strategy_bands).any()
+    if mechanism.is_independent:
+        np.testing.assert_array_equal(matrix, np.diag(np.diag(matrix)))
+    for start in mechanism.fresh_rounds:
+        assert not matrix[start:, :start].any()
+    forest = mechanism.forest()
+    if forest is not None:
+        assert sum(2**level for level in forest.levels) == rounds
+    if mechanism.shortens:
+        for fewer in range(1, rounds + 1):
+            np.testing.assert_allclose(
+                mechanism.released_until(fewer), mechanism.with_rounds(fewer).released_matrix()
+            )
 
 
 @every_mechanism
@@ -144,6 +200,7 @@ def test_buffers_are_what_the_state_holds(make):
         'blt': lambda m: m.decay.size,
     }
     buffers = mechanism.kernel().buffers
+    assert mechanism.num_buffers() == buffers
     if inner is mechanism:
         assert buffers == expected[mechanism.name](mechanism)
     else:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dpfl import mechanisms
-from dpfl.mechanisms import serialization
+from dpfl.mechanisms import mechanism_file
 from tests import paths
 
 _STRATEGIES = paths.STRATEGIES
@@ -31,7 +31,7 @@ _STRATEGIES = paths.STRATEGIES
         ),
     ],
 )
-def test_production_strategies_are_those_of_document_002_appendix_a(name, rounds, decay, scale):
+def test_production_strategies_are_those_of_mcmahan24_appendix_a(name, rounds, decay, scale):
     strategy = mechanisms.load(_STRATEGIES / f'{name}.npz')
     assert strategy == mechanisms.Blt(rounds, decay, scale)
 
@@ -103,7 +103,7 @@ def test_fractional_starts_in_a_file_are_refused(tmp_path):
     path = tmp_path / 'strategy.npz'
     mechanism = mechanisms.Restarted(mechanisms.BinaryTree(4), (2,), 4)
     np.savez(
-        path, schema_version=1, **{**serialization._flat(mechanism.to_dict()), 'starts': [1.7]}
+        path, schema_version=1, **{**mechanism_file.flat(mechanism.to_dict()), 'starts': [1.7]}
     )
     with pytest.raises(ValueError, match='starts=1.7: must be an integer'):
         mechanisms.load(path)

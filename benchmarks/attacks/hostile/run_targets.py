@@ -367,7 +367,7 @@ class OptimizerCache(Target):
     def read(self, path):
         os.environ['DPFL_CACHE_DIR'] = str(self._directory)
         fields = {'participation': cache.participation_key(self._schema)}
-        return cache.cached('blt', fields, lambda: self._right)
+        return cache.cached('blt', mechanisms.Blt, fields, lambda: self._right)
 
     def check(self, value):
         require(value == self._right, f'{value}')

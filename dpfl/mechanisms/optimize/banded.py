@@ -130,7 +130,7 @@ def optimize_banded(
         'column_norms': column_norms,
         'workload': cache.array_key(workload),
     }
-    return cache.cached('optimize_banded', key, compute)
+    return cache.cached('optimize_banded', banded.Banded, key, compute)
 
 
 def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:

@@ -73,6 +73,7 @@ def optimize_banded_inverse(
     }
     return cache.cached(
         'optimize_banded_inverse',
+        BandedInverse,
         key,
         lambda: _search(participation, bands, loss, workload, progress),
     )

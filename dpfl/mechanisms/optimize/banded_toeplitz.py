@@ -95,7 +95,7 @@ def optimize_banded_toeplitz(
         'loss': loss,
         'workload': cache.array_key(workload),
     }
-    return cache.cached('optimize_banded_toeplitz', key, compute)
+    return cache.cached('optimize_banded_toeplitz', BandedToeplitz, key, compute)
 
 
 def _minimize_loss(participation, workload, loss, start, minimize) -> np.ndarray:

@@ -99,7 +99,7 @@ def optimize_blt(
         'workload': cache.array_key(workload),
         'starts': starts,
     }
-    return cache.cached('optimize_blt', key, compute)
+    return cache.cached('optimize_blt', blt.Blt, key, compute)
 
 
 def _for_workload(search, prefix, workload, loss):

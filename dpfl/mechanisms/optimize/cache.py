@@ -1,7 +1,7 @@
-"""Results of optimisers, kept on disk by content: a second call with equal arguments is instant.
+"""Cache of optimisers' results on disk: a second call with equal arguments is instant.
 
-The directory is `DPFL_CACHE_DIR` if that is set (empty: nothing is kept), else `dpfl` within
-`XDG_CACHE_HOME` or `~/.cache`.
+The directory is `DPFL_CACHE_DIR` if that is set, else `dpfl` within `XDG_CACHE_HOME` or
+`~/.cache`. If `DPFL_CACHE_DIR` is empty, nothing is cached.
 """
 
 import contextlib
@@ -12,50 +12,58 @@ import pathlib
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dpfl import _files
-from dpfl.mechanisms import base, serialization
+from dpfl.mechanisms import mechanism_file
+from dpfl.mechanisms.base import Mechanism
 from dpfl.participation import Participation
 
-# Of the entries: part of every key, so that older entries are not found.
+# Part of every key, so that older entries are not found.
 _SCHEMA_VERSION = 1
 
 
-def cached(kind: str, key_fields: Mapping, compute: Callable[[], base.Mechanism]) -> base.Mechanism:
-    """The mechanism that was kept for these fields, else `compute()`, which is then kept.
+_M = TypeVar('_M', bound=Mechanism)
 
-    An entry that cannot be read, is not a valid mechanism, or was not made for exactly these
-    fields, is computed again and replaced. A directory that cannot be written is no error.
+
+def cached(
+    optimizer: str, kind: type[_M], key_fields: Mapping[str, Any], compute: Callable[[], _M]
+) -> _M:
+    """Returns the cached mechanism for these fields, else calls `compute` and caches its result.
+
+    An entry is computed again and replaced if it cannot be read, is not a valid mechanism, or was
+    not made for exactly these fields. A directory that cannot be written is not an error.
 
     Args:
-      kind: name of the optimiser.
-      key_fields: everything that the result depends on, the optimiser's version included: plain
+      optimizer: name of the optimiser.
+      kind: class of the result.
+      key_fields: everything that the result depends on, including the optimiser's version: plain
         numbers, strings, lists and None; see `participation_key` and `array_key`.
-      compute: makes the mechanism; not called if it was kept.
+      compute: makes the mechanism; only called if it is not cached.
     """
     directory = cache_directory()
     if directory is None:
         return compute()
     key = json.dumps(
-        {'schema_version': _SCHEMA_VERSION, 'kind': kind, **key_fields},
+        {'schema_version': _SCHEMA_VERSION, 'kind': optimizer, **key_fields},
         sort_keys=True,
         allow_nan=False,
     )
-    path = directory / f'{kind}-{hashlib.sha256(key.encode()).hexdigest()}.npz'
-    kept = _read(path, key)
-    if kept is not None:
-        return kept
+    path = directory / f'{optimizer}-{hashlib.sha256(key.encode()).hexdigest()}.npz'
+    known = _read(path, kind, key)
+    if known is not None:
+        return known
     mechanism = compute()
-    # A full disk or a directory of someone else: the result is worth more than the entry.
+    # On a full disk, or in a directory without write permission, the result is still returned.
     with contextlib.suppress(OSError):
         _write(path, key, mechanism)
     return mechanism
 
 
 def cache_directory() -> pathlib.Path | None:
-    """Where results are kept, or None if they are not."""
+    """Directory of the cache, or None if nothing is cached."""
     chosen = os.environ.get('DPFL_CACHE_DIR')
     if chosen is not None:
         return pathlib.Path(chosen).expanduser() if chosen else None
@@ -67,7 +75,7 @@ def cache_directory() -> pathlib.Path | None:
 
 
 def participation_key(participation: Participation) -> list[int]:
-    """The schema as plain numbers: rounds, min_separation, and the count that can be reached."""
+    """The schema as plain numbers: rounds, min_separation and reachable participations."""
     return [int(participation.rounds), int(participation.min_separation), participation.count]
 
 
@@ -81,28 +89,31 @@ def array_key(array: np.ndarray | None) -> str | None:
     return digest.hexdigest()
 
 
-def _seal(key: str, mechanism: base.Mechanism) -> bytes:
-    """What an entry says about itself: the arguments it was made for, and its parameters."""
+def _seal(key: str, mechanism: Mechanism) -> bytes:
+    """Digests of the arguments an entry was made for and of its parameters."""
     return f'{hashlib.sha256(key.encode()).hexdigest()} {mechanism.digest()}'.encode()
 
 
-def _read(path: pathlib.Path, key: str) -> base.Mechanism | None:
+def _read(path: pathlib.Path, kind: type[_M], key: str) -> _M | None:
     try:
         with _files.open_regular(path) as file, zipfile.ZipFile(file) as archive:
             seal = archive.comment
-        mechanism = serialization.load(path)
-    except Exception:  # Damage can surface as almost any error, down to one about memory.
+        values = mechanism_file.read(path)
+        if values.pop('mechanism', None) != kind.name:
+            return None
+        mechanism = kind(**values)
+    except Exception:  # A damaged file can raise almost any error, even MemoryError.
         return None
     return mechanism if seal == _seal(key, mechanism) else None
 
 
-def _write(path: pathlib.Path, key: str, mechanism: base.Mechanism) -> None:
-    """Writes an entry under another name first: readers see all of it or nothing."""
+def _write(path: pathlib.Path, key: str, mechanism: Mechanism) -> None:
+    """Writes an entry under a temporary name first, so that readers see all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix='.unfinished-')
     os.close(handle)
     try:
-        serialization.save(mechanism, name)
+        mechanism_file.write(mechanism.to_dict(), name)
         with zipfile.ZipFile(name, 'a') as archive:
             archive.comment = _seal(key, mechanism)
         os.replace(name, path)

@@ -12,7 +12,7 @@ over all patterns that a schema admits, by dynamic programmes over the rounds.
 import numpy as np
 
 from dpfl import errors
-from dpfl.mechanisms import base
+from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.participation import Participation
 
 # Rows of the Gram matrix whose partners are searched at one time: bounds the memory.
@@ -55,7 +55,7 @@ def lower_bound(matrix: np.ndarray, participation: Participation) -> float:
     return float(np.linalg.norm(matrix[:rounds, evenly_spaced(participation)].sum(axis=1)))
 
 
-def upper_bound(gram: np.ndarray, participation: Participation) -> base.Sensitivity:
+def upper_bound(gram: np.ndarray, participation: Participation) -> Sensitivity:
     """Proven upper bound on the squared sensitivity of any matrix, from its Gram matrix.
 
     It is the smallest of these, each of them a bound on sum_{i,j} |G_ij| over the pattern:
@@ -86,12 +86,12 @@ def upper_bound(gram: np.ndarray, participation: Participation) -> base.Sensitiv
     gram = np.asarray(gram, dtype=np.float64)[:n, :n]
     squared_norms = np.diag(gram)
     if count == 1:
-        return base.Sensitivity(float(squared_norms.max()), is_exact=True)
+        return Sensitivity(float(squared_norms.max()), is_exact=True)
     if count == 2:
-        return base.Sensitivity(_heaviest_pair(gram, separation), is_exact=True)
+        return Sensitivity(_heaviest_pair(gram, separation), is_exact=True)
     before, after = _partners(gram, separation, count)
     if not after.any():
-        return base.Sensitivity(heaviest_pattern(squared_norms, participation), is_exact=True)
+        return Sensitivity(heaviest_pattern(squared_norms, participation), is_exact=True)
     candidates = [evenly_spaced(participation)]
     squared = heaviest_pattern(np.sqrt(squared_norms), participation) ** 2
     for share in (0.0, 0.5, 1.0):
@@ -101,10 +101,10 @@ def upper_bound(gram: np.ndarray, participation: Participation) -> base.Sensitiv
         squared = min(squared, total)
         candidates.append(pattern)
     attained = max(gram[np.ix_(pattern, pattern)].sum() for pattern in candidates)
-    return base.Sensitivity(float(squared), is_exact=bool(attained >= squared * (1 - _ROUNDING)))
+    return Sensitivity(float(squared), is_exact=bool(attained >= squared * (1 - _ROUNDING)))
 
 
-def of_matrix(matrix: np.ndarray, participation: Participation) -> base.Sensitivity:
+def of_matrix(matrix: np.ndarray, participation: Participation) -> Sensitivity:
     """`upper_bound` of a strategy matrix C, [at least rounds, at least rounds] of the schema."""
     block = matrix[: participation.rounds, : participation.rounds]
     return upper_bound(block.T @ block, participation)

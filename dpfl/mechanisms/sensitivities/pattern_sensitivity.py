@@ -13,7 +13,9 @@ import numpy as np
 from scipy import sparse
 
 from dpfl import _validate
-from dpfl.mechanisms import banded_inverse, banded_toeplitz, base, blt, rounding, tree
+from dpfl.mechanisms import rounding
+from dpfl.mechanisms.base import Mechanism
+from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.participation import ParticipationLog
 
 # Entries of the Gram matrix, and of other arrays, that are held at one time: bound the memory.
@@ -24,7 +26,7 @@ _SPARSE = 0.02
 _ROUNDING = 1e-12
 
 
-def of_log(mechanism: base.Mechanism, log: ParticipationLog) -> base.Sensitivity:
+def of_log(mechanism: Mechanism, log: ParticipationLog) -> Sensitivity:
     """Largest squared norm of `C u` over the clients of the log, for clip norm 1.
 
     Exact where G has no negative entry between the rounds of the worst client, and more generally
@@ -62,12 +64,12 @@ def of_log(mechanism: base.Mechanism, log: ParticipationLog) -> base.Sensitivity
     if not exact:
         pattern = np.unique(groups[worst][client])
         exact = _signs_agree(_columns(mechanism, log.rounds, pattern))
-    if isinstance(mechanism, tree.FullHonakerTree) and log.rounds < mechanism.rounds:
-        exact = False  # A run that stops early releases less than all nodes.
+    if log.rounds < mechanism.rounds and not mechanism.shortens:
+        exact = False  # What is counted for a run that stops early may be more than it releases.
     squared = float(sums[worst][client])
-    if not mechanism._is_counted():
+    if not mechanism.is_counted():
         squared = rounding.sum_up(squared, 4 * log.rounds)
-    return base.Sensitivity(squared, is_exact=exact)
+    return Sensitivity(squared, is_exact=exact)
 
 
 def _add_sums(total: np.ndarray, patterns: np.ndarray, weights: np.ndarray, low: int) -> None:
@@ -97,18 +99,18 @@ def _add_sums(total: np.ndarray, patterns: np.ndarray, weights: np.ndarray, low:
             total[first : first + step] += np.einsum('mj,mj->m', product, listed)
 
 
-def _gram_blocks(mechanism: base.Mechanism, rounds: int) -> Iterator[tuple[int, np.ndarray]]:
+def _gram_blocks(mechanism: Mechanism, rounds: int) -> Iterator[tuple[int, np.ndarray]]:
     """Blocks of rows of the upper triangle of G = M^T M, for the first `rounds` rounds.
 
     Yields:
       The round of the first row, and the rows, float64 [rows, rounds], zero left of the diagonal.
     """
     step = max(1, _GRAM_ENTRIES // rounds)
-    coefficients = _coefficients(mechanism, rounds)
+    coefficients = mechanism.toeplitz_column(rounds)
     if coefficients is not None:
         yield from _toeplitz_blocks(coefficients, step)
         return
-    matrix = _released(mechanism, rounds)
+    matrix = mechanism.released_until(rounds)
     few = np.count_nonzero(matrix) < _SPARSE * matrix.size
     factor = sparse.csc_matrix(matrix) if few else matrix
     for low in range(0, rounds, step):
@@ -139,30 +141,11 @@ def _toeplitz_blocks(coefficients: np.ndarray, step: int) -> Iterator[tuple[int,
         yield low, gram
 
 
-def _coefficients(mechanism: base.Mechanism, rounds: int) -> np.ndarray | None:
-    """First column of a Toeplitz `C`, float64 [rounds]; None for others."""
-    if isinstance(mechanism, blt.Blt | banded_inverse.BandedInverse):
-        return mechanism.with_rounds(rounds).coefficients()
-    if isinstance(mechanism, banded_toeplitz.BandedToeplitz):
-        column = np.zeros(rounds)
-        used = mechanism.coefficients[:rounds]
-        column[: used.size] = used
-        return column
-    return None
-
-
-def _released(mechanism: base.Mechanism, rounds: int) -> np.ndarray:
-    """What is released in the first `rounds` rounds, float64 [any, rounds]."""
-    if isinstance(mechanism, tree.FullHonakerTree):
-        return mechanism.released_matrix()[:, :rounds]
-    return mechanism.with_rounds(rounds).released_matrix()
-
-
-def _columns(mechanism: base.Mechanism, rounds: int, pattern: np.ndarray) -> np.ndarray:
-    """Columns of `_released` in the rounds of the pattern, float64 [any, k]."""
-    coefficients = _coefficients(mechanism, rounds)
+def _columns(mechanism: Mechanism, rounds: int, pattern: np.ndarray) -> np.ndarray:
+    """Columns of what is released in the rounds of the pattern, float64 [any, k]."""
+    coefficients = mechanism.toeplitz_column(rounds)
     if coefficients is None:
-        return _released(mechanism, rounds)[:, pattern]
+        return mechanism.released_until(rounds)[:, pattern]
     lag = np.arange(rounds)[:, None] - pattern
     return np.where(lag >= 0, coefficients[np.maximum(lag, 0)], 0.0)
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from dpfl.mechanisms import base
+from dpfl.mechanisms.sensitivities.common import Sensitivity, best_split
 from dpfl.participation import Participation
 
 
 def sensitivity(
     coefficients: np.ndarray, lengths: tuple[int, ...], participation: Participation
-) -> base.Sensitivity:
+) -> Sensitivity:
     """Exact sensitivity of segments with the same monotone coefficients.
 
     Within a segment, j participations not before round s do most at s, s + b, ...: moving one and
@@ -37,10 +37,10 @@ def sensitivity(
                 _keep(following, end, full[: k + 1])
                 inside = inside[:-1]
             if inside.size:
-                _keep(following, 0, base.best_split(values, inside, k))
+                _keep(following, 0, best_split(values, inside, k))
         states = following
     best = max(values.max() for values in states.values())
-    return base.Sensitivity(float(best), is_exact=True)
+    return Sensitivity(float(best), is_exact=True)
 
 
 def _evenly_spaced(coefficients: np.ndarray, first: int, separation: int, count: int) -> np.ndarray:

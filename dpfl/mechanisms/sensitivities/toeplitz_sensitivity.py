@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import fft
 
-from dpfl.mechanisms import base
+from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.participation import Participation
 
 # Blocks of participations in the bound of `sensitivity`: each costs one FFT.
@@ -20,7 +20,7 @@ def is_monotone(coefficients: np.ndarray) -> bool:
 
 def sensitivity(
     coefficients: np.ndarray, participation: Participation, *, known_monotone: bool = False
-) -> base.Sensitivity:
+) -> Sensitivity:
     """Sensitivity of any lower-triangular Toeplitz matrix over the rounds of the schema.
 
     For non-negative non-increasing coefficients the worst pattern is 0, b, 2b, ... (document 002,
@@ -62,7 +62,7 @@ def sensitivity(
     released = pattern_sum(coefficients, separation, count)
     attained = float(released @ released)
     if known_monotone or is_monotone(coefficients):
-        return base.Sensitivity(attained, is_exact=True)
+        return Sensitivity(attained, is_exact=True)
     magnitudes = np.abs(coefficients)
     bound = 0.0
     for first, end in participation_blocks(count, _MAX_BLOCKS):
@@ -71,7 +71,7 @@ def sensitivity(
         bound += (end - first) * correlation[0]
         bound += pair_weights(first, end, count, largest.size) @ largest
     exact = bound <= attained * (1 + _ROUNDING * count)
-    return base.Sensitivity(max(float(bound), attained), is_exact=bool(exact))
+    return Sensitivity(max(float(bound), attained), is_exact=bool(exact))
 
 
 def pattern_sum(values: np.ndarray, separation: int, count: int) -> np.ndarray:

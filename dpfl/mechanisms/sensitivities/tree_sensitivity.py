@@ -15,7 +15,7 @@ import dataclasses
 
 import numpy as np
 
-from dpfl.mechanisms import base
+from dpfl.mechanisms.sensitivities.common import Sensitivity, best_split
 from dpfl.participation import Participation
 
 _NEVER = np.int32(2**30)
@@ -66,7 +66,7 @@ class _TooMuchWorkError(Exception):
     """The exact recursion would take too long."""
 
 
-def sensitivity(participation: Participation, forest: Forest) -> base.Sensitivity:
+def sensitivity(participation: Participation, forest: Forest) -> Sensitivity:
     """Exact where the recursion is affordable, otherwise a proven upper bound.
 
     The bound lets the subtrees forget each other: a subtree of w leaves then holds any number of
@@ -77,11 +77,11 @@ def sensitivity(participation: Participation, forest: Forest) -> base.Sensitivit
     # Without a separation, neighbouring subtrees do not constrain each other.
     free = participation.min_separation == 1 and participation.rounds == leaves
     if free or _evenly_spaced(participation, forest) == bound:
-        return base.Sensitivity(float(bound), is_exact=True)
+        return Sensitivity(float(bound), is_exact=True)
     try:
-        return base.Sensitivity(float(_coupled(participation, forest)), is_exact=True)
+        return Sensitivity(float(_coupled(participation, forest)), is_exact=True)
     except _TooMuchWorkError:
-        return base.Sensitivity(float(bound), is_exact=False)
+        return Sensitivity(float(bound), is_exact=False)
 
 
 def _evenly_spaced(participation: Participation, forest: Forest) -> int:
@@ -195,9 +195,9 @@ def _uncoupled(participation: Participation, forest: Forest) -> int:
         capacity = min(k, -(-(2**level) // b))
         left = subtrees[-1]
         right = left if forest.right_children else left - np.arange(left.size) ** 2
-        subtree = base.best_split(left, right, capacity)
+        subtree = best_split(left, right, capacity)
         subtrees.append(subtree + np.arange(subtree.size) ** 2)
     best = np.zeros(1, dtype=np.int64)
     for level in forest.levels:
-        best = base.best_split(best, subtrees[level], k)
+        best = best_split(best, subtrees[level], k)
     return int(best.max())

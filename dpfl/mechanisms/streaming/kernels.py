@@ -1,21 +1,31 @@
 """How to stream the noise `C^-1 z` of a mechanism, as data, and its NumPy interpreter.
 
-A kernel holds numbers only. It is interpreted here, in float64, as the oracle, and in
-`dpfl.aggregators.noise.correlated` in TensorFlow for real runs; the tests hold the two together.
+A kernel holds only numbers. The interpreter in this file works in float64 and is the reference;
+`dpfl.aggregators.noise.correlated` interprets the same kernels in TensorFlow for real runs, and tests
+compare the two.
 
-Every kernel is a table of what each round does; a table with one row holds for every round.
-`buffers` is the number of copies of one round's noise that its state holds: memory per model
-coordinate.
+Every kernel is a table of what each round does. A table with one row is valid for every round.
+`buffers` is the size of the kernel's state in copies of one round's noise: the memory for each
+model coordinate.
 """
 
+import abc
 import dataclasses
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
 
-class _Table:
-    """A kernel with one table, whose first axis is the rounds."""
+class _Table(abc.ABC):
+    """A kernel with one table, whose first axis is the rounds.
+
+    Attributes:
+      is_regenerable: whether the buffers hold independent noise, which can be drawn again from
+        its keys instead of being kept.
+    """
+
+    is_regenerable: ClassVar[bool] = False
 
     def __post_init__(self):
         if self.table.ndim < 2 or not self.table.size:
@@ -23,13 +33,17 @@ class _Table:
             raise ValueError(f'kernel table has shape {shape}: must be [rounds or 1, width ...]')
 
     @property
+    @abc.abstractmethod
     def table(self) -> np.ndarray:
-        """The only field."""
-        (field,) = dataclasses.fields(self)
-        return getattr(self, field.name)
+        """The only field, float64 [rounds or 1, ...]."""
 
-    def row(self, round_index):
-        """Row of the table that holds for a round."""
+    @property
+    def buffers(self) -> int:
+        """Number of buffers."""
+        return self.table.shape[1] - 1
+
+    def row(self, round_index: int) -> int:
+        """Index of the row of the table for a round; rounds count from 0."""
         return round_index if self.table.shape[0] > 1 else 0
 
 
@@ -39,7 +53,7 @@ class StateSpace(_Table):
 
         (y_t, s_1 .. s_d)  <-  maps[t] (z_t, s_1 .. s_d)
 
-    with the buffers zero at first, each of the shape of one round's noise.
+    The buffers start at zero. Each has the shape of one round's noise.
 
     Attributes:
       maps: float64 [rounds or 1, 1 + d, 1 + d].
@@ -48,9 +62,8 @@ class StateSpace(_Table):
     maps: np.ndarray
 
     @property
-    def buffers(self) -> int:
-        """Number of buffers d."""
-        return self.maps.shape[1] - 1
+    def table(self) -> np.ndarray:
+        return self.maps
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,9 +79,8 @@ class BandedSolve(_Table):
     bands: np.ndarray
 
     @property
-    def buffers(self) -> int:
-        """Number of buffers, b - 1."""
-        return self.bands.shape[1] - 1
+    def table(self) -> np.ndarray:
+        return self.bands
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,29 +89,27 @@ class BandedProduct(_Table):
 
         y_t = sum_{j=0..b-1} taps[t, j] z_{t-j},  taps[t, j] = C^-1[t, t - j]
 
-    The buffers hold independent noise, so they can also be drawn anew from their keys.
-
     Attributes:
       taps: float64 [rounds or 1, b]; entries left of the matrix are not used.
     """
 
+    is_regenerable: ClassVar[bool] = True
     taps: np.ndarray
 
     @property
-    def buffers(self) -> int:
-        """Number of buffers, b - 1."""
-        return self.taps.shape[1] - 1
+    def table(self) -> np.ndarray:
+        return self.taps
 
 
 Kernel = StateSpace | BandedSolve | BandedProduct
 
 
-def concatenate(segments: list[Kernel], lengths: Sequence[int]) -> Kernel:
+def concatenate(segments: Sequence[Kernel], lengths: Sequence[int]) -> Kernel:
     """One kernel that starts afresh at the end of each segment.
 
     Args:
-      segments: kernels of one kind, each for at least its length.
-      lengths: rounds of the segments.
+      segments: kernels of one type, each for at least the length of its segment.
+      lengths: number of rounds of each segment.
     """
     kind = type(segments[0])
     width = max(segment.buffers for segment in segments) + 1
@@ -114,14 +124,14 @@ def concatenate(segments: list[Kernel], lengths: Sequence[int]) -> Kernel:
         rows = np.pad(rows, pad)
         if kind is StateSpace:
             rows[0, :, 1:] = 0.0
-        else:  # Row t of a segment reaches back t rounds within it.
+        else:  # Row t of a segment may reach back at most t rounds.
             rows = np.where(np.arange(width) <= np.arange(length)[:, None], rows, 0.0)
         tables.append(rows)
     return kind(np.concatenate(tables))
 
 
 def stream(kernel: Kernel, noise: np.ndarray) -> np.ndarray:
-    """Rows of `C^-1 z`, one after the other, in float64.
+    """Computes the rows of `C^-1 z` one after the other, in float64.
 
     Args:
       kernel: of a mechanism with at least as many rounds as `noise` has rows.

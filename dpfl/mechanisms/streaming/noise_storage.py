@@ -47,11 +47,11 @@ def choose_noise_storage(
 
     The choice depends on the bytes of the kernel's buffers:
 
-    - No buffers, or at most `FEW_BYTES` and within the limit: in the state. The buffers of a
-      `BandedProduct` are independent noise, so they are regenerated instead.
+    - No buffers, or at most `FEW_BYTES` and within the limit: in the state. Buffers that
+      can be regenerated are regenerated instead.
     - Within the limit: in memory.
-    - Above the limit: the buffers of a `BandedProduct` are regenerated, at the cost of drawing
-      all of them in each round. Other buffers are kept in a file.
+    - Above the limit: buffers that can be regenerated are, at the cost of drawing all of them in
+      each round. Others are kept in a file.
 
     Args:
       kernel: how to stream the noise.
@@ -65,17 +65,16 @@ def choose_noise_storage(
     _validate.number('memory_limit', memory_limit, minimum=0)
     size = kernel.buffers * dimension * _BYTES
     gigabytes = size / 1e9
-    is_product = isinstance(kernel, kernels.BandedProduct)
     if size == 0:
         return NoiseStorage('state', 0.0, 'no past noise is needed')
     if size <= min(FEW_BYTES, memory_limit * 1e9):
-        if is_product:
+        if kernel.is_regenerable:
             return NoiseStorage('regenerated', 0.0, 'drawn again from its keys in each round')
         return NoiseStorage('state', gigabytes, f'at most {FEW_BYTES / 1e9:g} GB, kept by TFF')
     if gigabytes <= memory_limit:
         reason = f'more than {FEW_BYTES / 1e9:g} GB, kept outside of TFF, one row for each round'
         return NoiseStorage('memory', gigabytes, reason)
-    if is_product:
+    if kernel.is_regenerable:
         return NoiseStorage(
             'regenerated',
             0.0,

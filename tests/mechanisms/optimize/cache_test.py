@@ -36,8 +36,8 @@ def _entry(directory) -> pathlib.Path:
 
 def test_the_second_call_computes_nothing(directory):
     compute = _Compute()
-    first = cache.cached('kind', {'n': 7}, compute)
-    second = cache.cached('kind', {'n': 7}, compute)
+    first = cache.cached('kind', mechanisms.Blt, {'n': 7}, compute)
+    second = cache.cached('kind', mechanisms.Blt, {'n': 7}, compute)
     assert compute.calls == 1
     assert first is _BLT and second == _BLT and second.digest() == _BLT.digest()
 
@@ -52,19 +52,19 @@ def test_the_second_call_computes_nothing(directory):
     ],
 )
 def test_other_arguments_are_other_entries(directory, kind, fields):
-    cache.cached('kind', {'n': 7}, _Compute())
-    assert cache.cached(kind, fields, _Compute(_OTHER)) == _OTHER
+    cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
+    assert cache.cached(kind, mechanisms.Blt, fields, _Compute(_OTHER)) == _OTHER
 
 
 def test_the_order_of_fields_does_not_matter(directory):
-    cache.cached('kind', {'n': 7, 'k': [1, 2]}, _Compute())
+    cache.cached('kind', mechanisms.Blt, {'n': 7, 'k': [1, 2]}, _Compute())
     compute = _Compute(_OTHER)
-    assert cache.cached('kind', {'k': [1, 2], 'n': 7}, compute) == _BLT
+    assert cache.cached('kind', mechanisms.Blt, {'k': [1, 2], 'n': 7}, compute) == _BLT
     assert not compute.calls
 
 
 def test_a_damaged_entry_is_computed_again(directory):
-    cache.cached('kind', {'n': 7}, _Compute())
+    cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
     path = _entry(directory)
     content = path.read_bytes()
     for place in range(0, len(content), 5):
@@ -72,43 +72,43 @@ def test_a_damaged_entry_is_computed_again(directory):
         damaged[place] ^= 0xFF
         path.write_bytes(damaged)
         # Some bytes of an archive mean nothing. What is read is right, or it is not read.
-        assert cache.cached('kind', {'n': 7}, _Compute()) == _BLT
+        assert cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute()) == _BLT
     for length in (0, 1, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:length])
         compute = _Compute()
-        assert cache.cached('kind', {'n': 7}, compute) == _BLT
+        assert cache.cached('kind', mechanisms.Blt, {'n': 7}, compute) == _BLT
         assert compute.calls == 1
         assert path.read_bytes()[:2] == b'PK'
 
 
 def test_an_entry_of_other_arguments_is_not_trusted(directory):
-    cache.cached('kind', {'n': 7}, _Compute())
+    cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
     path = _entry(directory)
     foreign = path.read_bytes()
     path.unlink()
-    cache.cached('kind', {'n': 8}, _Compute(_OTHER))
+    cache.cached('kind', mechanisms.Blt, {'n': 8}, _Compute(_OTHER))
     own = _entry(directory)
     own.write_bytes(foreign)
     compute = _Compute(_OTHER)
-    assert cache.cached('kind', {'n': 8}, compute) == _OTHER and compute.calls == 1
+    assert cache.cached('kind', mechanisms.Blt, {'n': 8}, compute) == _OTHER and compute.calls == 1
 
 
 def test_a_mechanism_without_a_seal_is_not_trusted(directory):
-    cache.cached('kind', {'n': 7}, _Compute())
+    cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
     mechanisms.save(_OTHER, _entry(directory))
     compute = _Compute()
-    assert cache.cached('kind', {'n': 7}, compute) == _BLT and compute.calls == 1
+    assert cache.cached('kind', mechanisms.Blt, {'n': 7}, compute) == _BLT and compute.calls == 1
 
 
 def test_nothing_unfinished_is_left(directory, monkeypatch):
-    cache.cached('kind', {'n': 7}, _Compute())
+    cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute())
     assert [path.suffix for path in directory.iterdir()] == ['.npz']
 
     def full(*_):
         raise OSError('no space left')
 
     monkeypatch.setattr(os, 'replace', full)
-    assert cache.cached('kind', {'n': 8}, _Compute(_OTHER)) == _OTHER
+    assert cache.cached('kind', mechanisms.Blt, {'n': 8}, _Compute(_OTHER)) == _OTHER
     assert len(list(directory.iterdir())) == 1
 
 
@@ -116,7 +116,7 @@ def test_a_directory_that_cannot_be_written_is_no_error(monkeypatch, tmp_path):
     in_the_way = tmp_path / 'file'
     in_the_way.write_text('')
     monkeypatch.setenv('DPFL_CACHE_DIR', str(in_the_way))
-    assert cache.cached('kind', {'n': 7}, _Compute()) == _BLT
+    assert cache.cached('kind', mechanisms.Blt, {'n': 7}, _Compute()) == _BLT
 
 
 def test_an_error_of_the_optimiser_is_not_hidden(directory):
@@ -124,15 +124,15 @@ def test_an_error_of_the_optimiser_is_not_hidden(directory):
         raise OSError('of the optimiser')
 
     with pytest.raises(OSError, match='of the optimiser'):
-        cache.cached('kind', {'n': 7}, fails)
+        cache.cached('kind', mechanisms.Blt, {'n': 7}, fails)
 
 
 def test_where_results_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv('DPFL_CACHE_DIR', '')
     assert cache.cache_directory() is None
     compute = _Compute()
-    cache.cached('kind', {}, compute)
-    cache.cached('kind', {}, compute)
+    cache.cached('kind', mechanisms.Blt, {}, compute)
+    cache.cached('kind', mechanisms.Blt, {}, compute)
     assert compute.calls == 2
     monkeypatch.delenv('DPFL_CACHE_DIR')
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'xdg'))

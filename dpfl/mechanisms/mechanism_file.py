@@ -1,0 +1,82 @@
+"""Files of mechanisms: `.npz` archives of plain arrays, read without pickle.
+
+This file knows archives and dictionaries only; `serialization` makes mechanisms of them.
+"""
+
+import os
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from dpfl import _npz, errors
+
+_SCHEMA_VERSION = 1
+# A file may unpack to 64 times its size plus so many bytes; `write` does not compress.
+_BYTES_BESIDES = 1 << 24
+
+
+def write(values: dict[str, Any], file: str | os.PathLike | BinaryIO) -> None:
+    """Writes the dictionary of a mechanism, one array per parameter.
+
+    Args:
+      values: from `Mechanism.to_dict`; an inner dictionary is written as `outer/inner`.
+      file: path, used as it is, or open binary file.
+    """
+    if isinstance(file, str | os.PathLike):
+        with open(file, 'wb') as opened:
+            write(values, opened)
+        return
+    np.savez(file, schema_version=_SCHEMA_VERSION, **flat(values))
+
+
+def read(path: str | os.PathLike) -> dict[str, Any]:
+    """Reads the dictionary that `write` wrote; lists are arrays.
+
+    Raises:
+      ValueError: if the file cannot be read, or has another schema version.
+    """
+    try:
+        # Arrays are not converted to lists, which would take several times the memory.
+        values = {
+            name: array if array.ndim else array.item()
+            for name, array in _npz.load(path, beside=_BYTES_BESIDES).items()
+        }
+        version = values.pop('schema_version', None)
+    except ValueError as error:
+        raise ValueError(f'{path}: cannot be read as a mechanism ({error})') from None
+    if not isinstance(version, int) or version != _SCHEMA_VERSION:
+        raise ValueError(
+            f'{path}: has schema version {errors.shown(version)}: must be {_SCHEMA_VERSION}'
+        )
+    return nested(values)
+
+
+def flat(values: dict[str, Any], prefix: str = '') -> dict[str, Any]:
+    """A dictionary without inner dictionaries: their keys become `outer/inner`."""
+    result = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            result.update(flat(value, f'{prefix}{key}/'))
+        else:
+            result[prefix + key] = value
+    return result
+
+
+def nested(values: dict[str, Any]) -> dict[str, Any]:
+    """Inverse of `flat`.
+
+    Raises:
+      ArgumentError: if a key holds both a value and a dictionary.
+    """
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        *outer, last = key.split('/')
+        inner: Any = result
+        for name in outer:
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                break
+        if not isinstance(inner, dict) or last in inner:
+            raise errors.ArgumentError('parameter', key, 'must not have two values')
+        inner[last] = value
+    return result

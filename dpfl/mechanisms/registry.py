@@ -1,0 +1,205 @@
+"""The registry: every mechanism of the library, how it is made, and how it is optimised.
+
+Binaries, files and tests ask this table. A new mechanism is one file with its class and one
+`Entry` here. No TensorFlow is imported.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpfl import _validate, errors
+from dpfl.mechanisms import banded, banded_inverse, banded_toeplitz, blt, identity, restarts, tree
+from dpfl.mechanisms.base import Mechanism
+from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
+from dpfl.mechanisms.optimize.banded import optimize_banded
+from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
+from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
+from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.participation import Participation
+
+# The parameter that stands for all parameters: a mechanism that was saved before.
+STRATEGY = 'strategy'
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """How the parameters of a mechanism are optimised for a participation schema.
+
+    Attributes:
+      function: takes the schema and the size, and `loss`, `workload`, `progress` by name.
+      size: what the size counts: 'buffers' or 'bands'.
+      losses: losses that can be minimised; the mechanism is published with the first.
+      default_buffers: the size if none is given; None for the minimum separation.
+      quick_rounds: number of rounds beyond which it takes minutes; None if it never does.
+    """
+
+    function: Callable[..., Mechanism]
+    size: str
+    losses: tuple[str, ...]
+    default_buffers: int | None = None
+    quick_rounds: int | None = None
+
+    def default_size(self, participation: Participation) -> int:
+        """The size for a schema if none is given."""
+        if self.default_buffers is not None:
+            return self.default_buffers
+        return min(participation.min_separation, participation.rounds)
+
+    def num_buffers(self, size: int) -> int:
+        """Most buffers of a mechanism of that size, see `Mechanism.num_buffers`."""
+        return size if self.size == 'buffers' else size - 1
+
+    def optimize(
+        self,
+        participation: Participation,
+        size: int | None = None,
+        *,
+        loss: str | None = None,
+        workload: np.ndarray | None = None,
+        progress: bool = False,
+    ) -> Mechanism:
+        """The mechanism of least loss that was found.
+
+        Args:
+          participation: the schema to optimise for.
+          size: number of buffers or bands, at least 1; None for `default_size`.
+          loss: one of `losses`; None for the first.
+          workload: A, see `mechanisms.workload`; None for the prefix sums.
+          progress: whether to show progress on standard error.
+
+        Raises:
+          ArgumentError: if an argument is out of its range.
+        """
+        loss = self.losses[0] if loss is None else _validate.choice('loss', loss, self.losses)
+        size = self.default_size(participation) if size is None else size
+        return self.function(participation, size, loss=loss, workload=workload, progress=progress)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A mechanism by the name that users give it.
+
+    Attributes:
+      name: value of --mechanism.
+      kind: the class; several entries may share one.
+      make: makes the mechanism of its number of rounds and parameters given by name; None if it
+        can only be read from a file or optimised.
+      ways: alternative sets of parameters, one of which must be given: `STRATEGY`, or parameters
+        of `make`. An empty set means that nothing but the number of rounds is needed.
+      optional: parameters of `make` that may be given besides.
+      optimizer: how to optimise it; None if it has nothing to optimise.
+    """
+
+    name: str
+    kind: type[Mechanism]
+    make: Callable[..., Mechanism] | None = None
+    ways: tuple[tuple[str, ...], ...] = ((),)
+    optional: tuple[str, ...] = ()
+    optimizer: Optimizer | None = None
+
+    @property
+    def extends(self) -> bool:
+        """Whether the mechanism can have more rounds than it was made for."""
+        return self.kind.extends
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Every parameter that may be given."""
+        return (*dict.fromkeys(name for way in self.ways for name in way), *self.optional)
+
+    def construct(self, rounds: int, **given: Any) -> Mechanism:
+        """The mechanism for so many rounds.
+
+        Args:
+          rounds: number of rounds.
+          **given: values of `parameters`; one that is None counts as not given. The value of
+            `strategy` is a mechanism of this type.
+
+        Raises:
+          ArgumentError: if the given parameters are not what one of `ways` needs, or a value is
+            out of its range.
+        """
+        given = {name: value for name, value in given.items() if value is not None}
+        self._check(given)
+        if STRATEGY in given:
+            return given[STRATEGY].with_rounds(rounds)
+        assert self.make is not None
+        return self.make(rounds, **given)
+
+    def _check(self, given: dict[str, Any]) -> None:
+        unknown = [name for name in given if name not in self.parameters]
+        if unknown:
+            raise errors.ArgumentError(
+                unknown[0],
+                errors.NOT_SHOWN,
+                f'mechanism={self.name} does not take this parameter',
+            )
+        if set(given) - set(self.optional) not in [set(way) for way in self.ways]:
+            needed = ', or '.join(' and '.join(way) for way in self.ways)
+            raise errors.ArgumentError('mechanism', self.name, f'needs {needed or "no parameters"}')
+        strategy = given.get(STRATEGY)
+        if strategy is not None and type(strategy) is not self.kind:
+            raise errors.ArgumentError(
+                STRATEGY,
+                getattr(strategy, 'name', strategy),
+                f'must be a {self.kind.name} mechanism',
+            )
+
+
+_FROM_FILE = ((STRATEGY,),)
+
+ENTRIES: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry('gaussian', identity.Identity, identity.Identity),
+        Entry('tree', tree.BinaryTree, tree.BinaryTree, optional=('released',)),
+        Entry('honaker_tree', tree.HonakerTree, tree.HonakerTree, optional=('released',)),
+        Entry('full_honaker_tree', FullHonakerTree, FullHonakerTree, optional=('completed',)),
+        Entry(
+            'banded',
+            banded.Banded,
+            ways=_FROM_FILE,
+            optimizer=Optimizer(optimize_banded, 'bands', ('rms', 'max'), quick_rounds=3000),
+        ),
+        Entry(
+            'banded_toeplitz',
+            banded_toeplitz.BandedToeplitz,
+            ways=_FROM_FILE,
+            optimizer=Optimizer(optimize_banded_toeplitz, 'bands', ('rms', 'max')),
+        ),
+        Entry(
+            'fichtenberger_toeplitz',
+            banded_toeplitz.BandedToeplitz,
+            banded_toeplitz.BandedToeplitz.fichtenberger,
+            optional=('bands',),
+        ),
+        Entry(
+            'banded_inverse',
+            banded_inverse.BandedInverse,
+            ways=_FROM_FILE,
+            optimizer=Optimizer(optimize_banded_inverse, 'bands', ('max', 'rms')),
+        ),
+        Entry(
+            'square_root_banded_inverse',
+            banded_inverse.BandedInverse,
+            banded_inverse.BandedInverse.square_root,
+            ways=(('bands',),),
+        ),
+        Entry(
+            'blt',
+            blt.Blt,
+            blt.Blt,
+            ways=((STRATEGY,), ('decay', 'scale')),
+            optimizer=Optimizer(optimize_blt, 'buffers', ('max', 'rms'), default_buffers=4),
+        ),
+        Entry('restarted', restarts.Restarted, ways=_FROM_FILE),
+    )
+}
+
+# Classes by the name that their files and dictionaries hold.
+TYPES: dict[str, type[Mechanism]] = {entry.kind.name: entry.kind for entry in ENTRIES.values()}
+# Names of the mechanisms with an optimiser.
+OPTIMIZED: tuple[str, ...] = tuple(name for name, entry in ENTRIES.items() if entry.optimizer)
