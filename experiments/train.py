@@ -15,7 +15,7 @@ import sys
 from absl import flags
 
 from dpfl import _storage, accounting, errors, mechanisms
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from dpfl.tasks import federated_task
 from experiments import run_model
 from experiments.command import command_line

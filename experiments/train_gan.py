@@ -15,7 +15,7 @@ import sys
 from absl import flags
 
 from dpfl import _storage, accounting, errors
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from experiments.command import command_line
 from experiments.flags import (
     aggregation_flags,

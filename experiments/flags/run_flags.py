@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from dpfl import accounting, errors
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from dpfl.runtime.workers import addresses, tokens
 from dpfl.simulation import checkpoint, ledger
 from dpfl.tasks import federated_task
