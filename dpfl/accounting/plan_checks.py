@@ -62,7 +62,7 @@ def _check_adaptive_clip(plan: 'PrivacyPlan') -> None:
         raise errors.ArgumentError(
             'mechanism',
             plan.mechanism.name,
-            'must be restarted or independent noise with adaptive_clip: the clip norm can only '
+            'must be restarted with adaptive_clip, or independent noise: the clip norm can only '
             'change where the noise starts afresh',
         )
     adaptive_clip.update_noise_multiplier(plan.noise_multiplier, plan.count_stddev)

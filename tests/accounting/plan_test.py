@@ -318,7 +318,7 @@ def test_estimators_change_the_denominator_and_not_the_guarantee():
     [
         (
             dict(mechanism=mechanisms.BinaryTree(2000)),
-            'mechanism=tree: must be restarted or independent noise with adaptiv',
+            'mechanism=tree: must be restarted with adaptiv',
         ),
         (
             dict(clients_per_round=70),
