@@ -1,28 +1,82 @@
 """Reads JSON that somebody else may have written: strictly, and with one kind of error.
 
-Python's reader takes more than JSON is (NaN, a key that occurs twice), and some of what it takes
-fails later, far from the file: integers of a thousand digits where a float is expected, lists so
-deep that they cannot be compared or copied, halves of characters that cannot be printed.
+Python's reader accepts more than JSON (NaN, a key that occurs twice). Some of what it accepts fails
+later, far from the file: integers of a thousand digits where a float is expected, lists so deep
+that they cannot be compared or copied, half a surrogate pair that cannot be printed.
+
+`JsonFields` gives dataclasses of plain values a JSON form.
 """
 
+import dataclasses
 import json
+from typing import Any, TypeVar
 
-# Deeper than any file of dpfl, and far from the limit of Python.
+from dpfl import errors
+
+# Deeper than any file of dpfl, and far below Python's limit.
 _MOST_DEPTH = 64
-# Longer integers are not the value of anything; those of 310 digits and more are no floats either.
+# No value is longer. An integer of 310 digits or more does not even fit into a float.
 _MOST_DIGITS = 40
 
+_Part = TypeVar('_Part', bound='JsonFields')
 
-def loads(text: str | bytes, *, allow_nan: bool = False):
+
+class JsonFields:
+    """Base class of dataclasses whose fields are all JSON values, to store them in files.
+
+    Subclasses check their fields in `__post_init__`.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields by name."""
+        return {field.name: getattr(self, field.name) for field in _fields(type(self))}
+
+    @classmethod
+    def from_dict(cls: type[_Part], values: Any) -> _Part:
+        """The object that `to_dict` wrote as `values`; fields with a default may be missing.
+
+        Raises:
+          ArgumentError: if `values` is no dictionary, a key is unknown, a field is missing, or a
+            value is not allowed.
+        """
+        values = checked_object(cls.__name__, values)
+        refuse_unknown(values, [field.name for field in _fields(cls)], cls.__name__)
+        for field in _fields(cls):
+            if field.default is dataclasses.MISSING and field.name not in values:
+                raise errors.ArgumentError(
+                    field.name, errors.NOT_SHOWN, f'must be given for {cls.__name__}'
+                )
+        return cls(**values)
+
+
+def _fields(kind: Any) -> tuple[dataclasses.Field, ...]:
+    return dataclasses.fields(kind)
+
+
+def checked_object(name: str, values: Any) -> dict[str, Any]:
+    """Returns `values`; raises ArgumentError unless it is a JSON object."""
+    if not isinstance(values, dict):
+        raise errors.ArgumentError(name, values, 'must be an object')
+    return values
+
+
+def refuse_unknown(values: dict[str, Any], known: list[str], what: str) -> None:
+    """Raises ArgumentError for the first key of `values` that is not among the `known` ones."""
+    for name, value in values.items():
+        if name not in known:
+            raise errors.ArgumentError(errors.shown(name), value, f'is not a field of {what}')
+
+
+def loads(text: str | bytes, *, allow_nan: bool = False) -> Any:
     """The value of a JSON document.
 
     Args:
       text: the document; bytes are UTF-8.
-      allow_nan: whether NaN, Infinity and -Infinity are numbers, as Python writes them.
+      allow_nan: whether to accept NaN, Infinity and -Infinity, as Python writes them.
 
     Raises:
-      ValueError: if it is no JSON document, has a key twice in one object, an integer of more than
-        40 digits, or lists and objects nested more than 64 deep.
+      ValueError: if the text is not a JSON document, has a key twice in one object, an integer of
+        more than 40 digits, or lists and objects nested more than 64 deep.
     """
     if isinstance(text, bytes):
         text = text.decode()

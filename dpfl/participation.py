@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from dpfl import _npz, _validate
+from dpfl import _json, _npz, _validate
 
 
 @dataclasses.dataclass(frozen=True)
-class Participation:
+class Participation(_json.JsonFields):
     """Participation schema: (b, k)-min-separation over `rounds` rounds (document 002, section 3.1).
 
     A client takes part in at most `max_participations` (k) rounds, and any two of them are at

@@ -23,7 +23,8 @@ import sys
 from absl import flags
 
 from dpfl import _storage, accounting, errors
-from dpfl.accounting import archive, checklist
+from dpfl.accounting import checklist
+from dpfl.accounting.records import archive, verification
 from experiments.command import command_line
 from experiments.flags import recorded_flags, schema_flags
 
@@ -80,7 +81,7 @@ def _main() -> None:
     if not run.is_dir():
         raise command_line.UsageError(f'--run_dir={run}: must be a directory')
     with command_line.refusing_bad_values():
-        found = archive.verify(run)
+        found = verification.verify(run)
     differences = [*found.differences]
     if found.report is not None:
         differences += recorded_flags.differences(run, found.report)
@@ -109,7 +110,7 @@ def _check_output(run: pathlib.Path, output: pathlib.Path) -> None:
         raise command_line.UsageError(f'--output_dir={output}: must not be within --run_dir')
 
 
-def _check_run(run: pathlib.Path, found: archive.Verification) -> None:
+def _check_run(run: pathlib.Path, found: verification.Verification) -> None:
     """Refuses a run of which a copy would reveal what no guarantee covers."""
     report, made_with = found.report, recorded_flags.read(run)
     reason = None

@@ -18,7 +18,8 @@ import pathlib
 from absl import flags
 
 from dpfl import accounting
-from dpfl.accounting import archive, extrapolation
+from dpfl.accounting import extrapolation
+from dpfl.accounting.records import archive
 from experiments.command import command_line
 from experiments.flags import schema_flags
 

@@ -222,17 +222,13 @@ def _target() -> planning.Target | None:
     """The target of the flags, or None."""
     if not (_given('target_rho') or _given('target_epsilon')):
         return None
-    try:
+    with command_line.refusing_bad_values(rho='target_rho', epsilon='target_epsilon'):
         return planning.Target(
             rho=_TARGET_RHO.value,
             epsilon=_TARGET_EPSILON.value,
             delta=flags.FLAGS.delta,
             accountant=flags.FLAGS.accountant,
         )
-    except ValueError as error:
-        message = ' '.join(str(error).split())
-        prefix = '--' if message.startswith('delta') else '--target_'
-        raise command_line.UsageError(prefix + message) from None
 
 
 def _simulation() -> planning.Simulation | None:

@@ -19,7 +19,7 @@ import sys
 from absl import flags
 
 from dpfl import _storage, accounting, errors
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive, verification
 from experiments.command import command_line
 from experiments.flags import (
     composition,
@@ -107,7 +107,7 @@ def _verified() -> accounting.PrivacyReport:
     try:
         # No run may write there meanwhile.
         with command_line.refusing_bad_values(), _storage.locked(path, to_read=True):
-            found = archive.verify(path)
+            found = verification.verify(path)
     except errors.StorageError as error:
         sys.exit(f'error: {error}')
     differences = [*found.differences]
@@ -123,7 +123,7 @@ def _verified() -> accounting.PrivacyReport:
     return found.report
 
 
-def _verdict(path: pathlib.Path, found: archive.Verification) -> str:
+def _verdict(path: pathlib.Path, found: verification.Verification) -> str:
     """What was verified, in one sentence, and no more than that."""
     listed = f'verified: every file that {archive.SUMS} lists is as it was'
     if found.notes:

@@ -10,7 +10,7 @@ clients. With --resume, a run that was interrupted continues from its last check
 
 import sys
 
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from dpfl.simulation.training import TrainConfig, train
 from dpfl.tasks import config as tasks
 from experiments.command import command_line

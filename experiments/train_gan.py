@@ -11,7 +11,7 @@ says why the generator has the guarantee of the run. Losses are those of held-ou
 
 import sys
 
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from dpfl.simulation.training import GanConfig, train_gan
 from experiments.command import command_line
 from experiments.flags import mechanism_flags, output_flags, run_flags, scale_flags

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from dpfl.accounting import ledger_lines
+from dpfl.accounting.records import ledger_lines
 
 _SAME = ('model.npz', 'participation.npz', 'privacy_report.json')
 

@@ -32,7 +32,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(_ROOT))
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
-from dpfl.accounting import ledger_lines  # noqa: E402
+from dpfl.accounting.records import ledger_lines  # noqa: E402
 from dpfl.simulation import data_digest  # noqa: E402
 from dpfl.tasks.text import vocabulary, word_clients  # noqa: E402
 

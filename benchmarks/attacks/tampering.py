@@ -25,7 +25,7 @@ sys.path.insert(0, str(_ROOT))
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from dpfl import ParticipationLog  # noqa: E402
-from dpfl.accounting import archive, ledger_lines  # noqa: E402
+from dpfl.accounting.records import archive, ledger_lines, verification  # noqa: E402
 from experiments.flags import recorded_flags  # noqa: E402
 
 
@@ -63,7 +63,7 @@ def train(folder: pathlib.Path) -> pathlib.Path:
 def noticed(run: pathlib.Path) -> list[str]:
     """What the verification of a run says is wrong, a sentence each."""
     try:
-        found = archive.verify(run)
+        found = verification.verify(run)
     except ValueError as error:
         return [str(error)]
     more = [] if found.report is None else recorded_flags.differences(run, found.report)

@@ -10,14 +10,17 @@ from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.events import epsilon_of_event
 from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
 from dpfl.accounting.hardened import NOISES, with_slack
-from dpfl.accounting.plan import ADJACENCIES, SAMPLINGS, PrivacyPlan
+from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.plan_checks import ADJACENCIES, SAMPLINGS
 from dpfl.accounting.report import PrivacyReport
+from dpfl.mechanisms.discretization import Discretization
 
 __all__ = [
     'ACCOUNTANTS',
     'ADJACENCIES',
     'SAMPLINGS',
     'AdaptiveClip',
+    'Discretization',
     'Estimator',
     'NOISES',
     'PrivacyPlan',

@@ -20,7 +20,7 @@ A sum of b_i as they are would have twice the sensitivity where a client is zero
 import dataclasses
 import math
 
-from dpfl import _validate, errors
+from dpfl import _json, _validate, errors
 
 
 def update_noise_multiplier(noise_multiplier: float, count_stddev: float) -> float:
@@ -62,7 +62,7 @@ def total_noise_multiplier(update_noise_multiplier: float, count_stddev: float) 
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaptiveClip:
+class AdaptiveClip(_json.JsonFields):
     """Adaptive clipping of document 000, algorithm 1: the clip norm follows a private quantile.
 
     The initial clip norm C^0 is that of the plan; the clip norm in use changes where the mechanism

@@ -2,13 +2,13 @@
 
 import dataclasses
 
-from dpfl import _validate
+from dpfl import _json, _validate
 
 KINDS = ('fixed', 'clipped')
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimator:
+class Estimator(_json.JsonFields):
     """The weighted mean of clipped updates, with a denominator that bounds its sensitivity.
 
     For clients k of a cohort with updates of norm at most S and weights w_k <= 1:

@@ -2,29 +2,35 @@
 
 import dataclasses
 import functools
+import hashlib
+import json
 import math
+from typing import Any
 
 import dp_accounting
 
-from dpfl import _validate, errors, mechanisms
+from dpfl import _json, errors, mechanisms
 from dpfl.accounting import adaptive_clip as adaptive_clip_lib
-from dpfl.accounting import calibration, events, gaussian, hardened
+from dpfl.accounting import calibration, events, gaussian, hardened, plan_checks
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
-# How far one round's clipped sum moves between neighbours, in clip norms. Zeroing a client out
-# takes its update away; replacing it can swap two opposite updates.
+# How far a client moves one round's clipped sum between neighbours, in clip norms. Zeroing a client
+# out takes its update away; replacing it can swap two opposite updates.
 _SHIFT_IN_CLIP_NORMS = {'zero_out': 1.0, 'replace_one': 2.0, 'replace_one_half_shift': 1.0}
-ADJACENCIES = tuple(_SHIFT_IN_CLIP_NORMS)
-SAMPLINGS = ('none', 'poisson', 'without_replacement')
-_ADJACENCIES_OF = {
-    'none': ('zero_out', 'replace_one'),
-    'poisson': ('zero_out',),
-    'without_replacement': ADJACENCIES,
+# Fields with a JSON form of their own; those that may be None.
+_PARTS: dict[str, type[_json.JsonFields]] = {
+    'participation': Participation,
+    'discretization': Discretization,
+    'adaptive_clip': AdaptiveClip,
+    'estimator': Estimator,
 }
+_OPTIONAL_PARTS = ('discretization', 'adaptive_clip')
+# Files of older versions lack these fields; their defaults are what those versions did.
+_ADDED_LATER = ('adaptive_clip', 'clip_schedule', 'estimator', 'noise')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,65 +94,65 @@ class PrivacyPlan:
     estimator: Estimator = Estimator()
     noise: str = 'default'
 
-    def __post_init__(self):
-        _validate.number('clip_norm', self.clip_norm, above=0)
-        _validate.number('noise_multiplier', self.noise_multiplier, minimum=0)
-        _validate.integer('clients_per_round', self.clients_per_round, minimum=1)
-        _validate.choice('sampling', self.sampling, SAMPLINGS)
-        _validate.choice('adjacency', self.adjacency, _ADJACENCIES_OF[self.sampling])
-        _validate.choice('noise', self.noise, hardened.NOISES)
-        _validate.integer(
-            'rounds', self.participation.rounds, minimum=1, maximum=self.mechanism.rounds
-        )
-        if self.sampling != 'none':
-            self._check_sampling()
-        elif self.population is not None:
-            raise errors.ArgumentError(
-                'population', self.population, 'must be None without sampling'
-            )
-        if self.discretization and self.discretization.clip_norm != self.clip_norm:
-            raise errors.ArgumentError(
-                'clip_norm',
-                self.clip_norm,
-                f'must be that of the discretization, {self.discretization.clip_norm}',
-            )
-        if self.discretization and self.estimator.kind != 'fixed':
-            # Rounding inflates each update by the same, however small its weight.
-            raise errors.ArgumentError(
-                'estimator', self.estimator.kind, 'must be fixed with a discretization'
-            )
-        if self.adaptive_clip:
-            self._check_adaptive_clip()
-        if self.clip_schedule:
-            self._check_clip_schedule()
-        if self.noise == 'hardened':
-            hardened.check(self)
+    def __post_init__(self) -> None:
+        plan_checks.check(self)
 
-    def _check_adaptive_clip(self):
-        if not isinstance(self.mechanism, mechanisms.Restarted | mechanisms.Identity):
-            raise errors.ArgumentError(
-                'mechanism',
-                self.mechanism.name,
-                'must be restarted with adaptive_clip, or independent noise, for the clip norm can '
-                'only change where the noise starts afresh',
-            )
-        adaptive_clip_lib.update_noise_multiplier(self.noise_multiplier, self.count_stddev)
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON values, with a digest in place of the mechanism's parameters.
 
-    def _check_clip_schedule(self):
-        if self.adaptive_clip:
+        This is the plan in `plan.json` and in reports, and what `digest` is computed from.
+        """
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name == 'mechanism':
+                values['mechanism_digest'] = value.digest()
+            elif isinstance(value, _json.JsonFields):
+                values[field.name] = value.to_dict()
+            elif field.name == 'clip_schedule':
+                values[field.name] = [list(change) for change in value]
+            else:
+                values[field.name] = value
+        return values
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], mechanism: mechanisms.Mechanism) -> 'PrivacyPlan':
+        """The plan that `to_dict` wrote as `values`.
+
+        Args:
+          values: JSON values. Keys that older versions did not write may be missing.
+          mechanism: the mechanism of the plan, which has its own file.
+
+        Raises:
+          ArgumentError: if a key is unknown or missing, a value is not allowed, or the mechanism is
+            not the one that the plan was written with.
+        """
+        names = [field.name for field in dataclasses.fields(cls) if field.name != 'mechanism']
+        fields = dict(_json.checked_object('plan', values))
+        _json.refuse_unknown(fields, ['mechanism_digest', *names], 'a plan')
+        for name in ('mechanism_digest', *names):
+            if name not in fields and name not in _ADDED_LATER:
+                raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be given for a plan')
+        digest = fields.pop('mechanism_digest')
+        if digest != mechanism.digest():
             raise errors.ArgumentError(
-                'clip_schedule', errors.NOT_SHOWN, 'must be empty with adaptive_clip'
+                'mechanism_digest', digest, "must be the digest of the mechanism's parameters"
             )
-        allowed, before = set(self.fresh_rounds), 0
-        for first, norm in self.clip_schedule:
-            _validate.integer('clip_schedule round', first, minimum=before + 1)
-            _validate.number('clip_schedule norm', norm, above=0)
-            if first < self.participation.rounds and first not in allowed:
-                raise ValueError(
-                    f'clip_schedule round={first}: must be one in which the noise starts afresh, '
-                    'as with a restarted mechanism or independent noise'
-                )
-            before = first
+        for name, part in _PARTS.items():
+            if name in fields and (fields[name] is not None or name not in _OPTIONAL_PARTS):
+                fields[name] = part.from_dict(fields[name])
+        if 'clip_schedule' in fields:
+            fields['clip_schedule'] = _changes(fields['clip_schedule'])
+        return cls(mechanism=mechanism, **fields)
+
+    def digest(self) -> str:
+        """SHA-256 of all fields and of the mechanism's parameters, in hexadecimal.
+
+        Ledgers and checkpoints hold it: it must stay the same for the same plan.
+        """
+        values = self.to_dict()
+        values['mechanism'] = values.pop('mechanism_digest')
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     @property
     def fresh_rounds(self) -> tuple[int, ...]:
@@ -157,28 +163,6 @@ class PrivacyPlan:
         if isinstance(self.mechanism, mechanisms.Restarted):
             return tuple(start for start in self.mechanism.starts if start < rounds)
         return ()
-
-    def _check_sampling(self):
-        _validate.integer('population', self.population, minimum=self.clients_per_round)
-        if not isinstance(self.mechanism, mechanisms.Identity):
-            raise errors.ArgumentError(
-                'sampling',
-                self.sampling,
-                f'must be none with correlated noise (mechanism {self.mechanism.name})',
-            )
-        if self.participation.min_separation > 1:
-            raise errors.ArgumentError(
-                'min_separation',
-                self.participation.min_separation,
-                f'must be 1 with sampling='
-                f'{self.sampling}, which may choose a client again in any round',
-            )
-        if self.participation.count < self.participation.rounds:
-            raise errors.ArgumentError(
-                'max_participations',
-                self.participation.max_participations,
-                f'must be the number of rounds, or not be given, with sampling={self.sampling}',
-            )
 
     @classmethod
     def calibrated(
@@ -386,3 +370,12 @@ class PrivacyPlan:
         adjacency = 'zero_out' if self.adjacency == 'zero_out' else 'replace_one'
         plain = dataclasses.replace(self, sampling='none', population=None, adjacency=adjacency)
         return plain.with_participation(participation)
+
+
+def _changes(values: Any) -> tuple[tuple[int, float], ...]:
+    """`clip_schedule` from its JSON form, a list of pairs."""
+    if not isinstance(values, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 for pair in values
+    ):
+        raise errors.ArgumentError('clip_schedule', values, 'must be a list of pairs')
+    return tuple((first, norm) for first, norm in values)

@@ -9,11 +9,12 @@ import json
 
 import dp_accounting
 
-from dpfl import _json, _validate, errors
-from dpfl.accounting import checklist, gaussian, page, plan_file, stated
+from dpfl import _json, _validate, errors, mechanisms
+from dpfl.accounting import checklist, gaussian, page
 from dpfl.accounting import observed as observed_lib
 from dpfl.accounting.observed import Guarantee, Observed
 from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.records import stated
 from dpfl.participation import ParticipationLog
 
 # Raised when a key of the JSON form goes, or changes its meaning.
@@ -106,7 +107,6 @@ class PrivacyReport:
     def to_dict(self) -> dict:
         """The report as plain values: the keys of its JSON form."""
         holds = self.guarantee
-        plan = plan_file.to_dict(self.plan)
         return {
             'schema_version': SCHEMA_VERSION,
             'statement': checklist.statement(self),
@@ -132,7 +132,7 @@ class PrivacyReport:
             'sampling_is_seeded': self.sampling_is_seeded,
             'train_metrics_released': self.train_metrics_released,
             'deltas': list(self.deltas),
-            'plan': plan,
+            'plan': self.plan.to_dict(),
             'plan_guarantee': dataclasses.asdict(self.plan_guarantee),
             'observed': None if self.observed is None else dataclasses.asdict(self.observed),
             'mechanism_parameters': self.plan.mechanism.to_dict(),
@@ -158,7 +158,8 @@ class PrivacyReport:
             values = _json.loads(text)
             if values['schema_version'] != SCHEMA_VERSION:
                 raise ValueError(f'schema version {values["schema_version"]}')
-            plan = plan_file.from_dict(values['plan'], values['mechanism_parameters'])
+            mechanism = mechanisms.from_dict(values['mechanism_parameters'])
+            plan = PrivacyPlan.from_dict(values['plan'], mechanism)
             deltas = stated.deltas(values['deltas'])
             accountant = _validate.choice('accountant', values['accountant'], plan.accountants)
             basis = plan, deltas, accountant

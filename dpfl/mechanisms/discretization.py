@@ -12,7 +12,7 @@ are rounded.
 import dataclasses
 import math
 
-from dpfl import _validate, errors
+from dpfl import _json, _validate, errors
 
 # Sums are held in 64-bit integers.
 _MAX_BITS = 62
@@ -20,7 +20,7 @@ _MAX_DIMENSION = 2**48
 
 
 @dataclasses.dataclass(frozen=True)
-class Discretization:
+class Discretization(_json.JsonFields):
     """Algorithm 2 of document 000: the norm of a rounded update, and the integers it needs.
 
     Attributes:

@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 
 from dpfl import _files, _json, _npz, _storage, _validate, accounting, errors, participation
-from dpfl.accounting import archive
 
 _VERSION = 1
 _MAGIC = b'dpfl checkpoint '
@@ -49,7 +48,7 @@ class Checkpoint:
     Attributes:
       rounds: number of rounds done.
       configuration: what the run was made from; values that JSON has.
-      plan_digest: of its privacy plan; see `archive.plan_digest`.
+      plan_digest: of its privacy plan; see `PrivacyPlan.digest`.
       ledger: position in the ledger, of `Ledger.position`.
       rows: metrics of the rounds.
       cohorts: clients of each round, int64.
@@ -72,7 +71,7 @@ class Checkpoint:
             its name.
         """
         before = {**self.configuration, 'plan_digest': self.plan_digest}
-        now = json.loads(json.dumps({**configuration, 'plan_digest': archive.plan_digest(plan)}))
+        now = json.loads(json.dumps({**configuration, 'plan_digest': plan.digest()}))
         for name in sorted({*before, *now}, key=lambda name: (name == 'plan_digest', name)):
             if before.get(name) != now.get(name):
                 raise errors.ArgumentError(

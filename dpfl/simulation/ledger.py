@@ -8,15 +8,15 @@ remains of the first time, and says whether the release would be the same one.
 `ledger.jsonl` has a line for each round: digests of the cohort, of the data that it trains on, of
 the model it starts from, and of the noise key with its position. The noise key itself is not there:
 who has it can take the noise off. Nor is the key of the digest of the data: who has it can try what
-the data might be. `dpfl.accounting.ledger_lines` has the form of the lines.
+the data might be. `dpfl.accounting.records.ledger_lines` has the form of the lines.
 """
 
 import os
 import pathlib
 
 from dpfl import _files, _storage, errors
-from dpfl.accounting import ledger_lines
-from dpfl.accounting.ledger_lines import Entry
+from dpfl.accounting.records import ledger_lines
+from dpfl.accounting.records.ledger_lines import Entry
 
 
 class LedgerError(errors.RunError):

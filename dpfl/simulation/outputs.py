@@ -17,7 +17,7 @@ import tensorflow_federated as tff
 import tqdm
 
 from dpfl import _storage, accounting, errors, mechanisms
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from dpfl.participation import ParticipationLog
 from dpfl.reporting import plots, privacy_page
 from dpfl.simulation import data_digest

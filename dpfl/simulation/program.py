@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow_federated as tff
 
 from dpfl import _storage, _validate, accounting, aggregators, errors, learning, mechanisms
-from dpfl.accounting import archive, ledger_lines
+from dpfl.accounting.records import archive, ledger_lines
 from dpfl.participation import ParticipationLog
 from dpfl.runtime import contexts, memory
 from dpfl.runtime.workers import addresses
@@ -349,7 +349,7 @@ class _Run:
         return checkpoint.Checkpoint(
             rounds=done,
             configuration=self._experiment.configuration,
-            plan_digest=archive.plan_digest(self._experiment.plan),
+            plan_digest=self._experiment.plan.digest(),
             ledger=self._ledger.position(done),
             rows=tuple(rows),
             cohorts=[self._log.cohort(t) for t in range(done)],

@@ -6,7 +6,7 @@ import numpy as np
 import tree
 
 from dpfl import errors
-from dpfl.accounting import ledger_lines
+from dpfl.accounting.records import ledger_lines
 from dpfl.aggregators.noise import correlated
 from dpfl.simulation import checkpoint
 

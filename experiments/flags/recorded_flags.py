@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable
 
 from dpfl import accounting
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 
 # Epsilon of a calibrated plan is at most the one asked for, and hardly below it.
 _CALIBRATION = 1e-3

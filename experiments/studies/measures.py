@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import _storage, errors
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from experiments.studies import definition
 
 SMALLER_IS_BETTER = ('loss', 'rounds_to_threshold', 'epsilon', 'rho', 'max_loss', 'rms_loss')

@@ -1,10 +1,30 @@
 """Production runs and single Gaussian releases: rho and epsilon (documents 000, 002, 003)."""
 
 import functools
+from typing import NamedTuple
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, accounting, errors, mechanisms
 from experiments.flags import strategies
 from experiments.tables import rounding, rows
+
+
+class _EpsilonMethod(NamedTuple):
+    """How epsilon of a release is computed: by which accountant, of the printed rho or not."""
+
+    accountant: str
+    of_printed_rho: bool
+
+
+# By the words that rows have for it.
+_EPSILON_METHODS = {
+    f'{accountant} of the {which}': _EpsilonMethod(accountant, of_printed_rho)
+    for accountant in accounting.ACCOUNTANTS
+    for which, of_printed_rho in (
+        ('zcdp as printed', True),
+        ('computed zcdp', False),
+        ('zcdp 1 / (2 alpha^2), sigma being alpha times the sensitivity', False),
+    )
+}
 
 
 def tree(row: rows.Row) -> dict[str, float]:
@@ -51,7 +71,7 @@ def largest_separations(row: rows.Row) -> dict[str, float]:
 
 def with_exact_rho(row: rows.Row, computed: dict) -> str:
     """Epsilon of the computed rho, where that of the printed one is published."""
-    if 'as printed' not in row.method.get('eps', ''):
+    if 'eps' not in row.method or not _epsilon_method(row).of_printed_rho:
         return ''
     epsilon = _epsilon(computed['zcdp'], row.inputs['delta'], 'pld')
     return f'Of the computed zcdp epsilon would be {epsilon:.4f}.'
@@ -126,6 +146,13 @@ def _banded_strategy(rounds: int, bands: int) -> mechanisms.Banded:
     return mechanisms.optimize_banded(Participation(rounds, bands), bands)
 
 
+def _epsilon_method(row: rows.Row) -> _EpsilonMethod:
+    words = row.method['eps']
+    if words not in _EPSILON_METHODS:
+        raise errors.ArgumentError('method', words, 'must be a known method for epsilon of a rho')
+    return _EPSILON_METHODS[words]
+
+
 # Many runs have the same rho.
 _epsilon = functools.cache(accounting.epsilon_from_rho)
 
@@ -134,8 +161,8 @@ def _release(row: rows.Row, rho: float) -> dict[str, float]:
     """Rho and epsilon, as far as the row has them."""
     computed = {'zcdp': rho}
     if 'eps' in row.published:
-        accountant, _, which = row.method['eps'].partition(' of the ')
-        if which == 'zcdp as printed' and 'zcdp' in row.published:
+        method = _epsilon_method(row)
+        if method.of_printed_rho and 'zcdp' in row.published:
             rho = rounding.printed(rho, row.decimals['zcdp'], 'nearest')
-        computed['eps'] = _epsilon(rho, row.inputs['delta'], accountant)
+        computed['eps'] = _epsilon(rho, row.inputs['delta'], method.accountant)
     return {name: computed[name] for name in row.published}

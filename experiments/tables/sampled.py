@@ -37,5 +37,4 @@ def _sample(row: rows.Row, z: float) -> dp_accounting.DpEvent:
 
 def _epsilon(one_round: dp_accounting.DpEvent, row: rows.Row) -> float:
     event = dp_accounting.SelfComposedDpEvent(one_round, row.inputs['rounds'])
-    accountant = row.method['eps'].partition(' ')[0]
-    return accounting.epsilon_of_event(event, row.inputs['delta'], accountant)
+    return accounting.epsilon_of_event(event, row.inputs['delta'], 'moments')

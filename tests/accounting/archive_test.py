@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting import archive, ledger_lines
+from dpfl.accounting.records import archive, ledger_lines, verification
 
 
 def _record(**changes):
@@ -58,7 +58,7 @@ def write(directory: pathlib.Path, record=None, log=_LOG) -> pathlib.Path:
 
 
 def test_what_was_written_is_verified(tmp_path):
-    found = archive.verify(write(tmp_path))
+    found = verification.verify(write(tmp_path))
     assert found.differences == ()
     assert found.report == _record().report(_LOG)
 
@@ -82,7 +82,7 @@ def test_what_was_written_is_verified(tmp_path):
     ],
 )
 def test_every_kind_of_run_is_verified(tmp_path, record, log):
-    assert archive.verify(write(tmp_path, record, log)).differences == ()
+    assert verification.verify(write(tmp_path, record, log)).differences == ()
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_each_flipped_bit_is_found(tmp_path, name):
         changed = bytearray(content)
         changed[place] ^= 1 << (place % 8)
         path.write_bytes(changed)
-        found = archive.verify(tmp_path)
+        found = verification.verify(tmp_path)
         assert found.differences, place
         assert any(name in difference for difference in found.differences), found.differences
         assert all('\n' not in difference for difference in found.differences)
     path.write_bytes(content)
-    assert not archive.verify(tmp_path).differences
+    assert not verification.verify(tmp_path).differences
 
 
 @pytest.mark.parametrize('name', [archive.STRATEGY, archive.LOG, archive.REPORT, archive.PLAN])
@@ -120,7 +120,7 @@ def test_truncated_files_are_found(tmp_path, name):
     content = path.read_bytes()
     for length in (0, 1, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:length])
-        assert any(name in each for each in archive.verify(tmp_path).differences)
+        assert any(name in each for each in verification.verify(tmp_path).differences)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_changes_with_new_digests_are_found_by_computing_anew(tmp_path, name, ch
     change(values)
     path.write_text(json.dumps(values))
     (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
-    differences = archive.verify(tmp_path).differences
+    differences = verification.verify(tmp_path).differences
     assert differences and all(
         archive.REPORT in each or name == archive.PLAN in each for each in differences
     )
@@ -149,7 +149,7 @@ def test_a_changed_log_with_a_new_digest_is_found(tmp_path):
     write(tmp_path)
     ParticipationLog([[0], [0]]).save(tmp_path / archive.LOG)
     (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
-    differences = archive.verify(tmp_path).differences
+    differences = verification.verify(tmp_path).differences
     assert 'privacy_report.json: basis is "plan", computed from plan and log "log"' in differences
 
 
@@ -157,7 +157,7 @@ def test_another_strategy_is_found(tmp_path):
     write(tmp_path)
     mechanisms.save(mechanisms.Blt(6, [0.9], [0.2]), tmp_path / archive.STRATEGY)
     (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
-    assert 'mechanism_digest' in ' '.join(archive.verify(tmp_path).differences)
+    assert 'mechanism_digest' in ' '.join(verification.verify(tmp_path).differences)
 
 
 def test_a_last_digit_of_another_library_is_no_difference(tmp_path):
@@ -166,14 +166,14 @@ def test_a_last_digit_of_another_library_is_no_difference(tmp_path):
     values['epsilon'] *= 1 + 1e-12
     path.write_text(json.dumps(values))
     (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
-    assert archive.verify(tmp_path).differences == ()
+    assert verification.verify(tmp_path).differences == ()
 
 
 @pytest.mark.parametrize('name', [archive.SUMS, archive.PLAN, archive.LOG, archive.LEDGER])
 def test_an_unfinished_run_is_refused(tmp_path, name):
     (write(tmp_path) / name).unlink()
     with pytest.raises(ValueError, match=f'must hold a finished run \\({name} is missing\\)'):
-        archive.verify(tmp_path)
+        verification.verify(tmp_path)
 
 
 def test_the_digests_are_those_of_sha256sum(tmp_path):
@@ -186,7 +186,7 @@ def test_the_digests_are_those_of_sha256sum(tmp_path):
 
 def _with_new_digests(directory):
     (directory / archive.SUMS).write_text(archive.digests(directory))
-    return archive.verify(directory).differences
+    return verification.verify(directory).differences
 
 
 def _with_everything_computed_anew(directory, record, log=_LOG):
@@ -247,12 +247,13 @@ def test_a_file_that_was_added_is_named(tmp_path, name):
     path.parent.mkdir(exist_ok=True)
     path.write_text('new')
     shown = name.replace('\n', ' ')  # Every difference is one line.
-    assert archive.verify(tmp_path).differences == (
+    assert verification.verify(tmp_path).differences == (
         f'{shown}: was added, SHA256SUMS does not list it',
     )
     assert _with_new_digests(tmp_path) == ()
     path.unlink()
-    assert archive.verify(tmp_path).differences == (f'{shown}: is missing, SHA256SUMS lists it',)
+    differences = verification.verify(tmp_path).differences
+    assert differences == (f'{shown}: is missing, SHA256SUMS lists it',)
 
 
 def test_a_line_that_was_dropped_is_found(tmp_path):
@@ -261,10 +262,10 @@ def test_a_line_that_was_dropped_is_found(tmp_path):
     for i in range(len(lines)):
         name = lines[i].split()[1]
         sums.write_text(''.join(lines[:i] + lines[i + 1 :]))
-        assert any(name in each for each in archive.verify(tmp_path).differences), name
+        assert any(name in each for each in verification.verify(tmp_path).differences), name
     sums.write_text(''.join([*lines, lines[0]]))
     assert 'line 9 is not a digest and the name of another file' in str(
-        archive.verify(tmp_path).differences
+        verification.verify(tmp_path).differences
     )
 
 
@@ -290,7 +291,7 @@ def test_links_are_named_and_not_followed(tmp_path, name):
     else:
         elsewhere.write_text('of another')
     path.symlink_to(elsewhere)
-    found = archive.verify(directory).differences
+    found = verification.verify(directory).differences
     assert any(each.startswith(f'{name}: is a link') for each in found)
     if name != archive.SUMS:
         assert name not in {line.split()[1] for line in archive.digests(directory).splitlines()}
@@ -298,14 +299,14 @@ def test_links_are_named_and_not_followed(tmp_path, name):
 
 def test_a_pipe_is_named_and_not_read(tmp_path):
     os.mkfifo(write(tmp_path) / 'pipe')
-    assert archive.verify(tmp_path).differences == ('pipe: is neither a file nor a folder',)
+    assert verification.verify(tmp_path).differences == ('pipe: is neither a file nor a folder',)
 
 
 @pytest.mark.parametrize('name', ['/etc/hostname', '../elsewhere', 'a/../../elsewhere', ''])
 def test_names_outside_of_the_directory_are_refused(tmp_path, name):
     sums = write(tmp_path) / archive.SUMS
     sums.write_text(f'{"0" * 64}  {name}\n' + sums.read_text())
-    assert archive.verify(tmp_path).differences == (
+    assert verification.verify(tmp_path).differences == (
         'SHA256SUMS: line 1 is not a digest and the name of another file',
     )
 
@@ -314,7 +315,7 @@ def test_checkpoints_are_not_listed_and_may_be_deleted(tmp_path):
     write(tmp_path)
     assert archive.CHECKPOINTS not in (tmp_path / archive.SUMS).read_text()
     shutil.rmtree(tmp_path / archive.CHECKPOINTS)
-    assert archive.verify(tmp_path).differences == ()
+    assert verification.verify(tmp_path).differences == ()
 
 
 def test_sha256sum_reads_the_list(tmp_path):
@@ -335,7 +336,7 @@ def test_sha256sum_reads_the_list(tmp_path):
 def test_a_name_that_is_no_text_is_listed(tmp_path):
     (write(tmp_path) / os.fsdecode(b'bad\xff')).write_text('')
     (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path), encoding='utf-8')
-    assert archive.verify(tmp_path).differences == ()
+    assert verification.verify(tmp_path).differences == ()
 
 
 def _as_written_by_82c59e2(directory):
@@ -357,14 +358,14 @@ def _as_written_by_82c59e2(directory):
 
 
 def test_a_run_of_an_older_version_is_verified_as_far_as_it_can_be(tmp_path):
-    found = archive.verify(_as_written_by_82c59e2(tmp_path))
+    found = verification.verify(_as_written_by_82c59e2(tmp_path))
     assert found.differences == ()
     format_note, files_note = found.notes
     assert 'ledger.jsonl has format 1' in format_note and 'not checked' in format_note
     assert files_note == (
         'not listed in SHA256SUMS and not checked: profile.json, saved_model/variables/data'
     )
-    assert archive.verify(_write_in(tmp_path / 'new')).notes == ()
+    assert verification.verify(_write_in(tmp_path / 'new')).notes == ()
 
 
 def _write_in(directory):
@@ -378,7 +379,7 @@ def test_a_changed_run_of_an_older_version_is_found(tmp_path, name):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    assert any(name in each for each in archive.verify(tmp_path).differences)
+    assert any(name in each for each in verification.verify(tmp_path).differences)
 
 
 def test_changed_numbers_in_a_report_of_an_older_version_are_found(tmp_path):
@@ -390,12 +391,12 @@ def test_changed_numbers_in_a_report_of_an_older_version_are_found(tmp_path):
     new = archive.digests(tmp_path).splitlines(keepends=True)
     listed = {line.split()[1] for line in lines}
     (tmp_path / archive.SUMS).write_text(''.join(x for x in new if x.split()[1] in listed))
-    assert any('epsilon is ' in each for each in archive.verify(tmp_path).differences)
+    assert any('epsilon is ' in each for each in verification.verify(tmp_path).differences)
 
 
 def test_released_training_metrics_survive_the_file_of_the_plan(tmp_path):
     record = dataclasses.replace(_record(), train_metrics_released=True)
     directory = write(tmp_path, record)
     assert archive.read_plan(directory).train_metrics_released
-    assert archive.verify(directory).differences == ()
-    assert archive.verify(directory).report.train_metrics_released
+    assert verification.verify(directory).differences == ()
+    assert verification.verify(directory).report.train_metrics_released

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting import gaussian, hardened, plan_file
+from dpfl.accounting import gaussian, hardened
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.mechanisms.discretization import Discretization
 
@@ -175,12 +175,11 @@ def test_other_plans_are_refused(changes, message):
 
 def test_plan_and_report_say_so_and_come_back():
     plain, plan = _plans()
-    values = json.loads(json.dumps(plan_file.to_dict(plan)))
+    values = json.loads(json.dumps(plan.to_dict()))
     assert values['noise'] == 'hardened'
-    parameters = plan.mechanism.to_dict()
-    assert plan_file.from_dict(values, parameters) == plan
+    assert accounting.PrivacyPlan.from_dict(values, plan.mechanism) == plan
     del values['noise']  # As plans before were written.
-    assert plan_file.from_dict(values, parameters) == plain
+    assert accounting.PrivacyPlan.from_dict(values, plan.mechanism) == plain
     log = ParticipationLog([np.array([t % 5, 10 + t % 5]) for t in range(20)])
     report = accounting.PrivacyReport.from_plan(plan, [1e-8], log)
     assert report.basis == 'plan'

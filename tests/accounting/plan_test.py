@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting import plan_file
 from dpfl.mechanisms import discretization
 
 
@@ -357,18 +356,18 @@ def test_bad_adaptive_clipping_is_named(fields, message):
     ids=['estimator', 'adaptive_clip', 'discretization', 'clip_schedule'],
 )
 def test_a_plan_survives_its_file(plan):
-    values = json.loads(json.dumps(plan_file.to_dict(plan)))
-    again = plan_file.from_dict(values, plan.mechanism.to_dict())
+    values = json.loads(json.dumps(plan.to_dict()))
+    again = accounting.PrivacyPlan.from_dict(values, plan.mechanism)
     for field in dataclasses.fields(plan):
         if field.name != 'mechanism':
             assert getattr(again, field.name) == getattr(plan, field.name)
     assert again.mechanism.digest() == plan.mechanism.digest()
 
 
-def test_a_plan_file_from_before_adaptive_clipping_is_one_without_it():
-    values = plan_file.to_dict(_plan())
+def test_a_plan_from_before_adaptive_clipping_is_one_without_it():
+    values = _plan().to_dict()
     del values['adaptive_clip'], values['clip_schedule'], values['estimator']
-    assert plan_file.from_dict(values, _plan().mechanism.to_dict()).adaptive_clip is None
+    assert accounting.PrivacyPlan.from_dict(values, _plan().mechanism).adaptive_clip is None
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from dpfl import (
     errors,
     mechanisms,
 )
-from dpfl.accounting import archive, ledger_lines
+from dpfl.accounting.records import archive, ledger_lines, verification
 from dpfl.accounting.report import PrivacyReport
 from dpfl.errors import DataError
 from dpfl.simulation import checkpoint, ledger, population_run
@@ -518,7 +518,7 @@ def test_a_run_that_was_not_spoilt_is_verified(tmp_path):
         for name, data in run.items():
             (case / name).write_bytes(data)
         (case / archive.SUMS).write_text(archive.digests(case))
-        assert archive.verify(case).differences == ()
+        assert verification.verify(case).differences == ()
 
 
 def test_names_in_a_list_of_digests_are_shown_in_one_line(tmp_path):
@@ -527,7 +527,7 @@ def test_names_in_a_list_of_digests_are_shown_in_one_line(tmp_path):
         (tmp_path / name).write_bytes(data)
     sums = archive.digests(tmp_path) + f'{"0" * 64}  a\x1b[2J\x85b\n'
     (tmp_path / archive.SUMS).write_text(sums)
-    differences = archive.verify(tmp_path).differences
+    differences = verification.verify(tmp_path).differences
     assert differences and all(line.isprintable() for line in differences)
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from benchmarks.attacks import tampering
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive, verification
 from tests import binaries
 
 pytestmark = pytest.mark.tff
@@ -36,9 +36,9 @@ def test_every_change_is_noticed(run):
 
 def test_a_change_that_goes_unnoticed_is_told(run, monkeypatch, capsys):
     def verify_nothing(path):
-        return archive.Verification(None, ())
+        return verification.Verification(None, ())
 
-    monkeypatch.setattr(archive, 'verify', verify_nothing)
+    monkeypatch.setattr(verification, 'verify', verify_nothing)
     monkeypatch.setattr(sys, 'argv', ['tampering.py', f'--run_dir={run}'])
     with pytest.raises(SystemExit) as caught:
         tampering.main()
@@ -68,6 +68,6 @@ def test_what_is_forged_is_as_good_as_it_can_be(run, tmp_path):
     """A plan that is forged with its ledger is found by the flags alone."""
     path = shutil.copytree(run, tmp_path / 'run')
     tampering.attempts(path)['noise of the plan times 10, new ledger'](path)
-    assert archive.verify(path).differences == ()
+    assert verification.verify(path).differences == ()
     record = archive.read_plan(path)
     assert record.plan == dataclasses.replace(record.plan, noise_multiplier=20.0)

@@ -13,7 +13,7 @@ import zipfile
 import pytest
 
 from dpfl import ParticipationLog, accounting
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from tests import binaries
 from tests.repository import threat_model
 

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting import archive, extrapolation
+from dpfl.accounting import extrapolation
+from dpfl.accounting.records import archive
 from tests import binaries
 
 _run = functools.partial(binaries.run, 'extrapolate_privacy', timeout=120)

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from dpfl import accounting
-from dpfl.accounting import archive
+from dpfl.accounting.records import verification
 from tests import binaries, runs
 from tests.repository import threat_model
 
@@ -56,7 +56,7 @@ def test_a_run_from_start_to_end(finished):
     assert 'gan_report.md' in (path / 'SHA256SUMS').read_text()
     # And is the verdict of experiments.report_privacy; the folders are listed, too.
     assert 'generator/saved_model.pb' in (path / 'SHA256SUMS').read_text()
-    assert archive.verify(path).differences == ()
+    assert verification.verify(path).differences == ()
     assert threat_model.shared_by_mistake(path) == []
     page = (path / 'gan_report.md').read_text()
     assert 'post-processing' in page and 'scaled up' in page

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from dpfl import Participation, ParticipationLog, _json, _npz, accounting, mechanisms
-from dpfl.accounting import archive, ledger_lines
+from dpfl.accounting.records import archive, ledger_lines
 from dpfl.accounting.report import PrivacyReport
 from dpfl.simulation import checkpoint, ledger
 

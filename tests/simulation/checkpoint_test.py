@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, _storage, accounting, errors, mechanisms
-from dpfl.accounting import archive
 from dpfl.simulation import checkpoint
 
 _PLAN = accounting.PrivacyPlan(
@@ -36,7 +35,7 @@ def _checkpoint(rounds=2, state=tuple(_STATE)):
     return checkpoint.Checkpoint(
         rounds=rounds,
         configuration={'rounds': 4, 'model': 'tiny', 'decay': None, 'x': [0.5]},
-        plan_digest=archive.plan_digest(_PLAN),
+        plan_digest=_PLAN.digest(),
         ledger='abc',
         rows=[{'round': t + 1, 'loss': 0.1 * t, 'bad': float('nan')} for t in range(rounds)],
         cohorts=[np.array([2**40, 5, 6][:t], np.int64) for t in range(rounds)],

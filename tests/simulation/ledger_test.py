@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpfl import errors
-from dpfl.accounting import ledger_lines
+from dpfl.accounting.records import ledger_lines
 from dpfl.simulation import ledger
 
 _KEY = np.array([81985529216486895, -1], np.int64)

@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.attacks.hostile import archives, mutations, oracle
 from benchmarks.attacks.hostile.target import Target, require
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting import archive, ledger_lines
 from dpfl.accounting.adaptive_clip import AdaptiveClip
+from dpfl.accounting.records import archive, ledger_lines, verification
 from dpfl.accounting.report import PrivacyReport
 
 # Of what the oracle computes, for factors that are neither tiny nor huge.
@@ -381,7 +381,7 @@ def _ledger(record: archive.PlanRecord) -> bytes:
 
 
 class RunDirectory(Target):
-    """`archive.verify`: a finished run with one spoilt file, its digest put right or not."""
+    """`verification.verify`: a finished run with one spoilt file, its digest put right or not."""
 
     name = 'run directory'
 
@@ -436,7 +436,7 @@ class RunDirectory(Target):
         return mutations.of_bytes(rng, data)
 
     def read(self, path):
-        return archive.verify(path)
+        return verification.verify(path)
 
     def check(self, value):
         for difference in value.differences:

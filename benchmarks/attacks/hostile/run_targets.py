@@ -13,7 +13,7 @@ from benchmarks.attacks.hostile import archives, mutations
 from benchmarks.attacks.hostile.privacy_targets import spoil_text
 from benchmarks.attacks.hostile.target import Target, require
 from dpfl import Participation, ParticipationLog, errors, mechanisms
-from dpfl.accounting import ledger_lines
+from dpfl.accounting.records import ledger_lines
 from dpfl.errors import DataError
 from dpfl.mechanisms.optimize import cache
 from dpfl.simulation import checkpoint, ledger

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfl import _storage, accounting
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, RunError, renaming
 from dpfl.runtime.workers import addresses, tokens
 from dpfl.simulation import checkpoint, ledger

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting, mechanisms
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, renaming
 from dpfl.simulation.training import execution, run_model
 from dpfl.simulation.training.config import TrainConfig

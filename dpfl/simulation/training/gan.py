@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfl import accounting
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation.training import execution
 from dpfl.simulation.training.execution import TrainResult

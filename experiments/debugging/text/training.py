@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import _storage, accounting
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from dpfl.simulation import checkpoint
 from experiments import run_model
 from experiments.debugging.text import settings

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting import archive
+from dpfl.accounting.records import archive
 from experiments.studies import definition, measures
 
 _METRICS = """round,epsilon,seconds,loss,accuracy

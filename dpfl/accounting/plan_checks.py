@@ -1,0 +1,110 @@
+"""What a privacy plan may hold: the range of each field, and which fields go together."""
+
+from typing import TYPE_CHECKING
+
+from dpfl import _validate, errors, mechanisms
+from dpfl.accounting import adaptive_clip, hardened
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
+
+ADJACENCIES = ('zero_out', 'replace_one', 'replace_one_half_shift')
+SAMPLINGS = ('none', 'poisson', 'without_replacement')
+_ADJACENCIES_OF_SAMPLING = {
+    'none': ('zero_out', 'replace_one'),
+    'poisson': ('zero_out',),
+    'without_replacement': ADJACENCIES,
+}
+
+
+def check(plan: 'PrivacyPlan') -> None:
+    """Checks all fields of a plan.
+
+    Raises:
+      ValueError: if a field is out of its range, or fields contradict each other.
+    """
+    _validate.number('clip_norm', plan.clip_norm, above=0)
+    _validate.number('noise_multiplier', plan.noise_multiplier, minimum=0)
+    _validate.integer('clients_per_round', plan.clients_per_round, minimum=1)
+    _validate.choice('sampling', plan.sampling, SAMPLINGS)
+    _validate.choice('adjacency', plan.adjacency, _ADJACENCIES_OF_SAMPLING[plan.sampling])
+    _validate.choice('noise', plan.noise, hardened.NOISES)
+    _validate.integer('rounds', plan.participation.rounds, minimum=1, maximum=plan.mechanism.rounds)
+    if plan.sampling != 'none':
+        _check_sampling(plan)
+    elif plan.population is not None:
+        raise errors.ArgumentError('population', plan.population, 'must be None without sampling')
+    if plan.discretization:
+        _check_discretization(plan)
+    if plan.adaptive_clip:
+        _check_adaptive_clip(plan)
+    if plan.clip_schedule:
+        _check_clip_schedule(plan)
+    if plan.noise == 'hardened':
+        hardened.check(plan)
+
+
+def _check_discretization(plan: 'PrivacyPlan') -> None:
+    norm = plan.discretization.clip_norm
+    if norm != plan.clip_norm:
+        raise errors.ArgumentError(
+            'clip_norm', plan.clip_norm, f"must equal the discretization's clip norm, {norm}"
+        )
+    if plan.estimator.kind != 'fixed':
+        # Rounding inflates each update by the same, however small its weight.
+        raise errors.ArgumentError(
+            'estimator', plan.estimator.kind, 'must be fixed with a discretization'
+        )
+
+
+def _check_adaptive_clip(plan: 'PrivacyPlan') -> None:
+    if not isinstance(plan.mechanism, mechanisms.Restarted | mechanisms.Identity):
+        raise errors.ArgumentError(
+            'mechanism',
+            plan.mechanism.name,
+            'must be restarted with adaptive_clip, or independent noise: the clip norm can only '
+            'change where the noise starts afresh',
+        )
+    adaptive_clip.update_noise_multiplier(plan.noise_multiplier, plan.count_stddev)
+
+
+def _check_clip_schedule(plan: 'PrivacyPlan') -> None:
+    if plan.adaptive_clip:
+        raise errors.ArgumentError(
+            'clip_schedule', errors.NOT_SHOWN, 'must be empty with adaptive_clip'
+        )
+    allowed, before = set(plan.fresh_rounds), 0
+    for first, norm in plan.clip_schedule:
+        _validate.integer('clip_schedule round', first, minimum=before + 1)
+        _validate.number('clip_schedule norm', norm, above=0)
+        if first < plan.participation.rounds and first not in allowed:
+            raise errors.ArgumentError(
+                'clip_schedule round',
+                first,
+                'must be one in which the noise starts afresh, as with a restarted mechanism or '
+                'independent noise',
+            )
+        before = first
+
+
+def _check_sampling(plan: 'PrivacyPlan') -> None:
+    _validate.integer('population', plan.population, minimum=plan.clients_per_round)
+    if not isinstance(plan.mechanism, mechanisms.Identity):
+        raise errors.ArgumentError(
+            'sampling',
+            plan.sampling,
+            f'must be none with correlated noise (mechanism {plan.mechanism.name})',
+        )
+    if plan.participation.min_separation > 1:
+        raise errors.ArgumentError(
+            'min_separation',
+            plan.participation.min_separation,
+            f'must be 1 with sampling={plan.sampling}, which may choose a client again in any '
+            'round',
+        )
+    if plan.participation.count < plan.participation.rounds:
+        raise errors.ArgumentError(
+            'max_participations',
+            plan.participation.max_participations,
+            f'must be the number of rounds, or not be given, with sampling={plan.sampling}',
+        )

@@ -1,0 +1,1 @@
+"""What a finished run leaves behind: how its files are written, read and verified."""

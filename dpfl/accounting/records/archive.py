@@ -1,0 +1,164 @@
+"""The files of a run's directory: their names, its plan, and the digests of all of them.
+
+A run's directory holds
+
+- `plan.json` and `strategy.npz`: the plan and the parameters of its mechanism, written before the
+  first round;
+- `participation.npz`: the participation log;
+- `ledger.jsonl`: what each round released, as a chain of digests that starts from the plan's;
+- `privacy_report.json`, `.md` and `.html`: the report;
+- `SHA256SUMS`: digests of all other files of the directory and its folders. It is written last, in
+  the form that `sha256sum --check` reads. It leaves out `checkpoints/`, which is secret and may be
+  deleted. It is as confidential as the log: whoever guesses the log can check the guess against
+  the log's digest.
+
+`verification.verify` checks a directory.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any
+
+from dpfl import _files, _json, _validate, errors, mechanisms
+from dpfl.accounting.gaussian import ACCOUNTANTS
+from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.records import stated, sums
+from dpfl.accounting.report import PrivacyReport
+from dpfl.participation import ParticipationLog
+
+PLAN, STRATEGY, LOG = 'plan.json', 'strategy.npz', 'participation.npz'
+REPORT, PAGE, SUMS = 'privacy_report.json', 'privacy_report.md', sums.NAME
+LEDGER, CHECKPOINTS = 'ledger.jsonl', 'checkpoints'
+FLAGS, CONFIG = 'flags.txt', 'config.json'
+MODEL = 'model.npz'
+_PLAN_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanRecord:
+    """The content of `plan.json` and `strategy.npz`: what a report needs besides the log.
+
+    Attributes:
+      plan: the privacy plan.
+      deltas: at which epsilon is reported, at least one.
+      accountant: by which the report computes epsilon.
+      noise_is_seeded, sampling_is_seeded: as in `PrivacyReport`.
+      also_not_covered: what else the guarantee does not cover, one sentence each.
+      exported: whether the files are a public copy of a run, without its log and its ledger.
+      train_metrics_released: as in `PrivacyReport`.
+    """
+
+    plan: PrivacyPlan
+    deltas: tuple[float, ...]
+    accountant: str
+    noise_is_seeded: bool
+    sampling_is_seeded: bool = False
+    also_not_covered: tuple[str, ...] = ()
+    exported: bool = False
+    train_metrics_released: bool = False
+
+    def report(self, log: ParticipationLog | None) -> PrivacyReport:
+        """The report of the plan and of a log."""
+        return PrivacyReport.from_plan(
+            self.plan,
+            self.deltas,
+            log,
+            self.accountant,
+            self.noise_is_seeded,
+            self.sampling_is_seeded,
+            self.also_not_covered,
+            self.train_metrics_released,
+        )
+
+    def digest(self) -> str:
+        """SHA-256 of what the guarantee depends on: the plan, and which secrets were seeded."""
+        values = [self.plan.digest(), self.noise_is_seeded, self.sampling_is_seeded]
+        return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """The text of `plan.json`."""
+        values = {
+            'schema_version': _PLAN_VERSION,
+            'mechanism': self.plan.mechanism.name,
+            **self.plan.to_dict(),
+            'deltas': list(self.deltas),
+            'accountant': self.accountant,
+            'noise_is_seeded': self.noise_is_seeded,
+            'sampling_is_seeded': self.sampling_is_seeded,
+            'also_not_covered': list(self.also_not_covered),
+            **({'exported': True} if self.exported else {}),
+            'train_metrics_released': self.train_metrics_released,
+        }
+        return json.dumps(values, indent=2, allow_nan=False) + '\n'
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], mechanism: mechanisms.Mechanism) -> 'PlanRecord':
+        """The record that `to_json` wrote as `values`.
+
+        Args:
+          values: the object of `plan.json`.
+          mechanism: of `strategy.npz`.
+
+        Raises:
+          ValueError: if a value is not allowed, a key is unknown (ArgumentError names it), or the
+            mechanism is not the one that the plan was written with.
+          KeyError: if a key is missing.
+        """
+        of_plan = dict(values)
+        version = of_plan.pop('schema_version')
+        if version != _PLAN_VERSION:
+            raise ValueError(f'schema version {version}')
+        of_plan.pop('mechanism', None)  # The name, for people; `strategy.npz` has it too.
+        fields: dict[str, Any] = dict(
+            deltas=stated.deltas(of_plan.pop('deltas')),
+            accountant=_validate.choice('accountant', of_plan.pop('accountant'), ACCOUNTANTS),
+            noise_is_seeded=_validate.truth('noise_is_seeded', of_plan.pop('noise_is_seeded')),
+            sampling_is_seeded=_validate.truth(
+                'sampling_is_seeded', of_plan.pop('sampling_is_seeded')
+            ),
+            # Older versions did not write these.
+            also_not_covered=stated.texts('also_not_covered', of_plan.pop('also_not_covered', ())),
+            exported=_validate.truth('exported', of_plan.pop('exported', False)),
+            train_metrics_released=_validate.truth(
+                'train_metrics_released', of_plan.pop('train_metrics_released', False)
+            ),
+        )
+        return cls(plan=PrivacyPlan.from_dict(of_plan, mechanism), **fields)
+
+
+def read_plan(directory: str | os.PathLike[str]) -> PlanRecord:
+    """The record in a directory's `plan.json` and `strategy.npz`.
+
+    Raises:
+      ValueError: if a file cannot be read or is not valid, or the two do not belong together.
+    """
+    path = pathlib.Path(directory) / PLAN
+    try:
+        values = _json.loads(_files.read_bytes(path))
+        return PlanRecord.from_dict(values, mechanisms.load(path.with_name(STRATEGY)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f'{path}: not the plan of a run ({errors.shown(error)})') from None
+
+
+def digests(directory: str | os.PathLike[str]) -> str:
+    """The text of `SHA256SUMS` for a directory and its folders, without the checkpoints."""
+    return sums.render(sums.walk(pathlib.Path(directory), CHECKPOINTS)[0])
+
+
+def listed(directory: str | os.PathLike[str]) -> list[str]:
+    """Names of the files that `SHA256SUMS` lists; none if it is missing or damaged."""
+    try:
+        return list(sums.parse((pathlib.Path(directory) / SUMS).read_text(errors='replace')))
+    except (OSError, ValueError):
+        return []
+
+
+def has_ended(directory: str | os.PathLike[str]) -> bool:
+    """Whether a run whose last round is done has also written all its other files.
+
+    The digests are the last of them. A run that fails writes them too, but it writes no model.
+    """
+    return MODEL in listed(directory)

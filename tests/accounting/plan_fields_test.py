@@ -1,0 +1,244 @@
+"""No field of a plan is left out of its digest, its file, its report or a checkpoint.
+
+The fields are found by reflection. A field that is added later fails here until it is serialised,
+and until `_ALTERED` says how to alter it.
+"""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, _json, accounting, errors, mechanisms
+from dpfl.accounting.records import archive, verification
+from dpfl.mechanisms import serialization
+from tests.accounting import archive_test
+
+_PLAN = accounting.PrivacyPlan(
+    mechanism=mechanisms.Restarted(mechanisms.BinaryTree(4), (3,), 6),
+    participation=Participation(6, 2, 2),
+    clip_norm=0.5,
+    noise_multiplier=4.0,
+    clients_per_round=10,
+    adaptive_clip=accounting.AdaptiveClip(0.5, 0.2, 50.0),
+    estimator=accounting.Estimator('clipped', 8.0, 100.0),
+)
+_DISCRETIZED = dataclasses.replace(
+    _PLAN,
+    adaptive_clip=None,
+    estimator=accounting.Estimator(),
+    discretization=accounting.Discretization(10.0, 100, 0.5),
+)
+_SAMPLED = accounting.PrivacyPlan(
+    mechanism=mechanisms.Identity(6),
+    participation=Participation(6),
+    clip_norm=0.5,
+    noise_multiplier=4.0,
+    clients_per_round=10,
+    sampling='poisson',
+    population=100,
+)
+# A plan for each field, or field of a part, and what differs in another one: the field's new value,
+# or the new values of several fields of the plan where they change together.
+_ALTERED = {
+    'mechanism': (_PLAN, dict(mechanism=mechanisms.Restarted(mechanisms.BinaryTree(4), (4,), 6))),
+    'participation': (_PLAN, dict(participation=Participation(5, 1, 1))),
+    'participation.rounds': (_PLAN, 5),
+    'participation.min_separation': (_PLAN, 3),
+    'participation.max_participations': (_PLAN, 3),
+    'clip_norm': (_PLAN, dict(clip_norm=0.75)),
+    'noise_multiplier': (_PLAN, dict(noise_multiplier=4.5)),
+    'clients_per_round': (_PLAN, dict(clients_per_round=11)),
+    'adjacency': (_PLAN, dict(adjacency='replace_one')),
+    'sampling': (_SAMPLED, dict(sampling='without_replacement')),
+    'population': (_SAMPLED, dict(population=101)),
+    'discretization': (_DISCRETIZED, dict(discretization=None)),
+    'discretization.scale': (_DISCRETIZED, 11.0),
+    'discretization.dimension': (_DISCRETIZED, 101),
+    'discretization.alpha': (_DISCRETIZED, 0.5),
+    'discretization.clip_norm': (
+        _DISCRETIZED,
+        dict(clip_norm=0.75, discretization=accounting.Discretization(10.0, 100, 0.75)),
+    ),
+    'adaptive_clip': (_PLAN, dict(adaptive_clip=None)),
+    'adaptive_clip.target_quantile': (_PLAN, 0.6),
+    'adaptive_clip.learning_rate': (_PLAN, 0.3),
+    'adaptive_clip.count_stddev': (_PLAN, 51.0),
+    'clip_schedule': (_PLAN, dict(adaptive_clip=None, clip_schedule=((3, 0.25),))),
+    'estimator': (_PLAN, dict(estimator=accounting.Estimator())),
+    'estimator.kind': (_PLAN, 'fixed'),
+    'estimator.weight': (_PLAN, 9.0),
+    'estimator.example_cap': (_PLAN, 101.0),
+    'noise': (
+        dataclasses.replace(_PLAN, adaptive_clip=None, estimator=accounting.Estimator()),
+        dict(noise='hardened'),
+    ),
+}
+
+
+def _paths(plan: accounting.PrivacyPlan) -> set[str]:
+    """Names of all fields of a plan, and of those of its parts as `part.field`."""
+    found = set()
+    for field in dataclasses.fields(plan):
+        found.add(field.name)
+        part = getattr(plan, field.name)
+        if field.name != 'mechanism' and dataclasses.is_dataclass(part):
+            found |= {f'{field.name}.{inner.name}' for inner in dataclasses.fields(part)}
+    return found
+
+
+def _pair(path: str):
+    """Two plans that differ in the field at `path`."""
+    plan, change = _ALTERED[path]
+    part, _, name = path.partition('.')
+    if not isinstance(change, dict):
+        change = {part: dataclasses.replace(getattr(plan, part), **{name: change})}
+    return plan, dataclasses.replace(plan, **change)
+
+
+def test_every_field_is_altered_here():
+    assert set(_ALTERED) == _paths(_PLAN) | _paths(_DISCRETIZED) | _paths(_SAMPLED)
+
+
+def _record(plan) -> archive.PlanRecord:
+    return archive.PlanRecord(plan, (1e-6,), 'best', noise_is_seeded=False)
+
+
+def _require_told_apart(plan, other):
+    assert plan.digest() != other.digest()
+    assert plan.to_dict() != other.to_dict()
+    assert _record(plan).digest() != _record(other).digest()
+    assert json.loads(_record(plan).to_json()) != json.loads(_record(other).to_json())
+    reports = [_record(each).report(None) for each in (plan, other)]
+    assert reports[0].to_dict()['plan'] != reports[1].to_dict()['plan']
+    for each, report in zip((plan, other), reports, strict=True):
+        values = json.loads(json.dumps(each.to_dict()))
+        again = accounting.PrivacyPlan.from_dict(values, each.mechanism)
+        assert again.to_dict() == each.to_dict() and again.digest() == each.digest()
+        read = accounting.PrivacyReport.from_json(report.to_json())
+        assert read.plan.digest() == each.digest()
+
+
+@pytest.mark.parametrize('path', list(_ALTERED))
+def test_plans_that_differ_in_a_field_are_told_apart(path):
+    _require_told_apart(*_pair(path))
+
+
+@pytest.mark.parametrize(
+    'mechanism, changes',
+    [
+        (mechanisms.Identity(6), dict(rounds=7)),
+        (mechanisms.BinaryTree(6), dict(rounds=7, released='prefix_sums')),
+        (mechanisms.HonakerTree(6), dict(rounds=7, released='prefix_sums')),
+        (mechanisms.FullHonakerTree(6), dict(rounds=7, completed=True)),
+        (mechanisms.BandedToeplitz(6, [1.0, 0.5]), dict(rounds=7, coefficients=[1.0, 0.4])),
+        (
+            mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3]),
+            dict(rounds=7, decay=[0.9, 0.5], scale=[0.2, 0.25]),
+        ),
+        (
+            mechanisms.Restarted(mechanisms.BinaryTree(4), (3,), 6),
+            dict(base=mechanisms.BinaryTree(5), rounds=7, starts=(4,)),
+        ),
+        (
+            mechanisms.Banded(np.array([[1.0, 0.0]] + [[1.0, 0.5]] * 5)),
+            dict(diagonals=np.array([[1.0, 0.0]] + [[1.0, 0.4]] * 5)),
+        ),
+        (
+            mechanisms.BandedInverse(6, [1.0, -0.5]),
+            dict(rounds=7, inverse_coefficients=[1.0, -0.4]),
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, mechanisms.Mechanism) else '',
+)
+def test_plans_that_differ_in_a_parameter_of_the_mechanism_are_told_apart(mechanism, changes):
+    names = {field.name for field in dataclasses.fields(mechanism) if field.init}
+    assert set(changes) == names
+    base = dict(participation=Participation(6, 3), clip_norm=0.5, noise_multiplier=4.0)
+    plan = accounting.PrivacyPlan(mechanism=mechanism, clients_per_round=10, **base)
+    for name, value in changes.items():
+        other = dataclasses.replace(mechanism, **{name: value})
+        _require_told_apart(plan, dataclasses.replace(plan, mechanism=other))
+
+
+def test_every_mechanism_is_altered_here():
+    (mark,) = test_plans_that_differ_in_a_parameter_of_the_mechanism_are_told_apart.pytestmark
+    assert {case[0].name for case in mark.args[1]} == set(serialization._TYPES)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _LaterPlan(accounting.PrivacyPlan):
+    later: str = 'as before'
+
+
+@dataclasses.dataclass(frozen=True)
+class _LaterPart(accounting.Estimator):
+    later: str = 'as before'
+
+
+def test_a_field_that_is_added_later_is_in_digest_and_file():
+    values = {field.name: getattr(_PLAN, field.name) for field in dataclasses.fields(_PLAN)}
+    one, other = (_LaterPlan(**values, later=later) for later in ('as before', 'anew'))
+    assert one.digest() != other.digest()
+    assert other.to_dict()['later'] == 'anew'
+    assert _LaterPlan.from_dict(other.to_dict(), other.mechanism).later == 'anew'
+    one, other = (
+        dataclasses.replace(_PLAN, estimator=_LaterPart(later=later))
+        for later in ('as before', 'anew')
+    )
+    assert one.digest() != other.digest()
+    assert other.to_dict()['estimator']['later'] == 'anew'
+
+
+@pytest.mark.parametrize(
+    'change, name',
+    [
+        (lambda values: values.update(clip=1.0), 'clip'),
+        (lambda values: values['participation'].update(gap=1), 'gap'),
+        (lambda values: values['adaptive_clip'].update(gap=1), 'gap'),
+        (lambda values: values['estimator'].update(gap=1), 'gap'),
+        (lambda values: values.pop('adjacency'), 'adjacency'),
+        (lambda values: values.pop('mechanism_digest'), 'mechanism_digest'),
+        (lambda values: values.update(mechanism_digest='0' * 64), 'mechanism_digest'),
+        (lambda values: values['participation'].pop('rounds'), 'rounds'),
+        (lambda values: values.update(participation=None), 'Participation'),
+        (lambda values: values.update(estimator=None), 'Estimator'),
+        (lambda values: values.update(adaptive_clip=[0.5]), 'AdaptiveClip'),
+        (lambda values: values.update(clip_schedule=[[1]]), 'clip_schedule'),
+        (lambda values: values.update(clip_schedule='12'), 'clip_schedule'),
+        (lambda values: values.update(clip_schedule=None), 'clip_schedule'),
+    ],
+)
+def test_what_is_no_plan_is_refused_by_name(change, name):
+    values = json.loads(json.dumps(_PLAN.to_dict()))
+    change(values)
+    with pytest.raises(errors.ArgumentError) as refused:
+        accounting.PrivacyPlan.from_dict(values, _PLAN.mechanism)
+    assert refused.value.name == name
+    with pytest.raises(errors.ArgumentError, match='plan=12: must be an object'):
+        accounting.PrivacyPlan.from_dict(12, _PLAN.mechanism)
+
+
+def test_an_unknown_key_of_a_plan_file_is_refused_by_name(tmp_path):
+    archive_test.write(tmp_path)
+    path = tmp_path / archive.PLAN
+    path.write_text(json.dumps({**json.loads(path.read_text()), 'clip': 1.0}))
+    with pytest.raises(ValueError, match='clip=1.0: is not a field of a plan'):
+        archive.read_plan(tmp_path)
+    assert 'clip=1.0' in ' '.join(verification.verify(tmp_path).differences)
+
+
+def test_digests_are_those_of_earlier_versions():
+    # Ledgers and checkpoints hold them: runs that began with an earlier version must continue.
+    plans = (_PLAN, _DISCRETIZED, _SAMPLED, _pair('clip_schedule')[1])
+    begin = ['25c4b3912b48', 'b247088adab6', 'b73901e49486', 'cd9bc8dce558']
+    assert [plan.digest()[:12] for plan in plans] == begin
+
+
+def test_parts_are_of_the_kind_that_is_serialised():
+    for plan in (_PLAN, _DISCRETIZED):
+        for field in dataclasses.fields(plan):
+            part = getattr(plan, field.name)
+            if dataclasses.is_dataclass(part) and field.name != 'mechanism':
+                assert isinstance(part, _json.JsonFields)
