@@ -43,7 +43,7 @@ def local_runtime(
     *,
     max_concurrent_clients: int | None = None,
     observe: Callable[[str, float], None] | None = None,
-):
+) -> Iterator[None]:
     """Context manager within which TFF computations of this thread execute in this process.
 
     In the main thread SIGINT raises `KeyboardInterrupt` within the block, SIGTERM and SIGHUP raise
@@ -119,7 +119,7 @@ def distributed_runtime(
     workers: Sequence[str | addresses.Address],
     *,
     observe: Callable[[str, float], None] | None = None,
-):
+) -> Iterator[None]:
     """Context manager within which shards are worked on elsewhere, and all else as locally.
 
     A computation that takes a state and shards is divided (`split_round.py`): each worker gets

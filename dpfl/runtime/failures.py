@@ -33,7 +33,7 @@ def one_line(message: str) -> str:
     return ' '.join(what.split())
 
 
-def of_tensorflow(error) -> OutOfMemoryError | ComputationError:
+def of_tensorflow(error: Any) -> OutOfMemoryError | ComputationError:
     """What an error of TensorFlow, `tf.errors.OpError`, means for the run, in one line."""
     line = one_line(error.message)
     if error.error_code != _RESOURCE_EXHAUSTED and _NO_PRIMITIVE not in line:

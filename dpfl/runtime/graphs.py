@@ -206,7 +206,7 @@ def to_bytes(dataset: tf.data.Dataset) -> np.ndarray:
         ).numpy()
 
 
-def from_bytes(graph: bytes, element_spec) -> tf.data.Dataset:
+def from_bytes(graph: bytes, element_spec: Any) -> tf.data.Dataset:
     """The data set of what a `Graph` returns."""
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
     return tf.data.experimental.from_variant(variant, element_spec)

@@ -45,7 +45,7 @@ class Signals:
         self._pending = error(*arguments)
         raise error(*arguments)
 
-    def check(self):
+    def check(self) -> None:
         """Raises the exception of a signal again, if it came and nothing is handling it."""
         if self._pending is None or threading.current_thread() is not threading.main_thread():
             return
