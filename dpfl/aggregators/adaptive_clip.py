@@ -1,4 +1,4 @@
-"""Adaptive clipping: the clip norm follows a private quantile (document 000, algorithm 1)."""
+"""Adaptive clipping: the clip norm follows a private quantile ([Xu23], algorithm 1)."""
 
 import collections
 import math
@@ -18,11 +18,11 @@ class AdaptiveState(NamedTuple):
     """State between two rounds.
 
     Attributes:
-      inner: of the query of the updates; holds the clip norm in use.
-      estimate: C^t, the norm at the target quantile as far as known, float32 scalar.
-      fractions: noised fractions of updates within the norm, summed over all rounds, float64
+      inner: state of the query of the updates; holds the clip norm in use.
+      estimate: C^t, the current estimate of the norm at the target quantile, float32 scalar.
+      fractions: noised fractions of updates within the estimate, summed over all rounds, float64
         scalar.
-      noise: of the clipped counts, with keys of their own.
+      noise: noise state of the clipped counts, which have keys of their own.
     """
 
     inner: Any
@@ -32,7 +32,7 @@ class AdaptiveState(NamedTuple):
 
 
 class AdaptiveParams(NamedTuple):
-    """What a client needs: the inner query's parameters, and the norm that it compares with."""
+    """Parameters of a round for clients: those of the inner query, and the norm to compare with."""
 
     inner: Any
     estimate: Any
@@ -42,9 +42,9 @@ class AdaptiveSample(NamedTuple):
     """Sum over clients.
 
     Attributes:
-      sum: that of the inner query.
-      within: number of clients within the norm minus the number of the others, int32 scalar;
-        clients whose update is zero are neither.
+      sum: of the inner query.
+      within: number of updates within the estimate minus the number above it, int32 scalar. Zero
+        updates count as neither.
     """
 
     sum: Any
@@ -52,40 +52,40 @@ class AdaptiveSample(NamedTuple):
 
 
 class AdaptiveClipQuery(query.WrappedQuery):
-    """Tracks the norm at a quantile of the updates, and clips to it from the next restart on.
+    """Tracks a quantile of the update norms, and clips to it from the next restart on.
 
-    In round t, each client says whether its update is within the estimate C^t. The fraction of
-    those who are gets the noise of the mechanism, with its restarts, and is added up over the
-    rounds; the estimate moves down while that sum grows faster than the target:
+    In round t each client reports whether its update's norm is at most the estimate C^t. The
+    fraction of such clients gets noise of the mechanism, restarts included, and is summed over the
+    rounds. While the sum grows faster than the target quantile, the estimate falls:
 
         C^{t+1} = C^0 exp(-learning_rate (sum of t + 1 fractions - t target_quantile))
 
-    as printed: one target fewer than fractions, which multiplies all estimates by a constant that
-    the feedback undoes. The clip norm in use becomes C^{t+1} after the last round of a segment of
-    the mechanism, and after each round if the noise is independent.
+    This is the published formula. It has one target fewer than fractions, which multiplies all
+    estimates by a constant that the feedback undoes. C^{t+1} becomes the clip norm after the last
+    round of a segment of the mechanism, or after every round if the noise is independent.
 
-    A client adds 1/2 or -1/2 to the count, as theorem 1 assumes (`accounting.adaptive_clip`), and 0
-    if its update is zero or not finite, for then it is zeroed out: the count must not show that it
-    was there. The fraction is of the planned cohort size: clients that are missing count half, and
-    clients beyond it count as well.
+    A client adds 1/2 or -1/2 to the count, as theorem 1 assumes (`accounting.adaptive_clip`). A
+    zero update, or one that is not finite and so becomes zero, adds 0: the count must not reveal
+    that the client was there. The fraction is relative to the planned cohort size: missing clients
+    count half, and clients above the planned number are counted too.
     """
 
     def __init__(
         self, inner: query.SumQuery, plan: accounting.PrivacyPlan, seed: int | None = None
     ):
-        """Args: inner: takes records of updates; plan: has `adaptive_clip`; seed: of the noise."""
+        """Args: inner: query of the updates; plan: has `adaptive_clip`; seed: of the noise."""
         super().__init__(inner)
         self._plan = plan
         rounds = plan.participation.rounds
         self._kernel = plan.mechanism.with_rounds(rounds).kernel()
-        # Whether a round is the last one before the noise starts afresh, bool [rounds].
+        # Whether a round is the last one before the noise restarts, bool [rounds].
         self._is_last = np.isin(np.arange(rounds) + 1, plan.fresh_rounds)
         self._root_key = keys.root_key_source(seed, 'clipped count')
 
-    def clip_norm(self, global_state):
+    def clip_norm(self, global_state: Any) -> tf.Tensor:
         return self._inner.clip_norm(global_state.inner)
 
-    def with_clip_norm(self, global_state, clip_norm):
+    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
         inner = self._inner.with_clip_norm(global_state.inner, clip_norm)
         return global_state._replace(inner=inner)
 
@@ -98,22 +98,22 @@ class AdaptiveClipQuery(query.WrappedQuery):
             noise=correlated.initial_state(self._kernel, _COUNT, self._root_key()),
         )
 
-    def derive_sample_params(self, global_state) -> AdaptiveParams:
+    def derive_sample_params(self, global_state: Any) -> AdaptiveParams:
         return AdaptiveParams(
             self._inner.derive_sample_params(global_state.inner), global_state.estimate
         )
 
-    def initial_sample_state(self, template=None) -> AdaptiveSample:
+    def initial_sample_state(self, template: Any = None) -> AdaptiveSample:
         return AdaptiveSample(self._inner.initial_sample_state(template), tf.zeros([], tf.int32))
 
-    def preprocess_record(self, params, record) -> AdaptiveSample:
+    def preprocess_record(self, params: Any, record: Any) -> AdaptiveSample:
         norm = clipping.norm(clipping.finite(estimators.update_of(record)))
         return AdaptiveSample(
             self._inner.preprocess_record(params.inner, record),
             tf.where(norm > 0, tf.where(norm <= params.estimate, 1, -1), 0),
         )
 
-    def get_noised_result(self, sample_state, global_state):
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
         result, inner, event = self._inner.get_noised_result(sample_state.sum, global_state.inner)
         completed = global_state.noise.round
         unit_noise, noise_state = correlated.next_noise(
@@ -128,7 +128,7 @@ class AdaptiveClipQuery(query.WrappedQuery):
         inner = self._inner.with_clip_norm(inner, clip_norm)
         return result, AdaptiveState(inner, estimate, fractions, noise_state), event
 
-    def derive_metrics(self, global_state):
+    def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
         """The clip norm in use and the estimate, computed from noised counts alone."""
         return collections.OrderedDict(
             clip_norm=self.clip_norm(global_state), clip_norm_estimate=global_state.estimate
@@ -139,7 +139,7 @@ class AdaptiveClipQuery(query.WrappedQuery):
         settings = self._plan.adaptive_clip
         target = tf.cast(completed, tf.float64) * settings.target_quantile
         exponent = -settings.learning_rate * (fractions - target)
-        # Noise alone cannot make a norm vanish or overflow. The sum is not limited.
+        # Keeps noise from driving the norm to zero or overflow. The sum itself is not limited.
         bounds = np.log([clipping.SMALLEST_NORM, clipping.LARGEST_NORM])
         log_norm = math.log(self._plan.clip_norm) + exponent
         return tf.cast(tf.exp(tf.clip_by_value(log_norm, *bounds)), tf.float32)

@@ -1,4 +1,6 @@
-"""From a privacy plan to what plugs into tensorflow-privacy and TFF: the order of composition."""
+"""Builds the query and the TFF aggregator of a privacy plan: the order of composition."""
+
+from typing import Any
 
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
@@ -21,34 +23,34 @@ def build_query(
     plan: accounting.PrivacyPlan,
     seed: int | None = None,
     *,
-    record_specs=None,
-    clip=clipping.clip_flat,
+    record_specs: Any = None,
+    clip: clipping.Clip = clipping.clip_flat,
     supplied_noise: bool = False,
 ) -> tfp.DPQuery:
     """The mean of a round under a privacy plan, as a `tfp.DPQuery`.
 
-    Composition, of what clients send: clip -> times weight -> to whole units (or to the integers
-    of a discretization) -> (with the bit for adaptive clipping) -> exact sum; of what the server
-    does: from units -> add noise -> divide by the planned denominator.
+    Clients: clip -> multiply by the weight -> round to whole units (or to the integers of a
+    discretization) -> (add the bit for adaptive clipping) -> exact sum.
+    Server: convert from units -> add noise -> divide by the planned denominator.
 
     Args:
       plan: determines clip norm, noise, denominator, discretization, adaptive clipping, weights.
-      seed: None for noise keys from the operating system; an integer >= 0 makes the noise
-        repeatable, and the run a simulation without a guarantee against those who know it.
-      record_specs: structure of `tf.TensorSpec` of one client's record: of its update, in float32
-        or float64, or in 16-bit floats; a `WeightedRecord` if the plan's estimator has an
-        `example_cap`. With it the state has one type from the first round on, as TFF and
-        `tf.function` loops need; without it the noise buffers appear with the first result, which
-        is float64. Needed for a discretization and for 16-bit floats.
-      clip: `clip_flat` or a `PerLayer`: how an update is brought within the clip norm.
-      supplied_noise: whether the noise of past rounds is kept outside of the state, by a
-        `NoiseRing` through which every state has to pass before its round; needs `record_specs`.
-        A plan with hardened noise always needs it, with a `HardenedRing`.
+      seed: None takes noise keys from the operating system. An integer >= 0 makes the noise
+        repeatable: a simulation, with no guarantee against those who know the seed.
+      record_specs: structure of `tf.TensorSpec` of one client's record. The record is its update,
+        in float32, float64 or 16-bit floats; or a `WeightedRecord` if the plan's estimator has an
+        `example_cap`. With specs the type of the state is fixed from the first round on, as TFF
+        and `tf.function` loops need. Without them the noise buffers are made in the first round,
+        and results are float64. Required with a discretization and for 16-bit floats.
+      clip: `clip_flat` or a `PerLayer`: how an update is clipped.
+      supplied_noise: whether a `NoiseRing` keeps the noise of past rounds outside of the state.
+        Every state must then pass through it before its round. Needs `record_specs`. A plan with
+        hardened noise always needs it, with a `HardenedRing`.
 
     Raises:
-      ValueError: if the seed is not an integer >= 0; if `clip` is anything else, for the plan would
-        not know what it does; if specs are missing or contradict the plan; if the state would be
-        too large for TFF, which a `NoiseRing` helps.
+      ValueError: if the seed is not an integer >= 0; if `clip` is anything else, since the plan
+        could not account for it; if specs are missing or contradict the plan; if the state would
+        be too large for TFF (use a `NoiseRing`).
     """
     clipping.check(clip)
     if record_specs is not None and precision.has_halves(record_specs):
@@ -93,7 +95,7 @@ def build_aggregator(
     plan: accounting.PrivacyPlan,
     seed: int | None = None,
     *,
-    clip=clipping.clip_flat,
+    clip: clipping.Clip = clipping.clip_flat,
     secure_sum: bool = False,
     supplied_noise: bool = False,
 ) -> tff.aggregators.UnweightedAggregationFactory:
@@ -101,24 +103,24 @@ def build_aggregator(
 
     The result of round t is
     `(sum of clipped updates + clip_norm * noise_multiplier * (C^-1 z)_t) / clients_per_round`,
-    or what the plan's estimator has in place of the mean. All of its state, the noise key
-    included, is in the state of the aggregation process. It goes where TFF takes an unweighted
+    or what the plan's estimator computes instead of the mean. All of its state, the noise key
+    included, is in the state of the aggregation process. Use it wherever TFF takes an unweighted
     aggregator, such as `model_aggregator` of `tff.learning.algorithms.build_unweighted_fed_avg`.
 
     Args:
       plan, seed, clip, supplied_noise: as in `build_query`.
-      secure_sum: whether the integers of a discretization are summed by TFF's secure operators, or
-        by plain sums, which give the same and run anywhere.
+      secure_sum: whether TFF's secure operators sum the integers of a discretization. Plain sums
+        give the same result and run anywhere.
 
     Raises:
-      ValueError: if the seed is not an integer >= 0, if `secure_sum` has no discretization, or if
-        the plan has weights, for which there is `build_weighted_aggregator`.
+      ValueError: if the seed is not an integer >= 0, if `secure_sum` is set without a
+        discretization, or if the plan has weights (use `build_weighted_aggregator`).
     """
     if plan.estimator.example_cap is not None:
         raise errors.ArgumentError(
             'example_cap',
             plan.estimator.example_cap,
-            'must be None without weights; there is build_weighted_aggregator',
+            'must be None here; build_weighted_aggregator takes plans with weights',
         )
     return _PrivateMeanFactory(plan, seed, clip, secure_sum, supplied_noise)
 
@@ -127,14 +129,14 @@ def build_weighted_aggregator(
     plan: accounting.PrivacyPlan,
     seed: int | None = None,
     *,
-    clip=clipping.clip_flat,
+    clip: clipping.Clip = clipping.clip_flat,
     secure_sum: bool = False,
     supplied_noise: bool = False,
 ) -> tff.aggregators.WeightedAggregationFactory:
     """The weighted mean of a round under a privacy plan whose estimator has an `example_cap`.
 
-    TFF's weight of a client is its number of examples n_k; here it weighs `min(n_k / example_cap,
-    1)` (document 001). Otherwise as `build_aggregator`.
+    TFF weights a client by its number of examples n_k. Here its weight is
+    `min(n_k / example_cap, 1)` ([McMahan18], section 2). Otherwise as `build_aggregator`.
 
     Raises:
       ValueError: as `build_aggregator`, or if the plan has no weights.
@@ -161,7 +163,7 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         """Aggregation process for values of `value_type`, tensors of floating-point numbers.
 
         Raises:
-          TypeError: if `value_type` has other tensors.
+          TypeError: if `value_type` has tensors of another type.
         """
         specs = tff.types.type_to_tf_tensor_specs(value_type)
         private_mean = build_query(
@@ -182,7 +184,7 @@ class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):
         """Aggregation process for updates of `value_type` and numbers of examples.
 
         Raises:
-          TypeError: if `value_type` has other tensors than floating-point ones.
+          TypeError: if `value_type` has tensors that are not floating-point.
         """
         records = self._inner.create(
             tff.to_type(estimators.WeightedRecord(value_type, weight_type))

@@ -1,28 +1,34 @@
-"""Clipping of one client's update: flat or per layer (document 001, section 2)."""
+"""Clipping of one client's update: flat or per layer ([McMahan18], section 2)."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from dpfl import _validate, errors
 
-# Norms are computed in float32: the bound is kept by this much, so that rounding cannot break it.
+# (update, clip norm: float32 scalar) -> clipped update.
+Clip = Callable[[Any, tf.Tensor], Any]
+
+# Norms are computed in float32. Clipping below the bound by this share absorbs the rounding.
 _MARGIN = 1e-5
-# Of clip norms. Squares of far smaller numbers vanish in float32, so norms would be understated.
+# Range of clip norms. Squares of far smaller numbers underflow in float32, which would understate
+# norms.
 SMALLEST_NORM, LARGEST_NORM = 1e-10, 1e15
 
 
-def norm(tensors) -> tf.Tensor:
+def norm(tensors: Any) -> tf.Tensor:
     """L2 norm over all tensors of a structure, float32 scalar."""
     leaves = [tf.cast(leaf, tf.float32) for leaf in tf.nest.flatten(tensors)]
     return tf.linalg.global_norm(leaves) if leaves else tf.zeros([])
 
 
-def finite(update):
-    """The update; zeros if its norm is not finite (NaN, infinite or overflowing entries).
+def finite(update: Any) -> Any:
+    """The update, or zeros if its norm is not finite (NaN, infinite or overflowing entries).
 
-    No scaling would bound the norm of such an update.
+    No scaling bounds the norm of such an update.
     """
     is_finite = tf.math.is_finite(norm(update))
     return tf.nest.map_structure(
@@ -30,7 +36,7 @@ def finite(update):
     )
 
 
-def clip_flat(update, clip_norm):
+def clip_flat(update: Any, clip_norm: tf.Tensor) -> Any:
     """Scales a structure of tensors so that its L2 norm over all tensors is at most `clip_norm`.
 
     An update whose norm is not finite becomes zero.
@@ -46,7 +52,7 @@ def clip_flat(update, clip_norm):
     bound = clip_norm * (1 - _MARGIN)
     scale = tf.where(length <= bound, 1.0, bound / length)
     scale = tf.where(tf.math.is_finite(length), scale, 0.0)
-    # Where the scale is 0 so is the result, whatever is scaled.
+    # A scale of 0 gives 0 even for entries that are not finite.
     return tf.nest.map_structure(
         lambda leaf: tf.math.multiply_no_nan(leaf, tf.cast(scale, leaf.dtype)), update
     )
@@ -54,14 +60,14 @@ def clip_flat(update, clip_norm):
 
 @dataclasses.dataclass(frozen=True)
 class PerLayer:
-    """Clips each tensor to a share of the clip norm; the whole update then keeps the clip norm.
+    """Clips each tensor to its share of the clip norm, so the whole update is within the clip norm.
 
     Tensor j of an update has the bound `S_j = S shares[j] / |shares|`, so that the root of the sum
-    of `S_j^2` is the clip norm S (document 001, section 2).
+    of `S_j^2` is the clip norm S ([McMahan18], section 2).
 
     Attributes:
       shares: one number >= 0 per tensor, in the order of `tf.nest.flatten`, not all 0; None for
-        equal ones.
+        equal shares.
 
     Raises:
       ValueError: if the shares are not such numbers.
@@ -77,27 +83,27 @@ class PerLayer:
             raise errors.ArgumentError('shares', self.shares, 'must be numbers >= 0, and not all 0')
         object.__setattr__(self, 'shares', tuple(shares.tolist()))
 
-    def __call__(self, update, clip_norm):
+    def __call__(self, update: Any, clip_norm: tf.Tensor) -> Any:
         """The clipped update; arguments as those of `clip_flat`.
 
-        An update becomes zero as a whole if one of its tensors has no finite norm.
+        The whole update becomes zero if the norm of one of its tensors is not finite.
 
         Raises:
-          ValueError: if the update has another number of tensors than there are shares.
+          ValueError: if the number of tensors differs from the number of shares.
         """
         leaves = tf.nest.flatten(finite(update))
         shares = np.ones(len(leaves)) if self.shares is None else np.array(self.shares)
         if len(shares) != len(leaves):
             raise errors.ArgumentError(
-                'shares', self.shares, f'must be {len(leaves)}, one per tensor'
+                'shares', self.shares, f'must be {len(leaves)} numbers, one per tensor'
             )
         bounds = clip_norm * (shares / np.linalg.norm(shares)).astype(np.float32)
         clipped = [clip_flat(leaf, bounds[index]) for index, leaf in enumerate(leaves)]
         return tf.nest.pack_sequence_as(update, clipped)
 
 
-def check(clip) -> None:
-    """Checks that a clip is one whose bound the plan counts: `clip_flat` or a `PerLayer`.
+def check(clip: Any) -> None:
+    """Checks that the clip is `clip_flat` or a `PerLayer`, whose bounds the plan relies on.
 
     Raises:
       ValueError: if it is anything else, such as a function that does not clip.

@@ -1,4 +1,4 @@
-"""Weights of clients, and the clipped-denominator estimator (document 001, section 2)."""
+"""Weights of clients, and the clipped-denominator estimator ([McMahan18], section 2)."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ from dpfl.aggregators import query
 
 
 class WeightedRecord(NamedTuple):
-    """Record of a client whose weight depends on its data.
+    """Record of a client whose weight is its number of examples.
 
     Attributes:
       update: structure of floating-point tensors.
@@ -19,17 +19,17 @@ class WeightedRecord(NamedTuple):
     num_examples: Any
 
 
-def update_of(record):
-    """The update of a record or of a structure of its specs, with or without a weight."""
+def update_of(record: Any) -> Any:
+    """The update in a record (or in its specs), which may have a weight or not."""
     return record.update if isinstance(record, WeightedRecord) else record
 
 
-def with_update(record, update):
+def with_update(record: Any, update: Any) -> Any:
     """The record with another update."""
     return record._replace(update=update) if isinstance(record, WeightedRecord) else update
 
 
-def weight_of(record, example_cap: float | None) -> tf.Tensor:
+def weight_of(record: Any, example_cap: float | None) -> tf.Tensor:
     """The client's weight `min(n_k / example_cap, 1)`, float32 scalar; 0 for n_k below 0 or NaN."""
     if example_cap is None:
         return tf.ones([])
@@ -38,16 +38,13 @@ def weight_of(record, example_cap: float | None) -> tf.Tensor:
 
 
 class WeightedQuery(query.WrappedQuery):
-    """Multiplies the clipped update of each client by its weight, at most 1.
-
-    Records are `WeightedRecord`.
-    """
+    """Multiplies each client's clipped update by its weight, at most 1; takes `WeightedRecord`."""
 
     def __init__(self, inner: query.SumQuery, example_cap: float):
         super().__init__(inner)
         self._example_cap = example_cap
 
-    def preprocess_record(self, params, record):
+    def preprocess_record(self, params: Any, record: Any) -> Any:
         weight = weight_of(record, self._example_cap)
         clipped = self._inner.preprocess_record(params, record.update)
         return tf.nest.map_structure(lambda leaf: leaf * tf.cast(weight, leaf.dtype), clipped)
@@ -60,8 +57,9 @@ class WeightedSample(NamedTuple):
     """Sum over clients for the clipped denominator.
 
     Attributes:
-      sum: that of the inner query, of `w_k update_k`.
-      weight: sum of w_k in multiples of 2^-40, so that it is exact, float64 scalar.
+      sum: of the inner query: of `w_k update_k`.
+      weight: sum of the w_k, each rounded to a multiple of 2^-40 so that the sum is exact, float64
+        scalar.
     """
 
     sum: Any
@@ -71,28 +69,28 @@ class WeightedSample(NamedTuple):
 class ClippedDenominatorQuery(query.WrappedQuery):
     """The mean with a clipped denominator, times `min_weight / 2`, plus the noise of a sum.
 
-    `f = sum w_k update_k / max(min_weight, sum w_k)` moves by at most `2 S / min_weight` with one
-    client (document 001, lemma 1), so `f min_weight / 2` moves by at most the clip norm S, as a sum
-    of clipped updates does. The total weight is used here and not released.
+    One client moves `f = sum w_k update_k / max(min_weight, sum w_k)` by at most
+    `2 S / min_weight` ([McMahan18], lemma 1), and so moves `f min_weight / 2` by at most the clip
+    norm S, like a sum of clipped updates. The total weight is not released.
     """
 
     def __init__(self, inner: query.SumQuery, min_weight: float, example_cap: float | None):
-        """Args: inner: its sample is a sum of updates; example_cap: None for weights 1."""
+        """Args: inner: sums updates; example_cap: None if every client has weight 1."""
         super().__init__(inner)
         self._min_weight = min_weight
         self._example_cap = example_cap
 
-    def initial_sample_state(self, template=None):
+    def initial_sample_state(self, template: Any = None) -> Any:
         return WeightedSample(self._inner.initial_sample_state(template), tf.zeros([], tf.float64))
 
-    def preprocess_record(self, params, record):
+    def preprocess_record(self, params: Any, record: Any) -> Any:
         weight = tf.cast(weight_of(record, self._example_cap), tf.float64)
         return WeightedSample(
             self._inner.preprocess_record(params, record),
             tf.math.rint(weight / _WEIGHT_UNIT) * _WEIGHT_UNIT,
         )
 
-    def get_noised_result(self, sample_state, global_state):
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
         factor = self._min_weight / 2 / tf.maximum(sample_state.weight, self._min_weight)
         scaled = tf.nest.map_structure(
             lambda leaf: leaf * tf.cast(factor, leaf.dtype), sample_state.sum

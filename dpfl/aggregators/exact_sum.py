@@ -1,21 +1,21 @@
-"""Sums over clients without rounding: no client changes how the updates of others are added.
+"""Sums over clients without rounding, so no client changes how the updates of others are added.
 
-A sum of thousands of float32 updates rounds each of them by how large the sum is by then, so that
-colluding clients can raise the effect of another one to 1.6 clip norms (Casacuberta, Shoemate,
-Vadhan and Wagaman 2022). Here each clipped update becomes a whole number of units in every
-coordinate, kept in float64. Sums of them are exact in any order, on any number of shards or
-machines, as long as they are below 2^53 units, which twice the planned cohort cannot reach; beyond,
-each addition is rounded by 2^-53 of the sum.
+In a float32 sum of thousands of updates each one is rounded relative to the sum so far. Colluding
+clients can use that to raise the effect of another client to 1.6 clip norms ([Casacuberta22]).
+Here each coordinate of a clipped update becomes a whole number of units, held in float64. Sums
+below 2^53 units are exact in any order, on any number of shards or machines; twice the planned
+cohort cannot reach that. Above it, each addition is rounded by 2^-53 of the sum.
 
-What one client contributes has a norm of at most the clip norm, with a margin of 2^-17 of it for
-everything that is rounded between the clients and the noise:
+A client's contribution has a norm of at most the clip norm. A margin of 2^-17 of that norm covers
+all rounding between the clients and the noise:
 
-- rounding to units: half a unit in each coordinate, at most 2^-18 clip norms (checked);
-- the server's arithmetic in float64: a few times 2^-53 of a sum, which is at most
-  `clients_per_round` clip norms, in each of two neighbouring runs: below 2^-18 up to 10^8 clients.
+- rounding to units: half a unit per coordinate, at most 2^-18 clip norms (checked);
+- the server's float64 arithmetic: a few times 2^-53 of a sum that is at most `clients_per_round`
+  clip norms, in each of two neighbouring runs: below 2^-18 for up to 10^8 clients.
 """
 
 import math
+from typing import Any
 
 import tensorflow as tf
 
@@ -28,22 +28,22 @@ _MOST_CLIENTS = 10**8
 
 
 def units_per_clip_norm(clients_per_round: int) -> float:
-    """How many units make a clip norm: a power of two, such that two planned cohorts stay exact."""
+    """Units in a clip norm: a power of two for which sums of two planned cohorts are exact."""
     return 2.0 ** min(_MOST_BITS, 52 - math.ceil(math.log2(clients_per_round)))
 
 
 class ExactSumQuery(query.WrappedQuery):
-    """Sums what the inner query's clients send in whole units, and gives its server that sum.
+    """Sums in whole units what clients of the inner query send, and passes on the sum.
 
-    The parameters that its clients need must be the clip norm in use. Its result has the type of
-    the records, float64 where `record_specs` is None.
+    The inner query's sample parameters must be the clip norm. The result has the types of the
+    records, or float64 if `record_specs` is None.
     """
 
     def __init__(self, inner: query.SumQuery, plan: accounting.PrivacyPlan, record_specs=None):
-        """Args: inner: clips; plan: of it; record_specs: of an update, or None.
+        """Args: inner: a query that clips; plan: its plan; record_specs: of an update, or None.
 
         Raises:
-          ValueError: if updates have too many coordinates, or cohorts too many clients, for the
+          ValueError: if an update has too many coordinates, or a cohort too many clients, for the
             margin.
         """
         super().__init__(inner)
@@ -64,31 +64,31 @@ class ExactSumQuery(query.WrappedQuery):
             raise errors.ArgumentError(
                 'record_specs',
                 errors.NOT_SHOWN,
-                f'{size} coordinates, must be at most {most} for sums of this many clients',
+                f'has {size} coordinates, must have at most {most} for sums of this many clients',
             )
 
-    def initial_sample_state(self, template=None):
+    def initial_sample_state(self, template: Any = None) -> Any:
         shapes = self._specs if template is None else estimators.update_of(template)
         return tf.nest.map_structure(lambda leaf: tf.zeros(leaf.shape, tf.float64), shapes)
 
-    def preprocess_record(self, params, record):
+    def preprocess_record(self, params: Any, record: Any) -> Any:
         """A client's update in units: whole numbers as float64, in the structure of the update.
 
         Args:
-          params: of the inner query: the clip norm in use.
+          params: the clip norm.
           record: of a client.
         """
         update = self._inner.preprocess_record(params, record)
         leaves = [tf.cast(leaf, tf.float64) for leaf in tf.nest.flatten(update)]
         self._check_size(leaves)
-        # The bound that the guarantee rests on: norms in float32 may be a little off.
+        # The guarantee relies on this bound. The clip's own norm, in float32, may be slightly off.
         norm = tf.sqrt(2 * tf.add_n([tf.nn.l2_loss(leaf) for leaf in leaves]))
         clip_norm = tf.cast(params, tf.float64)
         bound = clip_norm * (1 - _MARGIN)
         scale = self._units / clip_norm * tf.minimum(bound / norm, 1.0)
         return tf.nest.pack_sequence_as(update, [tf.math.rint(leaf * scale) for leaf in leaves])
 
-    def get_noised_result(self, sample_state, global_state):
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
         unit = tf.cast(self.clip_norm(global_state), tf.float64) / self._units
         total = tf.nest.map_structure(lambda leaf: tf.cast(leaf, tf.float64) * unit, sample_state)
         return self._inner.get_noised_result(total, global_state)

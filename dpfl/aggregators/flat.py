@@ -1,18 +1,19 @@
-"""Structures of tensors as one vector for each floating-point type, and back.
+"""Converts between structures of tensors and one vector per floating-point type.
 
-A vector takes a few TensorFlow operations however many tensors a model has.
+Work on a vector takes a few TensorFlow operations, however many tensors a model has.
 """
 
 import math
+from typing import Any
 
 import tensorflow as tf
 
-# Their order is also that of the keys of their noise.
+# A type's index here also numbers its noise key.
 DTYPES = (tf.float32, tf.float64)
 
 
-def sizes(record_specs) -> dict[tf.DType, int]:
-    """Number of coordinates of each type in a structure of `tf.TensorSpec`, in float32, float64."""
+def sizes(record_specs: Any) -> dict[tf.DType, int]:
+    """Number of coordinates of each type present in a structure of `tf.TensorSpec`."""
     leaves = tf.nest.flatten(record_specs)
     return {
         dtype: sum(_size(leaf) for leaf in leaves if leaf.dtype == dtype)
@@ -21,8 +22,8 @@ def sizes(record_specs) -> dict[tf.DType, int]:
     }
 
 
-def unflatten(vectors: dict[tf.DType, tf.Tensor], record_specs):
-    """The structure of `record_specs` whose coordinates are those of the vectors, in order."""
+def unflatten(vectors: dict[tf.DType, tf.Tensor], record_specs: Any) -> Any:
+    """The coordinates of the vectors, in order, as tensors in the structure of `record_specs`."""
     leaves = tf.nest.flatten(record_specs)
     parts = {
         dtype: iter(tf.split(vector, [_size(leaf) for leaf in leaves if leaf.dtype == dtype]))

@@ -8,7 +8,7 @@ import tensorflow_privacy as tfp
 
 
 class AggregatorState(NamedTuple):
-    """State between two rounds: of the query, and of the sum."""
+    """State between two rounds: that of the query and that of the sum."""
 
     query_state: Any
     sum_state: Any
@@ -19,15 +19,15 @@ def aggregation_process(
     sum_factory: tff.aggregators.UnweightedAggregationFactory,
     value_type: tff.Type,
 ) -> tff.templates.AggregationProcess:
-    """The process whose rounds are those of the query.
+    """A TFF process that runs the query round by round.
 
-    TFF's own `DifferentiallyPrivateFactory` does the noise of a round to initialize as well, for
-    the event of that round; here events belong to runs.
+    TFF's own `DifferentiallyPrivateFactory` draws a round's noise in `initialize` too, to get the
+    privacy event of a round. Here only whole runs have events.
 
     Args:
       query: what clients and server compute.
-      sum_factory: sums what the clients send.
-      value_type: of a client's value.
+      sum_factory: sums what clients send.
+      value_type: type of a client's value.
 
     Raises:
       TypeError: if the query does not take values of this type.

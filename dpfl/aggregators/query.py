@@ -14,52 +14,55 @@ from dpfl.aggregators.noise import correlated, keys
 
 _FLOATS = (tf.float32, tf.float64)
 
+# What `get_noised_result` returns: result, state of the next round, event of this round.
+NoisedResult = tuple[Any, Any, dp_accounting.DpEvent]
+
 
 class SumQuery(tfp.SumAggregationDPQuery):
-    """A noised sum of clipped records, whose clip norm is a part of its state.
+    """A noised sum of clipped records. Its state holds the clip norm.
 
-    Its event in each round is `UnsupportedDpEvent`: only the whole run has a guarantee, that of its
-    plan.
+    The event of each round is `UnsupportedDpEvent`: only the whole run has a guarantee, that of
+    the plan.
     """
 
     @abc.abstractmethod
-    def clip_norm(self, global_state) -> tf.Tensor:
+    def clip_norm(self, global_state: Any) -> tf.Tensor:
         """The clip norm in use, float32 scalar."""
 
     @abc.abstractmethod
-    def with_clip_norm(self, global_state, clip_norm):
-        """The state with another clip norm, float32 scalar. Only where the noise starts afresh."""
+    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
+        """The state with another clip norm, float32 scalar. Call it only when noise restarts."""
 
-    def derive_metrics(self, global_state):
-        """None: nothing that is computed from updates without noise leaves the query."""
+    def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
+        """No metrics: nothing computed from updates without noise leaves the query."""
         return collections.OrderedDict()
 
 
 class WrappedQuery(SumQuery):
-    """A query around another one, with its state; subclasses change what clients send."""
+    """A query around another one, with the same state. Subclasses change what clients send."""
 
     def __init__(self, inner: SumQuery):
         self._inner = inner
 
-    def clip_norm(self, global_state):
+    def clip_norm(self, global_state: Any) -> tf.Tensor:
         return self._inner.clip_norm(global_state)
 
-    def with_clip_norm(self, global_state, clip_norm):
+    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
         return self._inner.with_clip_norm(global_state, clip_norm)
 
-    def initial_global_state(self):
+    def initial_global_state(self) -> Any:
         return self._inner.initial_global_state()
 
-    def derive_sample_params(self, global_state):
+    def derive_sample_params(self, global_state: Any) -> Any:
         return self._inner.derive_sample_params(global_state)
 
-    def initial_sample_state(self, template=None):
+    def initial_sample_state(self, template: Any = None) -> Any:
         return self._inner.initial_sample_state(template)
 
-    def preprocess_record(self, params, record):
+    def preprocess_record(self, params: Any, record: Any) -> Any:
         return self._inner.preprocess_record(params, record)
 
-    def get_noised_result(self, sample_state, global_state):
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> NoisedResult:
         return self._inner.get_noised_result(sample_state, global_state)
 
 
@@ -97,14 +100,14 @@ class CorrelatedNoiseQuery(SumQuery):
         if record_specs is not None and not supplied_noise:
             correlated.require_moderate_size(self._kernel, record_specs)
 
-    def clip_norm(self, global_state):
+    def clip_norm(self, global_state: Any) -> tf.Tensor:
         return global_state.clip_norm
 
-    def with_clip_norm(self, global_state, clip_norm):
+    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
         return global_state._replace(clip_norm=clip_norm)
 
     def initial_global_state(self) -> QueryState:
-        """State before the first round; without a seed each call starts from another root key."""
+        """State before the first round; without a seed each call draws a new root key."""
         return QueryState(
             tf.cast(self._plan.clip_norm, tf.float32),
             correlated.initial_state(
@@ -112,15 +115,15 @@ class CorrelatedNoiseQuery(SumQuery):
             ),
         )
 
-    def derive_sample_params(self, global_state):
-        """What a client needs in a round: the clip norm, float32 scalar."""
+    def derive_sample_params(self, global_state: Any) -> Any:
+        """Parameters of a round for clients: the clip norm, float32 scalar."""
         return global_state.clip_norm
 
-    def preprocess_record(self, params, record):
+    def preprocess_record(self, params: Any, record: Any) -> Any:
         """Clips one client's record: a structure of float32 or float64 tensors.
 
         Raises:
-          TypeError: if the record has another tensor.
+          TypeError: if the record has a tensor of another type.
         """
         for leaf in tf.nest.flatten(record):
             dtype = tf.as_dtype(leaf.dtype)
@@ -128,8 +131,8 @@ class CorrelatedNoiseQuery(SumQuery):
                 raise TypeError(f'record has a {dtype.name} tensor: must be float32 or float64')
         return self._clip(record, params)
 
-    def get_noised_result(self, sample_state, global_state):
-        """The sum with the noise of this round, the state of the next, and the event."""
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> NoisedResult:
+        """The sum plus the noise of this round, the state of the next round, and the event."""
         specs = self._record_specs
         if specs is None:
             specs = tf.nest.map_structure(tf.TensorSpec.from_tensor, sample_state)
@@ -137,7 +140,7 @@ class CorrelatedNoiseQuery(SumQuery):
             self._kernel, self._plan.participation.rounds, global_state.noise, specs
         )
         stddev = global_state.clip_norm * self._plan.update_noise_multiplier
-        # Added up in float64: sums that were rounded before would differ by more than one update.
+        # In float64: rounding before the noise is added could move the sum by more than one update.
         noised = [
             tf.cast(tf.cast(total, tf.float64) + tf.cast(stddev, tf.float64) * unit, spec.dtype)
             for total, unit, spec in zip(
@@ -152,10 +155,10 @@ class CorrelatedNoiseQuery(SumQuery):
 
 
 def next_clip_norm(plan: accounting.PrivacyPlan, state: QueryState) -> tf.Tensor:
-    """The clip norm of the round after that of a state, by the schedule of the plan."""
+    """The clip norm of the round after the state's, by the schedule of the plan."""
     clip_norm, following = state.clip_norm, state.noise.round + 1
     for first, norm in plan.clip_schedule:
-        # In the graphs of TFF `==` compares tensors by identity.
+        # In TFF's graphs `==` compares tensors by identity.
         is_first = tf.equal(following, first)
         clip_norm = tf.where(is_first, tf.cast(norm, tf.float32), clip_norm)
     return clip_norm

@@ -1,4 +1,4 @@
-"""Private training processes, the cohorts that they train on, and evaluation."""
+"""Private training processes, sharding of their cohorts, and evaluation."""
 
 from dpfl.learning.evaluation import build_evaluation
 from dpfl.learning.gan import build_dp_fedavg_gan, gan_weights

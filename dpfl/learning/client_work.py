@@ -1,8 +1,8 @@
-"""What the simulated clients of one shard compute, one after the other, in one TensorFlow graph.
+"""Trains the simulated clients of one shard, one after the other, in one TensorFlow graph.
 
-Each client starts from the broadcast model, sees its own batches only, and its record passes
-through `preprocess_record` of the query on its own (so clipping is per client); only the sum over
-the clients leaves the shard. There is no padding: a client costs the batches it has.
+Each client starts from the broadcast model and sees only its own batches. Its record passes through
+`preprocess_record` of the query on its own, so clipping is per client. Only the sum over the
+clients leaves the shard. There is no padding: a client costs only its own batches.
 """
 
 import collections
@@ -16,17 +16,15 @@ import tensorflow_privacy as tfp
 
 from dpfl.aggregators import clipping
 
-ModelWeights = tff.learning.models.ModelWeights
-
 
 @dataclasses.dataclass(frozen=True)
 class ClientUpdate:
-    """How a client makes its record from the model and its batches: three pure functions.
+    """How a client turns the model and its batches into a record: three pure functions.
 
     Attributes:
       start: trainable weights -> state before the first batch.
       step: (weights as the model takes them, state, batch) -> (state, `BatchOutput` of the model).
-      finish: (trainable weights, state) -> record, of the structure of the trainable weights.
+      finish: (trainable weights, state) -> record, in the structure of the trainable weights.
     """
 
     start: Callable[[Any], Any]
@@ -37,7 +35,7 @@ class ClientUpdate:
 def fedavg(
     model: tff.learning.models.FunctionalModel, optimizer: tff.learning.optimizers.Optimizer
 ) -> ClientUpdate:
-    """One step of a fresh optimizer per batch; the record is the old model minus the new one."""
+    """FedAvg: a step of a fresh optimizer per batch. The record is the old minus the new model."""
 
     def start(trainable):
         return trainable, optimizer.initialize(_specs(trainable))
@@ -55,7 +53,7 @@ def fedavg(
 
 
 def fedsgd(model: tff.learning.models.FunctionalModel) -> ClientUpdate:
-    """The record is the gradient at the broadcast model: the mean over the client's examples."""
+    """FedSGD: the record is the mean gradient over the client's examples at the broadcast model."""
 
     def start(trainable):
         return tf.nest.map_structure(tf.zeros_like, trainable), tf.zeros([])
@@ -86,7 +84,7 @@ def _specs(tensors):
 
 
 def _gradients(model, weights, batch):
-    """Gradients of the batch's loss, dense, and the model's `BatchOutput`."""
+    """Dense gradients of the batch's loss, and the model's `BatchOutput`."""
     x, y = (batch['x'], batch['y']) if isinstance(batch, Mapping) else batch
     with tf.GradientTape() as tape:
         tape.watch(weights[0])
@@ -102,12 +100,12 @@ class _Shard(NamedTuple):
     """State of the loop over the batches of a shard.
 
     Attributes:
-      batches: batches read, markers included; int64 scalar.
-      is_marked: whether the first of them was a marker.
+      batches: number of batches read, markers included, int64 scalar.
+      is_marked: whether the first one was a marker.
       client: state of the current client's update.
       metrics: state of the current client's metrics.
-      sample: state of the query's sum over the clients before.
-      sample_metrics: sum of the metrics over the clients before.
+      sample: the query's sum over the clients before the current one.
+      sample_metrics: sum of the metrics over the clients before the current one.
     """
 
     batches: Any
@@ -124,20 +122,19 @@ def build_shard_work(
     query: tfp.DPQuery,
     *,
     train_metrics: bool,
-) -> Callable[[ModelWeights, Any, tf.data.Dataset], tuple[Any, Any]]:
+) -> Callable[[tff.learning.models.ModelWeights, Any, tf.data.Dataset], tuple[Any, Any]]:
     """The work of a shard.
 
     Args:
-      model: what is trained; batches are as its `input_spec` says.
+      model: what is trained; batches match its `input_spec`.
       client_update: what each client computes.
       query: its client side is applied to every record.
-      train_metrics: whether the model's metrics over the training batches are computed.
+      train_metrics: whether to compute the model's metrics over the training batches.
 
     Returns:
-      A function (weights, parameters of the query's sample, shard as `shards.shard` makes it) ->
-      (sample state of the query: the sum of the preprocessed records, sum of the metrics' states;
-      () without them). A client whose record has no finite norm contributes the record zero, and
-      nothing to the metrics.
+      A function (weights, sample parameters of the query, shard as `shards.shard` makes it) ->
+      (sum of the preprocessed records, sum of the metrics' states or () without metrics). A client
+      whose record has no finite norm contributes a zero record, and nothing to the metrics.
 
     Raises (when executed):
       tf.errors.InvalidArgumentError: if a batch within a client's data has no rows.
@@ -185,7 +182,7 @@ def build_shard_work(
                 sample_metrics=functions.initialize(),
             )
         )
-        # Without `iter` this becomes an operation that optimises the graph anew in every round.
+        # Without `iter` this becomes an operation that re-optimises the graph in every round.
         for batch in iter(batches.with_options(_reading())):
             shard = tf.cond(
                 _has_rows(batch), lambda s=shard, b=batch: train(s, b), lambda s=shard: mark(s)
@@ -198,10 +195,10 @@ def build_shard_work(
 
 
 def _reading() -> tf.data.Options:
-    """How the batches of a shard are read: they are there, so nothing can be gained by tuning it.
+    """Options for reading a shard: no tuning, since the batches are already in memory.
 
-    The thread with which TensorFlow tunes the reading of a data set sleeps for 10, 20, 40, 80 ...
-    ms, and the end of the iterator waits for it to wake up: up to half of a round.
+    TensorFlow's autotuning thread sleeps for 10, 20, 40, 80 ... ms, and the end of the iterator
+    waits until it wakes up: up to half of a round.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -216,7 +213,7 @@ def _has_rows(batch):
 def _zero_unless_finite(record):
     """The record, or zeros if its norm is not finite; and whether it was finite."""
     leaves = tf.nest.flatten(record)
-    # The norm that clipping needs, too: it is computed once.
+    # Clipping computes the same norm; TensorFlow computes it once.
     is_finite = tf.math.is_finite(clipping.norm(leaves))
     zeroed = tf.cond(is_finite, lambda: leaves, lambda: [tf.zeros_like(leaf) for leaf in leaves])
     return tf.nest.pack_sequence_as(record, zeroed), is_finite

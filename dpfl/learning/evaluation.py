@@ -1,4 +1,4 @@
-"""Evaluation of a model on data that no client of the run holds."""
+"""Evaluation of a model on held-out data."""
 
 from collections.abc import Callable
 
@@ -12,11 +12,12 @@ def build_evaluation(
     """A function from model weights to the model's metrics over a data set.
 
     Args:
-      model: whose metrics are computed.
-      dataset: batches as the model takes them; it is read once and kept in memory.
+      model: the model; says which metrics there are.
+      dataset: batches as the model takes them; read once and kept in memory. No client of the run
+        may hold them: the metrics have no noise.
 
     Returns:
-      The function; its result has a number per metric.
+      The function; its result maps a metric's name to its value.
     """
     batches = list(dataset)
 

@@ -1,9 +1,9 @@
 """DP-FedAvg-GAN: a generator trained against a discriminator that is trained under a privacy plan.
 
-The discriminator is trained as any model is, by `build_dp_fedavg`; then the server trains the
-generator against what that released. So the code has the shape of the privacy argument: clients'
-data enters a round through the noised mean alone, and whatever the server makes of it, the
-generator and its images included, keeps its guarantee (post-processing).
+The discriminator is trained like any model, by `build_dp_fedavg`. Then the server trains the
+generator against the discriminator that this released. So the code follows the privacy argument:
+clients' data enters a round only through the noised mean, and all that the server computes from
+it, the generator and its images included, has the same guarantee (post-processing).
 """
 
 import collections
@@ -13,10 +13,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _validate, accounting, aggregators
+from dpfl.aggregators import clipping
 from dpfl.learning import gan_work, processes
 from dpfl.tasks.images import gan_models
 
-_State = tff.learning.templates.LearningAlgorithmState
 _Weights = tff.learning.models.ModelWeights
 
 
@@ -41,38 +41,38 @@ def build_dp_fedavg_gan(
     seed: int = 0,
     noise_seed: int | None = None,
     train_metrics: bool = False,
-    clip=aggregators.clip_flat,
+    clip: clipping.Clip = aggregators.clip_flat,
 ) -> tff.learning.templates.LearningProcess:
-    """DP-FedAvg-GAN (document 004, algorithm 1) under any privacy plan.
+    """DP-FedAvg-GAN ([Augenstein20], algorithm 1) under any privacy plan.
 
-    In a round every client trains the discriminator on its batches, one step on each with as many
-    generated images; the deltas are clipped, and their noised mean goes to the server optimizer.
-    Then the server trains the generator against the new discriminator. The defaults are those of
-    document 004, table 9.
+    In a round every client trains the discriminator, one step per batch, each with as many
+    generated images as real ones. The deltas are clipped, and their noised mean goes to the server
+    optimizer. Then the server trains the generator against the new discriminator. Defaults are
+    those of [Augenstein20], table 9.
 
     Args:
       model: generator and discriminator.
-      plan: of what clients send; determines clipping, noise and denominator. The generator has the
-        guarantee of the plan, too: it is made from what the plan covers.
-      client_optimizer: of the discriminator's steps at a client, fresh in every round.
+      plan: determines clipping, noise and denominator. The generator has the plan's guarantee too,
+        since it is computed from released values only.
+      client_optimizer: of a client's discriminator steps, fresh in every round.
       server_optimizer: takes the noised mean of the clients' deltas as a gradient; SGD with rate 1
-        is the algorithm's.
+        in the algorithm.
       generator_optimizer: its state is kept from round to round.
-      generator_steps: training steps of the generator whenever it is trained.
-      generator_every: the generator is trained after every so many rounds.
-      generator_batch_size: generated images of such a step.
+      generator_steps: training steps of the generator each time it is trained.
+      generator_every: number of rounds between two trainings of the generator.
+      generator_batch_size: generated images per step.
       gradient_penalty: coefficient of the penalty in the discriminator's loss.
       seed: of the generator's inputs, which need not be secret, an integer >= 0.
       noise_seed, train_metrics, clip: as in `build_dp_fedavg`.
 
     Returns:
-      A process that takes shards of batches as `model.input_spec` says. The model of its state is
-      the discriminator, with a `gan_work.Setting` as the weights that are not trained by clients;
-      `gan_weights` sorts them. Its `get_model_weights` has the generator as the trainable weights,
-      as it is what a run is for, and the discriminator and the number of rounds as the others.
+      A process that takes shards of batches that match `model.input_spec`. The model in its state
+      is the discriminator; its non-trainable weights are a `gan_work.Setting`. `get_model_weights`
+      returns the generator, the result of a run, as the trainable weights, and the discriminator
+      and the number of rounds as the others; `gan_weights` names them.
 
     Raises:
-      ValueError: if an argument is out of its range.
+      ValueError: if an argument is out of range.
     """
     _validate.integer('generator_steps', generator_steps, minimum=0)
     _validate.integer('generator_every', generator_every, minimum=1)
@@ -110,7 +110,7 @@ def build_dp_fedavg_gan(
 
 
 class GanWeights(NamedTuple):
-    """What `get_model_weights` of a GAN's process gives, by name.
+    """The result of `get_model_weights` of a GAN's process, by name.
 
     Attributes:
       generator: its weights.
@@ -130,10 +130,10 @@ def gan_weights(weights: tff.learning.models.ModelWeights) -> GanWeights:
 
 
 def _with_generator(inner, initial_optimizer_state, train_generator):
-    """The process that trains a generator after each round of a discriminator's process.
+    """A process that trains a generator after each round of a discriminator's process.
 
     Args:
-      inner: of the discriminator.
+      inner: process of the discriminator.
       initial_optimizer_state: () -> state of the generator's optimizer.
       train_generator: (weights of the inner process, state of the generator's optimizer) ->
         (setting of the next round, state of the optimizer, mean loss).
@@ -179,7 +179,7 @@ def _with_generator(inner, initial_optimizer_state, train_generator):
     )
     def next_round(state, shards):
         output = inner.next(tff.federated_map(inner_state_of, state), shards)
-        # From here on nothing depends on the shards but through what the plan covers.
+        # From here on the shards matter only through what the plan covers.
         new_state, generator_metrics = tff.federated_map(
             post_process, (output.state, tff.federated_map(generator_state_of, state))
         )

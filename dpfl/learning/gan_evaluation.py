@@ -1,4 +1,4 @@
-"""Images of a generator, and how well a discriminator tells them from those of held-out clients."""
+"""Images of a generator, and how well a discriminator tells them from held-out real images."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,16 +18,16 @@ def sample(
 ) -> np.ndarray:
     """Images of a generator: pixels within [0, 1], float32 [number, *image_shape].
 
-    A pure function; the first images do not depend on the number, up to rounding.
+    A pure function. The first images do not depend on the number, up to rounding.
 
     Args:
-      model: the functions.
-      generator: its weights.
-      number: how many images, at least 1.
+      model: generator and discriminator.
+      generator: weights of the generator.
+      number: number of images, at least 1.
       seed: of the inputs, an integer >= 0.
 
     Raises:
-      ValueError: if the number or the seed is no such integer.
+      ValueError: if the number or the seed is out of range.
     """
     _validate.integer('number', number, minimum=1)
     key = keys.seeded_root_key(seed, 'generator samples')
@@ -42,18 +42,19 @@ def build_gan_evaluation(
     """A function from the weights of a GAN to its metrics.
 
     Args:
-      model: the functions.
-      pixels: real images of held-out clients, float32 [n, *image_shape] within [0, 1], n > 0; as
-        many are generated. Metrics of other clients' images would have no guarantee.
+      model: generator and discriminator.
+      pixels: real images of held-out clients, float32 [n, *image_shape] within [0, 1], n > 0. As
+        many images are generated. Metrics on images of training clients would have no guarantee.
       gradient_penalty: coefficient of the penalty in the loss.
-      seed: of the generator's inputs, the same in all evaluations.
+      seed: of the generator's inputs, which are the same in all evaluations.
 
     Returns:
-      A function of what `get_model_weights` of `build_dp_fedavg_gan` gives. Its metrics are `loss`
-      (of the discriminator), `generator_loss`, `critic_gap` (by how much real images score more),
-      `accuracy` (how often a real image scores more than a generated one, over all pairs: 0.5 if
-      the discriminator cannot tell them apart), and `intensity` and `diversity` of the generated
-      images: mean pixel, and standard deviation of a pixel over the images, averaged over pixels.
+      A function of the result of `get_model_weights` of `build_dp_fedavg_gan`. Its metrics are
+      `loss` (of the discriminator), `generator_loss`, `critic_gap` (mean score of real minus mean
+      score of generated images), `accuracy` (share of all pairs in which the real image scores
+      higher: 0.5 if the discriminator cannot tell them apart), and `intensity` and `diversity` of
+      the generated images (mean pixel, and standard deviation of a pixel over the images, averaged
+      over pixels).
 
     Raises:
       ValueError: if there are no images, or they have another shape.

@@ -1,18 +1,17 @@
 """What clients and server compute when they train a GAN: losses, random inputs, steps.
 
-Both losses are those of Gulrajani et al. 2017 (document 004, appendix C.2). With D the score of
-the discriminator, G the generator, u random inputs and x an image between a real and a generated
-one,
+Both losses are those of [Gulrajani17] ([Augenstein20], appendix C.2). With D the score of the
+discriminator, G the generator, u random inputs and x a point between a real and a generated image,
 
     discriminator: mean D(G(u)) - mean D(real) + coefficient * mean (|grad_x D(x)| - 1)^2
     generator:     -mean D(G(u))
 
-To a learning process the discriminator is the model: its weights are trainable, and what else a
-client needs in a round stands beside them in a `Setting` of weights that are not.
+For a learning process the discriminator is the model and has the trainable weights. All else that a
+client needs in a round is in the non-trainable weights, a `Setting`.
 
-Random inputs are pure functions of (seed, round, data of the batch) for clients, which makes them
-independent of how a cohort is cut into shards, and of (seed, round, step) for the server. They need
-not be secret: no noise of the privacy plan comes from them.
+Random inputs are pure functions of (seed, round, data of the batch) at clients, which makes them
+independent of how a cohort is sharded, and of (seed, round, step) at the server. They need not be
+secret: the noise of the privacy plan does not come from them.
 """
 
 import collections
@@ -32,7 +31,7 @@ _SQUARED_NORM_FLOOR = 1e-10
 
 
 class Setting(NamedTuple):
-    """What clients need in a round beside the discriminator, and the server to train on.
+    """Non-trainable weights: what clients and server need in a round besides the discriminator.
 
     Attributes:
       generator: weights of the generator.
@@ -45,24 +44,24 @@ class Setting(NamedTuple):
     round: Any
 
     @classmethod
-    def of(cls, non_trainable) -> 'Setting':
-        """The setting in the weights that are not trainable, as `weights` gave them."""
+    def of(cls, non_trainable: Any) -> 'Setting':
+        """The setting in the non-trainable weights of a model, as `weights` makes them."""
         *generator, key, round_index = non_trainable
         return cls(tuple(generator), key, round_index)
 
     @property
     def weights(self) -> tuple:
-        """The same as a flat tuple: the form of a model's weights."""
+        """The setting as a flat tuple: the form of a model's weights."""
         return (*self.generator, self.key, self.round)
 
 
 class Scores(NamedTuple):
-    """What the discriminator says of a batch, each float32 [batch].
+    """Scores of a batch by the discriminator, each float32 [batch].
 
     Attributes:
       real: scores of the real images.
-      generated: scores of as many generated ones.
-      penalty: (|grad_x D(x)| - 1)^2 at an image between each two of them.
+      generated: scores of as many generated images.
+      penalty: (|grad_x D(x)| - 1)^2 at a point between each pair of them.
     """
 
     real: Any
@@ -80,21 +79,25 @@ def initial_setting(model: gan_models.GanModel, seed: int) -> Setting:
     return Setting(tuple(model.initial_generator), key, np.int64(0))
 
 
-def client_scores(model: gan_models.GanModel, discriminator, setting: Setting, images) -> Scores:
+def client_scores(
+    model: gan_models.GanModel, discriminator: Any, setting: Setting, images: tf.Tensor
+) -> Scores:
     """Scores of a client's batch: as many images are generated as it has, from its own inputs."""
     round_key = keys.derive(keys.derive(setting.key, setting.round), _CLIENTS)
     key = keys.derive_from_content(round_key, tf.reshape(images, [-1]))
     return scores(model, discriminator, setting.generator, images, key)
 
 
-def scores(model: gan_models.GanModel, discriminator, generator, images, key) -> Scores:
+def scores(
+    model: gan_models.GanModel, discriminator: Any, generator: Any, images: tf.Tensor, key: Any
+) -> Scores:
     """Scores of images, float32 [batch, *image_shape], and as many generated ones.
 
     Args:
-      model: the functions.
+      model: generator and discriminator.
       discriminator: its weights.
       generator: its weights.
-      images: real ones.
+      images: real images.
       key: of the generator's inputs and of the places of the gradient penalty, int64 [2].
     """
     batch = tf.shape(images)[0]
@@ -105,7 +108,7 @@ def scores(model: gan_models.GanModel, discriminator, generator, images, key) ->
     between = images + places * (fakes - images)
     with tf.GradientTape() as tape:
         tape.watch(between)
-        # Scores of different images do not depend on each other: these are their gradients.
+        # Scores of different images are independent: the gradient of the sum holds each one's.
         total = tf.reduce_sum(model.score(discriminator, between))
     gradient = tf.reshape(tape.gradient(total, between), [batch, -1])
     norm = tf.sqrt(tf.reduce_sum(tf.square(gradient), axis=1) + _SQUARED_NORM_FLOOR)
@@ -116,13 +119,13 @@ def scores(model: gan_models.GanModel, discriminator, generator, images, key) ->
     )
 
 
-def generated(model: gan_models.GanModel, generator, key, batch) -> tf.Tensor:
+def generated(model: gan_models.GanModel, generator: Any, key: Any, batch: Any) -> tf.Tensor:
     """The generated images that `scores` compares the real ones with."""
     inputs = random_inputs(keys.derive(key, _INPUTS), batch, model.input_size)
     return model.generate(generator, inputs)
 
 
-def random_inputs(key, batch, input_size: int) -> tf.Tensor:
+def random_inputs(key: Any, batch: Any, input_size: int) -> tf.Tensor:
     """Standard normal inputs of the generator, float32 [batch, input_size]."""
     return tf.random.stateless_normal([batch, input_size], seed=key, alg='philox')
 
@@ -139,20 +142,20 @@ def discriminator_loss(values: Scores, gradient_penalty: float) -> tf.Tensor:
 def discriminator_model(
     model: gan_models.GanModel, gradient_penalty: float, seed: int
 ) -> tff.learning.models.FunctionalModel:
-    """The discriminator as a model whose predictions are `Scores`, and labels are not used.
+    """The discriminator as a model whose predictions are `Scores`; labels are ignored.
 
     Its trainable weights are the discriminator's, the others a `Setting`. Its metrics are
-    `discriminator_loss` and `critic_gap`, by how much real images score more than generated ones.
+    `discriminator_loss` and `critic_gap` (mean score of real minus mean score of generated images).
 
     Args:
-      model: initial weights and functions.
+      model: generator and discriminator with their initial weights.
       gradient_penalty: coefficient of the penalty, at least 0.
       seed: of the random inputs.
     """
 
     @tf.function
     def predict(weights, x, training):
-        del training  # Neither dropout nor statistics of batches.
+        del training  # There is no dropout or batch normalisation.
         discriminator, others = weights
         images = gan_models.images_of(x)
         return client_scores(model, discriminator, Setting.of(others), images)
@@ -197,27 +200,27 @@ def discriminator_model(
 def train_generator(
     model: gan_models.GanModel,
     optimizer: tff.learning.optimizers.Optimizer,
-    discriminator,
+    discriminator: Any,
     setting: Setting,
-    optimizer_state,
+    optimizer_state: Any,
     *,
-    steps,
+    steps: Any,
     batch_size: int,
 ) -> tuple[Setting, Any, tf.Tensor]:
-    """The generator's part of a round (GenUpdate in document 004, algorithm 1); no data is used.
+    """The generator's part of a round (GenUpdate in [Augenstein20], algorithm 1); uses no data.
 
     Args:
-      model: the functions.
+      model: generator and discriminator.
       optimizer: of the generator.
-      discriminator: its weights, as noised in this round.
+      discriminator: its weights after this round's noised update.
       setting: of this round.
       optimizer_state: of the generator's optimizer.
       steps: number of steps, an integer scalar; may be 0.
-      batch_size: images of a step.
+      batch_size: images per step.
 
     Returns:
-      The setting of the next round, the state of the optimizer, and the mean loss over the steps,
-      0 without any.
+      The setting of the next round, the state of the optimizer, and the mean loss over the steps (0
+      without steps).
     """
     round_key = keys.derive(keys.derive(setting.key, setting.round), _SERVER)
 

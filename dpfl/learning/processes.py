@@ -1,8 +1,8 @@
-"""Learning processes that train under a privacy plan, a shard of the cohort per TFF client value.
+"""Learning processes under a privacy plan. A client value of TFF is a shard of the cohort.
 
-TFF spends more on starting a client than a small model's training costs. Here a TFF client value is
-a shard, which simulates many clients (`client_work`); how many shards there are does not depend on
-the size of the cohort. What is released is that of `tff.learning.algorithms` with
+TFF spends more time on starting a client than training a small model takes. Here one TFF client
+value is a shard, which simulates many clients (`client_work`). The number of shards does not depend
+on the cohort size. The result is that of `tff.learning.algorithms` with
 `aggregators.build_aggregator`, up to rounding: the same query clips, sums and adds noise.
 """
 
@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 from dpfl import _validate, accounting, aggregators, errors
+from dpfl.aggregators import clipping
 from dpfl.learning import client_work
 
 CLIENT_UPDATES = ('fedavg', 'fedsgd')
@@ -28,34 +29,34 @@ def build_dp_fedavg(
     client_update: str = 'fedavg',
     noise_seed: int | None = None,
     train_metrics: bool = True,
-    clip=aggregators.clip_flat,
+    clip: clipping.Clip = aggregators.clip_flat,
     supplied_noise: bool = False,
 ) -> tff.learning.templates.LearningProcess:
-    """Federated averaging with correlated noise (document 002, algorithm 1).
+    """Federated averaging with correlated noise ([McMahan24], algorithm 1).
 
-    Every client of a round trains from the same model on its own data; its model delta is clipped;
-    the noised mean over the *planned* cohort size goes to the server optimizer. With independent
-    noise this is DP-FedAvg, with correlated noise DP-FTRL.
+    Every client of a round trains from the same model on its own data. Its model delta is clipped,
+    and the noised mean over the *planned* cohort size goes to the server optimizer. With
+    independent noise this is DP-FedAvg, with correlated noise DP-FTRL.
 
     Args:
       model: what is trained.
-      plan: determines clipping, noise and denominator; one run has at most its rounds.
+      plan: determines clipping, noise and denominator; a run has at most the plan's rounds.
       client_optimizer: of the local steps, fresh in every round; for 'fedavg' only.
       server_optimizer: takes the noised mean of the records as a gradient.
-      client_update: 'fedavg', or 'fedsgd': the record of a client is the gradient of its mean loss
-        at the broadcast model instead of a delta (DP-FedSGD).
+      client_update: 'fedavg', or 'fedsgd' (DP-FedSGD): the record of a client is the gradient of
+        its mean loss at the broadcast model instead of a delta.
       noise_seed: None for noise keys from the operating system; an integer for a simulation.
-      train_metrics: also compute the model's metrics over the data that clients train on. They have
-        no noise: neither private nor covered by the plan.
+      train_metrics: whether to compute the model's metrics over the training data. They have no
+        noise and are not covered by the plan.
       clip: `aggregators.clip_flat` or an `aggregators.PerLayer`.
-      supplied_noise: whether an `aggregators.NoiseRing` keeps past noise outside of the state;
-        every state has to pass through it before its round.
+      supplied_noise: whether an `aggregators.NoiseRing` keeps past noise outside of the state.
+        Every state must then pass through it before its round.
 
     Returns:
       A process whose state holds the model, the optimizer and the noise. Its `next` takes the
-      shards that `shards.shard` makes of a cohort; data sets of single clients, too, each a shard
-      of one client. Those must have no batch without rows, which is how a shard marks its clients:
-      one that begins with such a batch and has another would be clipped as several clients.
+      shards that `shards.shard` makes of a cohort. A client's data set is also a shard, of one
+      client. It must not contain a batch without rows, which marks the start of a client: data that
+      begins with such a batch and has another one would be clipped as several clients.
 
     Raises:
       ValueError: if `client_update` is neither; if 'fedavg' has no client optimizer, or 'fedsgd'
@@ -64,7 +65,7 @@ def build_dp_fedavg(
     _validate.choice('client_update', client_update, CLIENT_UPDATES)
     if (client_update == 'fedavg') != (client_optimizer is not None):
         raise errors.ArgumentError(
-            'client_optimizer', client_optimizer, 'must be given for fedavg, and not for fedsgd'
+            'client_optimizer', client_optimizer, 'must be given for fedavg, not for fedsgd'
         )
     if client_update == 'fedavg':
         update = client_work.fedavg(model, client_optimizer)
@@ -97,7 +98,7 @@ def _compose(
     server_optimizer: tff.learning.optimizers.Optimizer,
     train_metrics: bool,
 ) -> tff.learning.templates.LearningProcess:
-    """The process, with states and metrics in the places where `tff.learning` has them."""
+    """The process. States and metrics are where `tff.learning` has them."""
     initial_weights = _initial_weights(model)
     weights_type = initial_weights.type_signature.result
     initial_query_state = tff.tensorflow.computation(query.initial_global_state)

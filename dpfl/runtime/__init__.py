@@ -1,1 +1,1 @@
-"""Executes TFF computations, here or in workers elsewhere. It knows nothing of privacy."""
+"""Executes TFF computations in this process or on remote workers. Knows nothing about privacy."""

@@ -5,11 +5,11 @@ import tensorflow_federated as tff
 
 
 def compiled(computation: tff.Computation) -> tff.Computation:
-    """The computation as few TensorFlow graphs, each optimised, and what joins them.
+    """The computation as a few optimised TensorFlow graphs and the expression that connects them.
 
-    What `tff.backends.native.desugar_and_transform_to_native` does, but for one optimisation: to
-    save memory, that one computes activations a second time when their gradients need them, all
-    that TensorFlow calls cheap (sigmoids, products, differences).
+    Does what `tff.backends.native.desugar_and_transform_to_native` does, except for one
+    optimisation. That one saves memory by recomputing cheap activations (sigmoids, products,
+    differences) when their gradients need them.
     """
     block, _ = tff.tensorflow.replace_intrinsics_with_bodies(computation.to_building_block())
     return tff.backends.native.transform_to_native_form(

@@ -1,4 +1,4 @@
-"""Where TFF computations execute: in threads of this process, or shards also on other hosts.
+"""Runs TFF computations in threads of this process, or their shards on other hosts.
 
 ```python
 with runtime.local_runtime():
@@ -6,15 +6,16 @@ with runtime.local_runtime():
     state, metrics = process.next(state, cohort)
 ```
 
-TFF's own runtime executes in a worker process, to which model, state and data are sent in every
-round, in messages of at most 2 GB. Here they stay where they are, nothing is started, and nothing
-listens. Workers of other hosts (`--workers`) are TFF's.
+TFF's own runtime sends model, state and data to a worker process in every round, in messages of at
+most 2 GB. Here they stay in this process, which starts no other process and opens no port. Workers
+on other hosts (`--workers`) are TFF's.
 """
 
 import concurrent.futures
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -34,7 +35,7 @@ __all__ = [
 
 # How long a signal may wait.
 _SIGNAL_SECONDS = 0.2
-# A run has few: a round's, and none for computations without shards.
+# A run has few numbers of shards: that of its rounds, and none in other computations.
 _MAX_COHORT_SIZES = 10
 
 
@@ -43,29 +44,29 @@ def local_runtime(
     *,
     max_concurrent_clients: int | None = None,
     observe: Callable[[str, float], None] | None = None,
-):
+) -> Iterator[None]:
     """Context manager within which TFF computations of this thread execute in this process.
 
     In the main thread SIGINT raises `KeyboardInterrupt` within the block, SIGTERM and SIGHUP raise
-    `SystemExit(128 + number)`, unless the process handles or ignores them itself. Each means the
-    end of the block, and of a computation in progress: if the exception gets lost on its way, or is
-    caught, the next computation raises it once more. Long native calls in the main thread, other
-    than computations, delay it.
+    `SystemExit(128 + number)`, unless the process handles or ignores them itself. A signal ends the
+    block and a computation in progress. If the exception is caught or lost on its way, the next
+    computation raises it again. Long native calls in the main thread, other than computations,
+    delay it.
 
     TensorFlow is fastest with TF_NUM_INTRAOP_THREADS=1 and TF_ENABLE_ONEDNN_OPTS=1 in the
     environment before it is imported; the binaries set both.
 
     Args:
-      max_concurrent_clients: how many clients (shards) of a round are worked on at a time; the
-        number of processor cores that this process may use by default.
+      max_concurrent_clients: how many clients (shards) of a round run at a time; by default the
+        number of processor cores that this process may use.
       observe: as in `interpreter.Interpreter`.
 
     Raises:
-      ValueError: if an argument is out of bounds.
-      ComputationError: out of a computation in the block, if it fails, or if it needs what is not
-        executed here: secure sums (TFF has a test context for those), `federated_select`, code of
-        other frameworks than TensorFlow.
-      OutOfMemoryError: out of a computation in the block, if a tensor finds no memory.
+      ValueError: if an argument is out of range.
+      ComputationError: from a computation in the block, if it fails or needs something unsupported:
+        secure sums (TFF has a test context for them), `federated_select`, code of frameworks other
+        than TensorFlow.
+      OutOfMemoryError: from a computation in the block, if there is not enough memory for a tensor.
     """
     if max_concurrent_clients is None:
         max_concurrent_clients = shards.default_num_shards()
@@ -82,8 +83,8 @@ def local_runtime(
 
 def _prepare_process() -> None:
     """Settings of this process that make rounds faster."""
-    # Shards already run side by side: with two threads per operation a round takes a third longer.
-    # Where TensorFlow has begun to compute, or to trace functions, its threads stay as they are
+    # Shards already run in parallel: with two threads per operation a round takes a third longer.
+    # Once TensorFlow has computed or traced something, the setting cannot be changed
     # (TF_NUM_INTRAOP_THREADS=1 in the environment holds from the start).
     with contextlib.suppress(RuntimeError):
         tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -91,7 +92,7 @@ def _prepare_process() -> None:
 
 
 class _LocalContext(tff.framework.SyncContext):
-    """Executes computations in a thread, so that the main thread is free for signals."""
+    """Executes computations in a thread, so that the main thread can handle signals."""
 
     def __init__(self, max_concurrent_clients, watch, observe):
         self._watch = watch
@@ -99,11 +100,11 @@ class _LocalContext(tff.framework.SyncContext):
         self._thread = concurrent.futures.ThreadPoolExecutor(1, 'dpfl-runtime')
 
     def invoke(self, comp, arg):
-        """Executes a computation; an exception raised here by a signal leaves it running."""
+        """Executes a computation. It keeps running if a signal raises an exception here."""
         self._watch.check()
         future = self._thread.submit(self._interpreter.execute, comp, arg)
-        # Another thread may take a signal, and nothing then wakes the main thread, in which Python
-        # handles it.
+        # The system may deliver a signal to another thread. Nothing then wakes the main thread, in
+        # which Python handles it.
         while not future.done():
             concurrent.futures.wait([future], timeout=_SIGNAL_SECONDS)
         return future.result()
@@ -119,29 +120,30 @@ def distributed_runtime(
     workers: Sequence[str | addresses.Address],
     *,
     observe: Callable[[str, float], None] | None = None,
-):
-    """Context manager within which shards are worked on elsewhere, and all else as locally.
+) -> Iterator[None]:
+    """Context manager within which workers on other hosts execute shards, and this host the rest.
 
-    A computation that takes a state and shards is divided (`split_round.py`): each worker gets
-    what the server sends to clients, and consecutive shards, as many as the others or one more; and
-    returns an update per shard. Whatever else the state holds stays on this host, the key of the
-    noise above all. Results do not depend on how many workers there are. They differ from those of
-    `local_runtime` by the rounding of float32: TFF's worker is another build of TensorFlow.
+    A computation that takes a state and shards is split (`split_round.py`). Each worker gets what
+    the server sends to clients and consecutive shards, equally many up to one, and returns an
+    update per shard. All else in the state stays on this host, above all the key of the noise.
+    Results do not depend on the number of workers. They differ from those of `local_runtime` by
+    float32 rounding: TFF's worker is another build of TensorFlow.
 
-    With the token of a worker (`addresses.parse`) the connection to it is encrypted, and each side
-    knows that the other has the token. Without, nothing is encrypted, and nobody is asked who they
-    are: the network has to be one where neither matters, or connections go through a tunnel.
+    With a worker's token (`addresses.parse`) the connection to it is encrypted, and each side
+    proves that it has the token. Without one, nothing is encrypted or authenticated: use a trusted
+    network or a tunnel.
 
     Args:
       workers: where workers listen, as `host:port` or as `addresses.Address`; none for
         `local_runtime`.
-      observe: as in `local_runtime`; and 'workers' with the seconds that a round waited for them.
+      observe: as in `local_runtime`; also called with 'workers' and the seconds that a round waited
+        for them.
 
     Raises:
       ValueError: if one of `workers` is not an address.
       WorkerError: if a worker cannot be reached, has another token, does not compute or has another
-        version of TFF; out of a computation in the block, within half a minute, if a worker no
-        longer answers.
+        version of TFF; from a computation in the block, within half a minute, if a worker no longer
+        answers.
       ComputationError: as in `local_runtime`.
     """
     parsed = addresses.parse(workers)
@@ -159,13 +161,13 @@ def distributed_runtime(
 
 
 class _DistributedContext(tff.framework.SyncContext):
-    """Executes the shards of computations that have any with workers, the rest in a context."""
+    """Executes shards on workers, and all else in a local context."""
 
     def __init__(self, local, workers, observe):
         self._local = local
         self._workers = workers
         self._observe = observe
-        self._splits = {}
+        self._splits: dict[int, tuple[Any, split_round.SplitRound]] = {}
 
     def invoke(self, comp, arg):
         if not split_round.has_shards(comp):
@@ -180,7 +182,7 @@ class _DistributedContext(tff.framework.SyncContext):
         return self._local.invoke(split.finish, _pair(state, updates))
 
     def _split(self, comp):
-        # By identity: its own hash is that of all of its graphs.
+        # By identity: the hash of a computation is computed from all of its graphs.
         if id(comp) not in self._splits:
             self._splits[id(comp)] = (comp, split_round.split(comp))
         return self._splits[id(comp)][1]
@@ -188,7 +190,7 @@ class _DistributedContext(tff.framework.SyncContext):
     def _work(self, work, message, shards):
         """The updates of all shards, in their order; raises the first error that occurs."""
         parts = split_round.divide(shards, len(self._workers))
-        # If there are fewer shards than workers, the last ones have nothing to do.
+        # With fewer shards than workers, the last workers get none.
         futures = [
             worker.submit(work, _pair(message, part))
             for worker, part in zip(self._workers, parts, strict=False)

@@ -1,12 +1,14 @@
-"""What can go wrong with a computation, each in one line."""
+"""Errors of computations and workers, with messages of one line."""
+
+from typing import Any
 
 import grpc
 
 from dpfl import errors
 
 _MOST_CHARACTERS = 500
-_RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]  # TensorFlow has the same codes.
-# Of oneDNN, where its status is 1, dnnl_out_of_memory; TensorFlow calls it an aborted operation.
+_RESOURCE_EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]  # TensorFlow uses the same codes.
+# oneDNN's message for status 1, dnnl_out_of_memory; TensorFlow reports it as an aborted operation.
 _NO_PRIMITIVE = 'Status: 1, message: could not create a primitive'
 _WORKER_IS_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
 
@@ -16,7 +18,7 @@ class WorkerError(errors.RunError):
 
 
 class OutOfMemoryError(errors.RunError):
-    """A computation needs more memory than this process can have."""
+    """A computation needs more memory than this process can get."""
 
 
 class ComputationError(RuntimeError):
@@ -24,34 +26,34 @@ class ComputationError(RuntimeError):
 
 
 class RemoteComputationError(WorkerError, ComputationError):
-    """A computation failed in a worker, or the worker says so: it can go on elsewhere."""
+    """A worker reports that a computation failed. Another worker may be able to run it."""
 
 
 def one_line(message: str) -> str:
-    """The message of an error of TensorFlow, without the places in the graph that it names."""
+    """The message of a TensorFlow error, without its locations in the graph."""
     what = message.removeprefix('Graph execution error:').partition('\n\t [[')[0]
     return ' '.join(what.split())
 
 
-def of_tensorflow(error) -> OutOfMemoryError | ComputationError:
-    """What an error of TensorFlow, `tf.errors.OpError`, means for the run, in one line."""
+def of_tensorflow(error: Any) -> OutOfMemoryError | ComputationError:
+    """The error of this module for an error of TensorFlow (`tf.errors.OpError`), in one line."""
     line = one_line(error.message)
     if error.error_code != _RESOURCE_EXHAUSTED and _NO_PRIMITIVE not in line:
         return ComputationError(line)
-    # The place in the graph comes first.
+    # The message starts with the location in the graph.
     start = max(line.find('OOM when'), line.find(_NO_PRIMITIVE), 0)
     return OutOfMemoryError(f'out of memory: {line[start:]}')
 
 
 def details(error: grpc.RpcError) -> str:
-    """What a failed call says of itself, in one line that is safe to print."""
+    """The details of a failed call, in one line that is safe to print."""
     return printable(str(error.details()))
 
 
 def printable(text: str) -> str:
-    """Text of a worker in one line of at most 500 characters, without control characters.
+    """Text from a worker as one line of at most 500 characters.
 
-    A terminal would execute them.
+    Control characters are replaced: a terminal would execute them.
     """
     line = ' '.join(text.split())
     line = ''.join(character if character.isprintable() else '?' for character in line)
@@ -59,5 +61,5 @@ def printable(text: str) -> str:
 
 
 def is_of_worker(error: grpc.RpcError) -> bool:
-    """Whether a call failed for the worker's absence; otherwise for what was computed."""
+    """Whether a call failed because the worker is gone, not because of the computation."""
     return error.code() in _WORKER_IS_GONE

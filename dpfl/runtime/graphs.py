@@ -1,8 +1,8 @@
-"""TensorFlow computations of TFF as callables of this process.
+"""TensorFlow computations of TFF as callables in this process.
 
-A computation is a graph with names for what goes in and comes out. It is executed in sessions of
-its own, as TFF's worker does, but by the TensorFlow of this process. Tensors are NumPy arrays; a
-sequence is the bytes of the graph of its data set.
+A computation is a graph with names for its inputs and outputs. It runs in its own sessions, as in
+TFF's worker, but in the TensorFlow of this process. Tensors are passed as NumPy arrays, a sequence
+as the serialised graph of its data set.
 """
 
 import collections
@@ -17,32 +17,32 @@ import tensorflow_federated as tff
 Struct = tff.structure.Struct
 
 
-# Of arguments: below it, waking up other threads takes longer than the work that they could do.
+# With smaller arguments, waking up other threads takes longer than the work they could do.
 _SMALL_BYTES = 4 << 20
 # Whether this thread computes alone.
 _thread = threading.local()
 
 
 def compute_alone() -> None:
-    """Graphs that this thread calls are computed by it alone, from now on.
+    """From now on, graphs that this thread calls are computed in this thread only.
 
     For threads that keep the cores busy. Otherwise TensorFlow hands operations to a pool of
-    threads, which look for work all the time, and take the cores from the threads that have some.
+    threads, which poll for work and take the cores from the threads that have some.
     """
     _thread.is_alone = True
 
 
 class Graph:
-    """One computation; may be called by several threads at a time, each in a session of its own.
+    """One computation. Several threads may call it at a time; each call has its own session.
 
-    Within a session calls would wait for each other: for its variables, and for the thread that
-    reads its data set, which then computes what follows.
+    Calls that share a session would wait for each other: for its variables, and for the thread that
+    reads its data set, which also computes what follows.
 
     Args:
       proto: TFF's `TensorFlow` message.
     """
 
-    def __init__(self, proto):
+    def __init__(self, proto: Any):
         graph_def = tf.compat.v1.GraphDef()
         proto.graph_def.Unpack(graph_def)
         inputs = _names(proto.parameter) if proto.HasField('parameter') else []
@@ -53,9 +53,9 @@ class Graph:
             tf.graph_util.import_graph_def(_with_serialized_inputs(graph_def, inputs), name='')
             # Copies: a session refuses to fetch what it is fed.
             self._fetches = [_output(self._graph, *output) for output in _names(proto.result)]
-        self._sessions = []
-        # That no call uses, by whether they are for threads that compute alone.
-        self._idle = collections.defaultdict(list)
+        self._sessions: list[_Session] = []
+        # Sessions that no call uses, by whether they are for threads that compute alone.
+        self._idle: dict[bool, list[_Session]] = collections.defaultdict(list)
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -64,7 +64,7 @@ class Graph:
 
         Raises:
           RuntimeError: if the graph is closed.
-          tf.errors.OpError: if TensorFlow refuses.
+          tf.errors.OpError: if TensorFlow fails.
         """
         arguments = list(_leaves(argument))
         is_alone = getattr(_thread, 'is_alone', False) or _are_small(arguments)
@@ -78,7 +78,7 @@ class Graph:
         return _pack(self._result, iter(outputs))
 
     def close(self) -> None:
-        """Ends calls in progress with an error, and releases what they hold."""
+        """Ends calls in progress with an error, and releases their resources."""
         with self._lock:
             self._is_closed = True
             for session in self._sessions:
@@ -100,7 +100,7 @@ class _Session:
     def __init__(self, graph, config, feeds, fetches, initializer):
         self._session = tf.compat.v1.Session(graph=graph, config=config)
         operations = [graph.get_operation_by_name(initializer)] if initializer else []
-        # Without anything to compute there is nothing to call.
+        # `make_callable` needs at least one target.
         self._initialize, self._call = [
             self._session.make_callable(targets, feeds) if targets else _nothing
             for targets in (operations, fetches)
@@ -124,10 +124,10 @@ def _nothing(*arguments):
 
 
 def _config(is_alone: bool) -> tf.compat.v1.ConfigProto:
-    """TFF's settings: its graphs were optimised when they were compiled."""
+    """TFF's settings: no optimisation, since graphs were optimised when they were compiled."""
     config = tf.compat.v1.ConfigProto()
     if is_alone:
-        config.inter_op_parallelism_threads = -1  # Operations run in the thread that calls.
+        config.inter_op_parallelism_threads = -1  # Operations run in the calling thread.
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = -1
     config.experimental.optimize_for_static_graph = True
@@ -156,7 +156,7 @@ def _output(graph: tf.Graph, kind: str, name: str) -> tf.Tensor:
 
 
 def _with_serialized_inputs(graph_def, inputs: Sequence[tuple[str, str]]):
-    """The graph with placeholders of bytes in the places of those of data sets.
+    """The graph with placeholders of bytes instead of data sets.
 
     A data set itself cannot be passed to a session.
     """
@@ -178,7 +178,7 @@ def _with_serialized_inputs(graph_def, inputs: Sequence[tuple[str, str]]):
 
 
 def _renamed(name: str, old: str, new: str) -> str:
-    """The input of a node, another one if it was `old`: itself, its output 0 or its end."""
+    """A node's input with node `old` replaced by `new`, also with a port or as a control input."""
     marker = '^' if name.startswith('^') else ''
     node, colon, port = name.removeprefix('^').partition(':')
     return f'{marker}{new}{colon}{port}' if node == old else name
@@ -199,14 +199,14 @@ def _pack(binding, outputs):
 
 
 def to_bytes(dataset: tf.data.Dataset) -> np.ndarray:
-    """A data set as it is passed to a `Graph`."""
+    """A data set in the form that a `Graph` takes."""
     with tf.device('cpu'):
         return tf.raw_ops.DatasetToGraphV2(
             input_dataset=tf.data.experimental.to_variant(dataset), strip_device_assignment=True
         ).numpy()
 
 
-def from_bytes(graph: bytes, element_spec) -> tf.data.Dataset:
-    """The data set of what a `Graph` returns."""
+def from_bytes(graph: bytes, element_spec: Any) -> tf.data.Dataset:
+    """The data set in what a `Graph` returned."""
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
     return tf.data.experimental.from_variant(variant, element_spec)

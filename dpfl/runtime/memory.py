@@ -1,17 +1,17 @@
-"""How the C library deals with the memory of this process: kept for speed, given back at times.
+"""Settings of the C library's allocator: keep freed memory for speed, or give it back.
 
-Elsewhere than on Linux with glibc both functions do nothing.
+Both functions do nothing except on Linux with glibc.
 """
 
 import ctypes
 import sys
 
-# Options of glibc's `mallopt` (malloc.h), and values.
+# Options of glibc's `mallopt` (malloc.h) and their values.
 _OPTIONS = {
-    # With a heap for every thread the process grows by tens of megabytes in hundreds of rounds.
+    # With a heap per thread the process grows by tens of megabytes in hundreds of rounds.
     -8: 2,  # M_ARENA_MAX
-    # The memory of tensors is kept when they are freed: given back to the kernel, it would cost a
-    # page fault for every 4 KB of every result. The threshold is the largest that glibc takes.
+    # Keeps the memory of freed tensors. Given back to the kernel, it would cost a page fault for
+    # every 4 KB of every result. The threshold is the largest that glibc takes.
     -3: 32 << 20,  # M_MMAP_THRESHOLD
     -1: 1 << 30,  # M_TRIM_THRESHOLD
     -2: 64 << 20,  # M_TOP_PAD
@@ -19,22 +19,22 @@ _OPTIONS = {
 
 
 def keep_freed() -> None:
-    """From now on memory that is freed stays with the process, for what comes next."""
+    """From now on the process keeps freed memory for later use."""
     if (mallopt := _function('mallopt')) is not None:
         for option, value in _OPTIONS.items():
             mallopt(option, value)
 
 
 def give_back() -> None:
-    """Gives the kernel what is free now: tens of milliseconds, so not in every round.
+    """Gives free memory back to the kernel. Takes tens of milliseconds: not for every round.
 
-    Cohorts of other sizes in every round leave gaps of all sizes, and a process that only keeps
-    grows by tens of megabytes in hundreds of rounds.
+    Cohorts of varying sizes leave gaps of all sizes. Without this the process grows by tens of
+    megabytes in hundreds of rounds.
     """
     if (trim := _function('malloc_trim')) is not None:
         trim(0)
 
 
 def _function(name: str):
-    """A function of the C library; None where it has no such function."""
+    """A function of the C library; None if there is no such function."""
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == 'linux' else None

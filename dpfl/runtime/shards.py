@@ -1,8 +1,8 @@
-"""From the clients of a cohort to the shards that a process trains on.
+"""Distributes the clients of a cohort over the shards that a process trains on.
 
-A shard holds the data of several clients one after the other as one sequence of batches, each
-client after a marker: a batch without rows. So the type of a shard is that of a single client's
-data set, and a data set without a marker is a shard of one client.
+A shard is one sequence of batches: the data of several clients one after the other, each after a
+marker, which is a batch without rows. So a shard has the type of a client's data set, and a data
+set without a marker is a shard of one client.
 """
 
 import collections
@@ -25,23 +25,23 @@ def default_num_shards() -> int:
 
 
 def shard(clients: Iterable[Any], num_shards: int | None = None) -> list[tf.data.Dataset]:
-    """Distributes the data of a cohort over shards, as `process.next` of `build_dp_fedavg` takes.
+    """The shards of a cohort, as `process.next` of `build_dp_fedavg` takes them.
 
-    Clients go to shards so that all have about as many rows to work on; the result is a pure
-    function of the arguments. The shards hold a copy of the data.
+    Shards get about equally many rows. The result is a pure function of the arguments, and holds a
+    copy of the data.
 
     Args:
       clients: for each client its batches, structures of arrays whose first axes are the rows: a
         `tf.data.Dataset`, or an iterable of NumPy structures, which is read far faster.
-      num_shards: how many shards work at a time; `default_num_shards()` by default. The number
-        decides in which order updates are added: another one gives another rounding.
+      num_shards: number of shards; by default `default_num_shards()`. It determines the order in
+        which updates are added, and so the rounding of sums in floating point.
 
     Returns:
       `num_shards` shards, or one per client if there are fewer clients; none if no client has data.
 
     Raises:
-      ValueError: if a batch has no rows, or leaves of different numbers of rows, or if batches of
-        two clients have different structures or shapes of a row.
+      ValueError: if a batch has no rows, or arrays of different numbers of rows, or if batches of
+        two clients have different structures or row shapes.
     """
     if num_shards is None:
         num_shards = default_num_shards()
@@ -63,17 +63,17 @@ def sharded_cohorts(
     num_shards: int | None = None,
     observe: Callable[[list[list[Any]]], None] | None = None,
 ) -> Iterator[list[tf.data.Dataset]]:
-    """Shards of one cohort after the other; the next is prepared while the caller uses this one.
+    """Yields the shards of each cohort, and prepares the next one while the caller uses this one.
 
-    At most two cohorts are in memory. Whatever `client_data` raises is raised for the cohort that
-    it belongs to. Closing the generator, or its end, waits for the preparation in progress.
+    At most two cohorts are in memory. An exception of `client_data` is raised for its own cohort.
+    Closing or exhausting the generator waits for the preparation in progress.
 
     Args:
       cohorts: clients of each round; read one round ahead.
-      client_data: the batches of a client, as in `shard`; called in a thread of its own.
+      client_data: returns the batches of a client, as in `shard`; called in a thread of its own.
       num_shards: as in `shard`.
-      observe: is called in that thread with what each cohort trains on, before it is there: for
-        each client, in the order of the cohort, its batches.
+      observe: called in that thread, before a cohort is yielded, with the batches of each of its
+        clients, in the order of the cohort.
     """
     cohorts = iter(cohorts)
 
@@ -99,7 +99,9 @@ def _read(client) -> list[Any]:
         counts = {np.shape(leaf)[:1] for leaf in tf.nest.flatten(batch)}
         if len(counts) != 1 or counts <= {(), (0,)}:
             shapes = ', '.join(str(np.shape(leaf)) for leaf in tf.nest.flatten(batch))
-            raise ValueError(f'batch of arrays {shapes}: must have rows, as many in each array')
+            raise ValueError(
+                f'batch of arrays {shapes}: must have rows, equally many in all arrays'
+            )
     return batches
 
 
@@ -108,11 +110,11 @@ def _num_rows(batch) -> int:
 
 
 def _balanced(costs: Sequence[int], num_shards: int) -> list[list[int]]:
-    """Members of each shard: the costliest first, each to the shard that has least so far.
+    """Members of each shard. Greedy: the costliest first, each to the cheapest shard so far.
 
-    Every shard gets a member if there are as many; members keep their order within a shard.
+    Every shard gets a member if there are enough. Members keep their order within a shard.
     """
-    shards = [[] for _ in range(num_shards)]
+    shards: list[list[int]] = [[] for _ in range(num_shards)]
     heap = [(0, 0, index) for index in range(num_shards)]
     for member in sorted(range(len(costs)), key=lambda member: -costs[member]):
         cost, size, index = heapq.heappop(heap)
@@ -122,7 +124,7 @@ def _balanced(costs: Sequence[int], num_shards: int) -> list[list[int]]:
 
 
 def _dataset(clients, template) -> tf.data.Dataset:
-    """One shard. Rows are joined and cut into batches by TensorFlow, without Python in between."""
+    """One shard. NumPy joins the rows; TensorFlow cuts them into batches, without Python."""
     batches = [batch for client in clients for batch in client]
     sizes = [size for client in clients for size in [0, *map(_num_rows, client)]]
     try:
@@ -138,21 +140,21 @@ def _dataset(clients, template) -> tf.data.Dataset:
     if isinstance(rows, dict):
         rows = collections.OrderedDict(rows)  # TFF takes no other mapping.
     if not any(sizes):
-        # It has no rows: it is a marker itself.
+        # `rows` has no rows, so it is a marker itself.
         return tf.data.Dataset.from_tensors(rows).repeat(len(sizes))
     return _cut(rows, np.array(sizes, np.int64))
 
 
-# By structure, types and shapes of a row.
-_cutters = {}
+# Traced functions by structure, types and row shapes.
+_cutters: dict[str, Any] = {}
 
 
 def _cut(rows, sizes):
     """Batches of the given sizes.
 
-    In a function that is traced once: outside of one, every call of `rebatch` traces a function of
-    its own, in 10 ms, and its memory is never given back. The shape of a row stays static: the
-    shape of a batch without rows comes from there.
+    In a function that is traced once: elsewhere, every call of `rebatch` traces a function of its
+    own, which takes 10 ms and memory that is never freed. The row shape stays static, since the
+    shape of a batch without rows is taken from it.
     """
     specs = tf.nest.map_structure(
         lambda leaf: tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype), rows
@@ -165,5 +167,5 @@ def _cut(rows, sizes):
 
 
 def _rebatched(rows, sizes):
-    # At its end `rebatch` starts again with the first sizes, and gives another batch without rows.
+    # `rebatch` cycles through the sizes, and would end with another batch without rows.
     return tf.data.Dataset.from_tensors(rows).rebatch(sizes).take(tf.size(sizes, tf.int64))

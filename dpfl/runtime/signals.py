@@ -1,10 +1,11 @@
-"""Signals that ask the process to end, as exceptions that do not get lost."""
+"""Termination signals as exceptions that cannot get lost."""
 
 import signal
 import sys
 import threading
+from typing import Any
 
-# Left alone where the process ignores a signal or has a handler of its own.
+# A signal that the process ignores or handles itself is left alone.
 _DEFAULT_HANDLERS = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
@@ -13,19 +14,20 @@ _DEFAULT_HANDLERS = {
 
 
 class Signals:
-    """Context manager in which signals that ask the process to end raise exceptions.
+    """Context manager in which termination signals raise exceptions.
 
     In the main thread SIGINT raises `KeyboardInterrupt` within the block, SIGTERM and SIGHUP raise
     `SystemExit(128 + number)`, unless the process handles or ignores them itself.
 
-    An exception that is raised between any two steps of the main thread can get lost: in a
-    finalizer, in native code that clears errors, or in the callback that JAX, which TFF imports,
-    adds to every garbage collection. `check` is called where that cannot happen.
+    An exception can be raised between any two steps of the main thread, and can get lost there: in
+    a finalizer, in native code that clears errors, or in the callback that JAX, which TFF imports,
+    adds to every garbage collection. `check` is called where that cannot happen, and raises it
+    again.
     """
 
     def __init__(self):
-        self._previous = {}
-        self._pending = None
+        self._previous: dict[int, Any] = {}
+        self._pending: BaseException | None = None
 
     def __enter__(self):
         if threading.current_thread() is threading.main_thread():
@@ -45,8 +47,8 @@ class Signals:
         self._pending = error(*arguments)
         raise error(*arguments)
 
-    def check(self):
-        """Raises the exception of a signal again, if it came and nothing is handling it."""
+    def check(self) -> None:
+        """Raises the exception of a signal again, unless it is being handled."""
         if self._pending is None or threading.current_thread() is not threading.main_thread():
             return
         handled = sys.exc_info()[1]

@@ -1,4 +1,4 @@
-"""A round as what the server does and what shards do, so that shards can be elsewhere."""
+"""Splits a round into the server's part and the shards' part, which can run on other hosts."""
 
 import dataclasses
 import math
@@ -14,16 +14,16 @@ _SERVER_STATE_AND_SHARDS = 2
 
 @dataclasses.dataclass(frozen=True)
 class SplitRound:
-    """A computation `(state@SERVER, shards@CLIENTS) -> result@SERVER` in three.
+    """A computation `(state@SERVER, shards@CLIENTS) -> result@SERVER` in three parts.
 
     With `message = begin(state)` and `updates = work(message, shards)` the result is
-    `finish(state, updates)`: the same operations on the same numbers in the same order. So where
-    `work` is done by the same build of TensorFlow, and however the shards are divided for it, the
-    result has the same bits.
+    `finish(state, updates)`: the same operations on the same numbers in the same order. So the
+    result has the same bits, however the shards are divided, if the same build of TensorFlow
+    executes `work`.
 
     Attributes:
-      begin: what every shard gets: the model and the clip norm, for instance.
-      work: what the shards do, a list item each: (message, shards) -> updates.
+      begin: state -> message, what every shard gets, such as the model and the clip norm.
+      work: (message, shards) -> updates, one per shard.
       finish: sums the updates in the order of the shards, and does the server's step.
     """
 
@@ -33,7 +33,7 @@ class SplitRound:
 
 
 def has_shards(comp: tff.Computation) -> bool:
-    """Whether a computation takes a value per shard."""
+    """Whether a computation takes values at clients, which are shards."""
     parameter = comp.type_signature.parameter
     return parameter is not None and tff.types.contains(parameter, _is_at_clients)
 
@@ -41,12 +41,12 @@ def has_shards(comp: tff.Computation) -> bool:
 def split(comp: tff.Computation) -> SplitRound:
     """Splits a round.
 
-    What the server computes before the shards is computed again by `finish`: it must be a pure
-    function of the state, as in the processes of `dpfl.learning`.
+    `finish` repeats what the server computes before the shards, so that must be a pure function of
+    the state, as in the processes of `dpfl.learning`.
 
     Raises:
-      ValueError: if it is no function of a server's state and of shards.
-      TypeError: if its shards get something a second time, after something of them was summed.
+      ValueError: if the computation is not a function of a server state and shards.
+      TypeError: if the server broadcasts again after an aggregation.
     """
     parameter = comp.type_signature.parameter
     if not (
@@ -74,20 +74,20 @@ def split(comp: tff.Computation) -> SplitRound:
         kept = form.server_prepare(state)[1]
         return form.server_result(kept, form.client_to_server_aggregation(kept, updates))
 
-    # Compiling loses the containers of Python, such as that of the state.
+    # Compiling loses the Python containers, such as that of the state.
     annotated = tff.FunctionType(finish.type_signature.parameter, comp.type_signature.result)
     return SplitRound(begin, work, tff.framework.ConcreteComputation.with_type(finish, annotated))
 
 
 def divide(items: Sequence[Any], parts: int) -> list[Sequence[Any]]:
-    """Consecutive parts of about the same size, none of them empty."""
+    """Consecutive parts of about the same size, none empty."""
     parts = min(parts, len(items))
     bounds = [math.ceil(len(items) * i / parts) for i in range(parts + 1)] if parts else []
     return [items[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
 
 
 def join(parts: Sequence[Any], updates_type: tff.Type) -> Any:
-    """The updates of all shards from those of consecutive parts."""
+    """Concatenates the updates of consecutive parts of the shards."""
     if _is_at_clients(updates_type):
         return [update for part in parts for update in part]
     names = (

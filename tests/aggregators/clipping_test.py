@@ -83,7 +83,7 @@ def test_bad_shares_are_named(shares, message):
 
 
 def test_another_number_of_tensors_is_refused():
-    with pytest.raises(ValueError, match='must be 3, one per tensor'):
+    with pytest.raises(ValueError, match='must be 3 numbers, one per tensor'):
         clipping.PerLayer((1.0, 1.0))(_update([1, 1, 1]), tf.constant(1.0))
 
 

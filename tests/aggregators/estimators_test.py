@@ -171,7 +171,7 @@ def test_records_and_plans_go_together():
         aggregators.build_query(
             _plan(plain), record_specs=aggregators.WeightedRecord(specs, tf.TensorSpec([]))
         )
-    with pytest.raises(ValueError, match='there is build_weighted_aggregator'):
+    with pytest.raises(ValueError, match='must be None here; build_weighted_aggregator takes'):
         aggregators.build_aggregator(_plan(weighted))
     with pytest.raises(ValueError, match='example_cap=None: must be a number with weights'):
         aggregators.build_weighted_aggregator(_plan(plain))

@@ -96,7 +96,7 @@ def test_results_are_rounded_only_after_the_noise():
 def test_too_many_coordinates_or_clients_are_refused():
     with pytest.raises(ValueError, match='clients_per_round=100000001: must be at most 100000000'):
         aggregators.build_query(_plan(10**8 + 1))
-    with pytest.raises(ValueError, match='record_specs: 100000000 coordinates, must be at most'):
+    with pytest.raises(ValueError, match='record_specs: has 100000000 coordinates, must have'):
         aggregators.build_query(_plan(10**8), record_specs=tf.TensorSpec([10**8]))
 
 

@@ -240,7 +240,7 @@ def test_arguments_of_other_numbers_of_clients_are_refused(execute):
     def both(a, b):
         return tff.federated_sum(a), tff.federated_sum(b)
 
-    with pytest.raises(ValueError, match=r'as many in each argument, are \[1, 2\]'):
+    with pytest.raises(ValueError, match=r'equally many in all arguments, are \[1, 2\]'):
         execute(both, ([1.0], [1.0, 2.0]))
 
 

@@ -1,1 +1,1 @@
-"""Updates as integers, for sums under a modulus, with noise from the server or from clients."""
+"""Updates as integers for modular sums, with noise from the server or from the clients."""

@@ -1,11 +1,12 @@
-"""Updates as integers, for sums under a modulus (document 000, algorithm 2).
+"""Updates as integers, for modular sums ([Xu23], algorithm 2).
 
-A client clips, scales, rotates, clips each coordinate, rounds at random, and shifts; the server
-gets the sum of integers, undoes shift, rotation and scale, and adds its noise to the result. How
-much rounding inflates the norm of an update, and which modulus the sums need, is known to
-`dpfl.mechanisms.discretization`, and so to the privacy plan.
+A client clips, scales, rotates, clips each coordinate, rounds at random, and shifts. The server
+gets the sum of integers, undoes shift, rotation and scale, and adds noise.
+`dpfl.mechanisms.discretization`, and so the privacy plan, knows by how much rounding inflates the
+norm of an update and which modulus the sums need.
 """
 
+import collections
 import math
 from typing import Any, NamedTuple
 
@@ -18,10 +19,10 @@ from dpfl.aggregators.integers import rotation
 from dpfl.aggregators.noise import keys
 from dpfl.mechanisms.discretization import Discretization
 
-# Roundings drawn before the update is rounded towards zero. With the alpha of production each
-# fails with probability exp(-1/2) at most: all of them, with 2e-14.
+# Attempts at random rounding before the update is rounded towards zero. With the alpha of
+# production an attempt fails with probability at most exp(-1/2), and all fail with 2e-14.
 _MOST_ATTEMPTS = 64
-# Of squared norms: for what is rounded on the way from clients to the noise, see `_check_rounding`.
+# Share of a squared norm that covers all rounding before the noise, see `_check_rounding`.
 _MARGIN = 1e-7
 
 
@@ -29,8 +30,9 @@ class DiscretizedState(NamedTuple):
     """State between two rounds.
 
     Attributes:
-      inner: of the query that adds the noise.
-      key: root key of rotation and rounding, int64 [2]. Clients get keys below it; no noise does.
+      inner: state of the query that adds the noise.
+      key: root key of rotation and rounding, int64 [2]. Clients get keys derived from it; the noise
+        does not use it.
       round: rounds done, int64 scalar.
     """
 
@@ -40,10 +42,10 @@ class DiscretizedState(NamedTuple):
 
 
 class DiscretizedParams(NamedTuple):
-    """What a client needs in a round.
+    """Parameters of a round for clients.
 
     Attributes:
-      inner: parameters of the inner query.
+      inner: those of the inner query.
       scale: factor from updates to integers, float32 scalar.
       sign_key, rounding_key: int64 [2], common to all clients.
     """
@@ -58,7 +60,7 @@ class DiscretizedSample(NamedTuple):
     """Sum over clients.
 
     Attributes:
-      update: integers within 0 .. 2 C_inf for each client, int32 or int64 [padded dimension].
+      update: of integers within 0 .. 2 C_inf from each client, int32 or int64 [padded dimension].
       clients: number of clients, int32 scalar.
     """
 
@@ -67,10 +69,10 @@ class DiscretizedSample(NamedTuple):
 
 
 class DiscretizedQuery(query.WrappedQuery):
-    """Sends the clipped update of each client as integers; the noise is the inner query's.
+    """Sends each client's clipped update as integers. The inner query adds the noise.
 
-    The sum of the planned number of clients does not wrap around, and that of more is refused.
-    Rounding is a function of the update and of the round's key, so a repeated round has the same
+    The sum over the planned number of clients does not wrap around; larger cohorts are refused.
+    Rounding is a function of the update and the round's key, so a repeated round gives the same
     result.
     """
 
@@ -84,28 +86,28 @@ class DiscretizedQuery(query.WrappedQuery):
         """Args: as `build_query`; the plan has a discretization.
 
         Raises:
-          ValueError: if there are no specs, or of another number of coordinates than the plan's,
-            if sums take more than 62 bits, or if the plan samples cohorts without a largest size.
+          ValueError: if specs are missing or their number of coordinates is not the plan's, if
+            sums take more than 62 bits, or if the plan's sampling does not bound the cohort size.
         """
         super().__init__(inner)
         if plan.sampling == 'poisson':
             raise errors.ArgumentError(
                 'sampling',
                 'poisson',
-                'must be another one with a discretization; such cohorts have no '
-                'largest size, and the modulus is made for one',
+                'must not be poisson with a discretization: the modulus needs a largest cohort '
+                'size, and Poisson sampling has none',
             )
-        self._settings = plan.discretization
+        self._settings = settings_of(plan)
         self._largest_cohort = plan.clients_per_round
         self._specs = _checked_specs(self._settings, record_specs)
         _check_rounding(self._settings, plan.clients_per_round)
         self._dtype = integer_type(self._settings, plan.clients_per_round)
         self._root_key = keys.root_key_source(seed, 'rotation')
 
-    def clip_norm(self, global_state):
+    def clip_norm(self, global_state: Any) -> tf.Tensor:
         return self._inner.clip_norm(global_state.inner)
 
-    def with_clip_norm(self, global_state, clip_norm):
+    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
         inner = self._inner.with_clip_norm(global_state.inner, clip_norm)
         return global_state._replace(inner=inner)
 
@@ -114,7 +116,7 @@ class DiscretizedQuery(query.WrappedQuery):
             self._inner.initial_global_state(), self._root_key(), tf.zeros([], tf.int64)
         )
 
-    def derive_sample_params(self, global_state) -> DiscretizedParams:
+    def derive_sample_params(self, global_state: Any) -> DiscretizedParams:
         round_key = keys.derive(global_state.key, global_state.round)
         return DiscretizedParams(
             inner=self._inner.derive_sample_params(global_state.inner),
@@ -124,17 +126,17 @@ class DiscretizedQuery(query.WrappedQuery):
         )
 
     def _scale(self, global_state):
-        """Scale s for the clip norm in use: neither bounds nor modulus then depend on that norm."""
+        """Scale s for the current clip norm, so that bounds and modulus do not depend on it."""
         scaled_norm = self._settings.scale * self._settings.clip_norm
         return tf.cast(scaled_norm, tf.float32) / self.clip_norm(global_state)
 
-    def initial_sample_state(self, template=None) -> DiscretizedSample:
+    def initial_sample_state(self, template: Any = None) -> DiscretizedSample:
         del template  # The record specs say how long it is.
         return DiscretizedSample(
             tf.zeros([self._settings.padded_dimension], self._dtype), tf.zeros([], tf.int32)
         )
 
-    def preprocess_record(self, params, record) -> DiscretizedSample:
+    def preprocess_record(self, params: Any, record: Any) -> DiscretizedSample:
         clipped = self._inner.preprocess_record(params.inner, record)
         vector = _flatten(clipped) * params.scale
         sign = rotation.signs(params.sign_key, self._settings.dimension)
@@ -146,7 +148,7 @@ class DiscretizedQuery(query.WrappedQuery):
         bounded = tf.clip_by_value(tf.cast(rounded, self._dtype), -bound, bound)
         return DiscretizedSample(bounded + bound, tf.ones([], tf.int32))
 
-    def get_noised_result(self, sample_state, global_state):
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
         too_many = tf.debugging.assert_less_equal(
             sample_state.clients,
             self._largest_cohort,
@@ -157,7 +159,7 @@ class DiscretizedQuery(query.WrappedQuery):
         total = sample_state.update - clients * self._settings.linf_bound
         sign_key = self.derive_sample_params(global_state).sign_key
         sign = rotation.signs(sign_key, self._settings.dimension)
-        # In float64 up to the noise: what it rounds is far below `_MARGIN` of one client's norm.
+        # In float64 until noise is added: rounding is far below `_MARGIN` of a client's norm.
         scaled = tf.cast(total, tf.float64) / tf.cast(self._scale(global_state), tf.float64)
         vector = rotation.rotate_back(scaled, sign)
         result, inner, event = self._inner.get_noised_result(
@@ -165,12 +167,23 @@ class DiscretizedQuery(query.WrappedQuery):
         )
         return result, DiscretizedState(inner, global_state.key, global_state.round + 1), event
 
-    def derive_metrics(self, global_state):
+    def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
         return self._inner.derive_metrics(global_state.inner)
 
 
+def settings_of(plan: accounting.PrivacyPlan) -> Discretization:
+    """The discretization of a plan.
+
+    Raises:
+      ValueError: if the plan has none.
+    """
+    if plan.discretization is None:
+        raise errors.ArgumentError('discretization', 'None', 'must be given for sums of integers')
+    return plan.discretization
+
+
 def integer_type(settings: Discretization, clients_per_round: int) -> tf.DType:
-    """The type of sums under the modulus.
+    """The type of modular sums.
 
     Raises:
       ValueError: if they take more than 62 bits.
@@ -180,24 +193,24 @@ def integer_type(settings: Discretization, clients_per_round: int) -> tf.DType:
         raise errors.ArgumentError(
             'scale',
             settings.scale,
-            f'must be smaller, for sums take {bits} bits and not 62 at most',
+            f'must be smaller: sums take {bits} bits, and at most 62 are supported',
         )
     return tf.int32 if bits <= 31 else tf.int64
 
 
-def clip_linf(vector, settings: Discretization):
-    """Scales a vector in units of 1/s so that no coordinate exceeds C_inf."""
+def clip_linf(vector: tf.Tensor, settings: Discretization) -> tf.Tensor:
+    """Scales a vector, in units of 1/s, so that no coordinate exceeds C_inf."""
     bound = float(settings.linf_bound)
     largest = tf.reduce_max(tf.abs(vector))
     return vector * tf.where(largest <= bound, 1.0, bound / largest)
 
 
-def round_conditionally(vector, key, settings: Discretization):
-    """Rounds at random, again and again until the norm is within what the plan counts.
+def round_conditionally(vector: tf.Tensor, key: Any, settings: Discretization) -> tf.Tensor:
+    """Rounds at random, repeatedly until the norm is within the plan's bound.
 
-    Each coordinate becomes one of the two integers next to it, with the probabilities that keep its
-    mean. After `_MOST_ATTEMPTS` attempts it becomes the one nearer to zero: that has no unbiased
-    mean, but a norm below that of the vector.
+    Each coordinate becomes one of its two neighbouring integers, with probabilities that keep its
+    mean. After `_MOST_ATTEMPTS` attempts it becomes the one nearer to zero, which is biased but
+    does not raise the norm.
 
     Args:
       vector: float32 [padded dimension], of norm at most s C.
@@ -229,8 +242,8 @@ def round_conditionally(vector, key, settings: Discretization):
 def _check_rounding(settings: Discretization, clients_per_round: int) -> None:
     """Checks that the server's arithmetic stays within the margin of one client's norm.
 
-    A pass of the rotation adds 32 products for a coordinate at most, and so rounds by `32 sqrt(32)
-    2^-53` of the norm of the sum; the norm is below `clients_per_round` clients' norms, and there
+    A pass of the rotation adds at most 32 products per coordinate, and so rounds by `32 sqrt(32)
+    2^-53` of the norm of the sum. That norm is below `clients_per_round` times a client's. There
     are two neighbouring runs.
     """
     passes = math.ceil(math.log2(settings.padded_dimension) / 5)
@@ -240,7 +253,7 @@ def _check_rounding(settings: Discretization, clients_per_round: int) -> None:
         raise errors.ArgumentError(
             'clients_per_round',
             clients_per_round,
-            f'must be at most {most} with a discretization, for sums are rounded to float64',
+            f'must be at most {most} with a discretization, whose sums are rounded to float64',
         )
 
 

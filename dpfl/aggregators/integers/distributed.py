@@ -1,6 +1,7 @@
-"""Sums whose noise comes from the clients: no server is trusted to add it."""
+"""Sums whose noise comes from the clients, so the server is not trusted to add it."""
 
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -13,16 +14,18 @@ from dpfl.aggregators.noise import keys
 
 
 class DistributedNoiseQuery(discretized.DiscretizedQuery):
-    """Each client noises the integers that it sends, and sends their remainder by the modulus.
+    """Each client adds noise to its integers, and sends them modulo M.
 
-    Noise keys are drawn where a client's part of the computation runs, at every call, and are
-    neither kept nor sent: a round that is repeated has other noise, so it is a further release,
-    and its clients have taken part once more.
+    A noise key is drawn at every call, where the client's part of the computation runs, and is
+    neither kept nor sent. So a repeated round has fresh noise: it is a further release, and counts
+    as one more participation of its clients.
     """
 
-    def __init__(self, noise: DistributedNoise, record_specs, clip=clipping.clip_flat):
+    def __init__(
+        self, noise: DistributedNoise, record_specs: Any, clip: clipping.Clip = clipping.clip_flat
+    ):
         """Args: noise: shares and plan; record_specs, clip: as `build_query`."""
-        # Clips, and counts the rounds; there is nothing for the server to add.
+        # Clips and counts rounds; the server adds no noise.
         silent = dataclasses.replace(noise.plan, noise_multiplier=0.0)
         super().__init__(
             query.CorrelatedNoiseQuery(silent, record_specs, clip=clip), noise.plan, record_specs
@@ -30,7 +33,7 @@ class DistributedNoiseQuery(discretized.DiscretizedQuery):
         self._noise = noise
         self._dtype = tf.int64
 
-    def preprocess_record(self, params, record) -> discretized.DiscretizedSample:
+    def preprocess_record(self, params: Any, record: Any) -> discretized.DiscretizedSample:
         sample = super().preprocess_record(params, record)
         noised = sample.update + self._draw_share()
         return sample._replace(update=tf.math.floormod(noised, self._noise.modulus))
@@ -42,9 +45,9 @@ class DistributedNoiseQuery(discretized.DiscretizedQuery):
         draw = skellam if self._noise.kind == 'skellam' else discrete_gaussian
         return draw(keys.fresh_root_key(), stddev, size)
 
-    def get_noised_result(self, sample_state, global_state):
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
         modulus, least = self._noise.modulus, self._noise.min_clients
-        # The sum of no clients has no noise, and nothing to hide.
+        # The sum over no clients has no noise and nothing to hide.
         too_few = tf.debugging.assert_greater_equal(
             tf.where(sample_state.clients > 0, sample_state.clients, least),
             least,
@@ -52,7 +55,7 @@ class DistributedNoiseQuery(discretized.DiscretizedQuery):
         )
         with tf.control_dependencies([too_few] if too_few is not None else []):
             clients = tf.cast(tf.identity(sample_state.clients), tf.int64)
-        # Each client has shifted its update by the bound; around that the sum is centred.
+        # Each client has shifted its update by the bound, so the sum is centred around their total.
         shift = clients * self._settings.linf_bound
         total = tf.math.floormod(sample_state.update - shift, modulus)
         centred = tf.where(total > modulus // 2, total - modulus, total)
@@ -61,10 +64,10 @@ class DistributedNoiseQuery(discretized.DiscretizedQuery):
         )
 
 
-def skellam(key, stddev: float, size: int) -> tf.Tensor:
+def skellam(key: Any, stddev: float, size: int) -> tf.Tensor:
     """Independent Skellam variables of mean 0, int64 [size], a function of the key.
 
-    tensorflow-privacy's own are seeded by the clock in microseconds, which clients can share, and
+    Those of tensorflow-privacy are seeded by the clock in microseconds, which clients can share;
     its discrete Gaussian ones by a generator that forked processes share.
 
     Args:
@@ -80,12 +83,11 @@ def skellam(key, stddev: float, size: int) -> tf.Tensor:
     return plus - minus
 
 
-def discrete_gaussian(key, stddev: float, size: int) -> tf.Tensor:
+def discrete_gaussian(key: Any, stddev: float, size: int) -> tf.Tensor:
     """Independent discrete Gaussian variables of mean 0, int64 [size], a function of the key.
 
-    Discrete Laplace variables of scale `stddev`, each accepted with probability
-    `exp(-(|y| - stddev)^2 / (2 stddev^2))` (Canonne, Kamath and Steinke 2020, algorithm 3), in
-    float64.
+    Draws discrete Laplace variables y of scale `stddev`, and accepts each with probability
+    `exp(-(|y| - stddev)^2 / (2 stddev^2))` ([Canonne20], algorithm 3), in float64.
 
     Args:
       key: int64 [2].
@@ -101,7 +103,7 @@ def discrete_gaussian(key, stddev: float, size: int) -> tf.Tensor:
         )
         magnitude = tf.floor(-tf.math.log1p(-u) * stddev)
         is_negative = v < 0.5
-        # Zero has no sign: with both it would be drawn twice as often.
+        # Zero has no sign: counting both would draw it twice as often.
         is_once = ~(is_negative & tf.equal(magnitude, 0))
         is_accepted = w < tf.exp(-tf.square(magnitude - stddev) / (2 * stddev**2))
         drawn = tf.cast(tf.where(is_negative, -magnitude, magnitude), tf.int64)
@@ -118,17 +120,17 @@ def discrete_gaussian(key, stddev: float, size: int) -> tf.Tensor:
 
 
 def build_distributed_query(
-    noise: DistributedNoise, *, record_specs, clip=clipping.clip_flat
+    noise: DistributedNoise, *, record_specs: Any, clip: clipping.Clip = clipping.clip_flat
 ) -> tfp.DPQuery:
     """The mean of a round whose noise comes from the clients, as a `tfp.DPQuery`.
 
     Args:
-      noise: of each client, with the plan; the guarantee is `noise.epsilon`.
+      noise: the clients' noise, with the plan; the guarantee is `noise.epsilon`.
       record_specs: structure of `tf.TensorSpec` of one client's update.
       clip: as in `build_query`.
 
     Raises:
-      ValueError: if the specs have another number of coordinates than the plan's discretization.
+      ValueError: if the number of coordinates of the specs is not the plan's.
     """
     if precision.has_halves(record_specs):
         wide = build_distributed_query(
@@ -140,13 +142,13 @@ def build_distributed_query(
 
 
 def build_distributed_aggregator(
-    noise: DistributedNoise, *, clip=clipping.clip_flat, secure_sum: bool = False
+    noise: DistributedNoise, *, clip: clipping.Clip = clipping.clip_flat, secure_sum: bool = False
 ) -> tff.aggregators.UnweightedAggregationFactory:
     """The mean of a round whose noise comes from the clients, for any TFF pipeline.
 
-    Cohorts of more than `clients_per_round` clients are refused by an error, and so are those of
-    fewer than `noise.min_clients`, but for none: the result is then 0. The server has their sum by
-    then: for the guarantee, secure aggregation itself must deliver no sum of fewer.
+    A cohort of more than `clients_per_round` clients is an error, and so is one of fewer than
+    `noise.min_clients`, except an empty one, whose result is 0. By then the server has the sum: for
+    the guarantee, secure aggregation itself must not deliver a sum of too few clients.
 
     Args:
       noise, clip: as in `build_distributed_query`.
@@ -166,7 +168,7 @@ class _DistributedMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         """Aggregation process for values of `value_type`, tensors of floating-point numbers.
 
         Raises:
-          TypeError: if `value_type` has other tensors.
+          TypeError: if `value_type` has tensors of another type.
         """
         private_mean = build_distributed_query(
             self._noise,

@@ -1,13 +1,11 @@
 """Noise that clients add to their integers: how much, and what it guarantees.
 
-The server sees the sum of noised integers under a modulus alone, so it need not be trusted to add
-noise. Each client's share is small; that of `min_clients` clients together is the planned noise.
+The server sees only the modular sum of noised integers, so it need not be trusted to add noise.
+Each client's share is small; the shares of `min_clients` clients add up to the planned noise.
 
-Sources of the bounds: Agarwal, Kairouz and Liu 2021, "The Skellam mechanism for differentially
-private federated learning", corollary 4.1; Kairouz, Liu and Steinke 2021, "The distributed discrete
-Gaussian mechanism", theorem 1 (tau); Canonne, Kamath and Steinke 2020, "The discrete Gaussian for
-differential privacy" (its divergence and tails are at most those of the continuous one). Renyi
-divergences of rounds add up; each client counts for those that it is in.
+Sources of the bounds: [Agarwal21], corollary 4.1 (Skellam); [Kairouz21-discrete], theorem 1 (tau);
+[Canonne20] (divergence and tails of the discrete Gaussian are at most those of the continuous one).
+Renyi divergences of rounds add up, for each client over the rounds it takes part in.
 """
 
 import dataclasses
@@ -19,15 +17,17 @@ from dp_accounting import rdp
 from scipy import optimize
 
 from dpfl import _validate, accounting, errors, mechanisms
+from dpfl.aggregators.integers import discretized
+from dpfl.mechanisms.discretization import Discretization
 
 KINDS = ('skellam', 'discrete_gaussian')
 
-# The bound for Skellam noise is for integer orders.
+# Integers only: the bound for Skellam noise holds for integer orders.
 _ORDERS = (*range(2, 257), *(2**power for power in range(9, 17)))
-# Of the probability that a coordinate of any round's sum leaves the range of the modulus.
+# Bound on the probability that any coordinate of any round's sum wraps around.
 _WRAP_PROBABILITY = 2.0**-40
 _MAX_BITS = 62
-# Of one client's noise in units of integers: the samplers count in 64 bits.
+# Largest standard deviation of one client's noise, in integers: the samplers count in 64 bits.
 _MAX_STDDEV = 2.0**30
 
 
@@ -35,31 +35,31 @@ _MAX_STDDEV = 2.0**30
 class DistributedNoise:
     """Noise shares of clients for a privacy plan.
 
-    Each client of a round adds to its rounded update, in every coordinate,
+    Each client of a round adds to every coordinate of its rounded update
 
     - 'skellam': the difference of two Poisson variables. Sums of shares are Skellam variables too.
-    - 'discrete_gaussian': a discrete Gaussian variable, whose standard deviation is rounded up to
-      an integer as tensorflow-privacy draws no others. Sums of shares are only nearly discrete
-      Gaussian, and the guarantee counts by how much.
+    - 'discrete_gaussian': a discrete Gaussian variable, with a standard deviation rounded up to an
+      integer, as tensorflow-privacy draws no others. Sums of shares are only nearly discrete
+      Gaussian; the guarantee accounts for the difference.
 
-    A share has the standard deviation of the planned noise over `sqrt(min_clients)`, so the sum has
-    what the plan says if as many clients contribute, and more beyond. Rounds of fewer clients are
-    refused; that many must also be honest, since whoever knows its own share can take it off.
+    A share has the planned standard deviation divided by `sqrt(min_clients)`. So the sum has the
+    planned noise if `min_clients` clients contribute, and more with more clients. Rounds of fewer
+    are refused. That many clients must also be honest, since a client can subtract its own share.
 
     Noise is added before the sum is taken modulo M, so the guarantee holds whether or not a sum
-    wraps around; with fresh shares in every round it does so in any round with probability 2^-40 at
-    most.
+    wraps around. With fresh shares in every round, the probability that any round's sum wraps
+    around is at most 2^-40.
 
     Attributes:
       plan: has a discretization and independent noise, and no sampling, adaptive clipping or
-        weights. Its `noise_multiplier` is that of the noise in the sum; its own `epsilon` is that
-        of continuous noise, slightly less than `epsilon` here.
+        weights. Its `noise_multiplier` is that of the noise in the sum. Its own `epsilon` is for
+        continuous noise, and slightly below `epsilon` here.
       kind: one of `KINDS`.
-      min_clients: number of shares that make up the planned noise; None for `clients_per_round`,
-        at most that.
+      min_clients: number of shares that make up the planned noise, at most `clients_per_round`;
+        None for `clients_per_round`.
 
     Raises:
-      ValueError: if a field is out of its range, or the plan has something that does not go with
+      ValueError: if a field is out of range, or the plan has a feature that cannot be combined with
         noise from clients.
     """
 
@@ -74,77 +74,86 @@ class DistributedNoise:
         if self.min_clients is None:
             object.__setattr__(self, 'min_clients', clients)
         _validate.integer('min_clients', self.min_clients, minimum=1, maximum=clients)
-        scale = self.plan.discretization.scale
+        scale = self._settings.scale
         if self.local_stddev > _MAX_STDDEV:
             raise errors.ArgumentError(
                 'scale',
                 scale,
-                f'must be smaller, for the noise of one client has the standard '
-                f'deviation {self.local_stddev:g}, and not {_MAX_STDDEV:g} at most',
+                f'must be smaller: the noise of one client has standard deviation '
+                f'{self.local_stddev:g}, and at most {_MAX_STDDEV:g} is supported',
             )
-        # Sums of the clients' values, each below the modulus, are taken before the remainder.
+        # The clients' values, each below the modulus, are summed before the remainder is taken.
         bits = (self.modulus * clients).bit_length()
         if bits > _MAX_BITS:
             raise errors.ArgumentError(
                 'scale',
                 scale,
-                f'must be smaller, for sums take {bits} bits and not {_MAX_BITS} at most',
+                f'must be smaller: sums take {bits} bits, and at most {_MAX_BITS} are supported',
             )
 
     @property
-    def local_stddev(self) -> float:
-        """Standard deviation of one client's share, in units of integers.
+    def _settings(self) -> Discretization:
+        return discretized.settings_of(self.plan)
 
-        That of the sum over the *root* of the number of shares.
+    @property
+    def _shares(self) -> int:
+        """`min_clients`, which is a number once the object is made."""
+        return self.plan.clients_per_round if self.min_clients is None else self.min_clients
+
+    @property
+    def local_stddev(self) -> float:
+        """Standard deviation of one client's share, in integers.
+
+        That of the sum divided by the *root* of the number of shares.
         """
-        # The norm of the discretization, not the one in use: scale times norm is constant.
-        planned = self.plan.stddev * self.plan.discretization.scale
-        share = planned / math.sqrt(self.min_clients)
+        # With the discretization's clip norm, whatever the current one: scale times norm is
+        # constant.
+        planned = self.plan.stddev * self._settings.scale
+        share = planned / math.sqrt(self._shares)
         if self.kind == 'skellam':
             return share
-        # Rounding of the quotient does not count as a reason for the next integer.
+        # A quotient that exceeds an integer only by rounding is not rounded up.
         return float(math.ceil(share * (1 - 1e-12)))
 
     @property
     def variance(self) -> float:
-        """Variance of the sum of `min_clients` shares, in units of integers: what is counted."""
-        return self.min_clients * self.local_stddev**2
+        """Variance of the sum of `min_clients` shares, in integers: what the guarantee counts."""
+        return self._shares * self.local_stddev**2
 
     @property
     def l2_sensitivity(self) -> float:
-        """How far one client moves the sum of a round, in units of integers."""
-        settings = self.plan.discretization
-        return self.plan.shift * settings.clip_norm * settings.scale
+        """How far one client moves the sum of a round in the L2 norm, in integers."""
+        return self.plan.shift * self._settings.clip_norm * self._settings.scale
 
     @property
     def l1_sensitivity(self) -> float:
-        """As `l2_sensitivity`, in the L1 norm: `|x|_1 <= |x|_2^2` where entries are integers."""
+        """As `l2_sensitivity`, in the L1 norm: `|x|_1 <= |x|_2^2` for integer entries."""
         l2 = self.l2_sensitivity
-        return l2 * min(math.sqrt(self.plan.discretization.padded_dimension), l2)
+        return l2 * min(math.sqrt(self._settings.padded_dimension), l2)
 
     @property
     def closeness(self) -> float:
-        """tau, a bound of `|log P/Q|` for a sum of discrete Gaussians P and one of its variance Q.
+        """Bound tau on `|log P/Q|`: P a sum of discrete Gaussians, Q one of the same variance.
 
         `10 sum_{k=1}^{n-1} exp(-2 pi^2 sigma^2 k / (k+1))` for n shares of standard deviation
-        sigma >= 1/2 (theorem 1); 0 for Skellam noise, of which sums are such noise again.
+        sigma >= 1/2 ([Kairouz21-discrete], theorem 1); 0 for Skellam noise, whose sums are Skellam.
         """
         if self.kind == 'skellam' or not self.local_stddev:
             return 0.0
-        k = np.arange(1, self.min_clients)
+        k = np.arange(1, self._shares)
         return float(10 * np.exp(-2 * np.pi**2 * self.local_stddev**2 * k / (k + 1)).sum())
 
     def round_divergence(self, order: int) -> float:
-        """Upper bound on the Renyi divergence of one round for a client that is in it.
+        """Upper bound on the Renyi divergence of one round for a client in it.
 
-        - Skellam (corollary 4.1): `a L2^2 / (2 v) + min(((2a - 1) L2^2 + 6 L1) / (4 v^2),
-          3 L1 / (2 v))` for the order a and the variance v of the sum.
-        - Discrete Gaussian: `a L2^2 / (2 v)` for one of variance v. Where densities are
-          `exp(+-tau)` times those, the divergence is at most `(2a - 1) / (a - 1) tau` more in each
-          coordinate that the client moves: at most `L2^2` of them, since entries are integers.
+        - Skellam ([Agarwal21], corollary 4.1): `a L2^2 / (2 v) + min(((2a - 1) L2^2 + 6 L1) /
+          (4 v^2), 3 L1 / (2 v))` for the order a and the variance v of the sum.
+        - Discrete Gaussian: `a L2^2 / (2 v)` for one of variance v. Densities within a factor
+          `exp(+-tau)` of it add at most `(2a - 1) / (a - 1) tau` for each coordinate that the
+          client moves: at most `L2^2` of them, since entries are integers.
 
         Args:
-          order: an integer, at least 2.
+          order: an integer >= 2.
 
         Raises:
           ValueError: if the order is not such a number.
@@ -157,11 +166,11 @@ class DistributedNoise:
         if self.kind == 'skellam':
             few = ((2 * order - 1) * l2**2 + 6 * l1) / (4 * variance**2)
             return gaussian + min(few, 3 * l1 / (2 * variance))
-        moved = min(self.plan.discretization.padded_dimension, l2**2)
+        moved = min(self._settings.padded_dimension, l2**2)
         return gaussian + (2 * order - 1) / (order - 1) * self.closeness * moved
 
     def epsilon(self, delta: float) -> float:
-        """Epsilon of the whole run at `delta`: an upper bound, by Renyi divergences.
+        """Epsilon of the whole run at `delta`: an upper bound by Renyi divergences.
 
         Raises:
           ValueError: if the delta is not strictly between 0 and 1.
@@ -175,9 +184,9 @@ class DistributedNoise:
 
     @functools.cached_property
     def modulus(self) -> int:
-        """M of the sums: an odd number."""
+        """Modulus M of the sums, an odd number."""
         clients = self.plan.clients_per_round
-        return 2 * (self.plan.discretization.linf_bound * clients + self._noise_bound()) + 1
+        return 2 * (self._settings.linf_bound * clients + self._noise_bound()) + 1
 
     @property
     def bits_per_parameter(self) -> int:
@@ -185,11 +194,11 @@ class DistributedNoise:
         return (self.modulus - 1).bit_length()
 
     def _noise_bound(self) -> int:
-        """What no coordinate of the noise of a full cohort exceeds in any round, very likely."""
+        """A bound on all noise of full cohorts in all rounds, but for `_WRAP_PROBABILITY`."""
         variance = self.plan.clients_per_round * self.local_stddev**2
         if not variance:
             return 0
-        coordinates = self.plan.discretization.padded_dimension * self.plan.participation.rounds
+        coordinates = self._settings.padded_dimension * self.plan.participation.rounds
         exponent = math.log(2 * coordinates / _WRAP_PROBABILITY)
         if self.kind == 'discrete_gaussian':  # Sub-Gaussian.
             return math.ceil(math.sqrt(2 * variance * exponent))
@@ -207,27 +216,26 @@ class DistributedNoise:
 def _check_plan(plan: accounting.PrivacyPlan) -> None:
     if plan.discretization is None:
         raise errors.ArgumentError(
-            'discretization', 'None', 'must be given, for clients add noise to integers'
+            'discretization', 'None', 'must be given: clients add noise to integers'
         )
     if not isinstance(plan.mechanism, mechanisms.Identity):
         raise errors.ArgumentError(
             'mechanism',
             plan.mechanism.name,
-            'must be gaussian with noise from clients, for none '
-            'of them knows the noise of other rounds that correlated noise would take back',
+            'must be gaussian with noise from clients: correlated noise cancels noise of earlier '
+            'rounds, which clients do not know',
         )
     if plan.sampling != 'none':
         raise errors.ArgumentError(
             'sampling',
             plan.sampling,
-            'must be none with noise from clients; no amplification is proven here for it',
+            'must be none with noise from clients: amplification by sampling is not proven for it',
         )
     if plan.adaptive_clip is not None:
         raise errors.ArgumentError(
             'adaptive_clip',
             errors.NOT_SHOWN,
-            'must be None with noise from clients, for the clipped counts get their '
-            'noise at the server',
+            'must be None with noise from clients: the server adds the noise of the clipped counts',
         )
     if plan.estimator.example_cap is not None:
         raise errors.ArgumentError(

@@ -1,11 +1,11 @@
 """Randomised Hadamard transform: spreads a vector's norm evenly over its coordinates.
 
-Document 000, section 2.4; Kairouz, Liu and Steinke 2021, lemma 29. The transform is `H D x /
-sqrt(d)`, with random signs on the diagonal of D and the Hadamard matrix H of order d, a power of
-two. It is orthogonal.
+[Xu23], section 2.4; [Kairouz21-discrete], lemma 29. The transform is `H D x / sqrt(d)`, with random
+signs on the diagonal of D and the Hadamard matrix H of order d, a power of two. It is orthogonal.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,23 +13,25 @@ from scipy import linalg
 
 from dpfl.aggregators.noise import keys
 
-# Coordinates per matrix product, as bits: between many passes over the vector and many operations.
+# Each matrix product covers 2^5 coordinates. Fewer would mean more passes over the vector, more
+# would mean more operations.
 _BITS_PER_PASS = 5
 
 
-def hadamard(vector) -> tf.Tensor:
-    """Product `H vector / sqrt(d)` with the Hadamard matrix, its own inverse.
+def hadamard(vector: tf.Tensor) -> tf.Tensor:
+    """The product `H vector / sqrt(d)` with the Hadamard matrix, which is its own inverse.
 
     Args:
       vector: float tensor [d] of static shape, d a power of two.
 
     Returns:
-      Of the shape and type of `vector`. O(d log d) operations, at most two vectors in memory.
+      A tensor of the shape and type of `vector`, in O(d log d) operations and with at most two
+      vectors in memory.
     """
     size = vector.shape[0]
     bits = size.bit_length() - 1
     # H is the Kronecker product of small Hadamard matrices. Each pass applies one to the last axis
-    # and makes it the first one; after all passes every axis is back in its place.
+    # and makes it the first. After all passes every axis is back in its place.
     rotated = vector
     for done in range(0, bits, _BITS_PER_PASS):
         order = 2 ** min(_BITS_PER_PASS, bits - done)
@@ -39,7 +41,7 @@ def hadamard(vector) -> tf.Tensor:
     return tf.reshape(rotated, [size])
 
 
-def signs(key, size: int) -> tf.Tensor:
+def signs(key: Any, size: int) -> tf.Tensor:
     """Independent uniform signs -1 or 1, float32 [size], a function of the key."""
     words = -(-size // 32)
     bits = keys.uniform_bits(key, words)
@@ -48,8 +50,8 @@ def signs(key, size: int) -> tf.Tensor:
     return 2.0 * tf.cast(positive, tf.float32) - 1.0
 
 
-def rotate(vector, sign, padded_size: int) -> tf.Tensor:
-    """`H D x / sqrt(d)` of a vector that zeros extend to d coordinates.
+def rotate(vector: tf.Tensor, sign: tf.Tensor, padded_size: int) -> tf.Tensor:
+    """`H D x / sqrt(d)` of a vector that is padded with zeros to d coordinates.
 
     Args:
       vector: float32 [size].
@@ -63,6 +65,6 @@ def rotate(vector, sign, padded_size: int) -> tf.Tensor:
     return hadamard(tf.pad(vector * sign, padding))
 
 
-def rotate_back(rotated, sign) -> tf.Tensor:
+def rotate_back(rotated: tf.Tensor, sign: tf.Tensor) -> tf.Tensor:
     """The inverse of `rotate`, [size] in the type of `rotated`."""
     return hadamard(rotated)[: sign.shape[0]] * tf.cast(sign, rotated.dtype)

@@ -1,4 +1,4 @@
-"""Sums of what clients send under a discretization, by TFF's secure aggregation."""
+"""Sums of discretized updates by TFF's secure aggregation."""
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -9,17 +9,17 @@ from dpfl.aggregators.integers import discretized
 
 
 class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
-    """Sums integers by secure operators of TFF alone: the server sees no client's values.
+    """Sums integers by secure operators of TFF only: the server sees no client's values.
 
-    Updates are summed under the modulus of the plan's discretization; the count of updates within
-    the clip norm under one that holds it; the number of clients, by which a cohort that is too
-    large is refused, as it is. TFF 0.87 executes the operators in `tff.backends.test` only, and
-    without cryptography there; other platforms bring theirs.
+    Updates are summed modulo the modulus of the plan's discretization, and counts of updates within
+    the clip norm modulo one that is large enough for them. The number of clients, by which too
+    large cohorts are refused, is summed without a modulus. TFF 0.87 executes these operators in
+    `tff.backends.test` only, without cryptography; other platforms bring their own.
     """
 
     def __init__(self, plan: accounting.PrivacyPlan, noised_modulus: int | None = None):
         """Args: plan: has a discretization; noised_modulus: of sums with noise from clients."""
-        settings, clients = plan.discretization, plan.clients_per_round
+        settings, clients = discretized.settings_of(plan), plan.clients_per_round
         if noised_modulus is None:
             modulus, dtype = settings.modulus(clients), discretized.integer_type(settings, clients)
         else:
@@ -28,7 +28,7 @@ class SecureSumFactory(tff.aggregators.UnweightedAggregationFactory):
         # Counts within -clients .. clients.
         self._within_modulus = 2 * clients + 1
 
-    def create(self, value_type) -> tff.templates.AggregationProcess:
+    def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
         """Aggregation process for the samples of the plan's query."""
         is_adaptive = value_type.python_container is adaptive_clip.AdaptiveSample
 

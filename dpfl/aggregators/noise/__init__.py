@@ -1,1 +1,1 @@
-"""Noise of a round: keys, normal variables, correlated and hardened noise, rings of rows."""
+"""Noise of a round: keys, normal variables, correlated and hardened noise, rings."""

@@ -1,14 +1,14 @@
-"""Correlated noise in TensorFlow: the interpreter of the kernels in `dpfl.mechanisms.streaming`.
+"""Correlated noise in TensorFlow: interprets the kernels of `dpfl.mechanisms.streaming.kernels`.
 
-Everything that changes from round to round is in `NoiseState`, in tensors: a saved state continues
-with the same bits. What a round needs of the rounds before it is there in one of three ways:
+All that changes from round to round is in `NoiseState`, as tensors: a run that continues from a
+saved state gives the same bits. Past noise is kept in one of three ways:
 
 - in buffers in the state, in the type of the coordinates;
-- nowhere, for a product with banded `C^-1`: that noise is independent and is drawn anew;
-- outside of TFF, in a `noise_ring.NoiseRing`, which supplies each state with its finished row.
+- not at all, for a product with banded `C^-1`: the noise of earlier rounds is drawn again;
+- outside of TFF, in a `noise_ring.NoiseRing`, which supplies each state with a finished row.
 
-The noise of the round itself is float64, and so is the row: a float32 number has steps that a
-release would show where it is smaller than the noise in it.
+The fresh noise of a round is float64, and so is the row. In float32, the steps between numbers
+could show in a release that is smaller than its noise.
 """
 
 from typing import Any, NamedTuple
@@ -24,10 +24,10 @@ class SuppliedRow(NamedTuple):
     """Row of `C^-1 z` that a `NoiseRing` supplies for one round; empty after that round.
 
     Attributes:
-      round: which round it is for, int64 scalar; -1 for none.
-      sizes: numbers of coordinates, int64 [2]: float32, float64.
-      float32: noise of the coordinates of that type, float64 [any].
-      float64: noise of the others, float64 [any].
+      round: the round that it is for, int64 scalar; -1 for none.
+      sizes: numbers of float32 and of float64 coordinates, int64 [2].
+      float32: noise of the float32 coordinates, float64 [any].
+      float64: noise of the float64 coordinates, float64 [any].
     """
 
     round: Any
@@ -42,8 +42,8 @@ class NoiseState(NamedTuple):
     Attributes:
       key: root key, int64 [2].
       round: rounds done, int64 scalar.
-      past: what is kept of earlier rounds: a dictionary with a tensor [kernel buffers, size] for
-        each type of `flat.DTYPES` in a record, by its name; a `SuppliedRow`; or nothing, ().
+      past: what is kept of earlier rounds. A dictionary from the name of each type of `flat.DTYPES`
+        in a record to a tensor [kernel buffers, size]; a `SuppliedRow`; or () for nothing.
     """
 
     key: Any
@@ -51,8 +51,8 @@ class NoiseState(NamedTuple):
     past: Any
 
 
-def require_moderate_size(kernel: mechanisms.Kernel, record_specs) -> None:
-    """Checks that buffers of the noise can be in the state of a TFF process.
+def require_moderate_size(kernel: mechanisms.Kernel, record_specs: Any) -> None:
+    """Checks that the noise buffers fit into the state of a TFF process.
 
     Raises:
       ValueError: if they are larger than TFF's messages allow.
@@ -66,23 +66,24 @@ def require_moderate_size(kernel: mechanisms.Kernel, record_specs) -> None:
         raise errors.ArgumentError(
             'supplied_noise',
             'False',
-            f'must be True for {size / 1e9:.3g} GB of past noise, with a '
-            f'NoiseRing; in the state there can be {mechanisms.MOST_STATE_BYTES / 1e9:g} GB',
+            f'must be True, with a NoiseRing, for {size / 1e9:.3g} GB of past noise: a state can '
+            f'hold at most {mechanisms.MOST_STATE_BYTES / 1e9:g} GB',
         )
 
 
 def initial_state(
-    kernel: mechanisms.Kernel, record_specs, key, *, is_supplied: bool = False
+    kernel: mechanisms.Kernel, record_specs: Any, key: Any, *, is_supplied: bool = False
 ) -> NoiseState:
     """State before the first round.
 
     Args:
       kernel: how to stream the noise.
-      record_specs: structure of `tf.TensorSpec` of one update; None leaves the buffers out until
-        the first round shows it (not in TFF, where the type of a state is fixed).
+      record_specs: structure of `tf.TensorSpec` of one update. With None the first round makes the
+        buffers; not in TFF, where the type of a state is fixed.
       key: root key, int64 [2].
       is_supplied: whether a `NoiseRing` supplies the rows; needs `record_specs`.
     """
+    past: Any
     if is_supplied:
         sizes = flat.sizes(record_specs)
         past = _no_row(tf.constant([sizes.get(dtype, 0) for dtype in flat.DTYPES], tf.int64))
@@ -94,7 +95,7 @@ def initial_state(
 
 
 def _no_row(sizes) -> SuppliedRow:
-    # A placeholder has no static size: empty and full rows have one type.
+    # A placeholder has no static size, so that empty and full rows have the same type.
     empty = [
         tf.raw_ops.PlaceholderWithDefault(input=tf.zeros([0], tf.float64), shape=[None])
         for _ in flat.DTYPES
@@ -109,7 +110,7 @@ def _zero_buffers(kernel, record_specs) -> dict[str, tf.Tensor]:
     }
 
 
-def independent_noise(key, round_index, record_specs):
+def independent_noise(key: Any, round_index: Any, record_specs: Any) -> Any:
     """Noise z of one round: standard normal float64 tensors in the structure of `record_specs`."""
     vectors = {
         dtype: _drawn(key, round_index, dtype, size)
@@ -123,19 +124,19 @@ def _drawn(key, round_index, dtype, size):
 
 
 def next_noise(
-    kernel: mechanisms.Kernel, rounds: int, state: NoiseState, record_specs
+    kernel: mechanisms.Kernel, rounds: int, state: NoiseState, record_specs: Any
 ) -> tuple[Any, NoiseState]:
-    """Row `state.round` of `C^-1 z` for unit noise, in float64, and the state of the next round.
+    """Row `state.round` of `C^-1 z` for unit noise z, in float64, and the state of the next round.
 
     Args:
       kernel: how to stream the noise.
-      rounds: the number of rounds that the plan allows.
+      rounds: number of rounds of the plan.
       state: of this round.
       record_specs: structure of `tf.TensorSpec` of one update.
 
     Raises (when executed):
-      tf.errors.InvalidArgumentError: if all `rounds` rounds are done, or the row that was supplied
-        is not that of this round.
+      tf.errors.InvalidArgumentError: if all `rounds` rounds are done, or the supplied row is not
+        that of this round.
     """
     within_plan = tf.debugging.assert_less(
         state.round,
@@ -194,9 +195,9 @@ def _product(taps, dtype, key, round_index, size):
     return tf.while_loop(lambda lag, _: lag < lags, add, start, parallel_iterations=1)[1]
 
 
-# A step takes the row of the kernel's table [...] and the noise z of the round [size], in float64,
-# and the buffers [kernel.buffers, size]; it gives y, float64 [size], and the next buffers. The part
-# of y that comes from the past is computed in the type of the buffers.
+# A step takes a row of the kernel's table [...] and the noise z of the round [size], in float64,
+# and the buffers [kernel.buffers, size]. It returns y, float64 [size], and the next buffers. The
+# part of y that comes from the past is computed in the type of the buffers.
 
 
 def _state_space_step(linear_map, z, buffers):

@@ -1,8 +1,8 @@
 """Hardened noise in a round: updates as integers, their exact sum, integer noise, then floats.
 
-What is released of a round is a vector of 64-bit integers: the sum of the clients' integers, which
-no order of summation changes, plus noise that a `HardenedRing` supplies. What follows, the scaling
-to floating-point numbers included, is a function of what is released (docs/hardened.md).
+A round releases a vector of 64-bit integers: the sum of the clients' integers, the same in every
+order of summation, plus noise that a `HardenedRing` supplies. All that follows, the scaling to
+floating-point numbers included, is post-processing (docs/hardened.md).
 """
 
 import math
@@ -18,17 +18,17 @@ from dpfl.aggregators import clipping, estimators, flat, query
 from dpfl.aggregators.noise import correlated, keys
 from dpfl.mechanisms.hardened import keystream
 
-# An update's integers have this norm at most, in units of what the plan counts. Rounding a norm in
-# float64 takes far less than the difference, whatever the number of coordinates.
+# Bound on the norm of an update's integers, as a share of the norm that the plan counts. The
+# difference is far above the rounding of a norm in float64, whatever the number of coordinates.
 _WITHIN = 1 - 2.0**-20
 _KEY_WORDS = keystream.KEY_BYTES // 8
 
 
 class IntegerRow(NamedTuple):
-    """Noise of one round in integers, that a `HardenedRing` supplies; empty after that round.
+    """Integer noise that a `HardenedRing` supplies for one round; empty after that round.
 
     Attributes:
-      round: which round it is for, int64 scalar; -1 for none.
+      round: the round that it is for, int64 scalar; -1 for none.
       size: number of coordinates, int64 scalar.
       values: w, int64 [any].
     """
@@ -39,23 +39,23 @@ class IntegerRow(NamedTuple):
 
 
 class HardenedQuery(query.SumQuery):
-    """Sum of clipped, weighted updates as integers, plus integer noise, as floating-point numbers.
+    """Sums clipped, weighted updates and noise as integers, and returns floating-point numbers.
 
-    The state is a `query.QueryState`. The key of its `correlated.NoiseState` has 256 bits, int64 [4].
+    The state is a `query.QueryState`. The key in its `NoiseState` has 256 bits, int64 [4].
     """
 
     def __init__(
         self,
         plan: accounting.PrivacyPlan,
-        record_specs,
+        record_specs: Any,
         seed: int | None = None,
-        clip=clipping.clip_flat,
+        clip: clipping.Clip = clipping.clip_flat,
     ):
         """Args: as `build_query`; the plan has `noise='hardened'`.
 
         Raises:
           ValueError: if the plan has no noise or no guarantee, the model has more coordinates than
-            a plan counts, or the seed is not an integer >= 0.
+            the guarantee allows, or the seed is not an integer >= 0.
         """
         _require_guarantee(plan)
         self._plan, self._clip = plan, clip
@@ -68,39 +68,39 @@ class HardenedQuery(query.SumQuery):
                 f'has {self._size} coordinates, must have at most '
                 f'{hardened.MOST_COORDINATES} with noise=hardened',
             )
-        self._units = hardened.STDDEV / plan.noise_multiplier  # Integers in a clip norm.
+        self._units = hardened.STDDEV / plan.noise_multiplier  # Integer units in a clip norm.
         self._key = None
         if seed is not None:
             _validate.integer('seed', seed, minimum=0)
             self._key = np.frombuffer(keystream.seeded_key(seed), '<i8').astype(np.int64)
 
-    def clip_norm(self, global_state):
+    def clip_norm(self, global_state: Any) -> tf.Tensor:
         return global_state.clip_norm
 
-    def with_clip_norm(self, global_state, clip_norm):
+    def with_clip_norm(self, global_state: Any, clip_norm: tf.Tensor) -> Any:
         return global_state._replace(clip_norm=clip_norm)
 
     def initial_global_state(self) -> query.QueryState:
-        """State before the first round; without a seed each call starts from another key."""
+        """State before the first round; without a seed each call draws a new key."""
         key = keys.fresh_root_key(_KEY_WORDS) if self._key is None else tf.constant(self._key)
         return query.QueryState(
             tf.cast(self._plan.clip_norm, tf.float32),
             correlated.NoiseState(key, tf.zeros([], tf.int64), self._no_row()),
         )
 
-    def derive_sample_params(self, global_state):
-        """What a client needs in a round: the clip norm, float32 scalar."""
+    def derive_sample_params(self, global_state: Any) -> Any:
+        """Parameters of a round for clients: the clip norm, float32 scalar."""
         return global_state.clip_norm
 
-    def initial_sample_state(self, template=None):
+    def initial_sample_state(self, template: Any = None) -> Any:
         del template  # The record specs say how long it is.
         return tf.zeros([self._size], tf.int64)
 
-    def preprocess_record(self, params, record):
+    def preprocess_record(self, params: Any, record: Any) -> Any:
         """One client's update as integers of norm below `STDDEV / noise_multiplier`, int64 [d].
 
-        However the update was clipped: its norm is bounded here once more, in float64, where
-        rounding towards zero lowers it.
+        The norm is bounded once more here, in float64, whatever the clip did. Rounding towards zero
+        lowers it further.
 
         Raises:
           TypeError: if the record has a tensor that is neither float32 nor float64.
@@ -116,17 +116,17 @@ class HardenedQuery(query.SumQuery):
         scale = tf.cast(weight, tf.float64) * self._units / tf.cast(params, tf.float64)
         norm = tf.norm(vector)
         scaled = vector * tf.minimum(scale, self._units * _WITHIN / norm)
-        # An update without a norm counts as zero. The cast to integers rounds towards zero.
+        # An update whose norm is not finite counts as zero. The cast rounds towards zero.
         finite = tf.where(tf.math.is_finite(norm), scaled, tf.zeros_like(scaled))
         return tf.cast(finite, tf.int64)
 
-    def get_noised_result(self, sample_state, global_state):
-        """The noised sum as the tensors of the specs, the state of the next round, the event."""
+    def get_noised_result(self, sample_state: Any, global_state: Any) -> query.NoisedResult:
+        """The noised sum in the structure of the specs, the state of the next round, the event."""
         state = global_state.noise
         checks = _checks(state, self._plan.participation.rounds)
         with tf.control_dependencies(checks):
             values = tf.reshape(state.past.values, [self._size])
-        # Integers of 64 bits wrap around: modulo 2^64 the sum is a function of that without end.
+        # 64-bit integers wrap around: the result is the unbounded sum modulo 2^64.
         released = sample_state + values
         unit = tf.cast(global_state.clip_norm, tf.float64) / self._units
         leaves = tf.nest.flatten(self._specs)
@@ -145,13 +145,13 @@ class HardenedQuery(query.SumQuery):
         return result, following, dp_accounting.UnsupportedDpEvent()
 
     def _no_row(self) -> IntegerRow:
-        # A placeholder has no static size: empty and full rows have one type.
+        # A placeholder has no static size, so that empty and full rows have the same type.
         empty = tf.raw_ops.PlaceholderWithDefault(input=tf.zeros([0], tf.int64), shape=[None])
         return IntegerRow(tf.constant(-1, tf.int64), tf.constant(self._size, tf.int64), empty)
 
 
-def require_supplied(record_specs, supplied_noise: bool) -> None:
-    """Checks that a query with hardened noise knows its records and is supplied.
+def require_supplied(record_specs: Any, supplied_noise: bool) -> None:
+    """Checks that a query with hardened noise has specs and supplied noise.
 
     Raises:
       ValueError: if not.
@@ -160,7 +160,7 @@ def require_supplied(record_specs, supplied_noise: bool) -> None:
         raise errors.ArgumentError(
             'supplied_noise',
             'False',
-            'must be True with noise=hardened, whose integers come from a HardenedRing',
+            'must be True with noise=hardened, which comes from a HardenedRing',
         )
     if record_specs is None:
         raise errors.ArgumentError('record_specs', 'None', 'must be given with noise=hardened')
@@ -178,12 +178,12 @@ def _require_guarantee(plan) -> None:
             'noise',
             'hardened',
             f'must be default with mechanism={plan.mechanism.name} and '
-            f'noise_multiplier={plan.noise_multiplier}, for which no bound is proven',
+            f'noise_multiplier={plan.noise_multiplier}: no bound is proven for these',
         )
 
 
 def _checks(state: correlated.NoiseState, rounds: int) -> list:
-    """Operations that fail unless the round is one of the plan and its noise is there."""
+    """Assertions that the round is one of the plan, and that its noise was supplied."""
     checks = [
         tf.debugging.assert_less(
             state.round,

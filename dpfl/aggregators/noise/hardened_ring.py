@@ -1,4 +1,4 @@
-"""Hardened noise outside of TFF: integers that reach it one finished row per round.
+"""Hardened noise computed outside of TFF, which gets one finished row of integers per round.
 
 ```python
 process = aggregators.build_aggregator(plan, supplied_noise=True).create(value_type)
@@ -9,8 +9,8 @@ with aggregators.HardenedRing(plan) as ring:
         state = output.state
 ```
 
-A row is a function of the key in the state and the round alone, so a state that was saved is
-supplied with the same bits by any other ring, which computes the rounds before it once more.
+A row depends only on the key in the state and the round. So any other ring supplies a saved state
+with the same bits, after it has recomputed the rounds before.
 """
 
 import concurrent.futures
@@ -26,24 +26,23 @@ from dpfl.aggregators.noise import correlated, hardened_query, past_noise, rows_
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
 from dpfl.mechanisms.streaming import kernels
 
-# Coordinates that are done at a time. Each block has a keystream of its own, so another number
-# would give other bits.
+# Coordinates per block. Each block has its own keystream, so another number gives other bits.
 _BLOCK = 2**15
 
 _sampler = functools.lru_cache(64)(discrete_gaussian.DiscreteGaussian)
 
 
 class HardenedRing(rows_ahead.RowsAhead):
-    """Computes the noise of each round ahead, in threads of its own, while the last one trains.
+    """Keeps past noise outside of TFF. Computes the next row in threads while a round trains.
 
     A context manager; leaving it ends the threads and frees the memory. Whoever reads that memory,
     or the file, can subtract the noise from what is released, as with the key in the state. In a
     forked process it starts anew, and gives the same bits.
 
     Args:
-      plan: that of the aggregator or query; has `noise='hardened'`.
-      directory: where to keep past noise in a file; None for memory. The file has no name and is
-        gone when the process ends, in whatever way.
+      plan: of the aggregator or query; has `noise='hardened'`.
+      directory: where to keep past noise in a file; None for memory. The file has no name, and
+        disappears when the process ends, in whatever way.
       show_progress: shows a bar on standard error when many rounds are recomputed.
 
     Raises:
@@ -76,12 +75,12 @@ class HardenedRing(rows_ahead.RowsAhead):
 
 
 class _Stream:
-    """Rows of noise for one key, in blocks [blocks, buffers, _BLOCK]."""
+    """Noise rows for one key. The past is kept as [blocks, buffers, _BLOCK]."""
 
     def __init__(self, kernel: kernels.Kernel, key: bytes, size: int, directory):
         self._kernel, self._key, self._size = kernel, key, size
         self._blocks = -(-self._size // _BLOCK)
-        self._done: int | None = 0  # Rounds that the past is of; None while it changes.
+        self._done: int | None = 0  # Rounds that the past covers; None while it changes.
         self._past = past_noise.zeros((self._blocks, kernel.buffers, _BLOCK), np.float64, directory)
         self._threads = min(os.cpu_count() or 1, max(self._blocks, 1))
         self._workers = concurrent.futures.ThreadPoolExecutor(self._threads, 'hardened blocks')

@@ -1,18 +1,19 @@
 """Noise keys: which pseudo-random stream the coordinates of each round use.
 
-A key is an int64 tensor of shape [2], 128 bits. A run has one root key for each of its streams; the
-key of a round is derived from the root key, and that of its float32 coordinates (or float64) from
-the round's, each by a block of Philox. Keys are never consecutive integers: streams of neighbouring
-seeds do not overlap.
+A key is an int64 tensor of shape [2], 128 bits. A run has a root key for each of its streams. The
+key of a round is derived from the root key, and the keys of its float32 and float64 coordinates
+from the round's, each by a block of Philox. Keys are never consecutive integers, so streams of
+neighbouring seeds do not overlap.
 
-A root key that nobody may know is read from the operating system where and when a run starts: by
-the computation itself, in whichever process executes it. Nothing random is drawn when a graph is
-built, and no generator of a process is used: a graph that is built once and executed in several
-processes, forked ones too, gives each of them a key of its own.
+A secret root key is read from the operating system when a run starts, by the computation itself,
+in the process that executes it. Building a graph draws nothing random, and no random generator of
+the process is used. So a graph that is built once and executed in several processes, forked ones
+included, gives each its own key.
 """
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,18 +22,17 @@ from dpfl import _validate
 
 _ALGORITHM = 'philox'
 _RANDOM_SOURCE = '/dev/urandom'
-# Lines of random bytes that are read for a key: 256 bytes each on average; 32 at most are needed.
+# Lines of random bytes to read for a key: 256 bytes each on average; at most 32 bytes are needed.
 _LINES = 32
 
 
 def root_key_source(seed: int | None, stream: str = 'noise') -> Callable[[], tf.Tensor]:
-    """A function that gives the root key of a stream whenever a run starts, int64 [2].
+    """A function that returns the root key of a stream when a run starts, int64 [2].
 
     Args:
-      seed: None for a key that nobody knows and that differs at every call; an integer >= 0 for
-        that of a simulation.
-      stream: what the key is for. Streams have unrelated keys, so that those of one (the rotation
-        of updates) can be public while those of another (the noise) are not.
+      seed: None for a secret key, a new one at every call; an integer >= 0 for a simulation.
+      stream: what the key is for. Streams have unrelated keys, so that the key of one (rotation of
+        updates) can be public while that of another (noise) is secret.
 
     Raises:
       ValueError: if the seed is not an integer >= 0.
@@ -44,29 +44,29 @@ def root_key_source(seed: int | None, stream: str = 'noise') -> Callable[[], tf.
 
 
 def seeded_root_key(seed: int, stream: str = 'noise') -> np.ndarray:
-    """Root key of a simulation, int64 [2]: a hash of the stream and the seed, an integer >= 0."""
+    """Root key of a simulation: a hash of the stream and the seed (an integer >= 0), int64 [2]."""
     _validate.integer('seed', seed, minimum=0)
     digest = hashlib.sha256(f'dpfl {stream} seed {seed}'.encode()).digest()
     return np.frombuffer(digest[:16], dtype='<i8').astype(np.int64)
 
 
 def fresh_root_key(words: int = 2) -> tf.Tensor:
-    """A key from the operating system, int64 [words], which differs at every execution.
+    """A key from the operating system, int64 [words], a new one at every execution.
 
-    Inside a graph, too: the bytes are read when it is executed. TensorFlow reads endless files by
-    lines only, and those have neither line feeds nor carriage returns: a byte is one of 254, so a
-    word has 63.9 random bits.
+    A graph, too, reads the bytes when it is executed. TensorFlow can read endless files only by
+    lines, which contain neither line feeds nor carriage returns: a byte has 254 values, so a word
+    has 63.9 random bits.
 
     Raises (when executed):
-      tf.errors.NotFoundError: if the operating system has no such source.
+      tf.errors.NotFoundError: if the operating system has no `/dev/urandom`.
     """
     lines = tf.data.TextLineDataset(_RANDOM_SOURCE, buffer_size=1 << 14).take(_LINES)
     text = tf.strings.reduce_join(lines.batch(_LINES, drop_remainder=True).get_single_element())
     return tf.reshape(tf.io.decode_raw(tf.strings.substr(text, 0, 8 * words), tf.int64), [words])
 
 
-def derive(key, index) -> tf.Tensor:
-    """Key number `index` (an integer tensor or number >= 0) below `key`, int64 [2]."""
+def derive(key: Any, index: Any) -> tf.Tensor:
+    """Key number `index` (an integer or integer tensor, >= 0) derived from `key`, int64 [2]."""
     index = tf.cast(index, tf.int64)
     seed = tf.stack([key[0], tf.bitwise.bitwise_xor(key[1], index)])
     return tf.random.stateless_uniform(
@@ -74,25 +74,25 @@ def derive(key, index) -> tf.Tensor:
     )
 
 
-def of_round(key, round_index, part: int) -> tf.Tensor:
-    """Key of the noise of a round, int64 [2]; its parts are the types of `flat.DTYPES`."""
+def of_round(key: Any, round_index: Any, part: int) -> tf.Tensor:
+    """Key of the noise of a round, int64 [2]. `part` is an index into `flat.DTYPES`."""
     return derive(derive(key, round_index), part)
 
 
-def uniform_bits(key, size: int) -> tf.Tensor:
+def uniform_bits(key: Any, size: int) -> tf.Tensor:
     """Independent uniform bits, int32 [size]."""
     return tf.random.stateless_uniform(
         [size], seed=key, minval=None, maxval=None, dtype=tf.int32, alg=_ALGORITHM
     )
 
 
-def uniform(key, size: int, dtype=tf.float32) -> tf.Tensor:
+def uniform(key: Any, size: int, dtype: tf.DType = tf.float32) -> tf.Tensor:
     """Independent variables uniform on [0, 1), float32 or float64 [size]."""
     return tf.random.stateless_uniform([size], seed=key, dtype=dtype, alg=_ALGORITHM)
 
 
-def derive_from_content(key, vector) -> tf.Tensor:
-    """A key below `key` for a vector of any numbers, int64 [2]: the same for the same bits.
+def derive_from_content(key: Any, vector: tf.Tensor) -> tf.Tensor:
+    """A key derived from `key` and the bits of a vector of any numbers, int64 [2].
 
     Clients with a common key draw different numbers, and a repeated round draws the same ones.
     """

@@ -1,9 +1,9 @@
-"""Noise that is kept outside of TFF, and reaches it one finished row per round.
+"""Correlated noise computed outside of TFF, which gets one finished row per round.
 
-All that is in the state of a TFF process is copied in every round; TFF's own runtime sends it to
-another process and back, at some 10 ms for a megabyte, in messages of at most 2 GB. The outputs
-that a banded mechanism needs again can be hundreds of copies of the model. A ring keeps them where
-the training loop runs:
+TFF copies the whole state of a process in every round. Its own runtime sends the state to another
+process and back, at some 10 ms per megabyte, in messages of at most 2 GB. The past noise of a
+banded mechanism can take hundreds of copies of the model. A ring keeps it where the training loop
+runs:
 
 ```python
 process = aggregators.build_aggregator(plan, supplied_noise=True).create(value_type)
@@ -14,8 +14,8 @@ with aggregators.NoiseRing(plan) as ring:
         state = output.state
 ```
 
-A row is a function of the root key in the state and the round alone, so a state that was saved is
-supplied with the same bits by any other ring, which computes the rounds before it once more.
+A row depends only on the root key in the state and the round. So any other ring supplies a saved
+state with the same bits, after it has recomputed the rounds before.
 """
 
 import concurrent.futures
@@ -29,23 +29,23 @@ from dpfl.aggregators import flat
 from dpfl.aggregators.noise import correlated, keys, normal, past_noise, rows_ahead
 from dpfl.mechanisms.streaming import kernels, ring_steps
 
-# Coordinates that are done at a time: the ring of 342 bands then takes 2.8 MB, and stays in cache
-# while its rounds are done again.
+# Coordinates per block. The past of a block with 342 bands takes 2.8 MB, and stays in cache while
+# rounds are recomputed.
 _BLOCK = normal.BLOCK
-# Blocks and rounds whose noise is drawn at a time when rounds are done again.
+# Blocks and rounds whose noise is drawn at once when rounds are recomputed.
 _DRAWN = (16, 64)
 
 
 class NoiseRing(rows_ahead.RowsAhead):
-    """Computes the noise of each round ahead, in threads of its own, while the last one trains.
+    """Keeps past noise outside of TFF. Computes the next row in threads while a round trains.
 
     A context manager; leaving it ends the threads and frees the memory. Whoever reads that memory,
     or the file, can subtract the noise from what is released, as with the key in the state.
 
     Args:
-      plan: that of the aggregator or query, which was built with `supplied_noise`.
-      directory: where to keep past noise in a file; None for memory. The file has no name and is
-        gone when the process ends, in whatever way.
+      plan: of the aggregator or query, which was built with `supplied_noise`.
+      directory: where to keep past noise in a file; None for memory. The file has no name, and
+        disappears when the process ends, in whatever way.
       show_progress: shows a bar on standard error when many rounds are recomputed.
     """
 
@@ -67,14 +67,14 @@ class NoiseRing(rows_ahead.RowsAhead):
 
 
 class _Stream:
-    """Rows of the coordinates of one type, in blocks [blocks, buffers, _BLOCK]."""
+    """Noise rows of the coordinates of one type. The past is kept as [blocks, buffers, _BLOCK]."""
 
     def __init__(self, kernel: kernels.Kernel, dtype: tf.DType, size: int, key, directory):
         self.dtype = dtype
         self._kernel, self._size, self._key = kernel, size, key
         self._blocks = -(-size // _BLOCK)
         self._part = flat.DTYPES.index(dtype)
-        self._done: int | None = 0  # Rounds that the past is of; None while it changes.
+        self._done: int | None = 0  # Rounds that the past covers; None while it changes.
         shape = (self._blocks, kernel.buffers, _BLOCK)
         self._past = past_noise.zeros(shape, dtype.as_numpy_dtype, directory)
         self._workers = concurrent.futures.ThreadPoolExecutor(os.cpu_count(), 'noise blocks')
@@ -91,7 +91,7 @@ class _Stream:
         if t == done:
             self._next(t, out)
         elif self._blocks:
-            self._once_more(t, out, show_progress)
+            self._recompute(t, out, show_progress)
         self._done = t + 1
         return out.ravel()[: self._size]
 
@@ -108,8 +108,8 @@ class _Stream:
         parts = np.array_split(np.arange(self._blocks), os.cpu_count() or 1)
         rows_ahead.run_all(self._workers, work, parts)
 
-    def _once_more(self, t: int, out, show_progress: bool) -> None:
-        """All rounds up to `t` from their keys, one block after the other."""
+    def _recompute(self, t: int, out, show_progress: bool) -> None:
+        """All rounds up to `t` from their keys, block by block."""
         steps = [self._step(r) for r in range(t + 1)]
         with tf.device('CPU'):
             starts = _positions(tf.constant(self._key, tf.int64), tf.constant(t + 1), self._part)
@@ -149,7 +149,7 @@ class _Stream:
 
 @tf.function(reduce_retracing=True)
 def _positions(root_key, rounds, part: int):
-    """What `normal.position` gives for the first rounds: [rounds, 1] and [rounds, 2]."""
+    """`normal.position` of the first `rounds` rounds: [rounds, 1] and [rounds, 2]."""
     return tf.map_fn(
         lambda t: normal.position(keys.of_round(root_key, t, part)),
         tf.range(rounds),
@@ -159,13 +159,13 @@ def _positions(root_key, rounds, part: int):
 
 @tf.function(reduce_retracing=True)
 def _drawn(key, first, size: int):
-    """Variables `first` and those after it of one round, [size]."""
+    """Normal variables of one round from number `first` on, [size]."""
     return normal.normal_from(normal.position(key), size, first)
 
 
 @tf.function(reduce_retracing=True)
 def _draw(starts, first):
-    """Variables `first` and those after it of some rounds, [rounds, _DRAWN[0] * _BLOCK]."""
+    """Normal variables of some rounds from number `first` on, [rounds, _DRAWN[0] * _BLOCK]."""
     return tf.map_fn(
         lambda start: normal.normal_from(start, _DRAWN[0] * _BLOCK, first),
         starts,

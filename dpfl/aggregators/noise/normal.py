@@ -1,31 +1,32 @@
 """Standard normal variables at the full resolution of float64, as TensorFlow operations.
 
-TensorFlow's own normal variables come from uniform numbers of 23 bits: squares of radii of their
-pairs lie on a lattice that a float32 release shows, and none exceeds 5.68. Here each pair comes
-from two words of 64 bits of Philox by the method of Box and Muller (1958), with
+TensorFlow makes its normal variables from uniform numbers of 23 bits: squared radii of pairs lie on
+a lattice that shows in a float32 release, and no variable exceeds 5.68. Here each pair is made from
+two 64-bit words of Philox by the method of Box and Muller (1958), with
 
-- a radius `sqrt(-2 log u)` whose u has its full relative precision at both ends: the largest
-  radius is 9.49, which one pair in 2^64 has, and radii near 0 have no coarser steps than others;
-- an angle within an octant from 62 bits, by a polynomial (its error is below 1e-14) and
-  `cos = sqrt(1 - sin^2)`, which loses no digits there; two further bits choose octant and sign.
+- a radius `sqrt(-2 log u)` whose u has full relative precision at both ends: the largest radius is
+  9.49 (one pair in 2^64), and radii near 0 have no coarser steps than others;
+- an angle within an octant from 62 bits, by a polynomial (error below 1e-14) and
+  `cos = sqrt(1 - sin^2)`, which loses no digits there; two more bits choose octant and sign.
 
 So a variable is a function of words with steps of 2^-63. Only variables below 2^-39, two in 10^12,
-are so small that float32 could tell such steps from others; `noise='hardened'` has none.
+are so small that these steps could show in float32; `noise='hardened'` has no such steps.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-_PHILOX = 1  # Of TensorFlow's raw operations.
-# Variables of a block: first those of one half of its pairs, then those of the other.
+_PHILOX = 1  # Its number in TensorFlow's raw operations.
+# Variables per block: first the first variables of all its pairs, then the second ones.
 BLOCK = 2048
 _PAIRS = BLOCK // 2
-# Blocks that are computed together, so that what they need stays in the cache of a core; and how
-# many such chunks at a time. Neither changes a bit.
+# Blocks per chunk, such that a chunk fits into the cache of a core; chunks in parallel. Neither
+# affects the bits.
 _CHUNK, _AT_A_TIME = 16, 4
-# The words of angles begin where no row of radii ends.
+# Counter at which the words of angles start, beyond those of any number of radii.
 _ANGLES = 2**63
 _BELOW_ONE = 1 - 2.0**-53
 
@@ -33,7 +34,7 @@ _BELOW_ONE = 1 - 2.0**-53
 def _polynomial() -> tuple[float, ...]:
     """Coefficients of p with `sqrt(2) sin(pi/4 b / 2^63) = b p(b^2)`, lowest power first.
 
-    Interpolation at the nodes of Chebyshev in b^2, of degree 11 in b.
+    By interpolation at Chebyshev nodes in b^2, of degree 11 in b.
     """
     nodes = 0.5 + 0.5 * np.cos(np.pi * (np.arange(6) + 0.5) / 6)
     t = np.sqrt(nodes)
@@ -45,22 +46,22 @@ def _polynomial() -> tuple[float, ...]:
 _COEFFICIENTS = _polynomial()
 
 
-def position(key) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where Philox starts for a key: its own key, uint64 [1], and its counter, uint64 [2]."""
+def position(key: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where Philox starts for a key: the Philox key, uint64 [1], and counter, uint64 [2]."""
     return tuple(tf.raw_ops.StatelessRandomGetKeyCounter(seed=key))
 
 
-def normal(key, size: int) -> tf.Tensor:
+def normal(key: Any, size: int) -> tf.Tensor:
     """Independent standard normal variables, float64 [size]; `key`: int64 [2]."""
     return normal_from(position(key), size)
 
 
-def normal_from(start, size: int, first=0) -> tf.Tensor:
-    """Number `first` and those after it of the variables that `normal` draws, float64 [size].
+def normal_from(start: Any, size: int, first: Any = 0) -> tf.Tensor:
+    """The variables that `normal` draws, from number `first` on, float64 [size].
 
     Args:
-      start: what `position` gave for the key.
-      size: how many.
+      start: `position` of the key.
+      size: number of variables.
       first: integer, a multiple of `BLOCK`.
     """
     blocks = -(-size // BLOCK)
@@ -85,9 +86,9 @@ def _blocks(start, first, blocks: int) -> tf.Tensor:
 
 
 def _words(start, first, size, offset) -> tf.Tensor:
-    """Uniform words, int64 [size], from number `first` on; a step of Philox gives two of them."""
+    """Uniform words from number `first` on, int64 [size]; a step of Philox gives two of them."""
     philox_key, counter = start
-    # The counter of a key starts at 0 in its lower half: no carry.
+    # The lower half of a key's counter starts at 0: no carry.
     steps = tf.cast(first // 2, tf.uint64) + tf.constant(offset, tf.uint64)
     counter += tf.stack([steps, tf.zeros([], tf.uint64)])
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
@@ -96,15 +97,15 @@ def _words(start, first, size, offset) -> tf.Tensor:
 
 
 def _pairs(a, b):
-    """The two variables of each pair, float64, from its words, int64."""
-    # u is uniform on (0, 1/2]; half of the pairs have the logarithm of u, half that of 1 - u.
+    """The two variables of each pair, float64, from its two words, int64."""
+    # u is uniform on (0, 1/2]. Half of the pairs use the logarithm of u, half that of 1 - u.
     signed = (tf.cast(a, tf.float64) + 0.5) * 2.0**-64
     u, is_far = tf.abs(signed), a < 0
     near = tf.minimum(1.0 - u, _BELOW_ONE)
     # log(1 - u) = log(v) u / (1 - v) to the last digits, where v is 1 - u rounded (Kahan).
     ratio = u / tf.where(is_far, signed, near - 1.0)
     radius = tf.sqrt(tf.math.log(tf.where(is_far, u, near)) * ratio)
-    # Times sqrt(2), like the cosine: the radius has none.
+    # Sine and cosine carry the factor sqrt(2) that the radius lacks.
     angle = tf.cast(b, tf.float64)
     square = angle * angle
     *others, series = _COEFFICIENTS
@@ -112,7 +113,7 @@ def _pairs(a, b):
         series = series * square + coefficient
     sine = angle * series
     cosine = tf.sqrt(2.0 - sine * sine)
-    # The two lowest bits of b: float64 has rounded them off the angle.
+    # The two lowest bits of b, which rounding to float64 removed from the angle.
     bits = tf.bitwise.bitwise_and(b, 3)
     short, long = radius * sine, radius * cosine
     long = tf.where(bits < 2, long, -long)

@@ -2,18 +2,19 @@
 
 import os
 import tempfile
+from typing import Any
 
 import numpy as np
 
 
-def zeros(shape: tuple[int, ...], dtype, directory) -> np.ndarray:
-    """An array of zeros in memory, or in a file of a directory.
+def zeros(shape: tuple[int, ...], dtype: Any, directory: str | os.PathLike | None) -> np.ndarray:
+    """An array of zeros in memory or in a file.
 
-    The file has no name, and is gone when the process ends, in whatever way.
+    The file has no name, and disappears when the process ends, in whatever way.
 
     Args:
       shape, dtype: of the array.
-      directory: of the file; None for memory.
+      directory: where to make the file; None for memory.
 
     Raises:
       OSError: if there is no space for the file.
@@ -22,6 +23,6 @@ def zeros(shape: tuple[int, ...], dtype, directory) -> np.ndarray:
     if directory is None or not size:
         return np.zeros(shape, dtype)
     with tempfile.TemporaryFile(dir=directory) as file:
-        # All of its space now: a full disk would end the process in some later round.
+        # Allocates all space now: a full disk would otherwise kill the process in a later round.
         os.posix_fallocate(file.fileno(), 0, size)
         return np.memmap(file, dtype, 'r+', shape=shape)

@@ -1,6 +1,6 @@
-"""A ring: the noise rows of a run, kept outside of TFF and computed one round ahead in a thread.
+"""What `NoiseRing` and `HardenedRing` share: a thread computes noise rows one round ahead of TFF.
 
-`NoiseRing` and `HardenedRing` are rings. They differ in what a row holds and how it is computed.
+They differ in what a row holds and how it is computed.
 """
 
 import abc

@@ -79,15 +79,15 @@ class Runner:
         finally:
             self._loop.close()
 
-    def submit(self, comp, arg) -> concurrent.futures.Future:
+    def submit(self, comp: tff.Computation, arg: Any) -> concurrent.futures.Future:
         """Begins a computation."""
         return asyncio.run_coroutine_threadsafe(self._context.invoke(comp, arg), self._loop)
 
-    def release(self):
+    def release(self) -> None:
         """Releases what the worker holds."""
         self._executors.close()
 
-    def close(self):
+    def close(self) -> None:
         """Waits until computations that were interrupted have failed, and ends the thread."""
         asyncio.run_coroutine_threadsafe(self._drain(), self._loop)
         self._thread.join(_DRAIN_SECONDS)
@@ -111,10 +111,12 @@ class QuietChannel:
     def __init__(self, connection):
         self._channel = connection
 
-    def subscribe(self, callback, try_to_connect=False):
+    def subscribe(self, callback: Any, try_to_connect: bool = False) -> None:
         """Ignores the subscription."""
 
-    def unary_unary(self, method, request_serializer, response_deserializer, **options):
+    def unary_unary(
+        self, method: str, request_serializer: Any, response_deserializer: Any, **options: Any
+    ) -> Any:
         """A call that fails, as a call does, if the answer is no message."""
 
         def read(data):

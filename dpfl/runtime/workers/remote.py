@@ -82,7 +82,7 @@ class RemoteWorker:
     def __exit__(self, *error):
         self._resources.close()
 
-    def submit(self, comp, arg) -> concurrent.futures.Future:
+    def submit(self, comp: tff.Computation, arg: Any) -> concurrent.futures.Future:
         """Begins a computation."""
         return self._runner.submit(comp, arg)
 

@@ -91,11 +91,11 @@ class Worker:
         finally:
             self._resources.close()
 
-    def kill(self):
+    def kill(self) -> None:
         """Ends the process at once: it holds nothing that is worth saving."""
         self._process.kill()
 
-    def wait(self, report: Callable[[str], None] = lambda line: None):
+    def wait(self, report: Callable[[str], None] = lambda line: None) -> None:
         """Waits for the end of the process.
 
         Args:
@@ -105,7 +105,7 @@ class Worker:
             report(line.rstrip('\n'))
         self._process.wait()
 
-    def await_ready(self, timeout: float):
+    def await_ready(self, timeout: float) -> None:
         """Waits until the worker answers.
 
         Raises:

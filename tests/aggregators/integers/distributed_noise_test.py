@@ -196,11 +196,11 @@ def test_sums_stay_within_the_modulus(kind, scale):
     [
         (
             lambda: plan_of(discretization=None),
-            'discretization=None: must be given, for clients add',
+            'discretization=None: must be given: clients add',
         ),
         (
             lambda: plan_of(mechanism=mechanisms.BinaryTree(6)),
-            'mechanism=tree: must be gaussian with noise from clients, for none of them knows',
+            'mechanism=tree: must be gaussian with noise from clients: correlated noise',
         ),
         (
             lambda: plan_of(adaptive_clip=accounting.AdaptiveClip(count_stddev=2.0)),
@@ -217,7 +217,7 @@ def test_sums_stay_within_the_modulus(kind, scale):
         ),
         (
             lambda: plan_of(discretization=Discretization(1e18, 5, 0.5), noise_multiplier=0.0),
-            'must be smaller, for sums take',
+            'must be smaller: sums take',
         ),
     ],
 )

@@ -199,7 +199,7 @@ def test_noise_that_is_held_cannot_be_supplied():
 def test_a_state_that_tff_cannot_carry_is_refused_when_it_is_built():
     mechanism = mechanisms.BandedToeplitz.fichtenberger(_ROUNDS, 8)
     specs = tf.TensorSpec([60_000_000])
-    with pytest.raises(ValueError, match='supplied_noise=False: must be True for 1.68 GB'):
+    with pytest.raises(ValueError, match='supplied_noise=False: .* for 1.68 GB'):
         aggregators.build_query(_plan(mechanism), record_specs=specs)
     aggregators.build_query(_plan(mechanism), record_specs=specs, supplied_noise=True)
     product = mechanisms.BandedInverse.square_root(_ROUNDS, 8)  # Keeps nothing.

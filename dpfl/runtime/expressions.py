@@ -1,0 +1,130 @@
+"""Evaluates the expressions of a compiled TFF computation: calls, selections, intrinsics."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow_federated as tff
+
+from dpfl.runtime import graphs, values
+from dpfl.runtime.failures import ComputationError
+
+Struct = tff.structure.Struct
+_blocks = tff.framework
+
+
+@dataclasses.dataclass(frozen=True)
+class Execution:
+    """One execution of a computation.
+
+    Attributes:
+      graph: returns the executable graph of a TensorFlow block.
+      map: applies a function to each value of a list, several at a time.
+      num_clients: number of clients.
+    """
+
+    graph: Callable[[Any], graphs.Graph]
+    map: Callable[[Callable[[Any], Any], list[Any]], list[Any]]
+    num_clients: int
+
+    def evaluate(self, block: Any, names: Mapping[str, Any]) -> Any:
+        """The value of an expression. Functions become Python functions.
+
+        Args:
+          block: a building block of TFF.
+          names: values of the names that are bound around the block.
+
+        Raises:
+          ComputationError: if the block contains something that is not supported.
+        """
+        match block:
+            case _blocks.CompiledComputation():
+                graph = self.graph(block)
+                takes_argument = block.type_signature.parameter is not None
+                return graph if takes_argument else lambda: graph(None)
+            case _blocks.Intrinsic():
+                if block.uri not in _INTRINSICS:
+                    raise ComputationError(f'{block.uri}: is not supported here')
+                return lambda argument: _INTRINSICS[block.uri](self, argument)
+            case _blocks.Lambda():
+                if block.parameter_name is None:
+                    return lambda: self.evaluate(block.result, names)
+                return lambda argument: self.evaluate(
+                    block.result, {**names, block.parameter_name: argument}
+                )
+            case _blocks.Block():
+                names = dict(names)
+                for name, value in block.locals:
+                    names[name] = self.evaluate(value, names)
+                return self.evaluate(block.result, names)
+            case _blocks.Reference():
+                return names[block.name]
+            case _blocks.Call():
+                function = self.evaluate(block.function, names)
+                if block.argument is None:
+                    return function()
+                return function(self.evaluate(block.argument, names))
+            case _blocks.Selection():
+                source = self.evaluate(block.source, names)
+                return getattr(source, block.name) if block.index is None else source[block.index]
+            case _blocks.Struct():
+                return Struct(
+                    (name, self.evaluate(value, names))
+                    for name, value in tff.structure.iter_elements(block)
+                )
+            case _blocks.Literal():
+                return np.asarray(block.value)
+        raise ComputationError(f'{type(block).__name__}: is not supported here')
+
+    def at_clients(self, value: list[Any] | values.AllEqual) -> list[Any]:
+        """The value of each client."""
+        return [value.value] * self.num_clients if isinstance(value, values.AllEqual) else value
+
+
+def _map(execution, argument):
+    function, value = argument
+    return execution.map(function, execution.at_clients(value))
+
+
+def _map_all_equal(execution, argument):
+    del execution
+    function, value = argument
+    return values.AllEqual(function(value.value))
+
+
+def _apply(execution, argument):
+    del execution
+    return argument[0](argument[1])
+
+
+def _aggregate(execution, argument):
+    """One client after the other, in their order, so that sums are the same in every execution."""
+    value, total, accumulate, _, report = argument
+    for member in execution.at_clients(value):
+        total = accumulate(Struct.unnamed(total, member))
+    return report(total)
+
+
+def _zip_at_clients(execution, argument):
+    leaves = [leaf for leaf in values.flatten(argument) if isinstance(leaf, list | values.AllEqual)]
+    if all(isinstance(leaf, values.AllEqual) for leaf in leaves):
+        return values.AllEqual(values.of_client(argument, 0))
+    return [values.of_client(argument, index) for index in range(execution.num_clients)]
+
+
+_INTRINSICS: dict[str, Callable[[Execution, Any], Any]] = {
+    'federated_aggregate': _aggregate,
+    'federated_apply': _apply,
+    'federated_broadcast': lambda execution, value: values.AllEqual(value),
+    'federated_eval_at_clients': lambda execution, function: execution.map(
+        lambda _: function(), [None] * execution.num_clients
+    ),
+    'federated_eval_at_server': lambda execution, function: function(),
+    'federated_map': _map,
+    'federated_map_all_equal': _map_all_equal,
+    'federated_value_at_clients': lambda execution, value: values.AllEqual(value),
+    'federated_value_at_server': lambda execution, value: value,
+    'federated_zip_at_clients': _zip_at_clients,
+    'federated_zip_at_server': lambda execution, value: value,
+}
