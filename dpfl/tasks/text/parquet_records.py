@@ -26,7 +26,7 @@ from dpfl.tasks.text import record_files
 
 FORM = record_files.JsonLines('client', 'text')
 _ROWS = 10_000
-_READER = 'from dpfl.tasks import parquet_records; parquet_records.read_in_child()'
+_READER = 'from dpfl.tasks.text import parquet_records; parquet_records.read_in_child()'
 # Of a text that is not UTF-8: neither is this line.
 _NOT_UTF8 = b'\xff\n'
 
