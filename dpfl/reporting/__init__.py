@@ -1,1 +1,1 @@
-"""What people look at: pages, figures and sheets of images. No TensorFlow."""
+"""Output for people: HTML pages, figures and contact sheets. No TensorFlow."""

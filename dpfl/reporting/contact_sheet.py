@@ -1,4 +1,4 @@
-"""Many small images as one picture to look at."""
+"""Contact sheets: many small images in one picture."""
 
 import io
 import pathlib
@@ -8,20 +8,20 @@ from matplotlib import image
 
 from dpfl import _storage
 
-_GAP = 2
-_GAP_PIXEL = 0.5
+_GAP = 2  # Width of the gaps, in pixels of the images.
+_GAP_PIXEL = 0.5  # Grey.
 
 
 def tiled(pixels: np.ndarray, columns: int, scale: int = 2) -> np.ndarray:
-    """Images side by side, row after row, with grey gaps.
+    """Arranges images in rows, with grey gaps.
 
     Args:
-      pixels: float [n, height, width] within [0, 1], n > 0; 0 is black.
-      columns: images in a row; places that are left over are grey.
-      scale: pixels of the picture for a pixel of an image, along each axis.
+      pixels: float [n, height, width] in [0, 1] with n > 0; 0 is black.
+      columns: images per row; the rest of the last row is grey.
+      scale: factor by which the picture is enlarged along each axis.
 
     Returns:
-      Pixels of the picture, uint8 [height, width].
+      The picture, uint8 [height, width].
     """
     number, height, width = pixels.shape
     rows = -(-number // columns)

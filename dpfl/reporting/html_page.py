@@ -1,10 +1,10 @@
-"""Pages for people: one HTML file each, with figures inside and nothing loaded from afar."""
+"""Self-contained HTML pages: figures are embedded, and nothing is loaded from elsewhere."""
 
 import html
 import io
 
 import matplotlib
-from matplotlib.backends import backend_svg  # noqa: F401 - not when memory is short
+from matplotlib.backends import backend_svg  # noqa: F401 - loaded now, since later memory may be short
 from matplotlib.figure import Figure
 
 _STYLE = """
@@ -22,12 +22,12 @@ img, svg { max-width: 100%; height: auto; }
 
 
 def document(title: str, body: str, style: str = '') -> str:
-    """The page.
+    """A complete HTML document.
 
     Args:
-      title: of the window; text.
-      body: HTML.
-      style: rules of CSS; they come after those of all pages, and win.
+      title: title of the page, as plain text.
+      body: HTML of the body.
+      style: additional CSS rules, which override the common ones.
     """
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -38,7 +38,7 @@ def document(title: str, body: str, style: str = '') -> str:
 
 
 def svg(drawn: Figure) -> str:
-    """The figure as an SVG element that is the same for the same figure."""
+    """A figure as an SVG element; equal figures give equal text."""
     text = io.StringIO()
     with matplotlib.rc_context({'svg.hashsalt': 'dpfl'}):
         drawn.savefig(text, format='svg', metadata={'Date': None})

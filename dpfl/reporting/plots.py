@@ -1,14 +1,15 @@
-"""Figures of runs and reports."""
+"""Figures of runs, plans and mechanisms."""
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import ticker
-from matplotlib.backends import backend_agg  # noqa: F401 - not when memory is short
+from matplotlib.backends import backend_agg  # noqa: F401 - loaded now, since later memory may be short
 from matplotlib.figure import Figure
 
-# Ratio of the largest to the smallest value on a horizontal axis.
+# A horizontal axis is logarithmic if its values span at least this ratio.
 _LOGARITHMIC_FROM = 10
 
 
@@ -18,13 +19,13 @@ def training_curves(
     """Accuracy and epsilon against rounds, one above the other.
 
     Args:
-      rows: metrics by round, each with `round` and, where measured, `accuracy` and `epsilon`.
-      reference_accuracies: drawn as labelled horizontal lines, such as the best reachable one.
+      rows: metrics of the rounds, each with `round` and, if measured, `accuracy` and `epsilon`.
+      reference_accuracies: accuracies by name, drawn as labelled horizontal lines.
 
     Returns:
       The figure; the caller saves it.
     """
-    # Not through pyplot: it would keep every figure alive and may want a display.
+    # Without pyplot, which would keep every figure in memory and may need a display.
     figure = Figure(figsize=(7, 6), layout='constrained')
     accuracy, epsilon = figure.subplots(2, 1, sharex=True)
     accuracy.plot(*_series(rows, 'accuracy'), marker='.')
@@ -52,13 +53,14 @@ def training_curves(
 def losses(
     rows: Sequence[Mapping], variable: str, loss: str, relative_to: str | None = None
 ) -> Figure:
-    """Losses of mechanisms against a variable (document 002, figures 2 to 6).
+    """Losses of mechanisms against a variable ([McMahan24], figures 2 to 6).
 
     Args:
       rows: each with `mechanism`, the variable and the loss.
-      variable: name of what is on the horizontal axis.
-      loss: name of what is on the vertical axis.
-      relative_to: mechanism by whose loss the others are divided at each value.
+      variable: key of the values on the horizontal axis.
+      loss: key of the values on the vertical axis.
+      relative_to: name of the mechanism by whose loss all losses are divided; None for absolute
+        losses.
 
     Returns:
       The figure; the caller saves it.
@@ -88,19 +90,19 @@ def participation(
     start_hours: np.ndarray | None = None,
     duration_hours: np.ndarray | None = None,
 ) -> Figure:
-    """How often clients took part, how far apart, and how long the rounds took by time of day.
+    """Participations per client, their separations and, optionally, the times of the rounds.
 
     Args:
-      participations: number of clients by their participations.
-      separations: number of pairs of consecutive participations by the rounds between (j - i).
-      start_hours: when each round was opened, from midnight of the first day, [rounds]; without
-        them only the first two panels are drawn.
-      duration_hours: how long each round was open, [rounds].
+      participations: number of clients by number of participations.
+      separations: number of pairs of consecutive participations by separation j - i in rounds.
+      start_hours: start of each round in hours since midnight of the first day, [rounds]. Without
+        it only the first two panels are drawn.
+      duration_hours: duration of each round in hours, [rounds]; required with `start_hours`.
 
     Returns:
       The figure; the caller saves it.
     """
-    timed = start_hours is not None
+    timed = start_hours is not None and duration_hours is not None
     figure = Figure(figsize=(9, 7 if timed else 3.8), layout='constrained')
     panels = figure.subplots(2 if timed else 1, 2).ravel()
     panels[0].bar(list(participations), list(participations.values()))
@@ -108,12 +110,12 @@ def participation(
     panels[0].xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     if separations:
         gaps, pairs = np.array(list(separations.items())).T
-        # As many whole rounds in each bin, or bins would differ for no reason.
+        # Each bin covers the same number of whole rounds.
         width = int(np.ptp(gaps)) // 60 + 1
         bins = np.arange(gaps.min(), gaps.max() + width + 1, width) - 0.5
         panels[1].hist(gaps, bins=bins, weights=pairs)
     panels[1].set(xlabel='rounds from one participation to the next', ylabel='pairs')
-    if timed:
+    if start_hours is not None and duration_hours is not None:
         panels[2].plot(start_hours % 24, 60 * duration_hours, '.', markersize=2)
         panels[2].set(xlabel='hour of the day (UTC)', ylabel='minutes per round', xlim=(0, 24))
         panels[3].plot(np.arange(start_hours.size), start_hours / 24)
@@ -124,13 +126,13 @@ def participation(
 
 
 def separations(rows: Sequence[Mapping], variable: str) -> Figure:
-    """Min separation, max participations and rho against a variable (document 000, figure 4).
+    """Min separation, max participations and rho against a variable ([Xu23], figure 4).
 
     Args:
-      rows: each with the variable, `min_separation`, `largest_separation` (that the population
-        allows) and `max_participations`; `rho_of_schema` and `rho_of_log` are drawn if they are
-        there.
-      variable: name of what is on the horizontal axis.
+      rows: each with the variable, `min_separation`, `largest_separation` (the largest that the
+        population allows) and `max_participations`; optionally with `rho_of_schema` and
+        `rho_of_log`.
+      variable: key of the values on the horizontal axis.
 
     Returns:
       The figure; the caller saves it.
@@ -165,13 +167,13 @@ def separations(rows: Sequence[Mapping], variable: str) -> Figure:
 def plans(
     rows: Sequence[Mapping], variable: str, measures: Sequence[str], lines: str | None = None
 ) -> Figure:
-    """Measures of plans against a variable, one above the other (document 000, figure 4).
+    """Measures of plans against a variable, one panel each ([Xu23], figure 4).
 
     Args:
-      rows: each with the variable and, where they have one, the measures.
-      variable: name of what is on the horizontal axis.
-      measures: names of what is on the vertical axes, logarithmic.
-      lines: name of what differs from line to line, or None for a single line.
+      rows: each with the variable and the measures; a measure may be None.
+      variable: key of the values on the horizontal axis.
+      measures: keys of the values on the vertical axes, which are logarithmic.
+      lines: key of the values that distinguish the lines; None for a single line.
 
     Returns:
       The figure; the caller saves it.
@@ -199,7 +201,7 @@ def plans(
     return figure
 
 
-def _logarithmic(axes, name: str) -> None:
+def _logarithmic(axes: Any, name: str) -> None:
     """Makes an axis logarithmic, with plain numbers at 1, 2 and 5 of each decade."""
     axes.set(**{f'{name}scale': 'log'})
     axis = getattr(axes, f'{name}axis')
@@ -208,6 +210,7 @@ def _logarithmic(axes, name: str) -> None:
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def _series(rows, name) -> tuple[list, list]:
+def _series(rows: Sequence[Mapping[str, float]], name: str) -> tuple[list, list]:
+    """Rounds and values of the rows that have a value."""
     present = [row for row in rows if name in row]
     return [row['round'] for row in present], [row[name] for row in present]

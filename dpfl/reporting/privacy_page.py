@@ -1,7 +1,9 @@
-"""The privacy report as one HTML file: its Markdown page with figures, nothing loaded from afar."""
+"""The privacy report as a self-contained HTML page: its Markdown text and figures."""
 
 import html
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import markdown
 import numpy as np
@@ -10,15 +12,15 @@ from matplotlib import figure, ticker
 from dpfl import accounting
 from dpfl.reporting import html_page
 
-_POINTS = 40
+_POINTS = 40  # Points of a curve.
 
 
 def render(report: accounting.PrivacyReport, more: str = '') -> str:
-    """The page: text of `report.render()`, figures where there is noise, and no outside parts.
+    """The page: the text of `report.render()`, then figures.
 
     Args:
       report: the report.
-      more: Markdown that follows its text.
+      more: Markdown text to put after that of the report.
     """
     body = markdown.markdown(report.render() + more, extensions=['tables'])
     figures = ''.join(
@@ -28,25 +30,28 @@ def render(report: accounting.PrivacyReport, more: str = '') -> str:
     return html_page.document('Privacy report', f'{body}\n<h2>Figures</h2>\n{figures}')
 
 
-def _figures(report: accounting.PrivacyReport):
-    """Pairs of figure and caption."""
+def _figures(report: accounting.PrivacyReport) -> Iterator[tuple[figure.Figure, str]]:
+    """The figures with their captions."""
     if report.plan.noise_multiplier:
         yield _epsilon_by_delta(report), 'Epsilon against delta, for the whole run.'
         yield (
             _epsilon_by_round(report),
-            (f'Epsilon of the rounds so far, at delta = {report.deltas[0]:g}, by the plan.'),
+            f'Epsilon of the plan for the rounds so far, at delta = {report.deltas[0]:g}.',
         )
     if report.observed is not None:
-        yield _participations(report), 'How often clients took part, by the participation log.'
+        yield (
+            _participations(report.observed),
+            'Number of participations of the clients, from the participation log.',
+        )
 
 
-def _curve_accountant(report) -> str:
-    """The exact curve where there is one: a figure needs many values."""
+def _curve_accountant(report: accounting.PrivacyReport) -> str:
+    """A fast accountant, since a figure needs many values: the exact curve if there is one."""
     known = report.plan.accountants
     return 'analytic_gaussian' if 'analytic_gaussian' in known else 'rdp'
 
 
-def _epsilon_by_delta(report):
+def _epsilon_by_delta(report: accounting.PrivacyReport) -> figure.Figure:
     method = _curve_accountant(report)
     low = min(-12.0, math.log10(report.deltas[0]) - 1)
     deltas = np.logspace(low, -2, _POINTS)
@@ -62,7 +67,7 @@ def _epsilon_by_delta(report):
     return drawn
 
 
-def _epsilon_by_round(report):
+def _epsilon_by_round(report: accounting.PrivacyReport) -> figure.Figure:
     plan, method = report.plan, _curve_accountant(report)
     rounds = np.unique(np.linspace(1, plan.participation.rounds, _POINTS).astype(int))
     epsilons = []
@@ -75,8 +80,8 @@ def _epsilon_by_round(report):
     return drawn
 
 
-def _participations(report):
-    times, clients = zip(*report.observed.clients_by_participations, strict=True)
+def _participations(observed: Any) -> figure.Figure:
+    times, clients = zip(*observed.clients_by_participations, strict=True)
     drawn, axes = _axes('rounds that a client took part in', 'clients')
     axes.bar(times, clients)
     axes.set_xlim(0, max(times) + 1)
@@ -84,7 +89,7 @@ def _participations(report):
     return drawn
 
 
-def _axes(x: str, y: str):
+def _axes(x: str, y: str) -> tuple[figure.Figure, Any]:
     drawn = figure.Figure(figsize=(7, 3.6), layout='constrained')
     axes = drawn.add_subplot(xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)

@@ -1,1 +1,1 @@
-"""Tasks: data sets of clients, models and metrics. Importing this package loads no TensorFlow."""
+"""Tasks: clients' data, models and metrics. Importing this package does not load TensorFlow."""

@@ -1,10 +1,10 @@
-"""Downloads of compressed data sets: checked, resumable, and never taken for complete when not.
+"""Downloads compressed data sets. Downloads are verified, can be resumed, and appear atomically.
 
-A file has its name only when all of it is there: as long as something is missing it is called
-`<name>.partial`. A download that is cut off goes on where it stopped, if the server still has the
-same file (its ETag). What has arrived is compared with a digest before it is unpacked: with a
-SHA-256 that the caller knows, or the MD5 that the server states (`x-goog-hash` of Google's storage,
-or `Content-MD5`). Without either nothing is accepted.
+A file gets its final name only when it is complete; until then it is called `<name>.partial`. An
+interrupted download resumes where it stopped if the server's file is unchanged (same ETag). Before
+the file is unpacked its digest is checked: a SHA-256 given by the caller, or else the MD5 stated
+by the server (`x-goog-hash` of Google Cloud Storage, or `Content-MD5`). A file with neither is
+refused.
 """
 
 import base64
@@ -30,23 +30,25 @@ _TIMEOUT = 60  # Seconds without a byte.
 _FAILURES = (OSError, http.client.HTTPException)
 
 
-def fetch_lzma(url: str, path, sha256: str | None = None, pause: float = 2.0) -> pathlib.Path:
-    """Downloads a file that LZMA or XZ has compressed, and unpacks it; nothing if it is there.
+def fetch_lzma(
+    url: str, path: str | os.PathLike[str], sha256: str | None = None, pause: float = 2.0
+) -> pathlib.Path:
+    """Downloads and unpacks an LZMA or XZ file. Does nothing if the unpacked file exists.
 
-    Progress goes to standard error.
+    Progress is shown on standard error.
 
     Args:
-      url: of the compressed file.
-      path: of the unpacked one.
-      sha256: of the compressed file, in hexadecimal.
-      pause: seconds before another attempt, for the first time; then twice as long each time.
+      url: URL of the compressed file.
+      path: path of the unpacked file.
+      sha256: SHA-256 of the compressed file, in hexadecimal.
+      pause: seconds before the second attempt; doubled before each further attempt.
 
     Returns:
-      The path.
+      The path of the unpacked file.
 
     Raises:
-      DataError: if the file cannot be downloaded, is not what it should be, or cannot be written.
-        What has arrived of it is kept for another call, unless its digest is wrong.
+      DataError: if the file cannot be downloaded, has the wrong digest, or cannot be written. A
+        partial download is kept for the next call unless its digest is wrong.
     """
     path = pathlib.Path(path)
     if path.exists():
@@ -72,16 +74,16 @@ def _download(url: str, packed: pathlib.Path, sha256: str | None, pause: float) 
             break
         except _FAILURES as error:
             answered = isinstance(error, urllib.error.HTTPError)
-            if answered and error.code < 500:
+            if isinstance(error, urllib.error.HTTPError) and error.code < 500:
                 raise DataError(f'{url}: the server says {_reason(error)}') from None
             if isinstance(error, OSError) and not answered and error.filename is not None:
-                raise  # It is the disk that fails.
+                raise  # An error of the disk, not of the network.
             unreachable = isinstance(error, urllib.error.URLError) and not answered
             if attempt + 1 == _ATTEMPTS or (attempt == 0 and unreachable):
-                there = partial.stat().st_size if partial.exists() else 0
+                received = partial.stat().st_size if partial.exists() else 0
                 raise DataError(
-                    f'{url}: cannot be downloaded ({_reason(error)}); {there} bytes are there, '
-                    'the next attempt goes on after them'
+                    f'{url}: cannot be downloaded ({_reason(error)}); {received} bytes are kept, '
+                    'the next attempt continues after them'
                 ) from None
             time.sleep(pause * 2**attempt)
     _verify(url, partial, headers, sha256)
@@ -91,10 +93,10 @@ def _download(url: str, packed: pathlib.Path, sha256: str | None, pause: float) 
 
 
 def _append(url: str, partial: pathlib.Path) -> dict[str, str]:
-    """Completes the partial file; returns the headers of the response, names in lower case.
+    """Downloads the rest of the partial file. Returns the response headers, names in lower case.
 
     Raises:
-      OSError, HTTPException: if the connection is lost, or fewer bytes come than were announced.
+      OSError, HTTPException: if the connection is lost or ends before the announced length.
     """
     have = partial.stat().st_size if partial.exists() else 0
     try:
@@ -108,14 +110,14 @@ def _append(url: str, partial: pathlib.Path) -> dict[str, str]:
     try:
         response = urllib.request.urlopen(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code != 416:  # The range begins after the end: all of it is there, or too much.
+        if error.code != 416:  # Range not satisfiable: the partial file is complete or too long.
             raise
         partial.unlink()
         return _append(url, partial)
     with response:
         headers = {name.lower(): value for name, value in response.headers.items()}
         if response.status != 206:
-            have = 0  # Another file than before, or a server that starts again.
+            have = 0  # The file has changed, or the server does not support ranges.
         length = headers.get('content-length')
         total = None if length is None else have + int(length)
         _tag_path(partial).write_text(json.dumps(headers.get('etag')))
@@ -131,7 +133,7 @@ def _append(url: str, partial: pathlib.Path) -> dict[str, str]:
             file.flush()
             os.fsync(file.fileno())
             if total is not None and file.tell() != total:
-                raise ConnectionError(f'{file.tell()} of {total} bytes came')
+                raise ConnectionError(f'received {file.tell()} of {total} bytes')
     return headers
 
 
@@ -140,7 +142,7 @@ def _tag_path(partial: pathlib.Path) -> pathlib.Path:
 
 
 def _read_tag(partial: pathlib.Path) -> str | None:
-    """The strong ETag that the server gave for the partial file; a weak one cannot be resumed."""
+    """The server's strong ETag of the partial file, or None. A weak ETag does not allow ranges."""
     try:
         tag = json.loads(_tag_path(partial).read_text())
     except (OSError, ValueError):
@@ -149,11 +151,11 @@ def _read_tag(partial: pathlib.Path) -> str | None:
 
 
 def _verify(url: str, partial: pathlib.Path, headers: dict[str, str], sha256: str | None) -> None:
-    """Compares the digest of a complete file; deletes the file if that is another one."""
+    """Checks the digest of a complete download; deletes the file if the digest is wrong."""
     name, expected = ('sha256', sha256.lower()) if sha256 else ('md5', _stated_md5(headers))
     if expected is None:
         raise DataError(
-            f'{url}: the server states no MD5, so a SHA-256 must be given to check the file with'
+            f'{url}: cannot be verified: the server states no MD5 and no SHA-256 was given'
         )
     digest = hashlib.new(name, usedforsecurity=False)
     with open(partial, 'rb') as file:
@@ -167,7 +169,7 @@ def _verify(url: str, partial: pathlib.Path, headers: dict[str, str], sha256: st
 
 
 def _stated_md5(headers: dict[str, str]) -> str | None:
-    """The MD5 in the headers of a response, in hexadecimal."""
+    """The MD5 stated in the response headers, in hexadecimal, or None."""
     parts = [part.strip() for part in headers.get('x-goog-hash', '').split(',')]
     encoded = [part[len('md5=') :] for part in parts if part.startswith('md5=')]
     encoded += [headers['content-md5']] if 'content-md5' in headers else []
@@ -178,7 +180,7 @@ def _stated_md5(headers: dict[str, str]) -> str | None:
 
 
 def _unpack(packed: pathlib.Path, path: pathlib.Path) -> None:
-    """Unpacks a file; the unpacked one has its name when it is complete."""
+    """Unpacks a file. The unpacked file gets its name only when it is complete."""
     partial = path.with_name(path.name + '.partial')
     decompressor = lzma.LZMADecompressor()
     try:
@@ -193,7 +195,7 @@ def _unpack(packed: pathlib.Path, path: pathlib.Path) -> None:
                 file.write(decompressor.decompress(block))
                 bar.update(len(block))
             if not decompressor.eof or decompressor.unused_data or source.read(1):
-                raise lzma.LZMAError('its end is missing, or it goes on after it')
+                raise lzma.LZMAError('it is truncated, or has data after its end')
             file.flush()
             os.fsync(file.fileno())
     except lzma.LZMAError as error:

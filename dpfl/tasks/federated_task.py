@@ -1,4 +1,4 @@
-"""What a training run needs of any task: a model, the data of clients, and held-out data."""
+"""What a training run needs from a task: a model, the clients' data, and held-out data."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -7,23 +7,24 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FederatedTask:
-    """A data set of clients with a model for it.
+    """A model and the data of the clients that train it.
 
     Attributes:
       model: a `tff.learning.models.FunctionalModel`.
-      population: number of clients to train on, whose ids are 0 to `population - 1`; None for an
+      population: number of training clients; their ids are 0 to `population - 1`. None for an
         endless population.
-      client_batches: from (client id, batch size, epochs, most batches or None) to the batches of
-        the client as a list of structures of NumPy arrays, which is empty if the client has no
-        data; a pure function, called in a thread of its own. May raise `DataError`.
-      heldout: from (number of clients, batch size) to a `tf.data.Dataset` of batches of clients
-        that are not trained on, of at most so many.
-      reference_accuracies: what accuracies can be compared with, by name.
-      description: what the data are, in values that JSON has: counts, what was left out. No text,
-        no client key and no digest of the data. A run is continued with the same data only.
-      fingerprints: digests of the files of the data, by what they are. They have no key, and so are
-        a test of every guess at the contents: they must not be written anywhere.
-      not_covered: what of this task the guarantee of a run says nothing about, a sentence each.
+      client_batches: maps (client id, batch size, epochs, most batches or None) to the client's
+        batches, a list of structures of NumPy arrays; the list is empty if the client has no data.
+        A pure function that must be safe to call in any thread. May raise `DataError`.
+      heldout: maps (number of clients, batch size) to a `tf.data.Dataset` with the batches of at
+        most that many held-out clients.
+      reference_accuracies: accuracies to compare with, by name.
+      description: facts about the data as JSON values, such as counts of clients and of skipped
+        records. It contains no text, no client key and no digest of the data. A resumed run must
+        have the same description.
+      fingerprints: unkeyed digests of the data files, by the role of the file. Anyone who has such
+        a digest can test guesses at the file's contents, so it must never be written to disk.
+      not_covered: sentences that name what the run's guarantee does not cover in this task.
     """
 
     model: Any

@@ -542,7 +542,7 @@ def test_a_parquet_file_that_kills_its_reader_is_one_line(tmp_path, monkeypatch)
     reader = 'import os, signal; os.kill(os.getpid(), signal.SIGSEGV)'
     monkeypatch.setattr(parquet_records, '_READER', reader)
     message = _refused(lambda: parquet_records.to_json_lines(path, 'client', 'text'))
-    assert message == 'data_path: is no whole Parquet file (its reader ended with signal 11)'
+    assert message == 'data_path: is not a complete Parquet file (the reader ended with signal 11)'
 
 
 def test_columns_of_any_type_of_a_parquet_file_are_malformed_records(tmp_path):

@@ -173,7 +173,7 @@ def _bad_file(kind: str, data, path):
 @pytest.mark.parametrize(
     'flags, message',
     [
-        (['--data_path={bad:truncated}'], '--data_path={path}: is incomplete, it has '),
+        (['--data_path={bad:truncated}'], '--data_path={path}: is truncated, it has '),
         (['--data_path={bad:packed}'], '--data_path={path}: must be an SQLite file'),
         (['--data_path={path}'], '--data_path={path}: cannot be read (No such file or directory)'),
         (
@@ -202,7 +202,7 @@ def _bad_file(kind: str, data, path):
         ),
         (
             ['--task=user_text', '--data_path={data}/data.jsonl', '--client_column=user'],
-            'must have texts of at least 2 clients, has those of 0 (2001 malformed records; ',
+            'must have texts of at least 2 clients, has 0 (2001 malformed records; ',
         ),
         (
             ['--task=user_text', '--data_path={data}/data.jsonl', '--heldout_fraction=1'],

@@ -15,7 +15,7 @@ _ROOT = paths.ROOT
 _LAYERS = (
     ('errors',),
     ('_validate', '_files', '_json', '_storage'),
-    ('_npz', '_random', 'runtime'),
+    ('_npz', '_random', '_settings', 'runtime'),
     ('participation',),
     ('mechanisms',),
     ('accounting', 'strategies'),
@@ -32,6 +32,7 @@ _PURE = {
     '_json',
     '_npz',
     '_random',
+    '_settings',
     '_storage',
     'participation',
     'mechanisms',

@@ -113,7 +113,7 @@ def test_a_connection_that_breaks_again_and_again_is_resumed(path):
 def test_what_has_arrived_is_kept_for_the_next_call(path):
     server = _Server()
     server.cut = 10
-    with pytest.raises(DataError, match='cannot be downloaded .*; 50 bytes are there'):
+    with pytest.raises(DataError, match='cannot be downloaded .*; 50 bytes are kept'):
         _fetch(server, path)
     assert not path.exists()
     assert (path.parent / 'data.sqlite.lzma.partial').read_bytes() == _PACKED[:50]

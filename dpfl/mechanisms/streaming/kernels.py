@@ -1,8 +1,8 @@
 """How to stream the noise `C^-1 z` of a mechanism, as data, and its NumPy interpreter.
 
 A kernel holds only numbers. The interpreter in this file works in float64 and is the reference;
-`dpfl.aggregators.noise.correlated` interprets the same kernels in TensorFlow for real runs, and tests
-compare the two.
+`dpfl.aggregators.noise.correlated` interprets the same kernels in TensorFlow for real runs, and
+tests compare the two.
 
 Every kernel is a table of what each round does. A table with one row is valid for every round.
 `buffers` is the size of the kernel's state in copies of one round's noise: the memory for each

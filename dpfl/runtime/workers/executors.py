@@ -6,6 +6,7 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 import tensorflow_federated as tff

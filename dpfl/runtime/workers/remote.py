@@ -15,6 +15,7 @@ import os
 import socket
 import threading
 import time
+from typing import Any
 
 import grpc
 import numpy as np

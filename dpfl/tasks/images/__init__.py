@@ -1,1 +1,1 @@
-"""Tasks with images of letters and digits, and the models that learn from them."""
+"""Image tasks: letters and digits by many writers, classifiers and GANs for them."""

@@ -1,11 +1,12 @@
 """Central training of a classifier on images that need no protection.
 
-The primary model of document 004, section 6, is pre-trained before it comes to the devices. Where
-its data are public there is nothing to account for; to train it on clients' data, use
-`learning.build_dp_fedavg`.
+The primary model of [Augenstein20], section 6, is trained before it is deployed to the devices. If
+its data are public there is no privacy loss to account for. To train a classifier on clients' data
+use `learning.build_dp_fedavg`.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,23 +27,23 @@ def train_centrally(
     seed: int = 0,
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> tuple[np.ndarray, ...]:
-    """Trains a classifier by Adam, whose rate falls to 0 along half a cosine.
+    """Trains a classifier with Adam and a cosine decay of the learning rate to 0.
 
     Args:
-      model: of `image_models`.
+      model: a model from `classifiers`.
       pixels: float32 [n, 28, 28].
       labels: int32 [n].
       steps: number of batches.
-      batch_size: examples of each, drawn with replacement.
-      learning_rate: in the first step.
+      batch_size: examples per batch, drawn with replacement.
+      learning_rate: learning rate of the first step.
       seed: integer in [0, 2**64); decides the batches.
-      progress: goes through the indices of the steps, `tqdm.tqdm` for instance.
+      progress: wraps the iterable of steps, for example `tqdm.tqdm`.
 
     Returns:
-      The trained weights, float32; a pure function of the arguments on one machine.
+      The trained weights, float32. On one machine they are a pure function of the arguments.
 
     Raises:
-      ValueError: if there is no example, or a number is outside its range.
+      ValueError: if there are no examples, or a number is outside its range.
     """
     _validate.integer('steps', steps, minimum=1)
     _validate.integer('batch_size', batch_size, minimum=1)
@@ -55,7 +56,7 @@ def train_centrally(
     )
 
     @tf.function
-    def step(weights, state, x, y):
+    def step(weights: Any, state: Any, x: tf.Tensor, y: tf.Tensor) -> tuple[Any, Any]:
         with tf.GradientTape() as tape:
             tape.watch(weights)
             loss = model.loss(model.predict_on_batch((weights, ()), x, training=True), y)

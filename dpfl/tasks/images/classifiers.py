@@ -1,15 +1,15 @@
-"""Classifiers of small grey images, as `tff.learning.models.FunctionalModel`.
+"""Classifiers of small grey-scale images, as `tff.learning.models.FunctionalModel`.
 
-Convolutions, each halving height and width, then two dense layers:
+The layers are convolutions, each of which halves height and width, and two dense layers:
 
     image [28, 28, 1]
-    per entry of `channels`: convolution, ReLU, halve (stride 2, or a maximum over 2 x 2)
-    dense to `hidden`, ReLU: the features by which images are compared
+    for each entry of `channels`: convolution, ReLU, halve (stride 2, or 2 x 2 max pooling)
+    dense to `hidden`, ReLU: the features for comparing images
     dense to 62: the logits
 
-Document 004 does not print the layers of its primary model. `cnn` are the layers that McMahan et
-al. 2017 have for federated images of this size: two convolutions 5 x 5 with 32 and 64 channels,
-maxima over 2 x 2, and 512 hidden units; 1.69M weights for 62 classes.
+[Augenstein20] does not list the layers of its primary model. `cnn` has the layers that [McMahan17]
+uses for images of this size: two 5 x 5 convolutions with 32 and 64 channels, 2 x 2 max pooling, and
+512 hidden units. These are 1.69M weights for 62 classes.
 """
 
 import collections
@@ -25,7 +25,7 @@ import tensorflow_federated as tff
 from dpfl import _random, _validate, errors
 from dpfl.tasks.images import image_batches
 
-# Images that are classified at a time: the last batch may be smaller.
+# Images that are classified at a time.
 _INFERENCE_BATCH = 1_024
 
 
@@ -34,10 +34,10 @@ class ClassifierSizes:
     """Sizes of a classifier.
 
     Attributes:
-      kernel: height and width of the convolutions.
-      channels: of each convolution.
-      hidden: units of the hidden layer.
-      pools: a maximum over 2 x 2 after convolutions of stride 1, in place of stride 2.
+      kernel: height and width of the convolution kernels.
+      channels: number of output channels of each convolution.
+      hidden: number of units of the hidden layer.
+      pools: convolutions have stride 1 and are followed by 2 x 2 max pooling, instead of stride 2.
 
     Raises:
       ValueError: if a size is not a positive integer.
@@ -54,7 +54,7 @@ class ClassifierSizes:
                 _validate.integer(name, value, minimum=1)
 
     def weight_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the weights; a kernel and its bias for each layer."""
+        """Shapes of the weights: kernel and bias of each layer in turn."""
         side, before = image_batches.IMAGE_SIZE, 1
         shapes = []
         for after in self.channels:
@@ -85,8 +85,8 @@ def build_image_classifier(name: str, seed: int) -> tff.learning.models.Function
       seed: integer in [0, 2**64); decides the initial weights.
 
     Returns:
-      A model of batches as `image_batches.element_spec` says, with logits [batch, 62]. Its loss is
-      the mean cross entropy in nats; its metrics are `loss`, `accuracy` and `num_examples`.
+      A model of batches of type `image_batches.element_spec()`, with logits [batch, 62]. Its loss
+      is the mean cross entropy in nats; its metrics are `loss`, `accuracy` and `num_examples`.
 
     Raises:
       ValueError: if an argument is outside its range; the message names it.
@@ -94,11 +94,11 @@ def build_image_classifier(name: str, seed: int) -> tff.learning.models.Function
     sizes = PRESETS[_validate.choice('name', name, PRESETS)]
 
     @tf.function
-    def predict_on_batch(model_weights, x, training):
-        del training  # Neither dropout nor normalisation.
+    def predict_on_batch(model_weights: Any, x: tf.Tensor, training: bool) -> tf.Tensor:
+        del training  # There is no dropout and no batch normalisation.
         return logits(sizes, model_weights[0], x)
 
-    def loss(output, label, sample_weight=None):
+    def loss(output: tf.Tensor, label: tf.Tensor, sample_weight: Any = None) -> tf.Tensor:
         del sample_weight
         return tf.reduce_mean(_cross_entropy(output, label))
 
@@ -112,7 +112,9 @@ def build_image_classifier(name: str, seed: int) -> tff.learning.models.Function
 
 
 def initial_weights(sizes: ClassifierSizes, seed: int) -> tuple[np.ndarray, ...]:
-    """Initial weights, float32: kernels uniform within the Glorot bound, biases 0; a pure function.
+    """Initial weights, float32: kernels uniform within the Glorot bound, biases 0.
+
+    A pure function of the arguments.
 
     Raises:
       ValueError: if the seed is not an integer in [0, 2**64).
@@ -129,7 +131,7 @@ def initial_weights(sizes: ClassifierSizes, seed: int) -> tuple[np.ndarray, ...]
 
 
 def features(sizes: ClassifierSizes, weights: Sequence[Any], images: tf.Tensor) -> tf.Tensor:
-    """The hidden layer, float32 [batch, hidden], for images float32 [batch, 28, 28, 1]."""
+    """Hidden layer, float32 [batch, hidden], of images float32 [batch, 28, 28, 1]."""
     x, stride = images, 1 if sizes.pools else 2
     for kernel, bias in zip(weights[:-4:2], weights[1:-4:2], strict=True):
         x = tf.nn.relu(tf.nn.conv2d(x, kernel, strides=stride, padding='SAME') + bias)
@@ -140,7 +142,7 @@ def features(sizes: ClassifierSizes, weights: Sequence[Any], images: tf.Tensor) 
 
 
 def logits(sizes: ClassifierSizes, weights: Sequence[Any], images: tf.Tensor) -> tf.Tensor:
-    """Logits, float32 [batch, 62], for images float32 [batch, 28, 28, 1]."""
+    """Logits, float32 [batch, 62], of images float32 [batch, 28, 28, 1]."""
     return tf.matmul(features(sizes, weights, images), weights[-2]) + weights[-1]
 
 
@@ -151,14 +153,14 @@ def build_inference(
 
     Args:
       name: a key of `PRESETS`.
-      weights: of the model.
+      weights: weights of the model.
 
     Returns:
-      A function from pixels float32 [n, 28, 28] to (probabilities float32 [n, 62], features float32
-      [n, hidden]).
+      A function that maps pixels float32 [n, 28, 28] to (probabilities float32 [n, 62], features
+      float32 [n, hidden]).
 
     Raises:
-      ValueError: if the weights are not those of a model of this name.
+      ValueError: if the shapes of the weights are not those of the named model.
     """
     sizes = PRESETS[_validate.choice('name', name, PRESETS)]
     shapes = tuple(np.shape(weight) for weight in weights)
@@ -169,29 +171,30 @@ def build_inference(
     constants = tuple(tf.constant(weight) for weight in weights)
 
     @tf.function(input_signature=[image_batches.element_spec()['x']])
-    def infer(images):
+    def infer(images: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         hidden = features(sizes, constants, images)
         return tf.nn.softmax(tf.matmul(hidden, constants[-2]) + constants[-1]), hidden
 
-    def inference(pixels):
+    def inference(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         images = pixels.reshape(-1, *image_batches.IMAGE_SHAPE)
-        # At least one image: the convolutions of oneDNN fail without any.
+        # At least one image: the convolutions of oneDNN fail on an empty batch.
         given = images if len(images) else np.zeros([1, *image_batches.IMAGE_SHAPE], np.float32)
         starts = range(0, len(given), _INFERENCE_BATCH)
         parts = [infer(given[first : first + _INFERENCE_BATCH]) for first in starts]
-        return tuple(
+        probabilities, hidden = (
             np.concatenate([part.numpy() for part in column])[: len(images)]
             for column in zip(*parts, strict=True)
         )
+        return probabilities, hidden
 
     return inference
 
 
-def _cross_entropy(output, label):
+def _cross_entropy(output: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=label, logits=output)
 
 
-# Metrics: sums and counts, so adding the states of clients is exact pooling.
+# The state of the metrics holds sums and counts, so adding the states of clients pools exactly.
 
 
 @tf.function

@@ -1,7 +1,7 @@
-"""Federated EMNIST: letters and digits by 3,400 writers, 62 classes (document 004, appendix C.1).
+"""Federated EMNIST: letters and digits by 3,400 writers ([Cohen17]; [Augenstein20], appendix C.1).
 
-Images are 28 x 28, paper 1 and ink 0. Each writer's examples come in two splits: the clients train
-on one; the other, of the same writers, serves for evaluation.
+There are 62 classes. Images are 28 x 28, paper is 1 and ink is 0. Each writer's examples are split
+in two: clients train on one split; the other, of the same writers, is for evaluation.
 """
 
 import collections
@@ -11,10 +11,11 @@ import functools
 import numpy as np
 
 from dpfl import _validate
+from dpfl.errors import DataError
 from dpfl.tasks.images import emnist_files, image_batches, pixel_inversion
 
 URL = 'https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma'
-# Of the compressed file, 170,507,172 bytes; 4.7 GB without compression.
+# SHA-256 of the compressed file of 170,507,172 bytes. The unpacked file has 4.7 GB.
 SHA256 = 'c3aaf91b4cf4e69d53d81627ad119eccdc878ff906f68e66063ff10f67faad48'
 
 
@@ -23,13 +24,13 @@ class Emnist:
     """The writers of a file as clients, in the order of their ids.
 
     Attributes:
-      files: where the examples are.
+      files: the files with the examples.
       inverted_share: share of the devices that invert all pixels, as in `SyntheticGlyphs`.
-      seed: decides which devices those are.
+      seed: decides which devices invert pixels.
 
     Raises:
       ValueError: if a parameter is outside its range; the message names it.
-      DataError: if the file cannot be read, or has no writer; in one line.
+      DataError: if the file cannot be read, or has no writers.
     """
 
     files: emnist_files.EmnistFiles
@@ -39,11 +40,11 @@ class Emnist:
     def __post_init__(self):
         _ = self.inversion  # Checks the parameters.
         if not self.writers:
-            raise emnist_files.DataError(f'{self.files.path}: has no writer of 62 classes')
+            raise DataError(f'{self.files.path}: has no writer of 62 classes')
 
     @functools.cached_property
     def writers(self) -> tuple[str, ...]:
-        """Ids of the writers in the file; a client is an index of them."""
+        """Ids of the writers in the training split. A client is an index into them."""
         return self.files.writers('train')
 
     @property
@@ -53,21 +54,21 @@ class Emnist:
 
     @property
     def inversion(self) -> pixel_inversion.PixelInversion:
-        """The bug of the devices; examples for evaluation do not have it."""
+        """The bug of the devices. Examples for evaluation do not have it."""
         return pixel_inversion.PixelInversion(self.inverted_share, self.seed)
 
     def examples(self, client: int, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The examples on a client's device, with its bug if it has one.
+        """The examples on a client's device, inverted if the device has the bug.
 
         Args:
           client: index in [0, population).
-          limit: return the first `limit` of them only.
+          limit: return the first `limit` examples only.
 
         Returns:
           Pixels float32 [n, 28, 28] in [0, 1] and labels int32 [n].
 
         Raises:
-          ValueError: if the index is not such an integer, or the limit not a positive one.
+          ValueError: if an argument is outside its range.
           DataError: if the file cannot be read.
         """
         _validate.integer('client', client, minimum=0, maximum=self.population - 1)
@@ -77,7 +78,7 @@ class Emnist:
         return self.inversion.processed(client, pixels[:limit]), labels[:limit]
 
     def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """The other split of the first writers, without the bug; as `examples`.
+        """Test examples of the first writers, without the bug, as pixels and labels.
 
         Raises:
           ValueError: if the number is not a positive integer.
@@ -86,7 +87,7 @@ class Emnist:
         _validate.integer('num_clients', num_clients, minimum=1)
         writers = self.files.writers('test')[:num_clients]
         if not writers:
-            raise emnist_files.DataError(f'{self.files.path}: has no test split')
+            raise DataError(f'{self.files.path}: has no test split')
         parts = [self.files.read('test', writer) for writer in writers]
         pixels, labels = zip(*parts, strict=True)
         return np.concatenate(pixels), np.concatenate(labels)

@@ -1,11 +1,11 @@
-"""Files of federated EMNIST, in the two formats in which TFF has published it.
+"""Reads federated EMNIST in the two file formats that TFF has published.
 
-* SQLite (TFF 0.87): one file, tables `client_metadata` and `examples`; the splits are `all_train`
-  and `all_test`, each example a serialised `tf.train.Example`.
-* HDF5 (before): `fed_emnist_train.h5`, and `fed_emnist_test.h5` beside it; a group `examples` with
-  a group for each client, of data sets `pixels` and `label`.
+* SQLite (TFF 0.87): one file with the tables `client_metadata` and `examples`. The splits are
+  `all_train` and `all_test`; an example is a serialised `tf.train.Example`.
+* HDF5 (earlier): `fed_emnist_train.h5`, with `fed_emnist_test.h5` beside it. The group `examples`
+  has a group for each client with the data sets `pixels` and `label`.
 
-Files are opened anew for every read, so readers work in any thread, and are left as they are.
+Files are opened read-only for every read, so reading is safe in any thread.
 """
 
 import abc
@@ -13,6 +13,8 @@ import contextlib
 import os
 import pathlib
 import sqlite3
+from collections.abc import Iterator
+from typing import Any
 
 import h5py
 import numpy as np
@@ -25,9 +27,9 @@ _IMAGE = (image_batches.IMAGE_SIZE, image_batches.IMAGE_SIZE)
 _SQLITE_MAGIC = b'SQLite format 3\x00'
 _HDF5_MAGIC = b'\x89HDF\r\n\x1a\n'
 SPLITS = ('train', 'test')
-# Of one writer; a small file may claim to have any number. The largest writer has some hundreds.
+# Most examples of a writer, since a damaged file may claim any number. Real writers have hundreds.
 _MOST_EXAMPLES = 50_000
-# What SQLite, HDF5 and their readers raise for damaged files.
+# Errors that SQLite, HDF5 and their readers raise for damaged files.
 _UNREADABLE = (
     OSError,
     sqlite3.Error,
@@ -42,22 +44,22 @@ _UNREADABLE = (
 
 
 class EmnistFiles(abc.ABC):
-    """Writers and their examples.
+    """The writers of a file and their examples.
 
     Args:
-      path: of the file.
+      path: path of the file; of the training split if the splits are separate files.
 
     Raises:
       DataError: if the file cannot be read.
     """
 
-    def __init__(self, path: pathlib.Path):
+    def __init__(self, path: pathlib.Path) -> None:
         self.path = path
         with self._naming():
             self._writers = {split: self._index(split) for split in SPLITS}
 
     def writers(self, split: str) -> tuple[str, ...]:
-        """Ids of the writers of a split, sorted; none if the split is not there."""
+        """Sorted ids of the writers of a split; none if the file has no such split."""
         return tuple(self._writers[split])
 
     def read(self, split: str, writer: str) -> tuple[np.ndarray, np.ndarray]:
@@ -67,7 +69,7 @@ class EmnistFiles(abc.ABC):
           Pixels float32 [n, 28, 28] in [0, 1], labels int32 [n].
 
         Raises:
-          DataError: if they cannot be read, or are no such images or labels.
+          DataError: if they cannot be read, or have other shapes or values.
         """
         with self._naming():
             pixels, labels = self._read(split, writer)
@@ -80,15 +82,15 @@ class EmnistFiles(abc.ABC):
 
     @abc.abstractmethod
     def _index(self, split: str) -> dict[str, int | None]:
-        """Sorted ids of the writers, with the number of examples if the file says it."""
+        """Sorted ids of the writers, each with its number of examples if the file states it."""
 
     @abc.abstractmethod
     def _read(self, split: str, writer: str) -> tuple[np.ndarray, np.ndarray]:
-        """As `read`, unchecked."""
+        """As `read`, without checks of the values."""
 
     @contextlib.contextmanager
-    def _naming(self):
-        """Context in which an error of the file is a `DataError` that names it."""
+    def _naming(self) -> Iterator[None]:
+        """Turns errors of damaged files into a `DataError` that names the file."""
         try:
             yield
         except DataError:
@@ -98,11 +100,14 @@ class EmnistFiles(abc.ABC):
             raise DataError(f'{self.path}: cannot be read as federated EMNIST ({reason})') from None
 
 
-def open_files(path) -> EmnistFiles:
-    """Opens a file of either format: the SQLite file, or the HDF5 file of the training split.
+def open_files(path: str | os.PathLike[str]) -> EmnistFiles:
+    """Opens a file of either format.
+
+    Args:
+      path: path of the SQLite file, or of the HDF5 file of the training split.
 
     Raises:
-      DataError: if there is no such file, if its format is neither, or if its end is missing.
+      DataError: if the file cannot be read, has another format, or is truncated.
     """
     path = pathlib.Path(path)
     try:
@@ -120,9 +125,9 @@ def open_files(path) -> EmnistFiles:
 
 
 def _check_sqlite_size(path: pathlib.Path, header: bytes, size: int) -> None:
-    """Compares the size of the file with the pages that its header counts.
+    """Compares the size of the file with the number of pages in its header.
 
-    SQLite itself notices that pages are missing when it needs one, perhaps in the last round.
+    SQLite itself reports a missing page only when it reads that page, perhaps in the last round.
     """
     page_size = int.from_bytes(header[16:18], 'big')
     page_size = 65_536 if page_size == 1 else page_size
@@ -133,13 +138,13 @@ def _check_sqlite_size(path: pathlib.Path, header: bytes, size: int) -> None:
 
 class _Sqlite(EmnistFiles):
     @contextlib.contextmanager
-    def _connection(self):
+    def _connection(self) -> Iterator[sqlite3.Connection]:
         with contextlib.closing(
             sqlite3.connect(f'{self.path.resolve().as_uri()}?mode=ro', uri=True)
         ) as connection:
             yield connection
 
-    def _index(self, split):
+    def _index(self, split: str) -> dict[str, int | None]:
         with self._connection() as connection:
             for table in ('client_metadata', 'examples'):
                 # A view may be a query that never ends.
@@ -150,7 +155,7 @@ class _Sqlite(EmnistFiles):
                     kind != 'table' or not str(sql).upper().startswith('CREATE TABLE')
                     for kind, sql in kinds
                 ):
-                    raise ValueError(f'{table} is not a table of rows')
+                    raise ValueError(f'{table} is not an ordinary table')
             return dict(
                 connection.execute(
                     'SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? '
@@ -159,7 +164,7 @@ class _Sqlite(EmnistFiles):
                 )
             )
 
-    def _read(self, split, writer):
+    def _read(self, split: str, writer: str) -> tuple[np.ndarray, np.ndarray]:
         with self._connection() as connection:
             rows = connection.execute(
                 'SELECT serialized_example_proto FROM examples '
@@ -196,14 +201,14 @@ class _Hdf5(EmnistFiles):
         name = self.path.name.replace('train', 'test')
         return self.path.with_name(name) if name != self.path.name else self.path / 'no test split'
 
-    def _index(self, split):
+    def _index(self, split: str) -> dict[str, int | None]:
         path = self._path(split)
         if split != 'train' and not path.is_file():
             return {}
         with h5py.File(path, 'r') as file:
             return dict.fromkeys(sorted(_inside(file, 'examples', h5py.Group)))
 
-    def _read(self, split, writer):
+    def _read(self, split: str, writer: str) -> tuple[np.ndarray, np.ndarray]:
         with h5py.File(self._path(split), 'r') as file:
             group = _inside(_inside(file, 'examples', h5py.Group), writer, h5py.Group)
             return (
@@ -212,8 +217,8 @@ class _Hdf5(EmnistFiles):
             )
 
 
-def _inside(group, name: str, kind: type):
-    """A group or data set that is in the file itself: links may lead to any file or device."""
+def _inside(group: Any, name: str, kind: type) -> Any:
+    """A group or data set in the file itself. Links are refused: they may lead to any file."""
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
         raise ValueError(f'{errors.shown(name)} is missing or a link')
     found = group[name]
@@ -222,8 +227,8 @@ def _inside(group, name: str, kind: type):
     return found
 
 
-def _array(group, name: str, kinds: str, shape: tuple[int, ...]) -> np.ndarray:
-    """A data set [examples, *shape] of numbers, checked before there is room made for it."""
+def _array(group: Any, name: str, kinds: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A data set [examples, *shape] of numbers, checked before memory is allocated for it."""
     data = _inside(group, name, h5py.Dataset)
     if data.is_virtual or data.external:
         raise ValueError(f'{name} is in another file')

@@ -1,7 +1,7 @@
-"""Generators and discriminators of small grey images, as pure functions of their weights.
+"""Generators and discriminators of small grey-scale images, as pure functions of their weights.
 
-The networks are those of the tutorial that document 004, appendix C.2, takes its own from, in
-several sizes. For images 28 x 28:
+The networks are those of the tutorial on which [Augenstein20], appendix C.2, bases its own, in
+several sizes. For images of 28 x 28 pixels:
 
     generator                                   discriminator
     inputs [n], standard normal                 image [28, 28, 1]
@@ -13,16 +13,16 @@ several sizes. For images 28 x 28:
       normalise, ReLU: [28, 28, g3]
     convolution 4 x 4, tanh: [28, 28, 1]
 
-The document normalises over the batch. So does the generator here, with the mean and variance that
-each unit or channel has over a fixed batch of inputs (after "virtual batch normalisation", Salimans
-et al. 2016, section 3.5, where the example itself is counted, too). Units that cannot become
-constant keep the images different, and still an image is a function of its own input, however many
-are made at a time. In the discriminator each example is normalised by itself: a gradient penalty
-needs scores that do not depend on the rest of the batch (Gulrajani et al. 2017, section 4), and
-there are no statistics of clients' images beside its weights, which a clipped update would not
-cover.
+The paper uses batch normalisation. Here the generator normalises each unit or channel with its mean
+and variance over a fixed batch of inputs. This is virtual batch normalisation ([Salimans16],
+section 3.5), without the example itself in the statistics. Units cannot become constant, which
+keeps the images different from each other, and an image depends on its own input only.
 
-Clients hold pixels within [0, 1]; the networks see and make images within [-1, 1].
+The discriminator normalises each example by itself. A gradient penalty needs scores that do not
+depend on the rest of the batch ([Gulrajani17], section 4). It also means that there are no batch
+statistics of clients' images, which a clipped update would not cover.
+
+Clients have pixels in [0, 1]; the networks use images in [-1, 1].
 """
 
 import collections
@@ -39,23 +39,23 @@ from dpfl import _random, _validate, errors
 _KERNEL = 4
 _LEAK = 0.01
 _VARIANCE_FLOOR = 1e-3
-# Inputs over which the generator normalises.
+# Number of fixed inputs for the statistics of the generator's normalisation.
 _REFERENCE_INPUTS = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class GanModel:
-    """A generator and a discriminator: initial weights, and pure functions of weights.
+    """A generator and a discriminator: initial weights, and pure functions of the weights.
 
     Attributes:
       initial_generator: weights of the generator, float32 arrays.
       initial_discriminator: weights of the discriminator, float32 arrays.
-      generate: (generator weights, inputs float32 [batch, input_size]) -> images float32
-        [batch, *image_shape] within [-1, 1].
-      score: (discriminator weights, images) -> float32 [batch], the higher the more real. The
-        score of an image must not depend on the others.
-      input_size: of the generator's random inputs (n_U in document 004, algorithm 1).
-      image_shape: of one image.
+      generate: maps (generator weights, inputs float32 [batch, input_size]) to images float32
+        [batch, *image_shape] in [-1, 1].
+      score: maps (discriminator weights, images) to scores float32 [batch]; a higher score means
+        more realistic. The score of an image must not depend on the other images.
+      input_size: size of the generator's random inputs (n_U in [Augenstein20], algorithm 1).
+      image_shape: shape of one image.
     """
 
     initial_generator: tuple[np.ndarray, ...]
@@ -67,7 +67,7 @@ class GanModel:
 
     @property
     def input_spec(self) -> collections.OrderedDict[str, tf.TensorSpec]:
-        """Batches of a client: pixels `x` within [0, 1], and labels `y`, which are not used."""
+        """Type of a client's batches: pixels `x` in [0, 1], and labels `y`, which are not used."""
         return collections.OrderedDict(
             x=tf.TensorSpec([None, *self.image_shape], tf.float32),
             y=tf.TensorSpec([None], tf.int32),
@@ -76,18 +76,18 @@ class GanModel:
 
 @dataclasses.dataclass(frozen=True)
 class GanSizes:
-    """Sizes of a generator and a discriminator, as in the table of this module.
+    """Sizes of a generator and a discriminator, as in the table at the top of this module.
 
     Attributes:
-      input_size: n, of the generator's inputs.
-      generator_hidden: units of its first layer.
+      input_size: n, the size of the generator's inputs.
+      generator_hidden: number of units of the generator's first layer.
       generator_channels: g1, g2, g3.
       discriminator_channels: d1, d2.
-      discriminator_hidden: units of the layer before the score.
+      discriminator_hidden: number of units of the layer before the score.
       image_size: height and width of the images, a multiple of 4.
 
     Raises:
-      ValueError: if a size is not a positive integer, or the image size no multiple of 4.
+      ValueError: if a size is not a positive integer, or `image_size` is not a multiple of 4.
     """
 
     input_size: int
@@ -106,11 +106,11 @@ class GanSizes:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Height, width and the single channel of an image."""
+        """Height, width and number of channels (1) of an image."""
         return self.image_size, self.image_size, 1
 
     def generator_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the generator's weights; a kernel and its bias for each layer."""
+        """Shapes of the generator's weights: kernel and bias of each layer in turn."""
         side, (first, second, third) = self.image_size // 4, self.generator_channels
         return (
             (self.input_size, self.generator_hidden),
@@ -126,7 +126,7 @@ class GanSizes:
         )
 
     def discriminator_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the discriminator's weights; a kernel and its bias for each layer."""
+        """Shapes of the discriminator's weights: kernel and bias of each layer in turn."""
         side, (first, second) = self.image_size // 4, self.discriminator_channels
         return (
             (_KERNEL, _KERNEL, 1, first),
@@ -141,20 +141,20 @@ class GanSizes:
 
 
 PRESETS = {
-    # 13.0M and 6.6M weights: the networks of document 004.
+    # 13.0M and 6.6M weights: the networks of [Augenstein20].
     'dcgan': GanSizes(128, 1024, (256, 64, 32), (64, 128), 1024),
     'small': GanSizes(64, 128, (32, 16, 8), (16, 32), 64),
     'tiny': GanSizes(8, 16, (8, 4, 4), (4, 8), 16),
 }
 
 
-def images_of(pixels):
-    """Images within [-1, 1] of pixels within [0, 1]."""
+def images_of(pixels: Any) -> Any:
+    """Converts pixels in [0, 1] to images in [-1, 1], for NumPy arrays and tensors."""
     return 2 * pixels - 1
 
 
-def pixels_of(images):
-    """Pixels within [0, 1] of images within [-1, 1]."""
+def pixels_of(images: Any) -> Any:
+    """Converts images in [-1, 1] to pixels in [0, 1], for NumPy arrays and tensors."""
     return (images + 1) / 2
 
 
@@ -174,8 +174,8 @@ def build_gan_model(name: str, seed: int) -> GanModel:
 def build(sizes: GanSizes, seed: int) -> GanModel:
     """Builds a generator and a discriminator of any sizes.
 
-    Kernels start uniform within the Glorot bound, biases at 0. These weights, and the inputs over
-    which the generator normalises, are pure functions of the arguments.
+    Initial kernels are uniform within the Glorot bound, initial biases are 0. These weights and the
+    fixed inputs of the generator's normalisation are pure functions of the arguments.
 
     Raises:
       ValueError: if the seed is not an integer in [0, 2**64).
@@ -199,12 +199,12 @@ def build(sizes: GanSizes, seed: int) -> GanModel:
 def _initial(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     if len(shape) == 1:
         return np.zeros(shape, np.float32)
-    field = math.prod(shape[:-2])  # Of a convolution.
+    field = math.prod(shape[:-2])  # Receptive field of a convolution; 1 for a dense layer.
     bound = math.sqrt(6 / (field * (shape[-2] + shape[-1])))
     return rng.uniform(-bound, bound, shape).astype(np.float32)
 
 
-def _generate(weights, inputs, reference, image_size):
+def _generate(weights: Any, inputs: Any, reference: np.ndarray, image_size: int) -> tf.Tensor:
     w1, b1, w2, b2, w3, b3, w4, b4, w5, b5 = weights
     side, fixed = image_size // 4, len(reference)
     x = tf.concat([reference, inputs], axis=0)
@@ -217,12 +217,12 @@ def _generate(weights, inputs, reference, image_size):
         shape = [batch, side, side, kernel.shape[2]]
         x = tf.nn.conv2d_transpose(x, kernel, shape, strides=2, padding='SAME')
         x = tf.nn.relu(_normalized_over(x, fixed) + bias)
-    # One of the fixed inputs, too: the convolutions of oneDNN fail without any image.
+    # Includes one of the fixed inputs, since the convolutions of oneDNN fail on an empty batch.
     images = tf.nn.conv2d(x[fixed - 1 :], w5, strides=1, padding='SAME')[1:]
     return tf.tanh(images + b5)
 
 
-def _score(weights, images):
+def _score(weights: Any, images: Any) -> tf.Tensor:
     w1, b1, w2, b2, w3, b3, w4, b4 = weights
     x = images
     for kernel, bias in ((w1, b1), (w2, b2)):
@@ -232,14 +232,14 @@ def _score(weights, images):
     return tf.squeeze(tf.matmul(x, w4), axis=1) + b4[0]
 
 
-def _normalized_over(x, count):
-    """Each unit or channel with mean 0 and variance 1 over the first examples, `count` of them."""
+def _normalized_over(x: Any, count: int) -> tf.Tensor:
+    """Each unit or channel with mean 0 and variance 1 over the first `count` examples."""
     mean, variance = tf.nn.moments(x[:count], list(range(len(x.shape) - 1)))
     return (x - mean) * tf.math.rsqrt(variance + _VARIANCE_FLOOR)
 
 
-def _normalized(x):
-    """Each example with mean 0 and variance 1 over all of its entries."""
+def _normalized(x: Any) -> tf.Tensor:
+    """Each example with mean 0 and variance 1 over its entries."""
     axes = list(range(1, len(x.shape)))
     mean = tf.reduce_mean(x, axes, keepdims=True)
     variance = tf.reduce_mean(tf.square(x - mean), axes, keepdims=True)

@@ -1,7 +1,8 @@
-"""Letters and digits of the fonts that matplotlib ships, as fields of distances to their outlines.
+"""Letters and digits of the fonts shipped with matplotlib, as distance fields.
 
-A distance field can be sampled at any position and scale, and a stroke becomes wider or narrower by
-adding a constant: so a glyph is rendered once, whoever writes it afterwards.
+A distance field gives the distance of each position to the outline of the glyph. It can be sampled
+at any position and scale, and adding a constant makes strokes wider or narrower. So each glyph is
+rendered only once, for all writers.
 """
 
 import functools
@@ -12,11 +13,11 @@ import numpy as np
 from matplotlib import ft2font
 from scipy import ndimage
 
-# In the order of the labels of federated EMNIST: digits, capital letters, small letters.
+# Classes in the order of federated EMNIST: digits, capital letters, small letters.
 CLASSES = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 NUM_DIGITS = 10
 
-# With all classes, and of different letterforms. Weight and slant are up to the hand.
+# Fonts with all classes and different letterforms. Weight and slant are those of the hand.
 FONTS = (
     'DejaVuSans',
     'DejaVuSansMono',
@@ -30,20 +31,20 @@ FONTS = (
     'cmtt10',
 )
 
-# A field covers this many heights of a capital letter, the glyph in its middle.
+# Side of a field, in heights of a capital letter. The glyph is in its middle.
 EXTENT = 2.0
-# Samples along each side of a field, and pixels of the rendered glyph along one of them.
+# Samples along each side of a field, and pixels of the rendered glyph per sample.
 FIELD_SIZE = 64
 _OVERSAMPLING = 2
 
 
 @functools.cache
 def distances() -> np.ndarray:
-    """The fields of all fonts and classes.
+    """The distance fields of all fonts and classes.
 
     Returns:
-      Read-only float32 [fonts, 62, FIELD_SIZE, FIELD_SIZE], rows from top to bottom: distances to
-      the outline in heights of a capital letter, positive inside the strokes.
+      Distances to the outline in heights of a capital letter, positive inside the strokes;
+      read-only float32 [fonts, 62, FIELD_SIZE, FIELD_SIZE], rows from top to bottom.
     """
     fields = np.stack([_font_distances(name) for name in FONTS])
     fields.setflags(write=False)
@@ -60,7 +61,7 @@ def _font_distances(name: str) -> np.ndarray:
 
 
 def _bitmap(font: ft2font.FT2Font, glyph: str) -> np.ndarray:
-    """The glyph in pixels, bool [height, width], without margins."""
+    """The glyph as pixels without margins, bool [height, width]."""
     font.set_text(glyph, 0.0)
     font.draw_glyphs_to_bitmap(antialiased=False)
     inside = font.get_image() > 0
@@ -75,7 +76,8 @@ def _distance_field(inside: np.ndarray, unit: int) -> np.ndarray:
     canvas = np.zeros([size, size], bool)
     top, left = (size - inside.shape[0]) // 2, (size - inside.shape[1]) // 2
     canvas[top : top + inside.shape[0], left : left + inside.shape[1]] = inside
-    # A pixel's distance is to the nearest pixel of the other kind; the outline is half way there.
+    # The transform gives distances to the nearest pixel of the other kind. The outline is half a
+    # pixel closer.
     to_edge = ndimage.distance_transform_edt
     signed = np.where(canvas, to_edge(canvas) - 0.5, 0.5 - to_edge(~canvas)) / unit
     fine = signed.reshape(FIELD_SIZE, _OVERSAMPLING, FIELD_SIZE, _OVERSAMPLING)

@@ -1,8 +1,8 @@
-"""A writer's hand: letterforms, slant, weight, size, and how much it varies from sign to sign.
+"""A writer's hand: letterforms, slant, weight, size, and how much they vary from sign to sign.
 
-All images of a writer are made at a time: where each pixel lies in the glyph is one matrix product
-of a sign's parameters with fixed features of the pixel (1, u, v and slow waves, which bend the
-strokes); the distance field there says how much ink the pixel has.
+Many images of a writer are made at a time. The positions of the pixels in the glyph are one matrix
+product: the parameters of the signs times fixed features of the pixels (1, u, v and slow waves,
+which bend the strokes). The distance field at these positions gives the amount of ink.
 """
 
 import dataclasses
@@ -15,18 +15,18 @@ IMAGE_SIZE = 28
 
 # Height of a capital letter in an average hand, in pixels.
 _CAPITAL_HEIGHT = 17.5
-# Spread between writers: standard deviations, of the logarithm where the name says so.
+# Spread between writers: standard deviations, in the logarithm if the name says so.
 _SLANT, _MEAN_SLANT = 0.18, 0.06
 _ROTATION = 0.07
 _LOG_SIZE = 0.1
 _LOG_ASPECT = 0.12
 _WEIGHT, _MEAN_WEIGHT = 0.35, 0.25
 _BEND = 0.03
-_LOG_MESSINESS, _MESSIEST = 0.4, 1.7  # Beyond that many deviations nobody could read it.
-# Share of the signs for which a writer has another letterform than that of the usual font.
+_LOG_MESSINESS, _MESSIEST = 0.4, 1.7  # At most 1.7 deviations: more would be illegible.
+# Share of the classes for which a writer uses another font than the usual one.
 _OWN_FORMS = 0.3
 _MAX_NOISE = 0.1
-# Spread between a writer's signs, at messiness 1.
+# Spread between the signs of a writer with messiness 1.
 _JITTER = {
     'slant': 0.06,
     'rotation': 0.05,
@@ -40,7 +40,7 @@ _JITTER_BEND = 0.017
 
 
 def _features() -> np.ndarray:
-    """Features of the pixels, float32 [F, 784]: 1, u and v (image coordinates), and waves."""
+    """Features of the pixels, float32 [F, 784]: 1, image coordinates u and v, and waves."""
     axis = (np.arange(IMAGE_SIZE) + 0.5) / IMAGE_SIZE * 2 - 1
     v, u = (grid.ravel() for grid in np.meshgrid(axis, axis, indexing='ij'))
     waves = [
@@ -56,9 +56,9 @@ def _features() -> np.ndarray:
 
 _FEATURES = _features()
 _NUM_WAVES = len(_FEATURES) - 3
-# Signs that are made at a time: what is in between then stays in the processor's cache.
+# Signs that are made at a time, so few that intermediate results fit into the processor's cache.
 _BLOCK = 32
-# Normal draws that one sign needs.
+# Number of standard normal draws for a sign.
 DRAWS_PER_SIGN = len(_JITTER) + 2 * _NUM_WAVES
 
 
@@ -67,15 +67,16 @@ class Hand:
     """How a writer writes.
 
     Attributes:
-      fonts: for each class the font whose letterform is used, int [62].
-      slant, rotation: shear and angle (radians) of the signs.
-      size: height of a capital letter in pixels.
+      fonts: index of the font for each class, int [62].
+      slant: shear of the signs.
+      rotation: angle of the signs, in radians.
+      size: height of a capital letter, in pixels.
       aspect: factor of the width.
-      weight: pixels that a stroke is wider on each side than the font's.
-      softness: pixels over which ink fades into paper.
+      weight: extra width of the strokes on each side, in pixels.
+      softness: width of the transition from ink to paper, in pixels.
       messiness: factor of all variation from sign to sign.
       noise: standard deviation of the noise of a pixel.
-      bend: how far waves move the strokes, float [2, waves].
+      bend: amplitudes of the waves that bend the strokes, float [2, waves].
     """
 
     fonts: np.ndarray
@@ -91,7 +92,7 @@ class Hand:
 
 
 def draw_hand(rng: np.random.Generator) -> Hand:
-    """The hand of one writer."""
+    """Draws the hand of one writer."""
     usual, *others = rng.integers(len(glyph_atlas.FONTS), size=1 + len(glyph_atlas.CLASSES))
     own = rng.random(len(glyph_atlas.CLASSES)) < _OWN_FORMS
     slant, rotation, size, aspect, weight, messiness = rng.normal(size=6)
@@ -115,13 +116,13 @@ def write(
     """Writes signs.
 
     Args:
-      hand: of the writer.
+      hand: the writer's hand.
       labels: classes, int [n].
-      draws: standard normal draws, float [n, DRAWS_PER_SIGN]; a row decides how a sign varies.
-      rng: for the noise of the pixels, in the order of the signs.
+      draws: standard normal draws, float [n, DRAWS_PER_SIGN]; one row per sign.
+      rng: source of the noise of the pixels, in the order of the signs.
 
     Returns:
-      float32 [n, 28, 28] in [0, 1]; as in federated EMNIST paper is 1 and ink is 0.
+      Pixels float32 [n, 28, 28] in [0, 1]; as in federated EMNIST paper is 1 and ink is 0.
     """
     blocks = [
         _write_block(hand, labels[first : first + _BLOCK], draws[first : first + _BLOCK], rng)
@@ -130,7 +131,9 @@ def write(
     return np.concatenate(blocks) if blocks else np.ones([0, IMAGE_SIZE, IMAGE_SIZE], np.float32)
 
 
-def _write_block(hand, labels, draws, rng) -> np.ndarray:
+def _write_block(
+    hand: Hand, labels: np.ndarray, draws: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     jitter = dict(zip(_JITTER, (hand.messiness * draws[:, : len(_JITTER)]).T, strict=True))
     jitter = {name: _JITTER[name] * values for name, values in jitter.items()}
     size = hand.size * np.exp(jitter['size'])
@@ -145,9 +148,9 @@ def _write_block(hand, labels, draws, rng) -> np.ndarray:
 
 
 def _positions(hand: Hand, jitter: dict, size: np.ndarray, bends: np.ndarray) -> np.ndarray:
-    """Where the pixels lie in the glyph, in heights of a capital letter: float32 [n, 2, 784]."""
-    # A sign is widened, sheared (what is high goes right; v points down), turned, enlarged and
-    # shifted. From image to glyph all this is undone, in the opposite order.
+    """Positions of the pixels in the glyph, in heights of a capital letter: float32 [n, 2, 784]."""
+    # From glyph to image, a sign is widened, sheared (upper parts to the right; v points down),
+    # rotated, scaled and shifted. The map from image to glyph undoes this in the opposite order.
     angle = hand.rotation + jitter['rotation']
     shear = hand.slant + jitter['slant']
     scale = IMAGE_SIZE / 2 / size  # u and v are in [-1, 1].
@@ -164,9 +167,9 @@ def _positions(hand: Hand, jitter: dict, size: np.ndarray, bends: np.ndarray) ->
 
 
 def _sample(fonts: np.ndarray, labels: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """The distance fields of glyphs at positions [n, 2, p], interpolated linearly: float32 [n, p].
+    """Distance fields of glyphs at positions [n, 2, p], by linear interpolation: float32 [n, p].
 
-    Outside a field the value at its edge is taken: no ink.
+    Outside a field the value at its edge is used, where there is no ink.
     """
     fields = glyph_atlas.distances()
     size = glyph_atlas.FIELD_SIZE

@@ -1,6 +1,7 @@
-"""Batches of labelled images, as the classifiers of `image_models` take them."""
+"""Cuts labelled images into batches for the classifiers of `classifiers`."""
 
 import collections
+from typing import Any
 
 import numpy as np
 
@@ -9,11 +10,11 @@ from dpfl.tasks.images import glyph_atlas
 
 IMAGE_SIZE = 28
 IMAGE_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 1)
-# Federated EMNIST has those of the glyphs: 62.
+# 62, in federated EMNIST and in the synthetic glyphs.
 NUM_CLASSES = len(glyph_atlas.CLASSES)
 
 
-def element_spec():
+def element_spec() -> Any:
     """Type of a batch: OrderedDict(x float32 [None, 28, 28, 1], y int32 [None])."""
     import tensorflow as tf
 
@@ -36,10 +37,10 @@ def batches(
       labels: int32 [n].
       batch_size: examples per batch; the last batch of an epoch may be smaller.
       epochs: passes over the examples.
-      max_batches: most batches in all; None for no bound.
+      max_batches: total number of batches at most; None for no bound.
 
     Returns:
-      Batches as `element_spec` says, as NumPy arrays; none if there is no example.
+      Batches of type `element_spec()`, as NumPy arrays; none if there are no examples.
 
     Raises:
       ValueError: if a number is not a positive integer.
@@ -55,7 +56,7 @@ def batches(
 
 
 def examples_needed(batch_size: int, max_batches: int | None) -> int | None:
-    """How many examples of a client `batches` reads at most; None for no bound."""
+    """Number of a client's examples that `batches` uses at most; None for no bound."""
     if max_batches is None:
         return None
     _validate.integer('batch_size', batch_size, minimum=1)

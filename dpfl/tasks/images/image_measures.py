@@ -1,8 +1,8 @@
-"""What generated images are like, in numbers: inverted or not, how diverse, how far from real ones.
+"""Measures of generated images: inverted or not, diversity, distance from real images.
 
-All are computed from images and a classifier that was trained on images without the bug. Those that
-compare with real images need the clients' images: they can be computed in a simulation only, and no
-guarantee covers them.
+They are computed from images and a classifier that was trained on images without the bug. Measures
+that compare with real images need the clients' images, so they can only be computed in a
+simulation, and no guarantee covers them.
 """
 
 from collections.abc import Callable
@@ -13,15 +13,15 @@ from scipy.spatial import distance
 
 from dpfl import _validate
 
-# Images whose pairs are measured: the mean distance changes little beyond.
+# Number of images that `mean_distance` compares in pairs; more would hardly change the mean.
 _MAX_PAIRED = 500
 
 
 def inverted_by_intensity(pixels: np.ndarray) -> np.ndarray:
-    """Which images have more ink than paper: mean intensity below 1/2; bool [n].
+    """Which images have more ink than paper, that is a mean intensity below 1/2; bool [n].
 
     Args:
-      pixels: float [n, 28, 28] in [0, 1], paper 1.
+      pixels: float [n, 28, 28] in [0, 1]; paper is 1.
     """
     return pixels.mean(axis=(1, 2)) < 0.5
 
@@ -29,10 +29,10 @@ def inverted_by_intensity(pixels: np.ndarray) -> np.ndarray:
 def inverted_by_classifier(
     probabilities: Callable[[np.ndarray], np.ndarray], pixels: np.ndarray
 ) -> np.ndarray:
-    """Which images the classifier is surer of when they are inverted; bool [n].
+    """Which images the classifier is more confident about when they are inverted; bool [n].
 
     Args:
-      probabilities: from pixels [n, 28, 28] to those of the classes, [n, classes].
+      probabilities: maps pixels [n, 28, 28] to class probabilities [n, classes].
       pixels: float [n, 28, 28] in [0, 1].
     """
     as_it_is, inverted = probabilities(pixels), probabilities(1 - pixels)
@@ -40,7 +40,7 @@ def inverted_by_classifier(
 
 
 def effective_classes(classes: np.ndarray) -> float:
-    """Exponential of the entropy of the classes that occur: as many as if all were equally common.
+    """Exponential of the entropy of the classes: the number of classes, if all are equally common.
 
     Args:
       classes: int [n], not empty.
@@ -51,7 +51,7 @@ def effective_classes(classes: np.ndarray) -> float:
 
 
 def mean_distance(vectors: np.ndarray) -> float:
-    """Mean Euclidean distance of two different images' vectors [n, d]; 0 for equal images.
+    """Mean Euclidean distance between pairs of vectors [n, d]; 0 if all images are equal.
 
     Raises:
       ValueError: if there are fewer than two.
@@ -63,8 +63,9 @@ def mean_distance(vectors: np.ndarray) -> float:
 def frechet_distance(first: np.ndarray, second: np.ndarray) -> float:
     """Squared 2-Wasserstein distance of Gaussians with the moments of two samples.
 
-    |m1 - m2|^2 + trace(S1 + S2 - 2 (S1 S2)^(1/2)), for features of a classifier an analogue of the
-    Frechet inception distance. Small samples make it too large: compare equally large ones.
+    The distance is |m1 - m2|^2 + trace(S1 + S2 - 2 (S1 S2)^(1/2)). For features of a classifier it
+    is an analogue of the Frechet inception distance. Small samples overestimate it, so compare
+    samples of equal size only.
 
     Args:
       first, second: vectors [n, d].
@@ -83,9 +84,9 @@ def frechet_distance(first: np.ndarray, second: np.ndarray) -> float:
 def frechet_distance_of_gaussians(
     mean1: np.ndarray, covariance1: np.ndarray, mean2: np.ndarray, covariance2: np.ndarray
 ) -> float:
-    """Squared 2-Wasserstein distance of two Gaussians: means [d], covariances [d, d]."""
-    # The trace of (S1 S2)^(1/2) is the nuclear norm of S1^(1/2) S2^(1/2): no root of a matrix that
-    # is not symmetric, which would fail where a covariance is singular.
+    """Squared 2-Wasserstein distance of two Gaussians with means [d] and covariances [d, d]."""
+    # The trace of (S1 S2)^(1/2) is the nuclear norm of S1^(1/2) S2^(1/2). This avoids the root of a
+    # matrix that is not symmetric, which would fail for singular covariances.
     roots = [_root(covariance) for covariance in (covariance1, covariance2)]
     cross = linalg.svdvals(roots[0] @ roots[1]).sum()
     squared = ((mean1 - mean2) ** 2).sum()

@@ -1,11 +1,13 @@
-"""Which clients and examples a generative model is trained on, by what a classifier makes of them.
+"""Selects the clients and examples of a generative model by the results of a classifier.
 
-Document 004 gives two criteria: all examples of some clients, chosen by the accuracy on each client
-(task T4, appendix C.3), and some examples of all clients, chosen by whether they are classified
-correctly (task T2, appendix C.4). Each device can decide by itself once the thresholds are known;
-nothing here is noised, and sizes of subpopulations and thresholds are not covered by any guarantee.
+[Augenstein20] has two criteria: all examples of some clients, selected by the classifier's accuracy
+on the client (task T4, appendix C.3), and some examples of all clients, selected by whether they
+are classified correctly (task T2, appendix C.4). Once the thresholds are known each device can
+decide by itself. Nothing here has noise: no guarantee covers thresholds and sizes of
+subpopulations.
+
 The criteria are `selection.clients_by_accuracy` and `selection.by_outcome`, applied to a whole
-population at a time: a simulation draws its cohorts from those who are selected, and counts them.
+population at once, because a simulation draws its cohorts from the selected clients.
 """
 
 import dataclasses
@@ -15,11 +17,11 @@ import numpy as np
 
 from dpfl import _validate
 
-# Images that are classified at a time, over clients.
+# Number of images that are classified at a time, pooled over clients.
 _IMAGES = 4_096
-# Percentiles of the clients' accuracies without a bug, for poor and for strong (table 10).
+# Percentiles of the accuracies without a bug, for poor and strong ([Augenstein20], table 10).
 PERCENTILES = (25, 75)
-# Fewer examples of a kind than this, and a client has no part in its subpopulation (table 12).
+# Least number of examples of a client in a subpopulation by examples (table 12).
 MIN_EXAMPLES = 5
 
 
@@ -28,9 +30,10 @@ class Verdicts:
     """Which examples of which clients a classifier gets right.
 
     Attributes:
-      clients: ids, int64 [N].
-      num_examples: of each client, int64 [N].
-      correct: by client, and in the order of its examples: bool [sum of num_examples].
+      clients: ids of the clients, int64 [N].
+      num_examples: number of examples of each client, int64 [N].
+      correct: whether each example is classified correctly, client after client, bool
+        [sum of num_examples].
     """
 
     clients: np.ndarray
@@ -45,14 +48,14 @@ class Verdicts:
 
     @property
     def accuracies(self) -> np.ndarray:
-        """Share of the examples that are classified correctly, float64 [N]; NaN without any."""
+        """Accuracy on each client, float64 [N]; NaN for clients without examples."""
         counts = self.num_examples.astype(float)
         return np.divide(
             self.num_correct, counts, out=np.full(counts.shape, np.nan), where=counts > 0
         )
 
     def split(self) -> list[np.ndarray]:
-        """For each client which of its examples are classified correctly, bool [n]."""
+        """For each client, whether each of its examples is classified correctly, bool [n]."""
         return np.split(self.correct, np.cumsum(self.num_examples))[:-1]
 
 
@@ -64,13 +67,14 @@ def judge(
     """Classifies the examples of clients, many clients at a time.
 
     Args:
-      classify: from pixels [n, 28, 28] to classes, int [n].
-      clients: ids.
-      examples: pixels and labels of each, in the same order; read once, a few at a time.
+      classify: maps pixels [n, 28, 28] to classes, int [n].
+      clients: ids of the clients.
+      examples: pixels and labels of each client, in the same order; iterated once.
     """
-    waiting, num_waiting, counts, correct = [], 0, [], []
+    waiting: list[tuple[np.ndarray, np.ndarray]] = []
+    num_waiting, counts, correct = 0, [], []
 
-    def classify_waiting():
+    def classify_waiting() -> None:
         pixels, labels = (np.concatenate(parts) for parts in zip(*waiting, strict=True))
         correct.append(classify(pixels) == labels)
         waiting.clear()
@@ -93,7 +97,7 @@ def judge(
 
 @dataclasses.dataclass(frozen=True)
 class Thresholds:
-    """Accuracies that make a client poor (at most `poor`) or strong (at least `strong`)."""
+    """The classifier is poor on clients up to accuracy `poor`, and strong from `strong` on."""
 
     poor: float
     strong: float
@@ -104,14 +108,14 @@ class Thresholds:
 
 
 def thresholds(verdicts: Verdicts, percentiles: tuple[float, float] = PERCENTILES) -> Thresholds:
-    """Percentiles of the clients' accuracies (document 004, table 10); clients without data aside.
+    """Percentiles of the accuracies of all clients with examples ([Augenstein20], table 10).
 
     Args:
-      verdicts: of the population without a bug.
-      percentiles: for poor and strong, 0 to 100.
+      verdicts: verdicts on the population without the bug.
+      percentiles: percentiles for poor and strong, in [0, 100] and ascending.
 
     Raises:
-      ValueError: if no client has an example, or the percentiles are not such numbers in order.
+      ValueError: if no client has an example, or a percentile is outside its range.
     """
     low, high = percentiles
     _validate.number('percentiles', low, minimum=0, maximum=100)
@@ -124,12 +128,12 @@ def thresholds(verdicts: Verdicts, percentiles: tuple[float, float] = PERCENTILE
 
 @dataclasses.dataclass(frozen=True)
 class Subpopulation:
-    """Clients that take part in training, and which of their examples do.
+    """The clients and examples that a generative model is trained on.
 
     Attributes:
-      name: what they have in common.
-      clients: their ids, int64 [N].
-      masks: for each client which of its examples, bool [n]; None for all of all.
+      name: what the clients or examples have in common.
+      clients: ids of the clients, int64 [N].
+      masks: for each client a mask of its examples, bool [n]; None for all examples.
     """
 
     name: str
@@ -140,17 +144,17 @@ class Subpopulation:
         return len(self.clients)
 
     def chosen(self, position: int, pixels: np.ndarray) -> np.ndarray:
-        """The examples of the client at a position that take part, of all of its pixels."""
+        """The selected examples of the client at a position, given all of its pixels."""
         return pixels if self.masks is None else pixels[self.masks[position]]
 
 
 def by_client(verdicts: Verdicts, limits: Thresholds) -> tuple[Subpopulation, Subpopulation]:
     """Clients on whom the classifier is strong, and clients on whom it is poor (table 11).
 
-    A client without examples is neither; where the thresholds meet a client can be both.
+    Clients without examples are in neither. If the thresholds are equal a client can be in both.
 
     Returns:
-      The high-accuracy and the low-accuracy subpopulation; either can be empty.
+      The high-accuracy and the low-accuracy subpopulation; either may be empty.
     """
     accuracies = verdicts.accuracies  # NaN is neither >= nor <= any number.
     return (
@@ -165,20 +169,24 @@ def by_example(
     """Correctly classified examples, and misclassified ones (table 12).
 
     Args:
-      verdicts: of the population.
-      min_examples: examples of the kind that a client needs to take part.
+      verdicts: verdicts on the population.
+      min_examples: clients with fewer such examples are left out.
 
     Returns:
-      The two subpopulations, with masks; either can be empty.
+      The two subpopulations, with masks; either may be empty.
 
     Raises:
       ValueError: if the number is not a positive integer.
     """
     _validate.integer('min_examples', min_examples, minimum=1)
-    right = verdicts.split()
-    parts = []
-    for name, masks in (('correct', right), ('misclassified', [~mask for mask in right])):
-        takes_part = np.array([mask.sum() >= min_examples for mask in masks], bool)
-        kept = tuple(mask for mask, is_in in zip(masks, takes_part, strict=True) if is_in)
-        parts.append(Subpopulation(name, verdicts.clients[takes_part], kept))
-    return tuple(parts)
+
+    def subpopulation(name: str, masks: Sequence[np.ndarray]) -> Subpopulation:
+        is_kept = np.array([mask.sum() >= min_examples for mask in masks], bool)
+        kept = tuple(mask for mask, keep in zip(masks, is_kept, strict=True) if keep)
+        return Subpopulation(name, verdicts.clients[is_kept], kept)
+
+    correct = verdicts.split()
+    return (
+        subpopulation('correct', correct),
+        subpopulation('misclassified', [~mask for mask in correct]),
+    )

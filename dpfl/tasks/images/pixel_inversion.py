@@ -1,4 +1,4 @@
-"""The bug of document 004, section 6: some devices give black for white, and white for black."""
+"""The bug of [Augenstein20], section 6: some devices invert all pixels, black for white."""
 
 import dataclasses
 
@@ -13,10 +13,10 @@ _DOMAIN = 'image.inversion'
 class PixelInversion:
     """Which devices have the bug: a pure function of (seed, client).
 
-    A device that has the bug at some share has it at every larger one, as in a roll-out.
+    A device that has the bug at some share has it at every larger share, as in a gradual roll-out.
 
     Attributes:
-      share: expected share of the devices with the bug, in [0, 1].
+      share: expected share of devices with the bug, in [0, 1].
       seed: integer in [0, 2**64).
 
     Raises:
@@ -35,5 +35,5 @@ class PixelInversion:
         return bool(_random.generator(_DOMAIN, self.seed, client).random() < self.share)
 
     def processed(self, client: int, pixels: np.ndarray) -> np.ndarray:
-        """What the client's device makes of images with values in [0, 1]."""
+        """Pixels in [0, 1] as the client's device reports them: inverted if it has the bug."""
         return 1 - pixels if self.affects(client) else pixels

@@ -1,8 +1,9 @@
-"""An endless population of clients that write letters and digits: no download needed.
+"""An endless population of synthetic clients that write letters and digits; no download needed.
 
-Every client is a pure function of (seed, client index); nothing is stored. `glyph_hands` says how a
-client writes. Images are as in federated EMNIST: 28 x 28, paper 1 and ink 0, 62 classes in the same
-order, about half of the examples digits. Devices may have the bug of `pixel_inversion`.
+Every client is a pure function of (seed, client index); nothing is stored. `glyph_hands` defines
+how a client writes. As in federated EMNIST, images are 28 x 28 with paper 1 and ink 0, the 62
+classes have the same order, and about half of the examples are digits. Devices may have the bug of
+`pixel_inversion`.
 """
 
 import collections
@@ -14,7 +15,7 @@ import numpy as np
 from dpfl import _random, _validate
 from dpfl.tasks.images import glyph_atlas, glyph_hands, image_batches, pixel_inversion
 
-# Keys of `streams.generator`; the integer before the client keeps held-out clients apart.
+# Purposes of `_random.generator`. The integer before the client separates held-out clients.
 _HAND, _LABELS, _SIGNS, _PIXELS = 'glyphs.hand', 'glyphs.labels', 'glyphs.signs', 'glyphs.pixels'
 _TRAIN, _HELDOUT = 0, 1
 _MAX_CLIENT = 2**64 - 1
@@ -27,11 +28,11 @@ class SyntheticGlyphs:
     Attributes:
       seed: integer in [0, 2**64): decides every client.
       inverted_share: share of the devices that invert all pixels.
-      median_examples: median number of examples of a client; the number is log-normal.
-      examples_spread: standard deviation of the logarithm of that number.
+      median_examples: median number of examples of a client; the distribution is log-normal.
+      examples_spread: standard deviation of the logarithm of the number of examples.
       min_examples: least number of examples of a client.
       max_examples: largest number of examples of a client.
-      digit_share: share of the examples that are digits; capital and small letters share the rest.
+      digit_share: share of digits among the examples; all letters are equally common.
 
     Raises:
       ValueError: if a parameter is outside its range; the message names it.
@@ -55,35 +56,35 @@ class SyntheticGlyphs:
 
     @property
     def inversion(self) -> pixel_inversion.PixelInversion:
-        """The bug of the devices; held-out clients do not have it."""
+        """The bug of the devices. Held-out clients do not have it."""
         return pixel_inversion.PixelInversion(self.inverted_share, self.seed)
 
     @functools.cached_property
     def _cumulative_shares(self) -> np.ndarray:
-        """Shares of the classes, added up: float64 [62]."""
+        """Cumulative shares of the classes, float64 [62]."""
         num_letters = len(glyph_atlas.CLASSES) - glyph_atlas.NUM_DIGITS
         shares = np.full(len(glyph_atlas.CLASSES), (1 - self.digit_share) / num_letters)
         shares[: glyph_atlas.NUM_DIGITS] = self.digit_share / glyph_atlas.NUM_DIGITS
         return np.cumsum(shares) / shares.sum()
 
     def examples(self, client: int, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The examples on a client's device, with its bug if it has one.
+        """The examples on a client's device, inverted if the device has the bug.
 
         Args:
           client: index in [0, 2**64).
-          limit: return the first `limit` of them only, which takes less time.
+          limit: return the first `limit` examples only, which takes less time.
 
         Returns:
           Pixels float32 [n, 28, 28] in [0, 1] and labels int32 [n].
 
         Raises:
-          ValueError: if the index is not such an integer, or the limit not a positive one.
+          ValueError: if an argument is outside its range.
         """
         pixels, labels = self._examples(_TRAIN, client, limit)
         return self.inversion.processed(client, pixels), labels
 
     def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """Examples of clients that training never meets, without the bug; as `examples`."""
+        """Pooled examples of held-out clients, without the bug, as pixels and labels."""
         _validate.integer('num_clients', num_clients, minimum=1)
         pixels, labels = zip(
             *(self._examples(_HELDOUT, client, None) for client in range(num_clients)), strict=True
@@ -93,16 +94,18 @@ class SyntheticGlyphs:
     def client_batches(
         self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
     ) -> list[collections.OrderedDict]:
-        """A client's examples as `image_batches.batches`; they are in random order as they are."""
+        """A client's examples as `image_batches.batches`. Their order is random already."""
         limit = image_batches.examples_needed(batch_size, max_batches)
         return image_batches.batches(*self.examples(client, limit), batch_size, epochs, max_batches)
 
-    def _examples(self, domain: int, client: int, limit: int | None):
+    def _examples(
+        self, domain: int, client: int, limit: int | None
+    ) -> tuple[np.ndarray, np.ndarray]:
         _validate.integer('client', client, minimum=0, maximum=_MAX_CLIENT)
         if limit is not None:
             _validate.integer('limit', limit, minimum=1)
 
-        def stream(purpose):
+        def stream(purpose: str) -> np.random.Generator:
             return _random.generator(purpose, self.seed, domain, client)
 
         rng = stream(_HAND)
@@ -110,7 +113,7 @@ class SyntheticGlyphs:
         number = self.median_examples * np.exp(self.examples_spread * rng.normal())
         number = int(np.clip(round(number), self.min_examples, self.max_examples))
         number = number if limit is None else min(number, limit)
-        # Each stream is read example by example, so a limit changes none of those before it.
+        # Each stream is read example by example, so a limit does not change the examples before it.
         drawn = np.searchsorted(self._cumulative_shares, stream(_LABELS).random(number), 'right')
         labels = np.minimum(drawn, len(glyph_atlas.CLASSES) - 1)
         signs = stream(_SIGNS).normal(size=(number, glyph_hands.DRAWS_PER_SIGN))

@@ -1,1 +1,1 @@
-"""Tasks with text: where sentences come from, and what is measured on them."""
+"""Text tasks: sources of sentences, vocabularies, and what is measured on text."""

@@ -1,9 +1,9 @@
 """Exact accuracies that predictors of the synthetic text can reach (NumPy and SciPy only).
 
 All values are in-vocabulary top-1 accuracies in the limit of many clients: the expected number of
-correctly predicted words of the vocabulary, over the expected number of words of the vocabulary.
-They come from a forward recursion over the positions of a sentence on the joint distribution of
-(theme, token); nothing is sampled.
+correctly predicted vocabulary words, divided by the expected number of vocabulary words. They are
+computed, not sampled, by a forward recursion over the positions of a sentence on the joint
+distribution of (theme, token).
 """
 
 import dataclasses
@@ -19,11 +19,13 @@ class Ceilings:
     """Best in-vocabulary top-1 accuracies, in [0, 1], by what the predictor knows.
 
     Attributes:
-      unigram: nothing; it always guesses the most frequent word.
-      bigram: the previous token.
-      without_client: the process and the sentence so far, but not whose it is. In expectation no
-        model shared by all clients does better; one that has learnt the process gets there.
-      best: that and the client's mixture of themes. In expectation no model does better.
+      unigram: of a predictor that knows nothing and always guesses the most frequent word.
+      bigram: of one that knows the previous token.
+      without_client: of one that knows the process and the sentence so far, but not the client. In
+        expectation no model shared by all clients does better; a model that has learnt the process
+        reaches it.
+      best: of one that also knows the client's mixture of themes. In expectation no model does
+        better.
     """
 
     unigram: float
@@ -33,17 +35,18 @@ class Ceilings:
 
 
 def compute(process: sentence_process.TextProcess) -> Ceilings:
-    """Returns the exact ceilings of a process, in time O(L K C V)."""
+    """The exact ceilings of a process. Takes time O(L K C V)."""
     visits, words = _expected_visits(process)
     in_vocabulary = words[:-1].sum()
     all_themes = np.arange(process.num_themes)
-    # The first word is the opener of a theme: without the client, the commonest; with it, its own.
+    # The first word is the opener of a theme. The best guess is the opener of the most common
+    # theme: of all clients or, if the client is known, of that client.
     common_opener = process.theme_prior.max()
     own_opener = expected_largest_share(process.theme_concentration * process.theme_prior)
     keep = 1 - process.later_oov_rate
     from_previous = keep * _largest_counts(process, visits, all_themes)
     from_state = keep * sum(
-        _largest_counts(process, visits[[theme]], [theme]) for theme in all_themes
+        _largest_counts(process, visits[[theme]], np.array([theme])) for theme in all_themes
     )
     return Ceilings(
         unigram=float(words[:-1].max() / in_vocabulary),
@@ -54,7 +57,7 @@ def compute(process: sentence_process.TextProcess) -> Ceilings:
 
 
 def expected_largest_share(concentrations: np.ndarray) -> float:
-    """Returns E[max_k p_k] for p ~ Dirichlet(concentrations), by quadrature.
+    """E[max_k p_k] for p ~ Dirichlet(concentrations), by quadrature.
 
     With independent G_k ~ Gamma(a_k) of sum S, p = G / S is independent of S, so that
     E[max p] = E[max G] / E[S] = (integral over x > 0 of 1 - prod_k P(G_k <= x)) / sum_k a_k.
@@ -72,11 +75,11 @@ def expected_largest_share(concentrations: np.ndarray) -> float:
 
 
 def _expected_visits(process: sentence_process.TextProcess) -> tuple[np.ndarray, np.ndarray]:
-    """Returns expected counts per sentence.
+    """Expected counts per sentence.
 
     Returns:
-      visits: how often a word is drawn in state (theme, previous token), [K, V + 1].
-      words: how often each word occurs (last: words outside the vocabulary), [V + 1].
+      visits: number of words drawn in state (theme, previous token), [K, V + 1].
+      words: number of occurrences of each word (last: words outside the vocabulary), [V + 1].
     """
     themes = np.arange(process.num_themes)
     state = np.zeros((process.num_themes, process.vocabulary_size + 1))
@@ -96,7 +99,7 @@ def _advance(process: sentence_process.TextProcess, state: np.ndarray) -> np.nda
     keep = 1 - process.later_oov_rate
     transitions = process.class_transitions[process.state_class]
     free = 1 - process.class_agreement - process.following
-    # Openers have Zipf probability 0, so the class read for them does not matter.
+    # Openers have Zipf probability 0, so their class does not matter.
     word_class = np.minimum(process.state_class[:size], process.num_classes - 1)
     new_state = np.empty_like(state)
     for before, after, theme_words in zip(state, new_state, process.theme_words, strict=True):
@@ -111,12 +114,14 @@ def _advance(process: sentence_process.TextProcess, state: np.ndarray) -> np.nda
     return new_state
 
 
-def _largest_counts(process: sentence_process.TextProcess, visits: np.ndarray, themes) -> float:
+def _largest_counts(
+    process: sentence_process.TextProcess, visits: np.ndarray, themes: np.ndarray
+) -> float:
     """Expected hits per sentence of the best predictor from the previous token, if no word is OOV.
 
     This is the sum over previous tokens o of max_w sum_k visits[k, o] p(w | k, o). Within a class
-    only three kinds of words can attain the maximum: the most frequent one, a theme's word and the
-    follower of o.
+    only three kinds of words can attain the maximum: the most frequent word, the word of a theme,
+    and the follower of o.
 
     Args:
       process: the process.

@@ -1,8 +1,8 @@
-"""Words as the bytes of their UTF-8 form, and sentences of token ids as text (NumPy only).
+"""Converts words to byte ids and back, and token ids of sentences to text (NumPy only).
 
-Bytes: 258 ids, the 256 values of a byte, begin and end of a word (document 004, appendix B.2). No
-word contains the zero byte, so that it serves as padding, and the losses and metrics of `metrics`
-hold for words of bytes as for sentences of words.
+There are 258 byte ids: the 256 values of a byte, begin of word and end of word ([Augenstein20],
+appendix B.2). No word contains the zero byte, so it serves as padding, and the loss and metrics of
+`text.models.metrics` apply to words of bytes as they do to sentences of words.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ WORD_END_ID = 257
 
 
 def encode_words(words: Sequence[str], length: int) -> np.ndarray:
-    """Ids of the bytes of words.
+    """Byte ids of words.
 
     Args:
-      words: not empty, without zero bytes.
+      words: non-empty words without zero bytes.
       length: L, the number of positions that a model predicts; longer words are cut.
 
     Returns:
@@ -36,7 +36,7 @@ def encode_words(words: Sequence[str], length: int) -> np.ndarray:
     for target, word in zip(tokens, words, strict=True):
         if not word or '\0' in word:
             raise errors.ArgumentError(
-                'words', errors.NOT_SHOWN, 'must not be empty, nor contain the zero byte'
+                'words', errors.NOT_SHOWN, 'must be non-empty words without zero bytes'
             )
         row = [WORD_BEGIN_ID, *word.encode(errors='replace'), WORD_END_ID][: length + 1]
         target[: len(row)] = row
@@ -44,10 +44,10 @@ def encode_words(words: Sequence[str], length: int) -> np.ndarray:
 
 
 def decode_words(tokens: np.ndarray) -> list[str]:
-    """Words from the ids of their bytes, up to the end of the word; strange bytes read as U+FFFD.
+    """Words from their byte ids, up to the end-of-word id. Invalid UTF-8 is decoded as U+FFFD.
 
     Args:
-      tokens: integers [words, L], without the begin of the word.
+      tokens: integers [words, L], without the begin-of-word id.
     """
     words = []
     for row in np.asarray(tokens):
@@ -58,11 +58,11 @@ def decode_words(tokens: np.ndarray) -> list[str]:
 
 
 def decode_sentences(tokens: np.ndarray, vocabulary: Sequence[str]) -> list[str]:
-    """Sentences as text; words outside the vocabulary read UNK, other special tokens not at all.
+    """Sentences as text. Words outside the vocabulary become UNK; other special tokens vanish.
 
     Args:
       tokens: integers [sentences, L].
-      vocabulary: the words by id, from NUM_SPECIAL_TOKENS on.
+      vocabulary: words by token id, from NUM_SPECIAL_TOKENS on.
     """
     names = np.array([*[''] * (NUM_SPECIAL_TOKENS - 1), 'UNK', *vocabulary], dtype=object)
     return [' '.join(filter(None, names[row])) for row in np.asarray(tokens)]

@@ -1,7 +1,8 @@
-"""How far a next-word model keeps to the most frequent words (document 001, table 3)."""
+"""How often a next-word model predicts only the most frequent words ([McMahan18], table 3)."""
 
 import collections
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,17 +11,20 @@ import tensorflow_federated as tff
 from dpfl import _validate
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS, PAD_ID
 
-HEADS = (10, 50, 100)
-TOP = 10
+HEADS = (10, 50, 100)  # Sizes of the sets of most frequent words.
+TOP = 10  # Predicted words per position.
 
 
 def ranked(batches: Iterable[collections.OrderedDict], num_words: int) -> np.ndarray:
-    """Rank by frequency of every word of the vocabulary, int32 [num_words], 0 the most frequent.
+    """Ranks the words of the vocabulary by frequency.
 
     Args:
-      batches: OrderedDict(x, y); the targets y are counted. Words that occur as often have the
-        order of the vocabulary.
-      num_words: without the special tokens.
+      batches: OrderedDict(x, y) of token ids; the targets y are counted.
+      num_words: number of words, without the special tokens.
+
+    Returns:
+      Rank of each word, int32 [num_words], 0 for the most frequent one. Ties keep the order of the
+      vocabulary.
     """
     counts = np.zeros(num_words, np.int64)
     for batch in batches:
@@ -38,21 +42,21 @@ def build_histograms(
     heads: Sequence[int] = HEADS,
     top: int = TOP,
 ) -> Callable[[tff.learning.models.ModelWeights, Iterable[collections.OrderedDict]], np.ndarray]:
-    """At how many positions how many of the most probable words are among the most frequent ones.
+    """Builds the histograms of how many predicted words are among the most frequent ones.
 
-    Only words are ranked: a special token is nothing that a keyboard can offer. Positions without a
-    target are left out.
+    Only words are ranked, since a keyboard cannot offer a special token. Positions without a target
+    are left out.
 
     Args:
-      model: with logits [B, L, V].
-      ranks: of each word by frequency, [V - NUM_SPECIAL_TOKENS], as `ranked` gives them.
-      heads: how many of the most frequent words are looked at; one histogram for each.
-      top: how many of the model's words are looked at.
+      model: a model with logits [B, L, V].
+      ranks: rank of each word by frequency, [V - NUM_SPECIAL_TOKENS], from `ranked`.
+      heads: sizes of the sets of most frequent words; one histogram for each.
+      top: number of words that the model predicts at a position, the most probable ones.
 
     Returns:
       A function (model weights, batches OrderedDict(x, y) of integers [B, L]) -> int64
-      [len(heads), top + 1]; entry (i, k) is the number of positions where k of the model's words
-      are among the heads[i] most frequent. All rows have the same sum.
+      [len(heads), top + 1]. Entry (i, k) is the number of positions where k of the `top` predicted
+      words are among the heads[i] most frequent ones. All rows have the same sum.
 
     Raises:
       ValueError: if `top` or one of `heads` is not an integer in [1, number of words].
@@ -62,13 +66,15 @@ def build_histograms(
         _validate.integer('heads', head, minimum=1, maximum=len(ranks))
 
     @tf.function
-    def ranks_of_predictions(weights, batch):
+    def ranks_of_predictions(weights: Any, batch: Any) -> tf.Tensor:
         logits = model.predict_on_batch(weights, batch['x'], training=False)
         present = tf.not_equal(batch['y'], PAD_ID)
         words = tf.boolean_mask(logits[..., NUM_SPECIAL_TOKENS:], present)
         return tf.gather(tf.constant(ranks), tf.math.top_k(words, top, sorted=False).indices)
 
-    def histograms(weights, batches):
+    def histograms(
+        weights: tff.learning.models.ModelWeights, batches: Iterable[collections.OrderedDict]
+    ) -> np.ndarray:
         tensors = tf.nest.map_structure(
             tf.convert_to_tensor, (tuple(weights.trainable), tuple(weights.non_trainable))
         )

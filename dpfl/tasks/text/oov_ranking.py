@@ -1,4 +1,4 @@
-"""The most probable words of a character model (document 004, tables 2 and 8)."""
+"""The most probable words of a character model ([Augenstein20], tables 2 and 8)."""
 
 import dataclasses
 from collections.abc import Container, Sequence
@@ -15,12 +15,12 @@ BYTES = generation.SpecialTokens(encoding.BYTE_PAD_ID, encoding.WORD_BEGIN_ID, e
 
 @dataclasses.dataclass(frozen=True)
 class RankedWord:
-    """A word that the model wrote.
+    """A word that the model generated.
 
     Attributes:
-      word: its text.
-      probability: joint probability of its characters and of its end (document 004, equation 1).
-      count: how often it was drawn.
+      word: the text.
+      probability: joint probability of its bytes and its end ([Augenstein20], equation 1).
+      count: number of times that it was drawn.
     """
 
     word: str
@@ -33,9 +33,9 @@ class Ranking:
     """Words by decreasing probability.
 
     Attributes:
-      words: the most probable ones that were drawn.
-      samples: how many words were drawn.
-      missing: at most this is the probability that some word at least as probable as the last of
+      words: the most probable words that were drawn.
+      samples: number of draws.
+      missing: upper bound of the probability that a word at least as probable as the last of
         `words` was never drawn.
     """
 
@@ -54,21 +54,21 @@ def rank(
     seed: int,
     known: Container[str] = (),
 ) -> Ranking:
-    """Draws words by Monte Carlo, and ranks the distinct ones by their joint probability.
+    """Draws words from a model and ranks the distinct ones by joint probability.
 
     Args:
-      architecture: of a model of `encoding.NUM_BYTE_TOKENS` tokens.
-      weights: the model's.
-      samples: how many words are drawn.
-      length: most bytes of a word, its end included; longer words are not ranked, nor is the
-        empty one.
-      top: how many words are kept.
-      seed: of the draws.
-      known: words that are not ranked: those of the vocabulary, which no client has sent to be
-        learned.
+      architecture: architecture of a model of `encoding.NUM_BYTE_TOKENS` tokens.
+      weights: weights of the model.
+      samples: number of words to draw.
+      length: most bytes of a word, including its end. Longer words and the empty word are not
+        ranked.
+      top: number of words to keep.
+      seed: seed of the draws.
+      known: words to leave out, such as those of the vocabulary: the model was trained on words
+        outside it.
 
     Raises:
-      ValueError: if an argument is outside its range, or the model has other tokens.
+      ValueError: if an argument is outside its range, or the model has another number of tokens.
     """
     _validate.integer('top', top, minimum=1)
     if architectures.check_weights(architecture, weights) != encoding.NUM_BYTE_TOKENS:
@@ -94,10 +94,10 @@ def rank(
 
 
 def _missing(words: Sequence[RankedWord], samples: int) -> float:
-    """Union bound: at most 1 / p words have probability p or more, each missed with (1 - p)^n.
+    """Union bound: at most 1 / p words have probability >= p; each is missed with (1 - p)^n.
 
-    Words are drawn at least as often as the model says: what is never drawn, the begin of a word
-    and padding, leaves more for them.
+    Draws have at least the model's probability: since begin-of-word and padding are never drawn,
+    their probability mass goes to the other ids.
     """
     least = words[-1].probability
     return min(1.0, (1 - least) ** samples / least)

@@ -1,11 +1,10 @@
-"""Records (client, text) of Parquet files, as JSON Lines that are gone with the process.
+"""Converts the records (client, text) of a Parquet file to JSON Lines, in an unnamed file.
 
-Parquet has no place for a record: what a client wrote would be decoded again with thousands of
-others' texts. So a file is read once, in parts, and what is needed of it is written to a file
-without a name.
+A single record of a Parquet file cannot be read without decoding thousands of others. So the file
+is read once, in parts, and the two columns are written to a temporary file that disappears with the
+process.
 
-The package that decodes Parquet is written in C++, and a damaged file can end its process: it works
-in a process of its own.
+pyarrow is written in C++, and a damaged file can crash it: it runs in a child process.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 import tqdm
 
@@ -26,27 +25,28 @@ from dpfl.tasks.text import record_files
 
 FORM = record_files.JsonLines('client', 'text')
 _ROWS = 10_000
-_READER = 'from dpfl.tasks import parquet_records; parquet_records.read_in_child()'
-# Of a text that is not UTF-8: neither is this line.
+_READER = 'from dpfl.tasks.text import parquet_records; parquet_records.read_in_child()'
+# Line for a text that is not valid UTF-8; the line is not valid either.
 _NOT_UTF8 = b'\xff\n'
 
 
 def to_json_lines(path: pathlib.Path, client_column: str, text_column: str) -> BinaryIO:
-    """A line for each row, in the order of the rows, as `FORM` reads them.
+    """Writes one line per row, in order, in the format `FORM`.
 
-    Values that are neither text nor numbers make a malformed record, as they do in JSON Lines.
+    A value that is neither text nor a number makes its record malformed, as in JSON Lines.
 
     Args:
-      path: of the Parquet file.
-      client_column, text_column: names of its columns.
+      path: path of the Parquet file.
+      client_column: name of the column with the client's key.
+      text_column: name of the column with the text.
 
     Returns:
-      A file for reading at its start, in the directory for temporary files, without a name.
+      An unnamed file in the directory for temporary files, open for reading at its start.
 
     Raises:
-      ValueError: if pyarrow is not there, if it is no Parquet file, or lacks a column; the message
-        begins with `data_path` or the flag of the column.
-      OSError: if the file cannot be read, or there is no room for the lines.
+      ValueError: if pyarrow is not installed (argument `data_path`), if the file is not a complete
+        Parquet file (`data_path`), or lacks a column (the column's argument).
+      OSError: if the file cannot be read, or the disk is full.
     """
     if importlib.util.find_spec('pyarrow') is None:
         raise errors.ArgumentError(
@@ -64,35 +64,43 @@ def to_json_lines(path: pathlib.Path, client_column: str, text_column: str) -> B
                 env=os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
             )
             answer.seek(0)
-            failure = answer.read().decode()
+            failure = answer.read()
         if done.returncode:
             status = done.returncode
-            reason = f'its reader ended with {f"signal {-status}" if status < 0 else status}'
+            reason = f'the reader ended with {f"signal {-status}" if status < 0 else status}'
             raise errors.ArgumentError(
-                'data_path', errors.NOT_SHOWN, f'is no whole Parquet file ({reason})'
+                'data_path', errors.NOT_SHOWN, f'is not a complete Parquet file ({reason})'
             )
-        if failure.isdecimal():
-            raise OSError(int(failure), os.strerror(int(failure)))
         if failure:
-            raise ValueError(failure)
+            _raise(json.loads(failure))
         on_failure.pop_all()
     lines.seek(0)
     return lines
 
 
 def read_in_child() -> None:
-    """The process that reads: from standard input to standard output.
+    """Main function of the child process: reads Parquet on stdin, writes JSON Lines to stdout.
 
-    Its arguments are a descriptor, and the names of the columns. To the descriptor it writes what
-    went wrong, if anything: a message, or the number of an error of the system.
+    Command-line arguments are a file descriptor and the names of the two columns. If anything fails
+    it writes the reason to the descriptor as JSON, for `_raise`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # The process that waits says what happened.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # The parent process reports the interrupt.
     descriptor, client_column, text_column = sys.argv[1:]
     with open(int(descriptor), 'wb') as answer:
-        answer.write(_failure(client_column, text_column).encode('utf-8', 'backslashreplace'))
+        if failure := _failure(client_column, text_column):
+            answer.write(json.dumps(failure).encode())
 
 
-def _failure(client_column: str, text_column: str) -> str:
+def _raise(failure: dict[str, Any]) -> NoReturn:
+    """Raises the error that the child process has described."""
+    if 'errno' in failure:
+        raise OSError(failure['errno'], os.strerror(failure['errno']))
+    value = failure.get('value', errors.NOT_SHOWN)
+    raise errors.ArgumentError(failure['name'], value, failure['allowed'])
+
+
+def _failure(client_column: str, text_column: str) -> dict[str, Any] | None:
+    """Converts the file. Returns a description of the error if this fails."""
     import pyarrow
     from pyarrow import parquet
 
@@ -106,21 +114,25 @@ def _failure(client_column: str, text_column: str) -> str:
             _write(table, columns, lines)
     except (pyarrow.ArrowException, OSError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            return str(error.errno)
-        return f'data_path: is no whole Parquet file ({errors.shown(error)})'
+            return {'errno': error.errno}
+        reason = f'is not a complete Parquet file ({errors.shown(error)})'
+        return {'name': 'data_path', 'allowed': reason}
+    except errors.ArgumentError as error:
+        return {'name': error.name, 'value': error.value, 'allowed': error.allowed}
     except ValueError as error:
-        return errors.shown(error)
-    return ''
+        return {'name': 'data_path', 'allowed': errors.shown(error)}
+    return None
 
 
-def _column(table, flag: str, name: str) -> str:
+def _column(table: Any, argument: str, name: str) -> str:
+    """Returns the name of a column after checking that there is exactly one."""
     names = table.schema_arrow.names
     if names.count(name) != 1:
-        raise errors.ArgumentError(flag, name, f'must be one of the {len(names)} columns')
+        raise errors.ArgumentError(argument, name, f'must be one of the {len(names)} columns')
     return name
 
 
-def _write(table, columns: list[str], lines: BinaryIO) -> None:
+def _write(table: Any, columns: list[str], lines: BinaryIO) -> None:
     with tqdm.tqdm(
         total=table.metadata.num_rows,
         desc='parquet',
@@ -137,8 +149,8 @@ def _write(table, columns: list[str], lines: BinaryIO) -> None:
     lines.flush()
 
 
-def _values(column) -> list:
-    """Python's values; text as bytes, since its encoding is not checked by Parquet."""
+def _values(column: Any) -> list:
+    """The values of a column; text as bytes, since Parquet does not check its encoding."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(column.type):
@@ -152,16 +164,16 @@ def _values(column) -> list:
         or pyarrow.types.is_floating(column.type)
         or pyarrow.types.is_null(column.type)
     ):
-        # Other values need not have a form in Python: times beyond the year 9999, for instance.
+        # Other values may have no Python equivalent, such as times after the year 9999.
         return [[] if valid else None for valid in column.is_valid().to_pylist()]
     return column.to_pylist()
 
 
-def _line(client, text) -> bytes:
+def _line(client: Any, text: Any) -> bytes:
     try:
         client, text = (v.decode() if isinstance(v, bytes) else v for v in (client, text))
     except UnicodeDecodeError:
         return _NOT_UTF8
-    # A list is no text and no number: such a record is malformed when it is read.
+    # A list is neither text nor number, so the reader counts the record as malformed.
     record = json.dumps({'client': client, 'text': text}, default=lambda value: [])
     return f'{record}\n'.encode()

@@ -1,25 +1,27 @@
-"""Records (client, text) of JSON Lines and CSV files: where they are, and what they say.
+"""Reads records (client, text) from JSON Lines and CSV files, with their positions.
 
-A client's id is a string or a number; the number 7 and the string "7" are the same client, so that
-nobody is counted as two. Records that cannot be read are malformed, for a reason that quotes
-nothing of them. Files are UTF-8, with or without a byte order mark; lines end with LF or CRLF.
+A client's key is a string or a number. The number 7 and the string "7" are the same client, so that
+nobody is counted as two. Records that cannot be read are malformed; the reason quotes nothing of
+them. Files are UTF-8, with or without a byte order mark; lines end with LF or CRLF.
 """
 
+import abc
 import codecs
 import csv
 import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, ClassVar
 
 from dpfl import errors
 
-# Longer records are malformed: no reader has to hold more than that in memory.
+# Longest record in bytes. Longer ones are malformed, which bounds the memory that readers need.
 MAX_BYTES = 1 << 22
 
 
 class MalformedError(ValueError):
-    """A record cannot be read; the message is the reason."""
+    """A record cannot be read. The message is the reason, and quotes nothing of the record."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,11 +29,11 @@ class Record:
     """One record of a file.
 
     Attributes:
-      offset: of its first byte.
-      length: in bytes.
+      offset: position of its first byte in the file.
+      length: length in bytes.
       line: number of its first line, from 1.
       client: key of the client.
-      text: what the client wrote.
+      text: text that the client wrote.
     """
 
     offset: int
@@ -43,27 +45,52 @@ class Record:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A malformed record: the number of its first line, and the reason."""
+    """A malformed record: the number of its first line (from 1) and the reason."""
 
     line: int
     reason: str
 
 
 @dataclasses.dataclass(frozen=True)
-class JsonLines:
-    """A JSON object in each line; blank lines are skipped.
+class Format(abc.ABC):
+    """A format of files, and the names of the two columns.
 
     Attributes:
-      client_column, text_column: keys in the object.
+      client_column: name of the column (or key) with the client's key.
+      text_column: name of the column (or key) with the text.
     """
 
     client_column: str
     text_column: str
 
-    name = 'jsonl'
+    name: ClassVar[str]
 
-    def scan(self, file) -> Iterator[Record | BadRecord]:
-        """All records of a binary file from its start to its end."""
+    @abc.abstractmethod
+    def scan(self, file: BinaryIO) -> Iterator[Record | BadRecord]:
+        """All records of a binary file, in order.
+
+        Raises:
+          ValueError: if a column is missing; the argument named is the column's.
+        """
+
+    @abc.abstractmethod
+    def parser(self, file: BinaryIO) -> Callable[[bytes], tuple[str, str]]:
+        """A function that maps the bytes of a record of this file to (client, text).
+
+        The function raises MalformedError if the record cannot be read.
+
+        Raises:
+          ValueError: if a column is missing; the argument named is the column's.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class JsonLines(Format):
+    """One JSON object per line; blank lines are skipped."""
+
+    name: ClassVar[str] = 'jsonl'
+
+    def scan(self, file: BinaryIO) -> Iterator[Record | BadRecord]:
         lines = _Lines(file)
         while (line := lines.read()) is not None:
             try:
@@ -75,8 +102,7 @@ class JsonLines:
             else:
                 yield Record(lines.offset, len(line), lines.number, client, text)
 
-    def parser(self, file) -> Callable[[bytes], tuple[str, str]]:
-        """The function from a record to client and text, which may raise MalformedError."""
+    def parser(self, file: BinaryIO) -> Callable[[bytes], tuple[str, str]]:
         del file
         return self._parse
 
@@ -98,27 +124,16 @@ class JsonLines:
 
 
 @dataclasses.dataclass(frozen=True)
-class Csv:
-    """Comma-separated values with a header; quoted fields may contain line breaks.
+class Csv(Format):
+    """Comma-separated values with a header. Quoted fields may contain line breaks.
 
-    After a malformed record reading goes on in the next line, so that a quote that nobody closes
-    does not swallow the records that follow.
-
-    Attributes:
-      client_column, text_column: names in the header.
+    After a malformed record, reading continues in the second line of that record. So a quote that
+    is never closed does not swallow the records after it.
     """
 
-    client_column: str
-    text_column: str
+    name: ClassVar[str] = 'csv'
 
-    name = 'csv'
-
-    def scan(self, file) -> Iterator[Record | BadRecord]:
-        """All records of a binary file after its header.
-
-        Raises:
-          ValueError: if the header lacks a column; the message begins with the flag of the column.
-        """
+    def scan(self, file: BinaryIO) -> Iterator[Record | BadRecord]:
         csv.field_size_limit(MAX_BYTES)
         lines = _Lines(file)
         columns = self._columns(lines)
@@ -143,8 +158,7 @@ class Csv:
             else:
                 yield Record(lines.start, length, lines.start_number, client, text)
 
-    def parser(self, file) -> Callable[[bytes], tuple[str, str]]:
-        """As of `JsonLines`; reads the header. Raises ValueError as `scan`."""
+    def parser(self, file: BinaryIO) -> Callable[[bytes], tuple[str, str]]:
         csv.field_size_limit(MAX_BYTES)
         columns = self._columns(_Lines(file))
 
@@ -158,7 +172,7 @@ class Csv:
         return parse
 
     def _columns(self, lines: '_Lines') -> tuple[int, int, int]:
-        """Positions of client and text in a row, and its length."""
+        """Reads the header: positions of client and text in a row, and the number of columns."""
         try:
             lines.begin_record()
             header = next(csv.reader(lines, strict=True), [])
@@ -177,11 +191,16 @@ class Csv:
     def _fields(self, row: list[str], columns: tuple[int, int, int]) -> tuple[str, str]:
         client, text, count = columns
         if len(row) != count:
-            raise MalformedError('another number of fields than the header')
+            raise MalformedError('number of fields differs from the header')
         return _client_key(row[client]), row[text]
 
 
-FORMATS = {'.jsonl': JsonLines, '.ndjson': JsonLines, '.json': JsonLines, '.csv': Csv}
+FORMATS: dict[str, type[Format]] = {
+    '.jsonl': JsonLines,
+    '.ndjson': JsonLines,
+    '.json': JsonLines,
+    '.csv': Csv,
+}
 
 
 def _decoded(data: bytes) -> str:
@@ -191,7 +210,7 @@ def _decoded(data: bytes) -> str:
         raise MalformedError('not UTF-8') from None
 
 
-def _client_key(value) -> str:
+def _client_key(value: Any) -> str:
     if isinstance(value, str):
         if value:
             return value
@@ -205,23 +224,26 @@ def _client_key(value) -> str:
 
 
 class _Lines:
-    """Lines of a binary file with their positions; for `csv.reader` an iterator of text.
+    """Lines of a binary file with their positions; also the iterator that `csv.reader` needs.
 
     Attributes:
-      offset, end: of the first byte of the last line, and after its last one.
-      number: of that line, from 1.
-      start, start_number: of the record that began last.
+      offset: position of the line that was read last.
+      end: position after that line.
+      number: number of that line, from 1.
+      start: position of the current record.
+      start_number: number of its first line.
     """
 
-    def __init__(self, file):
+    def __init__(self, file: BinaryIO):
         self._file = file
         self.offset = self.end = len(codecs.BOM_UTF8) if file.read(3) == codecs.BOM_UTF8 else 0
         file.seek(self.end)
         self.number = 0
+        self._first_end: int | None = None
         self.begin_record()
 
     def read(self) -> bytes | None:
-        """The next line with its end, or None; of a line that is too long only the beginning."""
+        """The next line with its line end, or None; of a line that is too long the beginning."""
         line = self._file.readline(MAX_BYTES + 1)
         if not line:
             return None
@@ -238,15 +260,16 @@ class _Lines:
         return line
 
     def begin_record(self) -> None:
+        """Marks the next line as the first one of a record."""
         self.start, self.start_number, self._first_end = self.end, self.number + 1, None
 
     def go_on_after_first_line(self) -> None:
-        """Goes back to the second line of the record, if it had begun."""
+        """Moves to the second line of the current record, if any of it was read."""
         if self._first_end is not None:
             self.end, self.number = self._first_end, self.start_number
             self._file.seek(self.end)
 
-    def __iter__(self):
+    def __iter__(self) -> '_Lines':
         return self
 
     def __next__(self) -> str:

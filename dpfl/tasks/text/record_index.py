@@ -1,12 +1,11 @@
-"""Where in a file of texts each client's records are: made in one pass, and kept for later runs.
+"""Indexes the records of a file of texts by client, in one pass, and caches the index on disk.
 
-A kept index is for its owner only: it has the size of the file, its digest, and how long each
-record is, from which guesses at single records can be tested.
+An index contains neither texts nor client keys. Keys are replaced by digests, and clients are
+numbered in the order of the digests. So the numbering does not depend on the order of the records,
+memory does not depend on the length of the keys, and the first clients are a random sample of all.
 
-Neither texts nor client keys are in an index: keys are replaced by digests, and clients are
-numbered in the order of these. So the numbers of clients are the same however the records of the
-file are ordered, memory does not grow with the length of keys, and the first clients are a random
-sample of all.
+A cached index is readable by its owner only: it contains the size and the digest of the file and
+the length of every record, which allow to test guesses at single records.
 """
 
 import array
@@ -27,23 +26,23 @@ from dpfl import _files, _json, _npz
 from dpfl.mechanisms.optimize import cache
 from dpfl.tasks.text import record_files
 
-# Of the kept files; part of what they are compared by.
+# Version of the cached files; part of the cache key.
 _VERSION = 1
 _BLOCK = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What an index says about its file.
+    """Facts about an indexed file.
 
     Attributes:
-      size: of the file in bytes.
-      mtime_ns: when it was last modified.
-      sha256: of its bytes.
+      size: size of the file in bytes.
+      mtime_ns: time of the last modification, in nanoseconds.
+      sha256: SHA-256 of the file, in hexadecimal.
       records: number of records with text.
-      empty: number of records that were left out as their text is blank.
-      malformed: numbers of records that were left out, by reason.
-      first_malformed: number of the first such line and the reason, or None.
+      empty: number of skipped records with blank text.
+      malformed: number of skipped malformed records, by reason.
+      first_malformed: line number and reason of the first malformed record, or None.
     """
 
     size: int
@@ -56,7 +55,7 @@ class Summary:
 
     @property
     def num_malformed(self) -> int:
-        """Number of records that were left out as malformed."""
+        """Number of skipped malformed records."""
         return sum(self.malformed.values())
 
 
@@ -65,11 +64,10 @@ class RecordIndex:
     """Records by client.
 
     Attributes:
-      starts: int64 [clients + 1]: the records of client c are those from `starts[c]` up to
-        `starts[c + 1] - 1`.
-      offsets: int64 [records], positions in the file; within a client they increase.
+      starts: int64 [clients + 1]; client c has the records `starts[c]` to `starts[c + 1] - 1`.
+      offsets: int64 [records], positions in the file in bytes; they increase within a client.
       lengths: int64 [records], in bytes.
-      summary: of the file.
+      summary: facts about the file.
     """
 
     starts: np.ndarray
@@ -79,55 +77,57 @@ class RecordIndex:
 
     @property
     def num_clients(self) -> int:
-        """Number of clients that have text."""
+        """Number of clients with text."""
         return len(self.starts) - 1
 
 
-def index_file(path: pathlib.Path, form) -> RecordIndex:
-    """The index of a file, kept from an earlier call if the file is still the same.
+def index_file(path: pathlib.Path, form: record_files.Format) -> RecordIndex:
+    """Indexes a file, or returns the cached index if the file is unchanged.
 
-    The file is the same if its size, its time of modification and its SHA-256 are. Indices are kept
-    in `cache.cache_directory()`. Progress goes to standard error.
+    A file is unchanged if its size, modification time and SHA-256 are. Indices are cached in
+    `cache.cache_directory()`. Progress is shown on standard error.
 
     Args:
-      path: of the file.
-      form: a `text_records.JsonLines` or `text_records.Csv`.
+      path: path of the file.
+      form: format of the file.
 
     Raises:
-      ValueError: if a column is not there; the message begins with its flag.
+      ValueError: if a column is missing; the argument named is the column's.
       OSError: if the file cannot be read.
     """
     status = os.stat(path)
     kept = _kept_path(path, form)
     found = None if kept is None else _read(kept)
-    unchanged = found is not None and (
-        (found.summary.size, found.summary.mtime_ns) == (status.st_size, status.st_mtime_ns)
-    )
     digest = sha256(path)
-    if unchanged and found.summary.sha256 == digest:
-        return found
+    stamp = (status.st_size, status.st_mtime_ns, digest)
+    if found is not None:
+        summary = found.summary
+        if (summary.size, summary.mtime_ns, summary.sha256) == stamp:
+            return found
     with _files.open_regular(path, buffering=_BLOCK) as file:
-        index = build(file, form, Summary(status.st_size, status.st_mtime_ns, digest))
+        index = build(file, form, Summary(*stamp))
     if kept is not None:
-        # A full disk or a directory of someone else: the index is worth more than keeping it.
+        # A full disk or a read-only directory: the run can go on without a cache.
         with contextlib.suppress(OSError):
             _write(kept, index)
     return index
 
 
-def build(file: BinaryIO, form, summary: Summary) -> RecordIndex:
-    """Reads a file once; needs about 50 bytes of memory for each record.
+def build(file: BinaryIO, form: record_files.Format, summary: Summary) -> RecordIndex:
+    """Indexes an open file in one pass. Needs about 50 bytes of memory per record.
 
     Args:
-      file: open for reading, at its start.
-      form: as for `index_file`.
-      summary: of the file, as far as it is known without reading records.
+      file: file open for reading, at its start.
+      form: format of the file.
+      summary: facts about the file; the counts of records are filled in.
 
     Raises:
-      As `index_file`.
+      ValueError: if a column is missing; the argument named is the column's.
+      OSError: if the file cannot be read.
     """
     digests, offsets, lengths = bytearray(), array.array('q'), array.array('q')
-    empty, malformed, first = 0, collections.Counter(), None
+    empty, first = 0, None
+    malformed: collections.Counter[str] = collections.Counter()
     size = os.fstat(file.fileno()).st_size
     with _progress(size, 'index') as bar:
         for number, record in enumerate(form.scan(file), 1):
@@ -157,7 +157,7 @@ def _grouped(
     digests: bytearray, offsets: np.ndarray, lengths: np.ndarray, summary: Summary
 ) -> RecordIndex:
     words = np.frombuffer(digests, '>u8').reshape(-1, 2).astype(np.uint64)
-    order = np.lexsort((words[:, 1], words[:, 0]))  # Stable: records keep the order of the file.
+    order = np.lexsort((words[:, 1], words[:, 0]))  # Stable: a client's records keep their order.
     words = words[order]
     first = np.ones(len(words), bool)
     first[1:] = (words[1:] != words[:-1]).any(axis=1)
@@ -166,15 +166,15 @@ def _grouped(
 
 
 def _key_digest(key: str) -> bytes:
-    """128 bits: two of any realistic number of clients have different ones."""
+    """128 bits, enough for distinct digests of any realistic number of clients."""
     return hashlib.blake2b(key.encode('utf-8', 'surrogatepass'), digest_size=16).digest()
 
 
 def sha256(path: pathlib.Path) -> str:
-    """The SHA-256 of a file's bytes. Progress goes to standard error.
+    """The SHA-256 of a file, in hexadecimal. Progress is shown on standard error.
 
     Raises:
-      OSError: if it cannot be read.
+      OSError: if the file cannot be read.
     """
     digest = hashlib.sha256()
     with _files.open_regular(path) as file, _progress(os.stat(path).st_size, 'digest') as bar:
@@ -185,11 +185,12 @@ def sha256(path: pathlib.Path) -> str:
 
 
 def _progress(size: int, what: str) -> tqdm.tqdm:
-    """A bar over bytes that shows up where it takes a while."""
+    """A progress bar over bytes; it appears after two seconds."""
     return tqdm.tqdm(total=size, desc=what, unit='B', unit_scale=True, delay=2, leave=False)
 
 
-def _kept_path(path: pathlib.Path, form) -> pathlib.Path | None:
+def _kept_path(path: pathlib.Path, form: record_files.Format) -> pathlib.Path | None:
+    """Where the index of a file is cached, or None if there is no cache directory."""
     directory = cache.cache_directory()
     if directory is None:
         return None
@@ -198,7 +199,7 @@ def _kept_path(path: pathlib.Path, form) -> pathlib.Path | None:
 
 
 def _write(path: pathlib.Path, index: RecordIndex) -> None:
-    """Writes an index under another name first: readers see all of it or nothing."""
+    """Writes an index atomically: to a temporary file that is then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {name: getattr(index, name) for name in ('starts', 'offsets', 'lengths')}
     summary = json.dumps(dataclasses.asdict(index.summary))
@@ -214,7 +215,7 @@ def _write(path: pathlib.Path, index: RecordIndex) -> None:
 
 
 def _read(path: pathlib.Path) -> RecordIndex | None:
-    """The kept index, or None if there is none that can be read."""
+    """The cached index, or None if there is none or it is damaged."""
     try:
         arrays = _npz.load(path)
         values = _json.loads(arrays.pop('summary').tobytes())
@@ -227,9 +228,10 @@ def _read(path: pathlib.Path) -> RecordIndex | None:
 
 
 def _is_sound(index: RecordIndex) -> bool:
+    """Whether an index that was read has consistent values of the right types."""
     starts, offsets, lengths = index.starts, index.offsets, index.lengths
     summary = index.summary
-    return (
+    return bool(
         all(
             type(value) is int and value >= 0
             for value in (

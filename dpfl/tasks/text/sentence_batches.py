@@ -1,6 +1,7 @@
-"""Batches of sentences that are rows of token ids, as NumPy arrays or as a `tf.data.Dataset`."""
+"""Cuts sentences of token ids into batches, as NumPy arrays or as a `tf.data.Dataset`."""
 
 import collections
+from typing import Any
 
 import numpy as np
 
@@ -10,13 +11,13 @@ from dpfl import _validate
 def batches(
     tokens: np.ndarray, batch_size: int, epochs: int = 1, max_batches: int | None = None
 ) -> list[collections.OrderedDict]:
-    """Batches of sentences; the last one of an epoch may be smaller.
+    """Cuts sentences into batches. The last batch of an epoch may be smaller.
 
     Args:
       tokens: int32 [sentences, L + 1].
       batch_size: sentences per batch.
       epochs: passes over the sentences.
-      max_batches: most batches in all; None for no bound.
+      max_batches: total number of batches at most; None for no bound.
 
     Returns:
       Batches OrderedDict(x, y), both int32 [batch, L]; y is x one position later.
@@ -33,8 +34,8 @@ def batches(
     return (one_pass * epochs)[:max_batches]
 
 
-def dataset(tokens: np.ndarray, batch_size: int):
-    """One pass over the same batches as a `tf.data.Dataset`.
+def dataset(tokens: np.ndarray, batch_size: int) -> Any:
+    """One pass over the sentences as a `tf.data.Dataset` of the same batches.
 
     Raises:
       ValueError: if the batch size is not a positive integer.

@@ -4,10 +4,10 @@ A sentence is drawn as follows.
 
 1. A theme is drawn from the client's mixture of themes. The first word is the *opener* of the
    theme: one word per theme, used nowhere else.
-2. Every further word belongs to a word class. Classes form a ring in which small classes of
-   frequent words (function words) alternate with large ones (content words). The next class is the
-   following one of the ring with probability `succession`, else uniform over the ring. After an
-   opener the ring begins at class 0; after a word outside the vocabulary the class is uniform.
+2. Every further word belongs to a word class. The classes form a ring in which small classes of
+   frequent words (function words) alternate with large classes (content words). With probability
+   `succession` the next class is the successor in the ring, else it is uniform over the ring. The
+   successor of an opener is class 0; after a word outside the vocabulary the class is uniform.
 3. With a fixed probability the word is outside the vocabulary (openers never are). Otherwise, with
    probability `agreement`, a content word is *the* word of the sentence's theme in that class,
    however long ago the theme was announced; with probability `following` a word is the follower,
@@ -16,10 +16,10 @@ A sentence is drawn as follows.
 4. From `min_words` words on, the sentence ends after a word with probability `end_rate`; it is cut
    at `sentence_length` words.
 
-So classes and followers reward a bigram model, agreement rewards a memory of the whole sentence,
-and the mixtures of themes make clients differ. Given the theme, the tokens are a Markov chain:
-(theme, previous token) is the whole state, and all of it but the client's mixture can be read off
-the sentence itself. This is what makes the ceilings in `text_ceilings` exact.
+So classes and followers reward a bigram model, agreement rewards a model that remembers the whole
+sentence, and the mixtures of themes make clients differ. Given the theme, the tokens are a Markov
+chain: (theme, previous token) is the whole state, and the sentence so far reveals it. This makes it
+possible to compute the ceilings in `accuracy_ceilings` exactly.
 
 Word w of the process (0 <= w < vocabulary_size) is token w + NUM_SPECIAL_TOKENS: first the
 openers, then class after class, each from its most to its least frequent word by the Zipf law.
@@ -36,10 +36,10 @@ from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID
 
 @dataclasses.dataclass(frozen=True)
 class TextProcess:
-    """Parameters of the process; the module docstring says what they do.
+    """Parameters of the process described at the top of this module.
 
     Attributes:
-      vocabulary_size: number of words; the four special tokens are extra.
+      vocabulary_size: number of words, without the four special tokens.
       sentence_length: L, the most words of a sentence.
       seed: integer in [0, 2**64) that decides the followers (the language).
       num_themes: K, the number of themes and of openers.
@@ -47,9 +47,9 @@ class TextProcess:
       function_share: share of the words, openers aside, that are function words.
       zipf_exponent: the word of rank r = 1, 2, ... in its class, and the theme of rank r, have
         weight r**-zipf_exponent.
-      theme_concentration: sum of the Dirichlet parameters of a client's mixture of themes. Small: a
-        client writes about one theme; large: all clients are alike.
-      succession: probability of the typical next class.
+      theme_concentration: sum of the Dirichlet parameters of a client's mixture of themes. If it is
+        small a client writes about one theme; if it is large all clients are alike.
+      succession: probability that the next class is the successor in the ring.
       agreement: probability that a content word in the vocabulary is the theme's word.
       following: probability that a word in the vocabulary is the previous token's follower.
       oov_rate: expected share of all words that are outside the vocabulary.
@@ -95,7 +95,7 @@ class TextProcess:
 
     @property
     def num_classes(self) -> int:
-        """C, the size of the ring; even classes hold function words, odd ones content words."""
+        """C, the size of the ring. Even classes hold function words, odd classes content words."""
         return 2 * self.num_class_pairs
 
     @functools.cached_property
@@ -130,7 +130,7 @@ class TextProcess:
 
     @functools.cached_property
     def state_class(self) -> np.ndarray:
-        """Row of `class_transitions` for each word, then for a word outside, int64 [V + 1]."""
+        """Row of `class_transitions` for each word; last: outside the vocabulary. int64 [V + 1]."""
         rows = np.empty(self.vocabulary_size + 1, np.int64)
         rows[: self.num_themes] = self.num_classes
         rows[self.num_themes : -1] = np.repeat(
@@ -141,7 +141,10 @@ class TextProcess:
 
     @functools.cached_property
     def class_transitions(self) -> np.ndarray:
-        """Next class after class 0 .. C-1, an opener, a word outside, float64 [C + 2, C]."""
+        """Probabilities of the next class, float64 [C + 2, C].
+
+        Rows: after a word of class 0 .. C-1, after an opener, after a word outside the vocabulary.
+        """
         num_classes = self.num_classes
         rows = np.full((num_classes + 2, num_classes), (1 - self.succession) / num_classes)
         ring = np.arange(num_classes)
@@ -172,7 +175,7 @@ class TextProcess:
 
     @functools.cached_property
     def followers(self) -> np.ndarray:
-        """The follower, by class, of each word, then of a word outside, int64 [V + 1, C]."""
+        """Each word's follower in each class; last: outside the vocabulary. int64 [V + 1, C]."""
         rng = _random.generator('text.followers', self.seed)
         draws = rng.random((self.vocabulary_size + 1, self.num_classes))
         classes = np.broadcast_to(np.arange(self.num_classes), draws.shape)
@@ -180,7 +183,7 @@ class TextProcess:
 
     @functools.cached_property
     def _cumulative_words(self) -> np.ndarray:
-        """Running sums of `class_words` plus the class number: one sorted table for all classes."""
+        """Cumulative sums of `class_words` plus the class number: one table for all classes."""
         parts = []
         for number, start in enumerate(self.class_starts[:-1]):
             cumulative = np.cumsum(self.class_words[start : self.class_starts[number + 1]])
@@ -190,13 +193,13 @@ class TextProcess:
     @functools.cached_property
     def _cumulative_transitions(self) -> np.ndarray:
         cumulative = np.cumsum(self.class_transitions, axis=1)
-        cumulative[:, -1] = 1.0  # Rounded below 1, a draw could fall behind the last class.
+        cumulative[:, -1] = 1.0  # A sum rounded below 1 would let a draw pass the last class.
         return cumulative
 
     def draw_class_words(self, classes: np.ndarray, draws: np.ndarray) -> np.ndarray:
-        """Words of `classes` by the Zipf law, from as many uniform `draws` in [0, 1)."""
+        """Words of `classes` by the Zipf law, from uniform `draws` in [0, 1) of the same shape."""
         found = np.searchsorted(self._cumulative_words, classes + draws, side='right')
-        # Rounding may carry a draw close to 1 over the end of its class.
+        # Rounding may move a draw close to 1 past the end of its class.
         return np.minimum(found + self.num_themes, self.class_starts[classes + 1] - 1)
 
     def sample(self, rng: np.random.Generator, mixture: np.ndarray, count: int) -> np.ndarray:
@@ -213,7 +216,7 @@ class TextProcess:
         """
         cumulative = np.cumsum(mixture)
         themes = np.searchsorted(cumulative / cumulative[-1], rng.random(count), side='right')
-        # Position is the first axis: each step of the loops works on contiguous memory.
+        # Position is the first axis, so each step of the loops works on contiguous memory.
         draws = rng.random((5, self.sentence_length, count))
         class_draws, kind_draws, word_draws, oov_draws, end_draws = draws
         outside = oov_draws < self.later_oov_rate
@@ -233,7 +236,7 @@ class TextProcess:
         return self._with_special_tokens(words.T, end_draws.T)
 
     def _draw_classes(self, draws: np.ndarray, outside: np.ndarray) -> np.ndarray:
-        """Classes [L, count] of the words; position 0, the opener, reads 0."""
+        """Classes [L, count] of the words; 0 at position 0, the opener."""
         classes = np.zeros(draws.shape, np.int64)
         rows = np.full(draws.shape[1], self.num_classes)
         for position in range(1, self.sentence_length):
@@ -243,7 +246,7 @@ class TextProcess:
         return classes
 
     def _with_special_tokens(self, words: np.ndarray, end_draws: np.ndarray) -> np.ndarray:
-        """Tokens [count, L + 1] of words [count, L], where vocabulary_size is a word outside."""
+        """Tokens [count, L + 1] of words [count, L]; word V is any word outside the vocabulary."""
         count, length = words.shape
         ends = end_draws < self.end_rate
         ends[:, : self.min_words - 1] = False
@@ -262,5 +265,5 @@ def _zipf(size: int, exponent: float) -> np.ndarray:
 
 
 def _split(total: int, parts: int) -> np.ndarray:
-    """Sizes of `parts` parts of `total` that differ by at most one."""
+    """Splits `total` into `parts` sizes that differ by at most one."""
     return total // parts + (np.arange(parts) < total % parts)

@@ -1,7 +1,7 @@
-"""Pronounceable words from a character Markov chain (NumPy only).
+"""Pronounceable words from a Markov chain of letters (NumPy only).
 
-Vowels and consonants mostly alternate, which makes the words pronounceable; which letter follows
-which is drawn once per seed, so every seed spells its own language. The same chain spells the
+Vowels and consonants mostly alternate, which makes the words pronounceable. The transition matrix
+is drawn once per seed, so every seed spells a language of its own. The same chain spells the
 vocabulary (distinct words, short ones first) and the words outside it.
 """
 
@@ -17,20 +17,20 @@ _LETTERS = np.array(list(string.ascii_lowercase))
 _IS_VOWEL = np.isin(_LETTERS, list('aeiou'))
 _MIN_LENGTH = 2
 _MAX_LENGTH = 10
-_KIND_CHANGE = 0.85  # A consonant is followed by a vowel, or a vowel by a consonant.
-_VOWEL_FIRST = 0.3
-_END_RATE = 0.22  # A word of at least _MIN_LENGTH letters ends after a letter.
+_KIND_CHANGE = 0.85  # Probability that a vowel follows a consonant, or a consonant a vowel.
+_VOWEL_FIRST = 0.3  # Probability that a word begins with a vowel.
+_END_RATE = 0.22  # Probability that a word of at least _MIN_LENGTH letters ends after a letter.
 
 
 @dataclasses.dataclass(frozen=True)
 class Spelling:
-    """A character Markov chain over the letters a-z.
+    """A Markov chain over the letters a-z.
 
     Attributes:
       seed: integer in [0, 2**64) that decides the letter transitions.
 
     Raises:
-      ValueError: if the seed is not such an integer.
+      ValueError: if the seed is outside its range.
     """
 
     seed: int
@@ -40,9 +40,9 @@ class Spelling:
 
     @functools.cached_property
     def transition_matrix(self) -> np.ndarray:
-        """Probability of the next letter by letter (last row: first letter), float64 [27, 26]."""
+        """Probabilities of the next letter by letter; last row: first letter. float64 [27, 26]."""
         rng = _random.generator('spelling.chain', self.seed)
-        # Gamma weights of shape 0.6 are uneven: each letter has a few usual successors.
+        # Gamma weights of shape 0.6 are uneven: each letter has a few common successors.
         weights = rng.gamma(0.6, size=(_LETTERS.size + 1, _LETTERS.size)) + 1e-3
         vowels = weights * _IS_VOWEL
         consonants = weights * ~_IS_VOWEL
@@ -54,11 +54,11 @@ class Spelling:
     @functools.cached_property
     def _cumulative(self) -> np.ndarray:
         cumulative = np.cumsum(self.transition_matrix, axis=1)
-        cumulative[:, -1] = 1.0  # Rounded below 1, a draw could fall behind the last letter.
+        cumulative[:, -1] = 1.0  # A sum rounded below 1 would let a draw pass the last letter.
         return cumulative
 
     def sample(self, rng: np.random.Generator, count: int) -> list[str]:
-        """Returns `count` words of 2 to 10 letters drawn with `rng`; repetitions are possible."""
+        """Draws `count` words of 2 to 10 letters with `rng`; words may repeat."""
         draws = rng.random((_MAX_LENGTH, count))
         ends = rng.random((_MAX_LENGTH, count)) < _END_RATE
         letters = np.empty((_MAX_LENGTH, count), np.int64)
@@ -73,7 +73,7 @@ class Spelling:
         return [''.join(row[:length]) for row, length in zip(rows, lengths, strict=True)]
 
     def vocabulary(self, size: int) -> list[str]:
-        """Returns `size` distinct words, shorter ones first; a function of seed and size."""
+        """Returns `size` distinct words, short ones first. A pure function of seed and size."""
         rng = _random.generator('spelling.words', self.seed)
         words: dict[str, None] = {}
         while len(words) < size:

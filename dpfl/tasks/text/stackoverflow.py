@@ -1,14 +1,14 @@
-"""StackOverflow as TFF keeps it: an SQLite file of serialised examples, read client by client.
+"""Reads TFF's StackOverflow data: an SQLite file of serialised examples, read client by client.
 
 The file has a table `client_metadata` (client_id, split_name) and a table `examples` (client_id,
-split_name, serialized_example_proto); an example is a `tf.train.Example` whose feature `tokens` is
+split_name, serialized_example_proto). An example is a `tf.train.Example` whose feature `tokens` is
 one sentence, its words separated by spaces. `tff.simulation.datasets.save_to_sql_client_data`
-writes such files, `tff.simulation.datasets.stackoverflow` downloads one of 342,477 clients (split
-`train`) and 38,758 others (split `heldout`).
+writes such files. The file that `tff.simulation.datasets.stackoverflow` downloads has 342,477
+clients in the split `train` and 38,758 others in the split `heldout`.
 
-Clients of the split `heldout` are held out. A file without it has a share of its clients held out,
-those whose keys have the smallest digests: that does not depend on the order of the file. Other
-clients are numbered in the order of their keys.
+Clients of the split `heldout` are held out. If the file has no such split, a share of its clients
+is held out: those whose keys have the smallest digests, whatever the order of the file. Clients are
+numbered in the order of their keys.
 """
 
 import dataclasses
@@ -18,7 +18,8 @@ import os
 import pathlib
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from google.protobuf import message
 
@@ -35,16 +36,21 @@ _FEATURE = 'tokens'
 _MAGIC = b'SQLite format 3\0'
 
 
-def open_clients(path, heldout_fraction: float) -> tuple[WordClients, WordClients, dict]:
-    """Training clients, held-out clients, and what the file has.
+def open_clients(
+    path: str | os.PathLike[str], heldout_fraction: float
+) -> tuple[WordClients, WordClients, dict[str, Any]]:
+    """Opens the data.
 
     Args:
-      path: of the SQLite file.
-      heldout_fraction: share of the clients that are held out if the file does not say which.
+      path: path of the SQLite file.
+      heldout_fraction: share of the clients to hold out if the file has no split `heldout`.
+
+    Returns:
+      Training clients, held-out clients, and a description of the file as JSON values.
 
     Raises:
-      ValueError: if the file is not such a file, or not all of it; the message begins with
-        `data_path`.
+      ValueError: if the file has another format or is truncated (argument `data_path`), or the
+        fraction is outside (0, 1).
     """
     path = pathlib.Path(path)
     _check_size(path)
@@ -53,7 +59,7 @@ def open_clients(path, heldout_fraction: float) -> tuple[WordClients, WordClient
         file.check_tables()
         training, heldout, splits = _split(file, heldout_fraction)
         file.check_example()
-        _ = file.runs  # Reads the whole file if there is no index.
+        _ = file.runs  # Reads the whole file if it has no index.
     except (sqlite3.Error, DataError) as error:
         raise errors.ArgumentError('data_path', path, f'{_reason(error)}') from None
     description = {
@@ -65,7 +71,7 @@ def open_clients(path, heldout_fraction: float) -> tuple[WordClients, WordClient
 
 
 def _check_size(path: pathlib.Path) -> None:
-    """Raises ValueError if the file is shorter than its header says, or is of another kind."""
+    """Raises ValueError if the file is not SQLite, or shorter than its header says."""
     try:
         with _files.open_regular(path) as file:
             header = file.read(100)
@@ -76,18 +82,18 @@ def _check_size(path: pathlib.Path) -> None:
         ) from None
     if not header.startswith(_MAGIC) or len(header) < 100:
         raise errors.ArgumentError('data_path', path, 'must be an SQLite file')
-    # The SQLite file format, section 1.3: the number of pages counts if the file was last written
-    # by a version that keeps it.
+    # SQLite file format, section 1.3: the page count in the header is valid only if the file was
+    # last written by a version of SQLite that maintains it.
     page = int.from_bytes(header[16:18], 'big')
     expected = (65536 if page == 1 else page) * int.from_bytes(header[28:32], 'big')
     if header[24:28] == header[92:96] and size < expected:
         raise errors.ArgumentError(
-            'data_path', path, f'is incomplete, it has {size} of {expected} bytes'
+            'data_path', path, f'is truncated, it has {size} of {expected} bytes'
         )
 
 
 def _split(file: '_File', heldout_fraction: float) -> tuple['_Part', '_Part', dict[str, int]]:
-    """Parts of the file to train on and to hold out, and the number of clients in each split."""
+    """Training and held-out parts of the file, and the number of clients of each split."""
     members: dict[str, set] = {}
     for client, split in file.execute('SELECT client_id, split_name FROM client_metadata'):
         members.setdefault(split, set()).add(client)
@@ -105,8 +111,8 @@ def _split(file: '_File', heldout_fraction: float) -> tuple['_Part', '_Part', di
     by_digest = sorted(clients, key=lambda key: (_digest(key), str(key)))
     try:
         count = share_of_heldout(len(by_digest), heldout_fraction)
-    except ValueError as error:
-        if str(error).startswith('heldout_fraction'):
+    except errors.ArgumentError as error:
+        if error.name != 'num_clients':
             raise
         raise DataError(f'has {len(by_digest)} clients to train on, must have at least 2') from None
     return (
@@ -116,16 +122,16 @@ def _split(file: '_File', heldout_fraction: float) -> tuple['_Part', '_Part', di
     )
 
 
-def _in_order(keys) -> tuple:
+def _in_order(keys: Iterable[Any]) -> tuple:
     return tuple(sorted(keys, key=str))
 
 
-def _digest(key) -> bytes:
+def _digest(key: Any) -> bytes:
     return hashlib.sha256(str(key).encode('utf-8', 'surrogatepass')).digest()
 
 
 class _File:
-    """The database, open for reading in as many threads as ask."""
+    """The database, read-only, with a connection for each thread."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
@@ -146,15 +152,15 @@ class _File:
                 kind != 'table' or not str(sql).upper().startswith('CREATE TABLE')
                 for kind, sql in kinds.fetchall()
             ):
-                raise DataError(f'has {table}, which is not a table of rows')
-            there = {row[1] for row in self.execute(f'PRAGMA table_info({table})')}
-            if not there:
+                raise DataError(f'has {table}, which is not an ordinary table')
+            available = {row[1] for row in self.execute(f'PRAGMA table_info({table})')}
+            if not available:
                 raise DataError(f'has no table {table}')
-            if missing := columns - there:
+            if missing := columns - available:
                 raise DataError(f'table {table} has no column {sorted(missing)[0]}')
 
     def check_example(self) -> None:
-        """Raises DataError if the first example is not one of sentences."""
+        """Raises DataError unless the first example is a sentence."""
         row = self.execute('SELECT serialized_example_proto FROM examples LIMIT 1').fetchone()
         if row is None:
             raise DataError('has no examples')
@@ -162,9 +168,9 @@ class _File:
 
     @functools.cached_property
     def runs(self) -> dict | None:
-        """Where each client's rows are if the database has no index: runs of row ids by client.
+        """Ranges of row ids by client, or None if the database has an index by client.
 
-        Without one, a query for a client would read the whole file, every time.
+        Without an index every query for a client would read the whole file.
         """
         for index in self.execute('PRAGMA index_list(examples)').fetchall():
             name = str(index[1]).replace('"', '""')
@@ -184,7 +190,7 @@ class _File:
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """Clients of a file by their keys; of one split, or of all if that is None."""
+    """Clients of a file by key, with the examples of one split, or of all splits if it is None."""
 
     file: _File
     keys: tuple
@@ -202,7 +208,7 @@ class _Part:
         except DataError as error:
             raise DataError(f'{self.file.path}: {error}') from None
 
-    def _blobs(self, key) -> Iterator[bytes]:
+    def _blobs(self, key: Any) -> Iterator[bytes]:
         query = 'SELECT serialized_example_proto FROM examples WHERE '
         split, of_split = ('', ()) if self.split is None else (' AND split_name = ?', (self.split,))
         if self.file.runs is None:
@@ -218,14 +224,14 @@ class _Part:
 
 
 @functools.cache
-def _example_class():
+def _example_class() -> Any:
     import tensorflow as tf
 
     return tf.train.Example
 
 
 def _sentence(blob: bytes) -> list[str]:
-    """The words of a serialised example; raises DataError if it has none of the kind."""
+    """The words of a serialised example. Raises DataError if it is not such an example."""
     try:
         features = _example_class().FromString(blob).features.feature
     except (message.DecodeError, TypeError):

@@ -1,18 +1,19 @@
-"""An endless population of clients that write sentences, made on the fly: no download needed.
+"""An endless population of synthetic clients that write sentences; no download needed.
 
-Every client is a pure function of (seed, client index); nothing is stored. `text_process` says how
-sentences come about, `text_ceilings` what accuracy can be reached. Generation is NumPy; TensorFlow
-is imported only where a `tf.data.Dataset` is built.
+Every client is a pure function of (seed, client index); nothing is stored. `sentence_process`
+defines the random process, `accuracy_ceilings` computes the accuracies that can be reached.
+Sentences are generated with NumPy; TensorFlow is imported only to build a `tf.data.Dataset`.
 
 Token ids: 0 pad, 1 begin of sentence, 2 end of sentence, 3 word outside the vocabulary, then the
-words. `vocabulary_size` counts the words alone; a model is built for
-`num_tokens = vocabulary_size + 4` tokens, the V of the size formula in `stacked_cifg`. So
-vocabulary_size=9996 is the "10K vocabulary" of document 000.
+words. `vocabulary_size` counts the words only; models have `num_tokens = vocabulary_size + 4`
+tokens, the V of the size formula in `models.stacked_cifg`. So vocabulary_size=9996 is the "10K
+vocabulary" of [Xu23].
 """
 
 import collections
 import dataclasses
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,8 @@ __all__ = [
     'SyntheticText',
 ]
 
-# Keys of `streams.generator`: held-out clients live in a domain that no training index reaches.
+# Purposes of `_random.generator`. Held-out clients have one of their own, so no training client has
+# the same random stream.
 _TRAIN = 'text.train'
 _HELDOUT = 'text.heldout'
 _LEXICON = 'text.lexicon'
@@ -44,13 +46,13 @@ class SyntheticText:
       vocabulary_size: number of words in the vocabulary, without the four special tokens.
       seed: integer in [0, 2**64): decides the language and every client.
       sentence_length: L, the number of positions a model predicts; longer sentences are cut.
-      median_sentences: median number of sentences of a client; the number is log-normal.
-      sentences_spread: standard deviation of the logarithm of that number.
+      median_sentences: median number of sentences of a client; the distribution is log-normal.
+      sentences_spread: standard deviation of the logarithm of the number of sentences.
       min_sentences: least number of sentences of a client.
       max_sentences: largest number of sentences of a client.
-      lexicon_size: number of words outside the vocabulary that a client uses, again and again.
+      lexicon_size: number of distinct words outside the vocabulary that a client uses.
       num_themes, num_class_pairs, function_share, zipf_exponent, theme_concentration, succession,
-        agreement, following, oov_rate, min_words, end_rate: as in `text_process.TextProcess`.
+        agreement, following, oov_rate, min_words, end_rate: as in `sentence_process.TextProcess`.
 
     Raises:
       ValueError: if a parameter is outside its range; the message names it.
@@ -97,18 +99,18 @@ class SyntheticText:
         return self.vocabulary_size + NUM_SPECIAL_TOKENS
 
     @property
-    def element_spec(self):
+    def element_spec(self) -> Any:
         """Type of a batch: OrderedDict(x, y) of `tf.TensorSpec([None, L], tf.int32)`."""
         import tensorflow as tf
 
         spec = tf.TensorSpec([None, self.sentence_length], tf.int32)
         return collections.OrderedDict(x=spec, y=spec)
 
-    # What can be reached in the metric `accuracy` of `metrics`: exact values, not estimates.
+    # Best reachable values of the metric `accuracy` of `models.metrics`: exact, not estimated.
 
     @functools.cached_property
     def ceilings(self) -> accuracy_ceilings.Ceilings:
-        """All ceilings; the three properties below are among them."""
+        """All ceilings, including the three properties below."""
         return accuracy_ceilings.compute(self.process)
 
     @property
@@ -123,13 +125,13 @@ class SyntheticText:
 
     @property
     def best_accuracy(self) -> float:
-        """Accuracy of knowing the process, the sentence so far and the client's themes."""
+        """Accuracy of the best predictor that knows the process and the client's themes."""
         return self.ceilings.best
 
     # Clients.
 
     def tokens(self, client: int) -> np.ndarray:
-        """Returns the sentences of a client.
+        """The sentences of a client as token ids.
 
         Args:
           client: index in [0, 2**64).
@@ -139,12 +141,12 @@ class SyntheticText:
           was cut), padding.
 
         Raises:
-          ValueError: if the index is not such an integer.
+          ValueError: if the index is outside its range.
         """
         return self._tokens(_TRAIN, client)
 
     def heldout_tokens(self, num_clients: int) -> np.ndarray:
-        """Sentences of clients that training never meets, int32 [sentences, L + 1]."""
+        """Pooled sentences of held-out clients, int32 [sentences, L + 1]."""
         _validate.integer('num_clients', num_clients, minimum=1)
         return np.concatenate([self._tokens(_HELDOUT, client) for client in range(num_clients)])
 
@@ -153,16 +155,16 @@ class SyntheticText:
         return self._client(_TRAIN, client)[1]
 
     def text(self, client: int) -> list[str]:
-        """Returns the sentences of `tokens(client)` as words separated by spaces.
+        """The sentences of `tokens(client)` as words separated by spaces.
 
-        A word of the vocabulary has one spelling. A word outside it is from the client's own small
-        lexicon, spelled by the same character chain but unlike any word of the vocabulary.
+        Each word of the vocabulary has one spelling. Words outside it come from a small lexicon of
+        the client, spelled by the same Markov chain but different from all vocabulary words.
         """
         tokens = self.tokens(client)
         outside = tokens == OOV_ID
         rng = _random.generator(_LEXICON, self.seed, client)
         lexicon = self._lexicon(rng)
-        # The product of two uniform draws prefers small indices: favourite words return often.
+        # The product of two uniform draws favours small indices: clients have favourite words.
         chosen = rng.random((2, outside.sum())).prod(axis=0) * len(lexicon)
         words = np.array([''] * NUM_SPECIAL_TOKENS + self.vocabulary, dtype=object)[tokens]
         words[outside] = [lexicon[index] for index in chosen.astype(np.int64)]
@@ -170,11 +172,11 @@ class SyntheticText:
 
     @functools.cached_property
     def vocabulary(self) -> list[str]:
-        """The distinct words by token id, from id 4 on; frequent words tend to be short."""
+        """The words by token id, from id 4 on. All differ; frequent words tend to be short."""
         starts = np.concatenate([[0], self.process.class_starts])
         ranks = np.concatenate([np.arange(size) for size in np.diff(starts)])
         vocabulary = np.empty(self.vocabulary_size, dtype=object)
-        # Short spellings, which come first, go to the words of low rank in their class.
+        # Short spellings come first, and go to the most frequent words of each class.
         vocabulary[np.argsort(ranks, kind='stable')] = self._spelling.vocabulary(len(ranks))
         return vocabulary.tolist()
 
@@ -187,13 +189,13 @@ class SyntheticText:
         return frozenset(self.vocabulary)
 
     def _client(self, domain: str, client: int) -> tuple[np.random.Generator, np.ndarray, int]:
-        """A client's generator (past the draws made here), themes and number of sentences."""
+        """A client's generator (after these draws), theme mixture and number of sentences."""
         _validate.integer('client', client, minimum=0, maximum=_MAX_CLIENT)
         rng = _random.generator(domain, self.seed, client)
         prior = self.process.theme_prior
         only_theme = rng.choice(len(prior), p=prior)
         weights = rng.standard_gamma(self.theme_concentration * prior)
-        if not weights.any():  # Tiny parameters underflow; their limit is a single theme.
+        if not weights.any():  # Tiny parameters underflow; in the limit there is a single theme.
             weights[only_theme] = 1.0
         number = self.median_sentences * np.exp(rng.normal(0, self.sentences_spread))
         number = int(np.clip(round(number), self.min_sentences, self.max_sentences))
@@ -214,29 +216,29 @@ class SyntheticText:
 
     def client_dataset(
         self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
-    ):
-        """Returns a client's sentences as a `tf.data.Dataset` of batches of type `element_spec`.
+    ) -> Any:
+        """A client's sentences as a `tf.data.Dataset` of batches of type `element_spec`.
 
-        Sentences are independent of each other, so they are not shuffled.
+        Sentences are not shuffled, since they are independent of each other.
 
         Args:
           client: index in [0, 2**64).
           batch_size: sentences per batch; the last batch of an epoch may be smaller.
           epochs: passes over the client's sentences.
-          max_batches: most batches in all; None for no bound.
+          max_batches: total number of batches at most; None for no bound.
 
         Returns:
           Batches OrderedDict(x, y), both int32 [batch, L]; y is x one position later.
 
         Raises:
-          ValueError: if an argument is not a positive integer.
+          ValueError: if an argument is outside its range.
         """
         _validate.integer('batch_size', batch_size, minimum=1)
         _validate.integer('epochs', epochs, minimum=1)
         tokens = self.tokens(client)
         if max_batches is not None:
             _validate.integer('max_batches', max_batches, minimum=1)
-            tokens = tokens[: max_batches * batch_size]  # Unused sentences are not shipped.
+            tokens = tokens[: max_batches * batch_size]  # The others are not used.
         dataset = sentence_batches.dataset(tokens, batch_size)
         if epochs > 1:
             dataset = dataset.repeat(epochs)
@@ -246,12 +248,12 @@ class SyntheticText:
     def client_batches(
         self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
     ) -> list[collections.OrderedDict]:
-        """The batches of `client_dataset` as NumPy arrays, which `learning.shard` reads far faster.
+        """The batches of `client_dataset` as NumPy arrays, which training reads much faster.
 
         Args, Raises: as `client_dataset`.
         """
         return sentence_batches.batches(self.tokens(client), batch_size, epochs, max_batches)
 
-    def heldout_dataset(self, num_clients: int, batch_size: int):
-        """Returns the pooled `heldout_tokens` as a `tf.data.Dataset` like `client_dataset`."""
+    def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
+        """The sentences of `heldout_tokens` as a `tf.data.Dataset` like `client_dataset`."""
         return sentence_batches.dataset(self.heldout_tokens(num_clients), batch_size)

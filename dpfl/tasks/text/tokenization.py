@@ -1,12 +1,12 @@
-"""From text to sentences of lower-case words.
+"""Splits text into sentences of lower-case words.
 
-A text is cut into sentences after `.`, `!`, `?` and their like when white space follows, and at
-line breaks. Within a sentence a word is a run of characters that are neither white space nor
-punctuation; an apostrophe or a hyphen between two such runs is a part of the word ("don't",
-"well-known"). Every punctuation character is a token of its own. So each character that is not
-white space is in exactly one token, and a text that is not blank has a token. Text is brought to
-Unicode's composed form (NFC) and to lower case, and the typographic apostrophe becomes the plain
-one. This is close to how the StackOverflow data of TFF were made, which come tokenised.
+A sentence ends at a line break, or after `.`, `!`, `?` and similar characters followed by white
+space. A word is a run of characters that are neither white space nor punctuation; an apostrophe or
+a hyphen between two such runs belongs to the word ("don't", "well-known"). Every punctuation
+character is a token of its own. So each character that is not white space is in exactly one token,
+and a text that is not blank has at least one token. Text is normalised to NFC and lower case, and
+the typographic apostrophe becomes the plain one. TFF's StackOverflow data, which come tokenised,
+follow similar rules.
 """
 
 import re
@@ -29,14 +29,14 @@ _SENTENCE_END = re.compile(r'[\r\n]+|(?<=[.!?\u2026\u061f\u0964\u3002\uff01\uff1
 
 
 def words(text: str) -> list[str]:
-    """The tokens of a text, without regard to sentences."""
+    """The tokens of a text, ignoring sentence boundaries."""
     if not text.isascii():
         text = unicodedata.normalize('NFC', text).replace('\u2019', "'")
     return _TOKEN.findall(text.lower())
 
 
 def sentences(text: str) -> Iterator[list[str]]:
-    """The sentences of a text as lists of tokens, none of them empty."""
+    """The sentences of a text as non-empty lists of tokens."""
     for sentence in _SENTENCE_END.split(text):
         if tokens := words(sentence):
             yield tokens

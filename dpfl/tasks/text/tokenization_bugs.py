@@ -1,4 +1,4 @@
-"""Faults of tokenisation, to be found without looking at the data (document 004, section 5)."""
+"""Simulated bug of a tokeniser, to be found without looking at data ([Augenstein20], section 5)."""
 
 from collections.abc import Iterator
 
@@ -7,19 +7,20 @@ from dpfl.tasks.text.word_clients import WordClients
 
 
 def join_first_words(clients: WordClients, rate: float, seed: int) -> WordClients:
-    """Clients whose tokeniser makes one token of the first two words of some sentences.
+    """Clients whose tokeniser joins the first two words of some sentences into one token.
 
     'good day to you' becomes 'good day', 'to', 'you'. Whether a sentence is affected is a pure
-    function of (seed, client, number of the sentence), and what is affected at a rate is so at
-    every higher rate: settings differ in nothing else. A sentence of one word stays what it is.
+    function of (seed, client, index of the sentence). A sentence that is affected at one rate is
+    affected at every higher rate, so runs at several rates differ in nothing else. Sentences of one
+    word do not change.
 
     Args:
-      clients: as they are without the fault.
+      clients: clients without the bug.
       rate: probability that a sentence is affected, in [0, 1].
       seed: integer in [0, 2**64).
 
     Raises:
-      ValueError: if the rate or the seed is out of its range.
+      ValueError: if the rate or the seed is outside its range.
     """
     _validate.number('rate', rate, minimum=0, maximum=1)
     _random.check_seed('seed', seed)

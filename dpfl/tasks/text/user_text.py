@@ -1,15 +1,15 @@
-"""Anyone's texts: a file with a column for the client and one for the text.
+"""Reads any file of texts that has one column for the client and one for the text.
 
-Only positions of records are in memory, never the texts: those of a client are read when it is its
-turn. Clients are numbered in the order of the digests of their keys (`record_index`); the first of
-them, a random share, are held out.
+Only the positions of records are kept in memory. The texts of a client are read when the client is
+trained on. Clients are numbered in the order of the digests of their keys (`record_index`), so the
+first clients are a random sample; they are held out.
 """
 
 import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from dpfl import _files, errors
 from dpfl.errors import DataError
@@ -20,24 +20,30 @@ _PARQUET = ('.parquet', '.pq')
 
 
 def open_clients(
-    path, client_column: str, text_column: str, heldout_fraction: float, strict: bool = False
-) -> tuple[WordClients, WordClients, dict, str]:
-    """Training clients, held-out clients, what the file has, and the SHA-256 of its bytes.
-
-    The digest has no key, and must not be written anywhere: it is a test of guesses at the texts.
+    path: str | os.PathLike[str],
+    client_column: str,
+    text_column: str,
+    heldout_fraction: float,
+    strict: bool = False,
+) -> tuple[WordClients, WordClients, dict[str, Any], str]:
+    """Opens and indexes a file.
 
     Args:
-      path: of the file; its name says the format: `.jsonl`, `.ndjson`, `.json` (all of them one
-        JSON object in a line), `.csv`, or `.parquet`, `.pq` (whose two columns are copied to the
-        directory for temporary files while the process lasts).
-      client_column: name of the client's key.
-      text_column: name of the text.
-      heldout_fraction: share of the clients that are held out.
-      strict: whether one malformed record is an error; otherwise they are left out, and counted.
+      path: path of the file. The suffix decides the format: `.jsonl`, `.ndjson` or `.json` (one
+        JSON object per line), `.csv`, or `.parquet` or `.pq` (the two columns are copied to an
+        unnamed temporary file for as long as the process runs).
+      client_column: name of the column with the client's key.
+      text_column: name of the column with the text.
+      heldout_fraction: share of the clients to hold out.
+      strict: raise an error at the first malformed record, instead of skipping and counting them.
+
+    Returns:
+      Training clients, held-out clients, a description of the file as JSON values, and the SHA-256
+      of its bytes. The digest must never be written to disk: anyone who has it can test guesses at
+      the texts.
 
     Raises:
-      ValueError: if the file cannot be used; the message begins with `data_path` or the name of
-        another argument.
+      ValueError: if the file cannot be used; the argument named is `data_path` or the one at fault.
     """
     path = pathlib.Path(path)
     try:
@@ -46,10 +52,10 @@ def open_clients(
         raise errors.ArgumentError(
             'data_path', path, f'cannot be read ({error.strerror})'
         ) from None
-    except ValueError as error:
-        if str(error).startswith('data_path: '):
-            raise errors.ArgumentError('data_path', path, f'{str(error)[11:]}') from None
-        raise
+    except errors.ArgumentError as error:
+        if error.name != 'data_path':
+            raise
+        raise errors.ArgumentError('data_path', path, error.allowed) from None
     index, summary = texts.index, texts.index.summary
     if strict and summary.first_malformed is not None:
         line, reason = summary.first_malformed
@@ -59,7 +65,7 @@ def open_clients(
         raise errors.ArgumentError(
             'data_path',
             path,
-            f'must have texts of at least 2 clients, has those of {count}{_left_out(summary)}',
+            f'must have texts of at least 2 clients, has {count}{_left_out(summary)}',
         )
     num_heldout = share_of_heldout(count, heldout_fraction)
     clients = WordClients(count, texts.sentences)
@@ -81,7 +87,7 @@ def open_clients(
 
 
 def _open(path: pathlib.Path, client_column: str, text_column: str) -> tuple[str, '_Texts']:
-    """Name of the format, and the texts."""
+    """The name of the format, and the texts."""
     suffix = path.suffix.lower()
     if suffix in _PARQUET:
         status = os.stat(path)
@@ -91,19 +97,20 @@ def _open(path: pathlib.Path, client_column: str, text_column: str) -> tuple[str
         lines = parquet_records.to_json_lines(path, client_column, text_column)
         index = record_index.build(lines, parquet_records.FORM, summary)
         return 'parquet', _Texts(path, index, lines, parquet_records.FORM.parser(lines), None)
-    if suffix not in record_files.FORMATS:
+    format_class = record_files.FORMATS.get(suffix)
+    if format_class is None:
         allowed = ', '.join([*record_files.FORMATS, *_PARQUET])
         raise errors.ArgumentError(
             'data_path', errors.NOT_SHOWN, f'must be a file whose name ends in one of {allowed}'
         )
-    form = record_files.FORMATS[suffix](client_column, text_column)
+    form = format_class(client_column, text_column)
     index = record_index.index_file(path, form)
     file, stamp = _files.open_regular(path), (index.summary.size, index.summary.mtime_ns)
     return form.name, _Texts(path, index, file, form.parser(file), stamp)
 
 
 def _left_out(summary: record_index.Summary) -> str:
-    """What was left out, in words that follow a sentence."""
+    """A phrase in brackets that says which records were left out, or nothing."""
     if summary.first_malformed is None:
         return ''
     line, reason = summary.first_malformed
@@ -115,11 +122,12 @@ class _Texts:
     """The texts of an indexed file that is open.
 
     Attributes:
-      path: by which it is known.
-      index: of its records.
-      file: that has the records.
-      parse: from a record to client and text.
-      stamp: size and time of modification that `file` had; None if nobody else can change it.
+      path: path of the file, for messages.
+      index: index of its records.
+      file: open file with the records.
+      parse: maps the bytes of a record to (client, text).
+      stamp: size and modification time of `file` when it was indexed; None if no other process can
+        change it.
     """
 
     path: pathlib.Path
@@ -129,6 +137,7 @@ class _Texts:
     stamp: tuple[int, int] | None
 
     def sentences(self, client: int) -> Iterator[list[str]]:
+        """The sentences of a client. Raises DataError if the file has changed since."""
         descriptor = self.file.fileno()
         status = os.fstat(descriptor)
         if self.stamp not in (None, (status.st_size, status.st_mtime_ns)):

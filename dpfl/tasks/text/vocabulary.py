@@ -1,7 +1,8 @@
-"""Vocabularies: which words a model knows, and where that knowledge comes from.
+"""Vocabularies: the words that a model knows, read from a file or counted on text.
 
-A vocabulary is a release like any other. A file or public text costs no privacy; one that is
-counted on the clients' own text does, and no guarantee of a run covers it.
+A vocabulary is published with the model. Reading it from a file or counting it on public text costs
+no privacy. A vocabulary counted on the clients' text reveals something about them, and the
+guarantee of a run does not cover it.
 """
 
 import collections
@@ -9,24 +10,25 @@ import dataclasses
 import functools
 import hashlib
 import io
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 
 from dpfl import _files, _validate, errors
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
 
-# Longer lines of a vocabulary file or of public text are read in parts.
+# Longest part of a line that is read at a time, in characters.
 _LINE = 1 << 20
-# How many rare words are kept while public text is counted; see `_Counter`.
+# Most distinct words that a `_Counter` holds.
 _MOST_COUNTED = 4_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """Words, the most frequent first. The word at position i is token i + NUM_SPECIAL_TOKENS.
+    """Words, the most frequent first. The word at position i has token id i + NUM_SPECIAL_TOKENS.
 
     Attributes:
-      words: at least one, all different.
+      words: at least one word; all are different.
     """
 
     words: tuple[str, ...]
@@ -38,26 +40,26 @@ class Vocabulary:
 
     @property
     def num_tokens(self) -> int:
-        """Number of token ids: the words and the four special tokens of `text_process`."""
+        """Number of token ids: the words and the four special tokens."""
         return len(self.words) + NUM_SPECIAL_TOKENS
 
     def digest(self) -> str:
-        """SHA-256 of the words in their order."""
+        """SHA-256 of the words in order, in hexadecimal."""
         return hashlib.sha256('\n'.join(self.words).encode('utf-8', 'surrogatepass')).hexdigest()
 
 
-def load(path, size: int | None = None) -> Vocabulary:
-    """The first `size` words of a file, or all.
+def load(path: str | os.PathLike[str], size: int | None = None) -> Vocabulary:
+    """Reads the first `size` words of a file, or all of them.
 
     Args:
-      path: of UTF-8 text with a word in each line, the most frequent first; what follows white
-        space in a line, such as a count, is ignored. TFF's `stackoverflow.word_count` is such a
-        file. Empty lines are skipped.
-      size: number of words.
+      path: UTF-8 file with one word per line, the most frequent first. Anything after the first
+        white space of a line, such as a count, is ignored; empty lines are skipped. TFF's
+        `stackoverflow.word_count` has this format.
+      size: number of words, or None for all.
 
     Raises:
-      ValueError: if the file cannot be read, has a word twice, no word, or fewer than `size`; the
-        message begins with `vocabulary_file` or `vocabulary_size`.
+      ValueError: if the file cannot be read, repeats a word, or has no word or fewer than `size`.
+        The argument named is `vocabulary_file` or `vocabulary_size`.
     """
     if size is not None:
         _validate.integer('vocabulary_size', size, minimum=1)
@@ -67,13 +69,15 @@ def load(path, size: int | None = None) -> Vocabulary:
             continue
         if fields[0] in words:
             raise errors.ArgumentError(
-                'vocabulary_file', path, f'line {number} has the word of line {words[fields[0]]}'
+                'vocabulary_file',
+                path,
+                f'line {number} repeats the word of line {words[fields[0]]}',
             )
         words[fields[0]] = number
         if len(words) == size:
             break
     if not words:
-        raise errors.ArgumentError('vocabulary_file', path, 'must have a word in each line')
+        raise errors.ArgumentError('vocabulary_file', path, 'must have one word per line')
     if size is not None and len(words) < size:
         raise errors.ArgumentError(
             'vocabulary_size', size, f'must be <= {len(words)}, the words of {path}'
@@ -81,12 +85,12 @@ def load(path, size: int | None = None) -> Vocabulary:
     return Vocabulary(tuple(words))
 
 
-def count_public_text(path, size: int) -> Vocabulary:
-    """The words that occur most often in a UTF-8 text file.
+def count_public_text(path: str | os.PathLike[str], size: int) -> Vocabulary:
+    """The most frequent words of a UTF-8 text file.
 
     Args:
-      path: of text that is public: nothing about it is protected.
-      size: most words; there are fewer if the text has fewer.
+      path: a file of public text; nothing about its contents is protected.
+      size: number of words, or fewer if the text has fewer.
 
     Raises:
       ValueError: if the file cannot be read or has no word.
@@ -101,11 +105,11 @@ def count_public_text(path, size: int) -> Vocabulary:
 
 
 def count_clients(texts: Iterable[Iterable[list[str]]], size: int) -> Vocabulary:
-    """The words that most clients use: NOT private, whoever sees the vocabulary learns from it.
+    """The words that the most clients use. NOT private: the vocabulary reveals the clients' words.
 
     Args:
-      texts: the sentences of each client. A client counts once for each of its words.
-      size: most words; there are fewer if the texts have fewer.
+      texts: the sentences of each client. A client counts once for each of its distinct words.
+      size: number of words, or fewer if the texts have fewer.
 
     Raises:
       ValueError: if there is no word.
@@ -115,20 +119,18 @@ def count_clients(texts: Iterable[Iterable[list[str]]], size: int) -> Vocabulary
     for sentences in texts:
         counter.add({word for sentence in sentences for word in sentence})
     if not counter.counts:
-        raise errors.ArgumentError(
-            'vocabulary_size', errors.NOT_SHOWN, 'there is no word in the data'
-        )
+        raise errors.ArgumentError('vocabulary_size', errors.NOT_SHOWN, 'the data have no words')
     return _most_frequent(counter.counts, size)
 
 
 class _Counter:
-    """Counts of words in bounded memory.
+    """Counts words in bounded memory.
 
-    When there are too many words, those that occurred once since they were last forgotten are
-    forgotten: words that belong to a vocabulary occur far more often.
+    When there are too many distinct words, the rarest are dropped, and counted from zero if they
+    occur again. Words that belong in a vocabulary occur far more often.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.counts: collections.Counter[str] = collections.Counter()
 
     def add(self, words: Iterable[str]) -> None:
@@ -141,13 +143,13 @@ class _Counter:
 
 
 def _most_frequent(counts: Mapping[str, int], size: int) -> Vocabulary:
-    """Ties are broken by the words themselves, so the result does not depend on their order."""
+    """The `size` most frequent words; ties are in alphabetical order."""
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return Vocabulary(tuple(word for word, _ in ranked[:size]))
 
 
-def _lines(name: str, path):
-    """Line numbers and lines of a file, without a byte order mark; long lines come in parts."""
+def _lines(name: str, path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """Line numbers and lines of a file, without a byte order mark. Long lines come in parts."""
     number = 0
     try:
         with io.TextIOWrapper(_files.open_regular(path), encoding='utf-8-sig') as file:

@@ -1,7 +1,9 @@
-"""Clients that have sentences of words, and their token ids under a vocabulary."""
+"""Clients with sentences of words, and the encoding of their words as token ids."""
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -13,36 +15,36 @@ from dpfl.tasks.text.vocabulary import Vocabulary
 
 @dataclasses.dataclass(frozen=True)
 class WordClients:
-    """Clients and what they wrote.
+    """Clients and their sentences.
 
     Attributes:
       count: number of clients; their ids are 0 to `count - 1`.
-      sentences: from an id to the client's sentences, lists of words, in the order of the data.
-        Reading may stop early. May raise `errors.DataError`.
+      sentences: maps a client id to the client's sentences, lists of words, in the order of the
+        data. Callers may stop iterating early. May raise `errors.DataError`.
     """
 
     count: int
     sentences: Callable[[int], Iterable[list[str]]]
 
     def slice(self, first: int, last: int) -> 'WordClients':
-        """The clients from `first` up to `last - 1`, numbered from 0."""
+        """The clients `first` to `last - 1`, renumbered from 0."""
         return WordClients(last - first, lambda client: self.sentences(client + first))
 
 
 @dataclasses.dataclass(frozen=True)
 class WordTask:
-    """Training clients and held-out clients as batches of token ids.
+    """A text task: training clients and held-out clients as batches of token ids.
 
     Attributes:
       training: clients to train on.
-      heldout: other clients.
-      vocabulary: words that have ids of their own.
-      sentence_length: L; longer sentences are cut.
-      max_tokens: most words of a client that are used, its first ones (1600 in document 001); None
+      heldout: clients for evaluation, disjoint from the training clients.
+      vocabulary: words with token ids of their own.
+      sentence_length: L, the most words of a sentence; longer sentences are cut.
+      max_tokens: only the first `max_tokens` words of a client are used (1600 in [McMahan18]); None
         for all.
 
     Raises:
-      ValueError: if a parameter is outside its range; the message begins with its name.
+      ValueError: if a parameter is outside its range; the message names it.
     """
 
     training: WordClients
@@ -58,26 +60,28 @@ class WordTask:
 
     def client_batches(
         self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
-    ) -> list:
-        """Batches of a training client, as `sentence_batches.batches`.
+    ) -> list[collections.OrderedDict]:
+        """Batches of a training client, as from `sentence_batches.batches`.
 
         Raises:
           ValueError: if an argument is outside its range.
           DataError: if the data cannot be read.
         """
         _validate.integer('client', client, minimum=0, maximum=self.training.count - 1)
-        most = None if max_batches is None else max_batches * batch_size  # Others are not read.
+        most = None if max_batches is None else max_batches * batch_size  # No more are read.
         tokens = self._encode(self.training.sentences(client), most)
         return sentence_batches.batches(tokens, batch_size, epochs, max_batches)
 
-    def heldout_dataset(self, num_clients: int, batch_size: int):
-        """The first held-out clients, at most `num_clients`, pooled, as a `tf.data.Dataset`."""
+    def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
+        """Pooled sentences of the first `num_clients` held-out clients as a `tf.data.Dataset`."""
         _validate.integer('num_clients', num_clients, minimum=1)
         clients = range(min(num_clients, self.heldout.count))
         tokens = [self._encode(self.heldout.sentences(client)) for client in clients]
         return sentence_batches.dataset(np.concatenate(tokens), batch_size)
 
-    def _encode(self, sentences, max_sentences: int | None = None) -> np.ndarray:
+    def _encode(
+        self, sentences: Iterable[list[str]], max_sentences: int | None = None
+    ) -> np.ndarray:
         return encode(
             sentences, self.vocabulary.ids, self.sentence_length, self.max_tokens, max_sentences
         )
@@ -90,20 +94,22 @@ def encode(
     max_tokens: int | None = None,
     max_sentences: int | None = None,
 ) -> np.ndarray:
-    """Token ids of sentences.
+    """Encodes sentences as token ids.
 
     Args:
-      sentences: lists of words; those without words are skipped.
-      ids: of the words of the vocabulary.
-      sentence_length: L.
-      max_tokens: most words in all; the sentence that exceeds it is cut.
-      max_sentences: most sentences.
+      sentences: lists of words; empty lists are skipped.
+      ids: token ids of the words of the vocabulary.
+      sentence_length: L, the most words of a sentence.
+      max_tokens: total number of words at most; the sentence that exceeds it is cut. None for no
+        bound.
+      max_sentences: number of sentences at most; None for no bound.
 
     Returns:
       int32 [sentences, L + 1]: begin of sentence, at most L words, end of sentence (unless the
       sentence was cut or fills all positions), padding.
     """
-    rows, left = [], max_tokens
+    rows: list[list[int]] = []
+    left = max_tokens
     for words in sentences:
         if not words:
             continue
@@ -120,7 +126,7 @@ def encode(
 
 
 def share_of_heldout(num_clients: int, fraction: float) -> int:
-    """How many of so many clients are held out: the fraction, at least one, and not all.
+    """Number of held-out clients: the given fraction, but at least one and not all.
 
     Raises:
       ValueError: if there are fewer than two clients, or the fraction is not in (0, 1).

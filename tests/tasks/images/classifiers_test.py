@@ -141,7 +141,7 @@ def test_central_training_learns_digits():
     )
     accuracy = (infer(others)[0].argmax(axis=1) == their_labels).mean()
     assert accuracy > 0.7
-    # What the bug of document 004 does to it.
+    # What the bug of [Augenstein20] does to it.
     assert (infer(1 - others)[0].argmax(axis=1) == their_labels).mean() < accuracy / 2
 
 

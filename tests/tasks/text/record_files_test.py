@@ -94,8 +94,8 @@ def test_csv_agrees_with_the_standard_reader():
 @pytest.mark.parametrize(
     'line, reason',
     [
-        (b'a', 'another number of fields than the header'),
-        (b'a,b,c', 'another number of fields than the header'),
+        (b'a', 'number of fields differs from the header'),
+        (b'a,b,c', 'number of fields differs from the header'),
         (b',x', 'no client id'),
         (b'"a"b,x', 'not CSV'),
         (b'a,\xff', 'not UTF-8'),

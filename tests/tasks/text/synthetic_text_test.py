@@ -238,7 +238,7 @@ def test_bad_arguments_are_named(call, name):
 def test_generation_does_not_load_tensorflow():
     code = (
         'import sys\n'
-        'from dpfl.tasks import synthetic_text\n'
+        'from dpfl.tasks.text import synthetic_text\n'
         'task = synthetic_text.SyntheticText(vocabulary_size=100)\n'
         'task.tokens(0), task.text(0), task.ceilings, task.heldout_tokens(2)\n'
         'print([name for name in sys.modules if name.startswith("tensorflow")])'

@@ -126,10 +126,10 @@ def test_a_parquet_file_that_is_cut_or_damaged_is_refused(tmp_path):
     path = _write_parquet(tmp_path / 'a.parquet', rows)
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
-    with pytest.raises(ValueError, match='^data_path=.*: is no whole Parquet file'):
+    with pytest.raises(ValueError, match='^data_path=.*: is not a complete Parquet file'):
         _open(path)
     path.write_bytes(b'PAR1' + bytes(2000) + whole[2004:])
-    with pytest.raises(ValueError, match='^data_path=.*: is no whole Parquet file'):
+    with pytest.raises(ValueError, match='^data_path=.*: is not a complete Parquet file'):
         _open(path)
 
 
@@ -158,13 +158,13 @@ def test_malformed_lines_are_left_out_unless_strict(tmp_path):
         ('a.jsonl', None, r'cannot be read \(No such file'),
         ('a.txt', b'', r'must be a file whose name ends in one of \.jsonl, '),
         ('a.parquet', None, r'cannot be read \(No such file'),
-        ('a.parquet', b'PAR1', r'is no whole Parquet file \('),
-        ('a.jsonl', b'', r'must have texts of at least 2 clients, has those of 0'),
-        ('a.jsonl', b'{"who": 1, "said": "x"}\n', r'has those of 1$'),
+        ('a.parquet', b'PAR1', r'is not a complete Parquet file \('),
+        ('a.jsonl', b'', r'must have texts of at least 2 clients, has 0'),
+        ('a.jsonl', b'{"who": 1, "said": "x"}\n', r'has 1$'),
         (
             'a.jsonl',
             b'[\n]\n',
-            r'has those of 0 \(2 malformed records; the first is in line 1: not J',
+            r'has 0 \(2 malformed records; the first is in line 1: not J',
         ),
         ('a.csv', b'\xff', r'must begin with a header of column names'),
     ],

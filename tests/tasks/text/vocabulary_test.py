@@ -20,8 +20,8 @@ def test_a_file_of_words_or_of_words_and_counts(tmp_path):
 @pytest.mark.parametrize(
     'content, size, message',
     [
-        (b'a\nb\na\n', None, r'vocabulary_file=.*: line 3 has the word of line 1'),
-        (b' \n', None, r'vocabulary_file=.*: must have a word in each line'),
+        (b'a\nb\na\n', None, r'vocabulary_file=.*: line 3 repeats the word of line 1'),
+        (b' \n', None, r'vocabulary_file=.*: must have one word per line'),
         (b'a\nb\n', 3, r'vocabulary_size=3: must be <= 2, the words of '),
         (b'a\n', 0, r'vocabulary_size=0: must be an integer >= 1'),
         (b'a\n\xff\n', None, r'vocabulary_file=.*: must be UTF-8 text'),

@@ -1,1 +1,1 @@
-"""Language models: their layers, how they are saved, trained on public text, and sampled."""
+"""Language models: architectures, metrics, pre-training on public text, sampling, files."""

@@ -1,8 +1,8 @@
-"""What a recurrent language model is, whichever cell it has: weights, logits, and single steps.
+"""The interface of recurrent language models: weights, logits of sequences, and single steps.
 
-An architecture is a record of sizes without a vocabulary. Its weights are a tuple of arrays, whose
-shapes follow from the number of tokens; training takes whole sequences (`logits`), generation one
-token after the other (`start`, `step`). Both compute the same numbers up to rounding.
+An architecture is a record of sizes, without a vocabulary. Its weights are a tuple of arrays whose
+shapes follow from the number of tokens. Training processes whole sequences (`logits`), generation
+one token at a time (`start`, `step`). Both compute the same numbers up to rounding.
 """
 
 import abc
@@ -18,36 +18,39 @@ import tensorflow_federated as tff
 from dpfl import _validate, errors
 from dpfl.tasks.text.models import metrics
 
+# Shapes of weights by name.
+Shapes = collections.OrderedDict[str, tuple[int, ...]]
+
 
 class Architecture(abc.ABC):
     """Sizes of a recurrent language model. Subclasses are frozen dataclasses of integers."""
 
     @abc.abstractmethod
-    def weight_shapes(self, num_tokens: int) -> collections.OrderedDict[str, tuple[int, ...]]:
-        """Shapes of the trainable weights by name, in the order in which a model holds them."""
+    def weight_shapes(self, num_tokens: int) -> Shapes:
+        """Shapes of the trainable weights by name, in the order of the weights."""
 
     @abc.abstractmethod
     def initial_weights(self, num_tokens: int, seed: int) -> tuple[np.ndarray, ...]:
-        """Initial weights, float32, a pure function of the arguments.
+        """Initial weights, float32. A pure function of the arguments.
 
         Raises:
-          ValueError: if num_tokens is not an integer >= 2, or seed not one in [0, 2**64).
+          ValueError: if `num_tokens` is not an integer >= 2, or `seed` not one in [0, 2**64).
         """
 
     @abc.abstractmethod
     def logits(self, weights: Sequence[Any], tokens: tf.Tensor) -> tf.Tensor:
-        """Logits [B, L, V] of the token after each of `tokens`, integers [B, L], L static."""
+        """Logits [B, L, V] of the token after each of `tokens`, integers [B, L] with static L."""
 
     @abc.abstractmethod
-    def start(self, weights: Sequence[Any], batch_size) -> Any:
+    def start(self, weights: Sequence[Any], batch_size: int | tf.Tensor) -> Any:
         """State before the first token: a structure of tensors with first axis `batch_size`."""
 
     @abc.abstractmethod
     def step(self, weights: Sequence[Any], state: Any, tokens: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        """State after one more token, integers [B], and the logits [B, V] of the one after it."""
+        """Reads one more token, integers [B]: new state, and logits [B, V] of the next token."""
 
     def num_parameters(self, num_tokens: int) -> int:
-        """Number of trainable parameters of a model of `num_tokens` tokens."""
+        """Number of trainable parameters of a model with `num_tokens` tokens."""
         return sum(math.prod(shape) for shape in self.weight_shapes(num_tokens).values())
 
 
@@ -57,15 +60,15 @@ def build(
     """Builds a model for training.
 
     Args:
-      architecture: its sizes and its cell.
-      num_tokens: V, the number of token ids (special tokens included).
+      architecture: cell and sizes of the model.
+      num_tokens: V, the number of token ids, including special tokens.
       sequence_length: L, the number of positions.
       seed: integer in [0, 2**64); decides the initial weights.
 
     Returns:
       A model of batches OrderedDict(x, y), both int32 [batch, L], with logits [batch, L, V], the
-      loss `metrics.mean_loss` and the metrics of `metrics`. Its trainable weights are float32 NumPy
-      arrays in the order of `weight_shapes`; it has no others.
+      loss `metrics.mean_loss` and the metrics of module `metrics`. Its initial weights are float32
+      NumPy arrays in the order of `weight_shapes`, all trainable.
 
     Raises:
       ValueError: if an argument is outside its range; the message names it.
@@ -73,12 +76,12 @@ def build(
     _validate.integer('sequence_length', sequence_length, minimum=1)
 
     @tf.function
-    def predict_on_batch(model_weights, x, training):
-        del training  # Neither dropout nor normalisation by batch.
+    def predict_on_batch(model_weights: Any, x: tf.Tensor, training: bool) -> tf.Tensor:
+        del training  # There is no dropout and no batch normalisation.
         trainable, _ = model_weights
         return architecture.logits(trainable, x)
 
-    def loss(output, label, sample_weight=None):
+    def loss(output: tf.Tensor, label: tf.Tensor, sample_weight: Any = None) -> tf.Tensor:
         del sample_weight
         return metrics.mean_loss(output, label)
 
@@ -98,7 +101,7 @@ def with_weights(
     """The same model with other initial weights.
 
     Raises:
-      ValueError: if they are not of the number and shapes of the model's.
+      ValueError: if their number or shapes differ from the model's.
     """
     expected = [tuple(np.shape(weight)) for weight in model.initial_weights[0]]
     given = [tuple(np.shape(weight)) for weight in weights]
@@ -122,11 +125,11 @@ def with_weights(
 
 
 def check_weights(architecture: Architecture, weights: Sequence[Any]) -> int:
-    """Returns the number of tokens that a model with these weights has.
+    """Checks the shapes of weights, and returns the number of tokens that they imply.
 
     Raises:
-      ValueError: if the number of weights or their shapes are not those of the architecture; the
-        message names the first that differs.
+      ValueError: if the number of weights or a shape does not fit the architecture; the message
+        names the first weight that differs.
     """
     shapes = [tuple(np.shape(weight)) for weight in weights]
     num_tokens = shapes[0][0] if shapes and shapes[0] else 0

@@ -5,7 +5,8 @@ import tensorflow_federated as tff
 from dpfl import _validate
 from dpfl.tasks.text.models import architectures, stacked_cifg, tied_lstm
 
-# Next-word models: the CIFG of document 000 and smaller ones, and the LSTM of document 001.
+# Next-word models: the CIFG of [Xu23] (`cifg_670`), the LSTM of [McMahan18] (`lstm_256`), and
+# smaller ones.
 WORD_MODELS: dict[str, architectures.Architecture] = {
     'cifg_670': stacked_cifg.StackedCifg(96, 670, 96),
     'small': stacked_cifg.StackedCifg(32, 128, 32),
@@ -15,7 +16,7 @@ WORD_MODELS: dict[str, architectures.Architecture] = {
     'lstm_tiny': tied_lstm.TiedLstm(embedding_size=16, hidden_size=32),
 }
 
-# Models of characters: that of document 004, appendix B.2, and smaller ones.
+# Character models: the one of [Augenstein20], appendix B.2 (`char_cifg_256`), and smaller ones.
 CHAR_MODELS: dict[str, architectures.Architecture] = {
     'char_cifg_256': stacked_cifg.StackedCifg(128, 256, 128, num_layers=3),
     'char_small': stacked_cifg.StackedCifg(32, 128, 32, num_layers=2),
@@ -28,7 +29,7 @@ ALL = {**WORD_MODELS, **CHAR_MODELS}
 def build(
     name: str, num_tokens: int, sequence_length: int, seed: int
 ) -> tff.learning.models.FunctionalModel:
-    """Builds the model of a name in `ALL`; the other arguments are as in `architectures.build`.
+    """Builds the model of a name in `ALL`. The other arguments are those of `architectures.build`.
 
     Raises:
       ValueError: if an argument is outside its range; the message names it.

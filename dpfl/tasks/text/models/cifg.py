@@ -1,21 +1,23 @@
-"""The recurrence of a projected CIFG-LSTM over whole sequences, with a gradient written by hand.
+"""The recurrence of a projected CIFG-LSTM over whole sequences, with a hand-written gradient.
 
-TensorFlow has fused operations for the LSTM, none for the CIFG and none with a recurrent
-projection. What makes this as fast: the input products of all positions are one product outside
-of it, the gradients of the two kernels are one product each over all positions, and the elementwise
-part of a position has the fewest operations, forwards and backwards. Automatic differentiation
-makes the kernels' gradients position by position, and adds them up.
+TensorFlow has fused operations for the LSTM, but none for the CIFG and none with a recurrent
+projection. This one is as fast: the caller computes the input products of all positions as one
+matrix product, the gradients of the two kernels are one product each over all positions, and the
+elementwise part has as few operations as possible. Automatic differentiation would compute the
+gradients of the kernels position by position and add them up.
 """
+
+from typing import Any
 
 import tensorflow as tf
 
 
 def recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor, projection: tf.Tensor) -> tf.Tensor:
-    """Projected outputs r_t of the cell defined in `stacked_cifg`.
+    """Projected outputs r_t of the cell that `stacked_cifg` defines.
 
     Args:
-      inputs: floating point [L, B, 3 H] with a static L: products of the inputs with their kernel,
-        plus bias; forget gate, output gate and candidate side by side. The L steps are unrolled.
+      inputs: floating point [L, B, 3 H] with static L: the inputs times their kernel, plus bias,
+        with forget gate, output gate and candidate side by side. The L steps are unrolled.
       recurrent_kernel: [R, 3 H].
       projection: [H, R].
 
@@ -24,10 +26,10 @@ def recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor, projection: tf.Te
     """
 
     @tf.custom_gradient
-    def differentiable(inputs, recurrent_kernel, projection):
+    def differentiable(inputs: Any, recurrent_kernel: Any, projection: Any) -> Any:
         outputs, kept = _forwards(inputs, recurrent_kernel, projection)
 
-        def gradient(output_gradients):
+        def gradient(output_gradients: Any) -> Any:
             return _backwards(output_gradients, outputs, kept, recurrent_kernel, projection)
 
         return tf.stack(outputs), gradient
@@ -35,8 +37,8 @@ def recurrence(inputs: tf.Tensor, recurrent_kernel: tf.Tensor, projection: tf.Te
     return differentiable(inputs, recurrent_kernel, projection)
 
 
-def _forwards(inputs, recurrent_kernel, projection):
-    """Lists by position: the outputs, and what the gradient needs."""
+def _forwards(inputs: Any, recurrent_kernel: Any, projection: Any) -> tuple[list, list]:
+    """The outputs, and the values that the gradient needs, both as lists by position."""
     batch_size, dtype = tf.shape(inputs)[1], inputs.dtype
     hidden_size, projection_size = projection.shape
     output = tf.zeros([batch_size, projection_size], dtype)
@@ -56,16 +58,18 @@ def _forwards(inputs, recurrent_kernel, projection):
     return outputs, kept
 
 
-def _backwards(output_gradients, outputs, kept, recurrent_kernel, projection):
-    """Gradients of the three arguments of `recurrence`."""
-    # y * (1 - y) * dy and (1 - y * y) * dy for the values y of sigmoid and tanh, each in one pass.
+def _backwards(
+    output_gradients: Any, outputs: list, kept: list, recurrent_kernel: Any, projection: Any
+) -> tuple[Any, Any, Any]:
+    """Gradients with respect to the three arguments of `recurrence`."""
+    # y * (1 - y) * dy and (1 - y * y) * dy for y = sigmoid and y = tanh, each in one pass.
     sigmoid_gradient, tanh_gradient = tf.raw_ops.SigmoidGrad, tf.raw_ops.TanhGrad
     d_gates, d_before = None, 0.0
     all_d_gates, all_d_outputs = [], []
     for d_output, (forget, expose, candidate, fall, squashed, _) in zip(
         reversed(tf.unstack(output_gradients)), reversed(kept), strict=True
     ):
-        if d_gates is not None:  # The next position has this output in its gates.
+        if d_gates is not None:  # This output enters the gates of the next position.
             d_output += tf.matmul(d_gates, recurrent_kernel, transpose_b=True)
         d_hidden = tf.matmul(d_output, projection, transpose_b=True)
         d_cell = tanh_gradient(y=squashed, dy=d_hidden * expose) + d_before

@@ -1,8 +1,8 @@
-"""What a recurrent language model writes: samples, and probabilities of whole sequences.
+"""Samples sequences from a recurrent language model, and computes probabilities of sequences.
 
-A model gives p(x_{i+1} | x_i .. x_0). With x_0 the begin token, always there, the probability of a
-sequence x_1 .. x_n that ends with the end token is the product of these (document 004, equation 1).
-Samples are drawn token by token from the same conditional probabilities.
+A model gives p(x_{i+1} | x_i .. x_0), where x_0 is always the begin token. The probability of a
+sequence x_1 .. x_n that ends with the end token is the product of these conditional probabilities
+([Augenstein20], equation 1). Samples are drawn token by token from the same probabilities.
 """
 
 import dataclasses
@@ -16,17 +16,17 @@ from dpfl import _random, _validate
 from dpfl.tasks.text import token_ids
 from dpfl.tasks.text.models import architectures
 
-_BATCH = 1024
+_BATCH = 1024  # Sequences that are sampled at a time.
 
 
 @dataclasses.dataclass(frozen=True)
 class SpecialTokens:
-    """Ids with a meaning of their own.
+    """Ids of the special tokens.
 
     Attributes:
       pad: fills a sequence after its end.
-      begin: x_0 of every sequence.
-      end: its last token, unless it is cut.
+      begin: first token x_0 of every sequence.
+      end: last token of every sequence that was not cut.
     """
 
     pad: int
@@ -39,13 +39,13 @@ WORDS = SpecialTokens(token_ids.PAD_ID, token_ids.BOS_ID, token_ids.EOS_ID)
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
-    """Sequences that a model wrote.
+    """Sequences drawn from a model.
 
     Attributes:
-      tokens: int32 [N, L]: the sequence without the begin token, its end token, padding; without
-        end token if it was cut after L tokens.
-      log_probabilities: float64 [N]: natural logarithm of equation 1 up to the last token there is;
-        of the model itself, whatever temperature and top_k were.
+      tokens: int32 [N, L]: the sequence without begin token, end token, padding. Sequences cut
+        after L tokens have no end token.
+      log_probabilities: float64 [N], natural logarithm of equation 1 over the tokens drawn, under
+        the model itself (temperature 1, all tokens).
     """
 
     tokens: np.ndarray
@@ -63,18 +63,18 @@ def sample(
     temperature: float = 1.0,
     top_k: int | None = None,
 ) -> Samples:
-    """Draws sequences. The begin token and padding are never drawn: they are nothing to write.
+    """Draws sequences. The begin token and padding are never drawn.
 
     Args:
-      architecture: the model's.
-      weights: the model's.
+      architecture: architecture of the model.
+      weights: weights of the model.
       special: its special tokens.
-      count: N, how many sequences.
+      count: N, the number of sequences.
       length: L, the most tokens of a sequence.
-      seed: integer in [0, 2**64); the result is a pure function of it and the other arguments.
-      temperature: > 0; logits are divided by it. Below 1 the probable becomes more probable.
-      top_k: draw only from that many most probable tokens (and such as are as probable as the last
-        of them); None for all.
+      seed: integer in [0, 2**64). The result is a pure function of all arguments.
+      temperature: > 0; logits are divided by it. Values below 1 favour probable tokens.
+      top_k: draw only from the k most probable tokens, and ties with the last of them; None for
+        all.
 
     Raises:
       ValueError: if an argument is outside its range; the message names it.
@@ -90,7 +90,7 @@ def sample(
     forbidden = np.zeros(num_tokens, np.float32)
     forbidden[[special.pad, special.begin]] = -np.inf
 
-    def choose(logits, seed):
+    def choose(logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         logits = logits / temperature + forbidden
         if top_k is not None:
             least = tf.math.top_k(logits, top_k).values[:, -1:]
@@ -98,8 +98,8 @@ def sample(
         return tf.random.stateless_categorical(logits, 1, seed, tf.int32)[:, 0]
 
     @tf.function
-    def draw(weights, seeds):
-        """Tokens [L, B] and log probabilities [B], with seeds [L, 2]."""
+    def draw(weights: Any, seeds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Tokens [L, B] and log probabilities [B], from seeds [L, 2]."""
         state = architecture.start(weights, batch_size)
         token = tf.fill([batch_size], special.begin)
         ended = tf.fill([batch_size], False)
@@ -131,23 +131,23 @@ def log_probabilities(
     special: SpecialTokens,
     tokens: np.ndarray,
 ) -> np.ndarray:
-    """Natural logarithms of document 004, equation 1, for whole sequences.
+    """Log-probabilities of whole sequences ([Augenstein20], equation 1).
 
     Args:
-      architecture: the model's.
-      weights: the model's.
+      architecture: architecture of the model.
+      weights: weights of the model.
       special: its special tokens.
-      tokens: integers [N, L] as in `Samples`; padding counts as nothing.
+      tokens: integers [N, L] as in `Samples`; padding is ignored.
 
     Returns:
-      float64 [N].
+      Natural logarithms, float64 [N].
     """
     architectures.check_weights(architecture, weights)
     weights = tuple(tf.convert_to_tensor(weight) for weight in weights)
     length = tokens.shape[1]
 
     @tf.function(input_signature=[tf.TensorSpec([None, length], tf.int32)])
-    def score(targets):
+    def score(targets: tf.Tensor) -> tf.Tensor:
         begin = tf.fill([tf.shape(targets)[0], 1], special.begin)
         inputs = tf.concat([begin, targets[:, :-1]], axis=1)
         gained = tf.nn.log_softmax(architecture.logits(weights, inputs))

@@ -1,19 +1,20 @@
-"""Metrics of next-word prediction, as the three functions of a `tff.learning` functional model.
+"""Loss and metrics of next-word prediction, for a `tff.learning` functional model.
 
-The state holds sums and counts only: adding the states of clients is exact pooling.
+The state of the metrics holds sums and counts only, so adding the states of clients pools exactly.
 
 * `accuracy`: top-1 accuracy over the positions whose target is a word of the vocabulary. Padding,
-  end of sentence and words outside the vocabulary are no targets here; the prediction is the argmax
-  over *all* tokens.
-* `accuracy_with_oov`: the same with the targets outside the vocabulary in the denominator, as
-  misses (document 001): what a keyboard's user sees, who cannot be offered a word that the model
-  does not have.
-* `loss`: mean cross entropy in nats over all targets but padding (so end of sentence and words
-  outside the vocabulary count).
-* `num_tokens`: number of the targets of `loss`; `num_examples`: number of sentences with any.
+  end of sentence and words outside the vocabulary do not count as targets; the prediction is the
+  argmax over *all* tokens.
+* `accuracy_with_oov`: the same, but targets outside the vocabulary count as misses ([McMahan18]).
+  This is what the user of a keyboard sees, since the model cannot offer such words.
+* `loss`: mean cross entropy in nats over all targets except padding, so end of sentence and words
+  outside the vocabulary count.
+* `num_tokens`: number of targets of `loss`. `num_examples`: number of sentences with such targets.
 """
 
 import collections
+from collections.abc import Mapping
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,7 +22,7 @@ from dpfl.tasks.text import token_ids
 
 
 def mean_loss(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Mean cross entropy over the targets that are not padding; 0 if there is none.
+    """Mean cross entropy over the targets that are not padding; 0 if there are none.
 
     Args:
       logits: [B, L, V].
@@ -40,30 +41,30 @@ def mean_loss(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     )
 
 
-def _weighted_cross_entropy(logits, targets, weights):
-    """Sum over the rows of `weights[i] * -log softmax(logits[i])[targets[i]]`.
+def _weighted_cross_entropy(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Sum over rows i of `weights[i] * -log softmax(logits[i])[targets[i]]`.
 
     Args:
       logits: [N, V].
       targets: integers [N].
-      weights: [N], no gradient flows to them.
+      weights: [N]; their gradient is not computed.
 
-    Several times faster than TensorFlow's operation on a CPU, for a large V most of a step: a few
-    vectorised passes, most of them in place, and the softmax in one.
+    On a CPU this is several times faster than TensorFlow's operation, which takes most of a
+    training step if V is large: few passes over the logits, most of them in place.
     """
 
     @tf.custom_gradient
-    def differentiable(logits):
+    def differentiable(logits: tf.Tensor) -> Any:
         softmax = tf.nn.softmax(logits)
-        # The logarithm of the sum of exponentials, from the largest probability of a row: it is at
-        # least 1 / V, where that of the target may be too small for a float.
+        # The logarithm of the sum of exponentials, computed from the largest probability of a row.
+        # That one is at least 1 / V; the target's probability may underflow.
         log_totals = tf.reduce_max(logits, axis=1) - tf.math.log(tf.reduce_max(softmax, axis=1))
         losses = log_totals - tf.gather(logits, targets, batch_dims=1)
 
-        def gradient(upstream):
+        def gradient(upstream: tf.Tensor) -> tf.Tensor:
             scale = upstream * weights
-            # In place, where `tf.tensor_scatter_nd_sub` copies: nothing else has this product. Its
-            # indices are int32: a product that they cannot count has more than 8 GB.
+            # In place (`tf.tensor_scatter_nd_sub` would copy), since nothing else uses `product`.
+            # int32 indices suffice for 8 GB of logits.
             product = tf.reshape(softmax * scale[:, None], [-1])
             rows = tf.range(tf.shape(targets)[0])
             indices = rows * logits.shape[1] + tf.cast(targets, tf.int32)
@@ -77,7 +78,7 @@ def _weighted_cross_entropy(logits, targets, weights):
 
 @tf.function
 def initialize() -> collections.OrderedDict:
-    """The state of no data."""
+    """The metrics state before any data: all zeros."""
     return collections.OrderedDict(
         loss_sum=tf.zeros([], tf.float64),
         num_correct=tf.zeros([], tf.int64),
@@ -89,14 +90,17 @@ def initialize() -> collections.OrderedDict:
 
 
 @tf.function
-def update(state, labels, batch_output, sample_weight=None) -> collections.OrderedDict:
+def update(
+    state: Mapping[str, tf.Tensor], labels: tf.Tensor, batch_output: Any, sample_weight: Any = None
+) -> collections.OrderedDict:
     """Adds a batch to the state.
 
     Args:
-      state: the sums so far.
+      state: sums so far.
       labels: targets, int32 [B, L].
-      batch_output: has `loss`, the `mean_loss` of the batch, and `predictions`, the logits.
-      sample_weight: not used.
+      batch_output: has attributes `loss`, the `mean_loss` of the batch, and `predictions`, the
+        logits.
+      sample_weight: ignored.
     """
     del sample_weight
     present = tf.not_equal(labels, token_ids.PAD_ID)
@@ -115,8 +119,8 @@ def update(state, labels, batch_output, sample_weight=None) -> collections.Order
 
 
 @tf.function
-def finalize(state) -> collections.OrderedDict:
-    """The metrics of the module docstring from a state; a mean over nothing is 0."""
+def finalize(state: Mapping[str, tf.Tensor]) -> collections.OrderedDict:
+    """Computes the metrics listed at the top of this module; a mean over nothing is 0."""
     with_oov = state['num_words'] + state['num_outside']
     return collections.OrderedDict(
         loss=_ratio(state['loss_sum'], state['num_tokens']),

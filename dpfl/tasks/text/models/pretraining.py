@@ -1,4 +1,4 @@
-"""Central training on public text, from which private training can start (document 001, B)."""
+"""Central training on public text, as a start for private training ([McMahan18], appendix B)."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,20 +23,21 @@ def train(
     """Trains with Adam on shuffled batches. NOT private: for public text only.
 
     Args:
-      architecture: the model's.
-      weights: to begin with.
-      tokens: int32 [sentences, L + 1], as `word_clients.encode` gives them.
+      architecture: architecture of the model.
+      weights: initial weights.
+      tokens: int32 [sentences, L + 1], as from `word_clients.encode`.
       epochs: passes over the sentences.
-      batch_size: sentences of a step; a last, smaller batch of an epoch is left out.
-      learning_rate: of Adam.
-      seed: of the order of the sentences.
-      report: is called with the number of steps done and the loss of the last one.
+      batch_size: sentences per step; an incomplete last batch of an epoch is dropped.
+      learning_rate: learning rate of Adam.
+      seed: seed of the order of the sentences.
+      report: called after each step with the number of steps so far and the loss of the step.
 
     Returns:
-      The weights, float32.
+      The trained weights, float32.
 
     Raises:
-      ValueError: if an argument is outside its range, or there are fewer sentences than a batch.
+      ValueError: if an argument is outside its range, or there are fewer sentences than
+        `batch_size`.
     """
     _validate.integer('epochs', epochs, minimum=1)
     _validate.integer('batch_size', batch_size, minimum=1, maximum=len(tokens))
@@ -48,7 +49,7 @@ def train(
     optimizer.build(variables)
 
     @tf.function(input_signature=[tf.TensorSpec([batch_size, tokens.shape[1]], tf.int32)])
-    def step(batch):
+    def step(batch: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = metrics.mean_loss(
                 architecture.logits(tuple(variables), batch[:, :-1]), batch[:, 1:]

@@ -1,16 +1,17 @@
-"""Language models as SavedModel, which TensorFlow loads without dpfl, and back.
+"""Saves language models as SavedModel, which TensorFlow loads without dpfl, and reads them back.
 
-A folder that `save` writes has the signature `serving_default`: from `tokens`, int32 [B, L] with
-any L, to `logits`, float32 [B, L, V], of the token after each. What the numbers mean is in
-`assets.extra/model.json`: `model` (a name of `models.ALL`), `num_tokens`, and `vocabulary`, the
-words by token id from 4 on; null for a model of characters, whose tokens are those of `encoding`.
+The signature `serving_default` maps `tokens`, int32 [B, L] with any L, to `logits` of the next
+token at each position, float32 [B, L, V]. The file `assets.extra/model.json` describes the model:
+`model` (a name in `catalog.ALL`), `num_tokens`, and `vocabulary` (words by token id, from id 4 on;
+null for a character model, whose token ids are those of `text.encoding`).
 """
 
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
 
 _DESCRIPTION = pathlib.PurePath('assets.extra', 'model.json')
 _GRAPH = 'saved_model.pb'
-# Where the directory of a run has its model.
+# Folder of the model in the directory of a run.
 IN_RUN = 'saved_model'
 
 
@@ -31,12 +32,12 @@ class LanguageModel:
     """A trained model.
 
     Attributes:
-      name: of its architecture, in `models.ALL`.
-      weights: float32, in the order of the architecture.
-      vocabulary: its words by token id, from NUM_SPECIAL_TOKENS on; None for a model of characters.
+      name: name of its architecture in `catalog.ALL`.
+      weights: float32 arrays in the order of the architecture's `weight_shapes`.
+      vocabulary: words by token id, from NUM_SPECIAL_TOKENS on; None for a character model.
 
     Raises:
-      ValueError: if they do not go together; the message names what.
+      ValueError: if weights or vocabulary do not fit the architecture.
     """
 
     name: str
@@ -61,15 +62,15 @@ class LanguageModel:
 
     @property
     def architecture(self) -> architectures.Architecture:
-        """Its architecture."""
+        """The architecture of the model."""
         return catalog.ALL[_validate.choice('name', self.name, catalog.ALL)]
 
 
-def save(model: LanguageModel, path) -> None:
-    """Writes the model as a SavedModel; what is there is replaced, as a whole.
+def save(model: LanguageModel, path: str | os.PathLike[str]) -> None:
+    """Writes a model as a SavedModel. An existing folder is replaced as a whole.
 
     Raises:
-      OSError: if it cannot be written.
+      OSError: if the folder cannot be written.
     """
     module = _module(model.architecture, model.weights)
     description = {
@@ -86,17 +87,22 @@ def save(model: LanguageModel, path) -> None:
     write(module, path, {'serving_default': module.predict}, describe)
 
 
-def write(module: tf.Module, path, signatures, complete=lambda folder: None) -> None:
-    """Writes a module as a SavedModel; what is there is replaced, as a whole.
+def write(
+    module: tf.Module,
+    path: str | os.PathLike[str],
+    signatures: Mapping[str, Any],
+    complete: Callable[[pathlib.Path], None] = lambda folder: None,
+) -> None:
+    """Writes a module as a SavedModel. An existing folder is replaced as a whole.
 
     Args:
-      module: with its variables.
-      path: of the folder; one beside it is used meanwhile, `<path>.partial`.
+      module: the module, with its variables.
+      path: path of the folder. It is written as `<path>.partial` and then renamed.
       signatures: functions of the module by name.
-      complete: adds to the folder what TensorFlow does not write.
+      complete: adds other files to the folder before it is renamed.
 
     Raises:
-      OSError: if it cannot be written.
+      OSError: if the folder cannot be written.
     """
     path = pathlib.Path(path)
     partial = path.with_name(path.name + '.partial')
@@ -105,30 +111,30 @@ def write(module: tf.Module, path, signatures, complete=lambda folder: None) -> 
         tf.saved_model.save(module, str(partial), signatures=signatures)
     except tf.errors.OpError as error:
         message = ' '.join(error.message.split())
-        # In such messages the reason stands after the path.
+        # TensorFlow puts the reason after the path.
         raise OSError(message.rpartition('; ')[2]) from None
     complete(partial)
     _remove(path)
     partial.rename(path)
 
 
-def load(path) -> LanguageModel:
-    """Reads a model that `save` wrote. Only numbers are read; no graph is executed.
+def load(path: str | os.PathLike[str]) -> LanguageModel:
+    """Reads a model written by `save`. Reads weights only; no graph is executed.
 
     Args:
-      path: its folder, or the directory of a run that has one.
+      path: folder of the model, or the directory of a run with such a folder.
 
     Raises:
-      ValueError: if there is none, in one line that begins with `path`.
+      ValueError: if there is no such model (argument `path`).
     """
     inner = pathlib.Path(path, IN_RUN)
     folder = inner if inner.is_dir() else pathlib.Path(path)
     try:
         if not (folder / _GRAPH).is_file():
-            raise ValueError('there is no saved_model.pb')
+            raise ValueError('it has no saved_model.pb')
         description = _json.loads(_files.read_bytes(folder / _DESCRIPTION))
         for part in (folder / 'variables').iterdir():
-            _files.open_regular(part).close()  # TensorFlow would wait for a FIFO.
+            _files.open_regular(part).close()  # Refuses a FIFO, on which TensorFlow would block.
         variables = tf.train.load_checkpoint(str(folder / 'variables' / 'variables'))
         name, words = description['model'], description['vocabulary']
         if words is not None and not (
@@ -151,6 +157,7 @@ def load(path) -> LanguageModel:
 
 
 def _module(architecture: architectures.Architecture, weights: Sequence[Any]) -> tf.Module:
+    """A module with the weights as variables and the function `predict`."""
     module = tf.Module()
     num_tokens = weights[0].shape[0]
     names = architecture.weight_shapes(num_tokens)
@@ -159,7 +166,7 @@ def _module(architecture: architectures.Architecture, weights: Sequence[Any]) ->
     ]
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32, name='tokens')])
-    def predict(tokens):
+    def predict(tokens: tf.Tensor) -> dict[str, tf.Tensor]:
         parameters = tuple(module.parameters)
         state = architecture.start(parameters, tf.shape(tokens)[0])
         length = tf.shape(tokens)[1]

@@ -1,28 +1,29 @@
-"""Language models of projected CIFG-LSTM layers.
+"""Language models with projected CIFG-LSTM layers.
 
-CIFG: coupled input and forget gates. With x_t the embedding of the token, or the output r_t of the
-layer below, a layer computes
+CIFG means coupled input and forget gates. With x_t the embedding of the token, or the output r_t of
+the layer below, a layer computes
 
     f, o, g = sigmoid, sigmoid, tanh of the three thirds of x_t W_x + r_{t-1} W_r + b
     c_t = f * c_{t-1} + (1 - f) * g
     r_t = (o * tanh(c_t)) P
 
-and the logits are r_t E_out^T + b_out of the last layer. With E the embedding, H the hidden and R
-the projection size, D layers and V tokens this makes
-3 (E + R + 1) H + (D - 1) 3 (2 R + 1) H + D H R + V E + V R + V parameters. V counts all tokens, the
-special ones included.
+and the logits are r_t E_out^T + b_out, with r_t of the last layer. With embedding size E, hidden
+size H, projection size R, D layers and V tokens (special tokens included) the model has
+3 (E + R + 1) H + (D - 1) 3 (2 R + 1) H + D H R + V E + V R + V parameters.
 
-The model of document 000 has D = 1, H = 670, E = R = 96. These are 2.38M, 4.31M and 6.24M
-parameters at V = 10k, 20k and 30k, where the document prints 2.4M, 4.4M and 6.4M "for a 10K/20K/30K
-vocabulary": its numbers are met exactly by V = 10.1k, 20.5k and 30.8k.
+The model of [Xu23] has D = 1, H = 670, E = R = 96: 2.38M, 4.31M and 6.24M parameters at V = 10k,
+20k and 30k. The paper states 2.4M, 4.4M and 6.4M for vocabularies of 10K, 20K and 30K; V = 10.1k,
+20.5k and 30.8k give these numbers.
 
-The character model of document 004, appendix B.2, has D = 3, H = 256, E = R = 128, V = 258:
+The character model of [Augenstein20], appendix B.2, has D = 3, H = 256, E = R = 128, V = 258:
 756,738 parameters.
 """
 
 import collections
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,7 +31,7 @@ import tensorflow as tf
 from dpfl import _random, _validate
 from dpfl.tasks.text.models import architectures, cifg
 
-_PER_LAYER = 4  # Weights of a layer.
+_PER_LAYER = 4  # Number of weights of a layer.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ class StackedCifg(architectures.Architecture):
       embedding_size: E, the size of the input embedding.
       hidden_size: H, the number of cells of a layer.
       projection_size: R, the size of the recurrent projections and of the output embedding.
-      num_layers: D.
+      num_layers: D, the number of layers.
 
     Raises:
       ValueError: if a size is not a positive integer.
@@ -56,9 +57,10 @@ class StackedCifg(architectures.Architecture):
         for field in dataclasses.fields(self):
             _validate.integer(field.name, getattr(self, field.name), minimum=1)
 
-    def weight_shapes(self, num_tokens):
-        """As in the base class; kernels hold the gates side by side: forget, output, candidate."""
-        shapes = collections.OrderedDict(input_embedding=(num_tokens, self.embedding_size))
+    def weight_shapes(self, num_tokens: int) -> architectures.Shapes:
+        """As in the base class. Kernels hold forget gate, output gate, candidate side by side."""
+        shapes: architectures.Shapes = collections.OrderedDict()
+        shapes['input_embedding'] = (num_tokens, self.embedding_size)
         hidden, projection = self.hidden_size, self.projection_size
         for layer in range(self.num_layers):
             prefix = '' if self.num_layers == 1 else f'layer_{layer}_'
@@ -71,13 +73,13 @@ class StackedCifg(architectures.Architecture):
         shapes['output_bias'] = (num_tokens,)
         return shapes
 
-    def initial_weights(self, num_tokens, seed):
+    def initial_weights(self, num_tokens: int, seed: int) -> tuple[np.ndarray, ...]:
         """As in the base class.
 
-        Kernels are uniform within the Glorot bound. Embeddings are uniform within 1: larger values
-        than usual, on purpose. A clipped update has a given norm, and so has the noise; the larger
-        the embeddings, the more one unit of change of the weights they meet changes the logits. The
-        forget gates start with bias 1 (remember), all other biases at 0.
+        Kernels are uniform within the Glorot bound. Embeddings are uniform in [-1, 1], larger than
+        usual on purpose: clipped updates and noise have a fixed norm, and with larger embeddings
+        the same change of the weights next to them changes the logits more. Forget gates start
+        with bias 1 (remember), all other biases with 0.
         """
         _validate.integer('num_tokens', num_tokens, minimum=2)
         rng = _random.generator('model.weights', _random.check_seed('seed', seed))
@@ -88,20 +90,20 @@ class StackedCifg(architectures.Architecture):
             elif name.endswith('embedding'):
                 value = rng.uniform(-1, 1, shape)
             else:
-                gates = 3 if name.endswith('kernel') else 1  # Side by side in one matrix.
+                gates = 3 if name.endswith('kernel') else 1  # Gates are side by side in one matrix.
                 value = rng.uniform(-1, 1, shape) * math.sqrt(6 / (shape[0] + shape[1] / gates))
             if name.endswith('gate_bias'):
                 value[: self.hidden_size] = 1  # The forget gates: remember.
             weights.append(value.astype(np.float32))
         return tuple(weights)
 
-    def logits(self, weights, tokens):
+    def logits(self, weights: Sequence[Any], tokens: tf.Tensor) -> tf.Tensor:
         embedding, *layers, output_embedding, output_bias = weights
         batch_size, length = tf.shape(tokens)[0], tokens.shape[1]
-        # Position is the first axis, and all input products of a layer are one product.
+        # Position is the first axis, so all input products of a layer are one matrix product.
         outputs = tf.gather(embedding, tf.reshape(tf.transpose(tokens), [-1]))
         for kernel, recurrent_kernel, bias, projection in _layers(layers):
-            # `bias_add`: `+` broadcasts, which is slower.
+            # `bias_add` is faster than `+`, which broadcasts.
             inputs = tf.nn.bias_add(tf.matmul(outputs, kernel), bias)
             inputs = tf.reshape(inputs, [length, batch_size, kernel.shape[1]])
             states = cifg.recurrence(inputs, recurrent_kernel, projection)
@@ -112,7 +114,7 @@ class StackedCifg(architectures.Architecture):
         result = tf.nn.bias_add(product, output_bias)
         return tf.reshape(result, [batch_size, length, output_bias.shape[0]])
 
-    def start(self, weights, batch_size):
+    def start(self, weights: Sequence[Any], batch_size: int | tf.Tensor) -> Any:
         """The state: (cells [B, H], projected outputs [B, R]) for each layer."""
         dtype = tf.convert_to_tensor(weights[0]).dtype
         return tuple(
@@ -123,7 +125,7 @@ class StackedCifg(architectures.Architecture):
             for _ in range(self.num_layers)
         )
 
-    def step(self, weights, state, tokens):
+    def step(self, weights: Sequence[Any], state: Any, tokens: tf.Tensor) -> tuple[Any, tf.Tensor]:
         embedding, *layers, output_embedding, output_bias = weights
         output = tf.gather(embedding, tokens)
         new_state = []
@@ -139,6 +141,6 @@ class StackedCifg(architectures.Architecture):
         return tuple(new_state), tf.matmul(output, output_embedding, transpose_b=True) + output_bias
 
 
-def _layers(weights):
-    """The weights of the layers, four by four."""
+def _layers(weights: Sequence[Any]) -> list[Sequence[Any]]:
+    """The weights of each layer."""
     return [weights[i : i + _PER_LAYER] for i in range(0, len(weights), _PER_LAYER)]

@@ -1,23 +1,25 @@
-"""The LSTM of document 001, appendix B: one embedding of norm 1 for input and output.
+"""The LSTM of [McMahan18], appendix B: input and output share an embedding with rows of norm 1.
 
-With E a matrix of one row per token, e_s = E_s / |E_s| its rows scaled to norm 1, and the state
+With E a matrix of one row per token, e_s = E_s / |E_s| its rows scaled to norm 1, and a state
 (c, h) of H cells,
 
     i, g, f, o = sigmoid, tanh, sigmoid, sigmoid of [e_{s_t}, h_{t-1}] W_* + b_*
     c_t = f * c_{t-1} + i * g,    h_t = o * tanh(c_t)
     logits_t[s] = e_s . (h_t P + p)
 
-These are 11 tensors (the embedding, kernel and bias of each of the four gates, P and p) and
-V E + 4 ((E + H) H + H) + H E + E parameters: 1,346,144 for the document's E = 96, H = 256 and
-V = 10,000, where it prints 11 parameter vectors and 1.35M. (A recurrence by way of the projection
-would make 1.18M, an output bias 1.36M: the document says neither, and the counts rule them out.)
+These are 11 tensors (the embedding, kernel and bias of each of the four gates, P and p) with
+V E + 4 ((E + H) H + H) + H E + E parameters: 1,346,144 for the paper's E = 96, H = 256 and
+V = 10,000. The paper states 11 parameter vectors and 1.35M. (A recurrent projection would give
+1.18M, an output bias 1.36M; the paper does not mention either, and the counts rule them out.)
 
-Rows are scaled in the forward pass, so that the norm is 1 whatever noise does to E.
+Rows are scaled in the forward pass, so their norm is 1 whatever the noise does to E.
 """
 
 import collections
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +27,7 @@ import tensorflow as tf
 from dpfl import _random, _validate
 from dpfl.tasks.text.models import architectures
 
-# The order of the gates that the fused operation has.
+# Gates in the order of the fused operation.
 _GATES = ('input', 'candidate', 'forget', 'output')
 
 
@@ -34,7 +36,7 @@ class TiedLstm(architectures.Architecture):
     """Sizes of the model.
 
     Attributes:
-      embedding_size: E, of the embedding of tokens, shared by input and output.
+      embedding_size: E, the size of the embedding that input and output share.
       hidden_size: H, the number of LSTM cells.
 
     Raises:
@@ -48,9 +50,10 @@ class TiedLstm(architectures.Architecture):
         for field in dataclasses.fields(self):
             _validate.integer(field.name, getattr(self, field.name), minimum=1)
 
-    def weight_shapes(self, num_tokens):
+    def weight_shapes(self, num_tokens: int) -> architectures.Shapes:
         embedding, hidden = self.embedding_size, self.hidden_size
-        shapes = collections.OrderedDict(embedding=(num_tokens, embedding))
+        shapes: architectures.Shapes = collections.OrderedDict()
+        shapes['embedding'] = (num_tokens, embedding)
         for gate in _GATES:
             shapes[f'{gate}_kernel'] = (embedding + hidden, hidden)
             shapes[f'{gate}_bias'] = (hidden,)
@@ -58,11 +61,11 @@ class TiedLstm(architectures.Architecture):
         shapes['projection_bias'] = (embedding,)
         return shapes
 
-    def initial_weights(self, num_tokens, seed):
+    def initial_weights(self, num_tokens: int, seed: int) -> tuple[np.ndarray, ...]:
         """As in the base class.
 
-        Embeddings are uniform on the sphere; matrices are uniform within the Glorot bound, the
-        forget gates start with bias 1 (remember), all other biases at 0.
+        Embeddings are uniform on the sphere, matrices uniform within the Glorot bound. Forget gates
+        start with bias 1 (remember), all other biases with 0.
         """
         _validate.integer('num_tokens', num_tokens, minimum=2)
         rng = _random.generator('model.weights', _random.check_seed('seed', seed))
@@ -78,7 +81,7 @@ class TiedLstm(architectures.Architecture):
             weights.append(value.astype(np.float32))
         return tuple(weights)
 
-    def logits(self, weights, tokens):
+    def logits(self, weights: Sequence[Any], tokens: tf.Tensor) -> tf.Tensor:
         embedding, kernel, bias, projection, projection_bias = _joined(weights)
         batch_size, length = tf.shape(tokens)[0], tokens.shape[1]
         inputs = tf.gather(embedding, tf.transpose(tokens))
@@ -88,12 +91,12 @@ class TiedLstm(architectures.Architecture):
         result = tf.matmul(outputs, embedding, transpose_b=True)
         return tf.reshape(result, [batch_size, length, embedding.shape[0]])
 
-    def start(self, weights, batch_size):
+    def start(self, weights: Sequence[Any], batch_size: int | tf.Tensor) -> Any:
         """The state: (cells c, outputs h), both [B, H]."""
         zeros = tf.zeros([batch_size, self.hidden_size], tf.convert_to_tensor(weights[0]).dtype)
         return zeros, zeros
 
-    def step(self, weights, state, tokens):
+    def step(self, weights: Sequence[Any], state: Any, tokens: tf.Tensor) -> tuple[Any, tf.Tensor]:
         embedding, kernel, bias, projection, projection_bias = _joined(weights)
         cell, hidden = state
         inputs = tf.concat([tf.gather(embedding, tokens), hidden], axis=1)
@@ -105,18 +108,18 @@ class TiedLstm(architectures.Architecture):
         return (cell, hidden), tf.matmul(outputs, embedding, transpose_b=True)
 
 
-def _joined(weights):
+def _joined(weights: Sequence[Any]) -> tuple[tf.Tensor, ...]:
     """Embedding with rows of norm 1, kernels side by side, biases end to end, the projection."""
     embedding, *gates, projection, projection_bias = weights
     kernel, bias = tf.concat(gates[0::2], axis=1), tf.concat(gates[1::2], axis=0)
     return tf.math.l2_normalize(embedding, axis=1), kernel, bias, projection, projection_bias
 
 
-def _fused_lstm(inputs, kernel, bias, hidden_size):
+def _fused_lstm(inputs: Any, kernel: Any, bias: Any, hidden_size: int) -> tf.Tensor:
     """Outputs h [L, B, H] of an LSTM over inputs [L, B, E], float32.
 
-    The operation of the second version, `BlockLSTMV2`, orders its gates otherwise, but TensorFlow
-    2.14 has registered the gradient of this one for it: its gradients are wrong.
+    `BlockLSTMV2` has another order of gates, but TensorFlow 2.14 registers the gradient of
+    `BlockLSTM` for it: its gradients are wrong. So the first version is used.
     """
     zeros = tf.zeros([tf.shape(inputs)[1], hidden_size])
     no_peephole = tf.zeros([hidden_size])

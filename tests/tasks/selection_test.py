@@ -1,11 +1,11 @@
-"""The six criteria of document 004, table 1, on data that can be looked at."""
+"""The six criteria of [Augenstein20], table 1, on data that can be looked at."""
 
 import collections
 
 import numpy as np
 import pytest
 
-from dpfl.tasks.text import selection
+from dpfl.tasks import selection
 
 _NUMBERS = np.arange(10)
 

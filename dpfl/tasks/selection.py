@@ -1,11 +1,11 @@
-"""Which examples of which clients a generative model is trained on, instead of looking at them.
+"""Selects the examples that a generative model is trained on, as a substitute for inspecting them.
 
-Document 004, table 1, names six tasks for which a modeler looks at data, with the criterion by
-which the data are chosen; here each criterion is a function that a device can apply to its own
-data. What does not meet it takes no part: a client without chosen examples contributes nothing to
-its round, and the guarantee of the run holds as it is.
+[Augenstein20], table 1, lists six tasks for which a modeler inspects data, each with a criterion
+that selects the data. Here each criterion is a function that a device can apply to its own data.
+Examples that do not meet it are left out. A client without selected examples contributes a zero
+update, and the guarantee of the run is unchanged.
 
-"Examples" are a list, an array with one row for each, or a mapping to such arrays.
+"Examples" are a list, an array with one row per example, or a mapping to such arrays.
 """
 
 import dataclasses
@@ -19,14 +19,14 @@ from dpfl import _random, _validate, errors
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """A criterion.
+    """A criterion that selects examples of a client.
 
     Attributes:
-      task: of document 004, table 1: 'T1' to 'T6'.
-      criterion: what is chosen, in words.
-      mask: from (client, its examples) to bool [number of examples]: those that are chosen.
-      min_examples: a client with fewer chosen examples takes no part: it would be an outlier (5 in
-        appendix C.4).
+      task: name of the task in [Augenstein20], table 1: 'T1' to 'T6'.
+      criterion: description of the selected examples, in words.
+      mask: maps (client, its examples) to bool [number of examples], true for selected examples.
+      min_examples: clients with fewer selected examples are left out, because they would be
+        outliers ([Augenstein20], appendix C.4, uses 5).
 
     Raises:
       ValueError: if `min_examples` is not a positive integer.
@@ -41,7 +41,7 @@ class Selection:
         _validate.integer('min_examples', self.min_examples, minimum=1)
 
     def apply(self, client: int, examples: Any) -> Any:
-        """The chosen examples, of the type of `examples`; none if they are too few."""
+        """The selected examples, of the type of `examples`; none if fewer than `min_examples`."""
         chosen = np.asarray(self.mask(client, examples), bool)
         if chosen.shape != (_count(examples),):
             raise errors.ArgumentError(
@@ -55,7 +55,7 @@ def random_examples(rate: float, seed: int) -> Selection:
     _validate.number('rate', rate, minimum=0, maximum=1)
     _random.check_seed('seed', seed)
 
-    def mask(client, examples):
+    def mask(client: int, examples: Any) -> np.ndarray:
         return _random.generator('select.random', seed, client).random(_count(examples)) < rate
 
     return Selection('T1', f'each example with probability {rate:g}', mask)
@@ -64,11 +64,11 @@ def random_examples(rate: float, seed: int) -> Selection:
 def by_outcome(
     is_correct: Callable[[Any], np.ndarray], correct: bool = False, min_examples: int = 1
 ) -> Selection:
-    """T2, mistakes: the examples that the primary model gets wrong (or right, to compare).
+    """T2, debugging mistakes: the examples that the primary model gets wrong.
 
     Args:
-      is_correct: from examples to bool [number of examples], by the primary model.
-      correct: choose the right ones instead.
+      is_correct: maps examples to bool [number of examples], true where the primary model is right.
+      correct: select the examples that the model gets right instead, for comparison.
       min_examples: as in `Selection`.
     """
     return Selection(
@@ -80,10 +80,10 @@ def by_outcome(
 
 
 def unknown_labels(is_known: Callable[[Any], bool]) -> Selection:
-    """T3, unknown classes: the examples that are of none; words outside the vocabulary, say.
+    """T3, unknown classes: examples of no known class, such as words outside the vocabulary.
 
     Args:
-      is_known: from one example to whether it is of a known class.
+      is_known: tells whether one example belongs to a known class.
     """
     return Selection(
         'T3',
@@ -98,17 +98,17 @@ def clients_by_accuracy(
     at_most: float = 1.0,
     min_examples: int = 1,
 ) -> Selection:
-    """T4, bad slices: all examples of the clients whose share of right ones is in a range.
+    """T4, poor slices: all examples of the clients whose accuracy is in a range.
 
     Args:
-      is_correct: as for `by_outcome`.
-      at_least, at_most: bounds of the accuracy, both included.
+      is_correct: as in `by_outcome`.
+      at_least, at_most: bounds of the client's accuracy, inclusive.
       min_examples: as in `Selection`.
     """
     _validate.number('at_least', at_least, minimum=0, maximum=1)
     _validate.number('at_most', at_most, minimum=at_least, maximum=1)
 
-    def mask(client, examples):
+    def mask(client: int, examples: Any) -> np.ndarray:
         count = _count(examples)
         accuracy = np.mean(is_correct(examples)) if count else np.nan
         return np.full(count, at_least <= accuracy <= at_most)
@@ -119,10 +119,10 @@ def clients_by_accuracy(
 
 
 def unlabeled(is_labeled: Callable[[Any], np.ndarray]) -> Selection:
-    """T5, examples for people to label: those that have no label.
+    """T5, human labelling: the examples that have no label.
 
     Args:
-      is_labeled: from examples to bool [number of examples].
+      is_labeled: maps examples to bool [number of examples].
     """
     return Selection(
         'T5',
@@ -136,18 +136,18 @@ def underrepresented(
     threshold: float,
     log_serving_density: Callable[[Any], np.ndarray] | None = None,
 ) -> Selection:
-    """T6, bias of the training data: examples that these have too few of (section 2.1).
+    """T6, bias: examples that are rare in the training data ([Augenstein20], section 2.1).
 
     Args:
-      log_training_density: from examples to the natural logarithm of their density under a model of
+      log_training_density: maps examples to the natural logarithm of their density under a model of
         the public training data, [number of examples].
-      threshold: without a serving density, examples of a density of at most exp(threshold); with
-        it, those whose training density is at most exp(threshold) times it.
-      log_serving_density: the same under a model of the data that are served.
+      threshold: without a serving density, selects the examples with a training density of at most
+        exp(threshold); with one, those with a ratio training / serving of at most exp(threshold).
+      log_serving_density: the same under a model of the data that are served, or None.
     """
     _validate.number('threshold', threshold)
 
-    def mask(client, examples):
+    def mask(client: int, examples: Any) -> np.ndarray:
         density = np.asarray(log_training_density(examples))
         if log_serving_density is not None:
             density = density - np.asarray(log_serving_density(examples))
@@ -159,13 +159,14 @@ def underrepresented(
     )
 
 
-def _count(examples) -> int:
+def _count(examples: Any) -> int:
     return len(next(iter(examples.values())) if isinstance(examples, Mapping) else examples)
 
 
-def _take(examples, chosen: np.ndarray):
+def _take(examples: Any, chosen: np.ndarray) -> Any:
     if isinstance(examples, Mapping):
-        return type(examples)((name, _take(part, chosen)) for name, part in examples.items())
+        like: Any = type(examples)
+        return like((name, _take(part, chosen)) for name, part in examples.items())
     if isinstance(examples, np.ndarray):
         return examples[chosen]
     return [example for example, keep in zip(examples, chosen, strict=True) if keep]
