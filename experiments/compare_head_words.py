@@ -18,27 +18,42 @@ import json
 
 from absl import flags
 
+from dpfl.simulation.training import EvaluationConfig, TaskConfig, execution
+from dpfl.tasks import config as tasks
+from dpfl.tasks import source
 from experiments.command import command_line
-from experiments.flags import schema_flags, task_flags
+from experiments.flags import output_flags
+from experiments.flags.settings_flags import SettingsFlags
 
-flags.adopt_module_key_flags(task_flags)
+_TASK = SettingsFlags(
+    TaskConfig,
+    choices={'task': tasks.TEXT_TASKS, 'model': tasks.WORD_MODELS},
+    skip=('warm_start', 'inverted_share'),
+)
 _MODELS = flags.DEFINE_list(
     'models', None, 'SavedModels, or the directories of runs that have one, comma-separated.'
 )
-_EVAL_CLIENTS = flags.DEFINE_integer(
-    'eval_clients', 50, 'Held-out clients whose text is used.', lower_bound=1
+_EVALUATION = SettingsFlags(
+    EvaluationConfig,
+    only=('eval_clients',),
+    help={'eval_clients': 'Held-out clients whose text is used.'},
 )
-_SEED = flags.DEFINE_integer('seed', 0, 'That of the runs: of synthetic text.', lower_bound=0)
-_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the table.')
+_SEED = SettingsFlags(
+    output_flags.SeedConfig, help={'seed': 'Seed of the runs, for synthetic text.'}
+)
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
 _BATCH_SIZE = 256
 
 
 def main() -> None:
     """Checks the flags, and prints the table."""
-    paths = schema_flags.required(_MODELS.name)
-    language = task_flags.language_model(_SEED.value)
-    if language is None:
-        raise command_line.UsageError('--task: must be one of words')
+    paths = _MODELS.value
+    if not paths:
+        raise command_line.UsageError('--models: must be given')
+    seed = _SEED.read().seed
+    with command_line.refusing_bad_values():
+        opened = source.open_task(_TASK.read(), seed, execution.teller(True))
+        language = opened.language_model()
     words = tuple(language[1])
     from dpfl.tasks.text import head_words
 
@@ -47,9 +62,10 @@ def main() -> None:
         raise command_line.UsageError(
             f'--vocabulary_size: must be > {min(head_words.HEADS)}, is {len(words)}'
         )
-    task = task_flags.load(_SEED.value)
+    with command_line.refusing_bad_values():
+        task = opened.load()
     rows = _rows(task, {path: _load(path, words) for path in paths}, words, heads)
-    if _FORMAT.value == 'json':
+    if _FORMAT.read().format == 'json':
         print(json.dumps({'heads': heads, 'top': head_words.TOP, 'models': rows}))
     else:
         print('\n\n'.join(_table(i, head, rows) for i, head in enumerate(heads)))
@@ -63,10 +79,10 @@ def _rows(task, models, words: tuple[str, ...], heads: list[int]) -> list[dict]:
     from dpfl.tasks.text import head_words, token_ids
     from dpfl.tasks.text.models import catalog as models_lib
 
-    dataset = task.heldout(_EVAL_CLIENTS.value, _BATCH_SIZE)
+    dataset = task.heldout(_EVALUATION.read().eval_clients, _BATCH_SIZE)
     batches = list(dataset)
     if not batches:
-        raise command_line.UsageError(f'--{_EVAL_CLIENTS.name}: no held-out client has any text')
+        raise command_line.UsageError('--eval_clients: no held-out client has any text')
     ranks = head_words.ranked(batches, len(words))
 
     @functools.cache

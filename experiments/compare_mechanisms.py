@@ -19,110 +19,115 @@ import pathlib
 
 from absl import flags
 
-from dpfl import accounting, mechanisms
+from dpfl import Participation, accounting, mechanisms, strategies
+from dpfl.mechanisms import registry
 from dpfl.reporting import plots
+from dpfl.simulation.training.mechanism import load_strategy
+from dpfl.simulation.training.privacy_config import NoiseConfig, ParticipationConfig
+from dpfl.simulation.training.sampling_config import participation
 from experiments.command import command_line
-from experiments.flags import schema_flags, strategies
+from experiments.flags import output_flags
+from experiments.flags.settings_flags import SettingsFlags
 
-_TREES = {
-    'gaussian': mechanisms.Identity,
-    'tree': mechanisms.BinaryTree,
-    'honaker_tree': mechanisms.HonakerTree,
-    'full_honaker_tree': mechanisms.FullHonakerTree,
-}
-_OPTIMIZERS = {
-    'blt': mechanisms.optimize_blt,
-    'banded': mechanisms.optimize_banded,
-    'banded_toeplitz': mechanisms.optimize_banded_toeplitz,
-    'banded_inverse': mechanisms.optimize_banded_inverse,
-}
-
-flags.adopt_module_key_flags(schema_flags)
+_SCHEMA = SettingsFlags(ParticipationConfig)
 _MECHANISMS = flags.DEFINE_list('mechanisms', None, 'What is compared, comma-separated; see above.')
-_VARY = flags.DEFINE_enum(
-    'vary', 'rounds', ['rounds', 'min_separation', 'max_participations'], 'What the values are of.'
+_SWEEP = SettingsFlags(
+    output_flags.SweepConfig,
+    defaults={'vary': 'rounds'},
+    choices={'vary': ('rounds', 'min_separation', 'max_participations')},
+    help={'values': 'Values of --vary, comma-separated; by default the value of its flag.'},
 )
-_VALUES = flags.DEFINE_list('values', None, 'Values, comma-separated; by default that of the flag.')
-_LOSS = flags.DEFINE_enum('loss', 'max', ['max', 'rms'], 'The loss that is plotted.')
+_LOSS = SettingsFlags(output_flags.LossConfig)
 _RELATIVE_TO = flags.DEFINE_string(
     'relative_to', None, 'Plot losses divided by those of this one of the mechanisms.'
 )
-_NOISE_MULTIPLIER = flags.DEFINE_float(
-    'noise_multiplier', None, 'Also print epsilon with this noise.', lower_bound=0
+_NOISE = SettingsFlags(
+    NoiseConfig,
+    only=('noise_multiplier', 'delta'),
+    help={'noise_multiplier': 'Also print epsilon with this noise.'},
 )
-_DELTA = flags.DEFINE_float('delta', 1e-10, 'Delta at which epsilon is given.')
-_PLOT = flags.DEFINE_string('plot', None, 'File of the plot.')
-_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the table.')
+_PLOT = SettingsFlags(output_flags.PlotConfig)
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
     """Prints the table and draws the plot."""
-    names = schema_flags.required('mechanisms')
+    names = _MECHANISMS.value
+    if not names:
+        raise command_line.UsageError('--mechanisms: must be given')
     if _RELATIVE_TO.value and _RELATIVE_TO.value not in names:
         raise command_line.UsageError(
             f'--relative_to={_RELATIVE_TO.value}: must be one of {", ".join(names)}'
         )
-    base = schema_flags.participation()
-    values = _values(base)
     with command_line.refusing_bad_values():
-        rows = [_row(name, value, base) for name in names for value in values]
-    if _PLOT.value:
-        figure = plots.losses(rows, _VARY.value, f'{_LOSS.value}_loss', _RELATIVE_TO.value)
+        base = participation(_SCHEMA.read())
+    vary = _SWEEP.read().vary
+    values = _values(base, vary)
+    with command_line.refusing_bad_values():
+        rows = [_row(name, vary, value, base) for name in names for value in values]
+    path = _PLOT.read().plot
+    if path:
+        loss = f'{_LOSS.read().loss}_loss'
+        figure = plots.losses(rows, vary, loss, _RELATIVE_TO.value)
         try:
-            figure.savefig(_PLOT.value, dpi=120)
+            figure.savefig(path, dpi=120)
         except (OSError, ValueError) as error:
-            raise command_line.UsageError(f'--plot={_PLOT.value}: {error}') from None
-    print(json.dumps(rows) if _FORMAT.value == 'json' else command_line.columns(rows))
+            raise command_line.UsageError(f'--plot={path}: {error}') from None
+    print(json.dumps(rows) if _FORMAT.read().format == 'json' else command_line.columns(rows))
 
 
-def _values(base) -> list[int]:
-    if not _VALUES.value:
-        return [getattr(base, _VARY.value) or base.count]
+def _values(base: Participation, vary: str) -> list[int]:
+    given = _SWEEP.read().values
+    if not given:
+        return [getattr(base, vary) or base.count]
     try:
-        return [int(value) for value in _VALUES.value]
+        return [int(value) for value in given]
     except ValueError:
         raise command_line.UsageError(
-            f'--values={",".join(_VALUES.value)}: must be comma-separated integers'
+            f'--values={",".join(given)}: must be comma-separated integers'
         ) from None
 
 
-def _row(name: str, value: int, base) -> dict:
-    participation = dataclasses.replace(base, **{_VARY.value: value})
+def _row(name: str, vary: str, value: int, base: Participation) -> dict:
+    participation = dataclasses.replace(base, **{vary: value})
     mechanism = _mechanism(name, base, participation)
     bound = mechanism.sensitivity_bound(participation)
     row = {
         'mechanism': name,
-        _VARY.value: value,
+        vary: value,
         'max_loss': mechanism.max_loss(participation),
         'rms_loss': mechanism.rms_loss(participation),
         'sensitivity': mechanism.sensitivity(participation),
         'exact': bound.is_exact,
         'buffers': mechanism.kernel().buffers,
     }
-    if _NOISE_MULTIPLIER.value:
-        mu = row['sensitivity'] / _NOISE_MULTIPLIER.value
-        row['epsilon'] = accounting.epsilon_from_mu(mu, _DELTA.value)
+    noise = _NOISE.read()
+    if noise.noise_multiplier:
+        mu = row['sensitivity'] / noise.noise_multiplier
+        row['epsilon'] = accounting.epsilon_from_mu(mu, noise.delta)
     return row
 
 
-def _mechanism(name: str, base, participation) -> mechanisms.Mechanism:
-    """The mechanism over the rounds of `participation`."""
-    if name in _TREES:
-        return _TREES[name](participation.rounds)
+def _mechanism(name: str, base: Participation, schema: Participation) -> mechanisms.Mechanism:
+    """The mechanism over the rounds of `schema`."""
+    entry = registry.ENTRIES.get(name)
+    if entry is not None and () in entry.ways:
+        return entry.construct(schema.rounds)
     kind, separator, size = name.partition(':')
     fresh = kind.startswith('best_')
     kind = kind.removeprefix('best_')
-    if separator and kind in _OPTIMIZERS and size.isdecimal():
-        longest = dataclasses.replace(base, rounds=max(base.rounds, participation.rounds))
-        made_for = participation if fresh else longest if kind == 'banded' else base
-        mechanism = _OPTIMIZERS[kind](made_for, int(size), progress=True)
-        return mechanism.with_rounds(participation.rounds)
-    path = pathlib.Path(name)
-    if path.suffix == '.npz' or strategies.is_named(name):
-        return strategies.load('mechanisms', name).with_rounds(participation.rounds)
+    if separator and kind in registry.OPTIMIZED and size.isdecimal():
+        entry = registry.ENTRIES[kind]
+        longest = dataclasses.replace(base, rounds=max(base.rounds, schema.rounds))
+        made_for = schema if fresh else base if entry.extends else longest
+        made = entry.optimizer.optimize(made_for, int(size), progress=True)
+        return made.with_rounds(schema.rounds)
+    if pathlib.Path(name).suffix == '.npz' or name in strategies.names():
+        return load_strategy(name, 'mechanisms').with_rounds(schema.rounds)
+    plain = [each for each, entry in registry.ENTRIES.items() if () in entry.ways]
     raise command_line.UsageError(
-        f'--mechanisms={name}: must be one of {", ".join(_TREES)}, '
-        f'{", ".join(f"{kind}:SIZE" for kind in _OPTIMIZERS)} or a strategy'
+        f'--mechanisms={name}: must be one of {", ".join(plain)}, '
+        f'{", ".join(f"{kind}:SIZE" for kind in registry.OPTIMIZED)} or a strategy'
     )
 
 

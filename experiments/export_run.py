@@ -18,35 +18,39 @@ import json
 import pathlib
 import re
 import shutil
-import sys
 
 from absl import flags
 
-from dpfl import _storage, accounting, errors
+from dpfl import _storage, accounting
 from dpfl.accounting import checklist
 from dpfl.accounting.records import archive, verification
 from experiments.command import command_line
-from experiments.flags import recorded_flags, schema_flags
+from experiments.flags import output_flags, recorded_flags
+from experiments.flags.settings_flags import SettingsFlags
+from experiments.pages import verified_run
 
-_RUN_DIR = flags.DEFINE_string('run_dir', None, 'Directory of a finished run.')
-_OUTPUT_DIR = flags.DEFINE_string(
-    'output_dir', None, 'Directory of the copy; must not exist, or be empty.'
+_RUN = SettingsFlags(output_flags.RunDirConfig)
+_COPY = SettingsFlags(
+    output_flags.RunDirectoryConfig,
+    only=('output_dir',),
+    help={'output_dir': 'Directory of the copy; must not exist, or be empty.'},
 )
 _PUBLIC = flags.DEFINE_bool(
-    'public', False, 'Say that the copy is to be public: there is no other kind.'
+    'public', False, 'Confirm that the copy is to be public: there is no other kind.'
 )
 _PUBLIC_HELDOUT = flags.DEFINE_bool(
     'public_heldout',
     False,
-    'Also copy loss, accuracy and other metrics of held-out clients. They have no noise: only '
-    'where the held-out data are public or synthetic, and not of clients that are trained on.',
+    'Also copy loss, accuracy and other metrics of held-out clients. They have no noise: use this '
+    'only if the held-out data are public or synthetic, and not of clients that are trained on.',
 )
 _SIMULATION = flags.DEFINE_bool(
     'simulation',
     False,
     'Also copy a simulation, whose noise or cohorts came from a known seed; its report says so.',
 )
-_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the result.')
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
+
 # Computed from the released model: the guarantee covers them. Whole names, as patterns.
 _COPIED = (
     r'model\.npz',
@@ -66,29 +70,12 @@ _HELDOUT = (
 
 def main() -> None:
     """Checks the flags, verifies the run, and writes the copy."""
-    try:
-        _main()
-    except errors.RunError as error:
-        sys.exit(f'error: {error}')
-
-
-def _main() -> None:
-    run = pathlib.Path(schema_flags.required('run_dir'))
-    output = pathlib.Path(schema_flags.required('output_dir'))
+    run = pathlib.Path(command_line.required(_RUN.read(), 'run_dir'))
+    output = pathlib.Path(command_line.required(_COPY.read(), 'output_dir'))
     if not _PUBLIC.value:
         raise command_line.UsageError('--public: must be given; the copy is made to be public')
     _check_output(run, output)
-    if not run.is_dir():
-        raise command_line.UsageError(f'--run_dir={run}: must be a directory')
-    with command_line.refusing_bad_values():
-        found = verification.verify(run)
-    differences = [*found.differences]
-    if found.report is not None:
-        differences += recorded_flags.differences(run, found.report)
-    for difference in differences:
-        print(f'error: {run}: {difference}', file=sys.stderr)
-    if differences:
-        sys.exit(1)
+    found = verified_run.verify(run)
     _check_run(run, found)
     record = archive.read_plan(run)
     added = (_HELDOUT,) if _PUBLIC_HELDOUT.value else ()
@@ -97,7 +84,7 @@ def _main() -> None:
     )
     names = _write(run, output, record)
     statement = checklist.statement(record.report(None))
-    if _FORMAT.value == 'json':
+    if _FORMAT.read().format == 'json':
         print(json.dumps({'output_dir': str(output), 'statement': statement, 'files': names}))
     else:
         print('\n'.join([f'{output}: {statement}', *names]))
@@ -112,7 +99,8 @@ def _check_output(run: pathlib.Path, output: pathlib.Path) -> None:
 
 def _check_run(run: pathlib.Path, found: verification.Verification) -> None:
     """Refuses a run of which a copy would reveal what no guarantee covers."""
-    report, made_with = found.report, recorded_flags.read(run)
+    report = found.report
+    made_with = recorded_flags.read_config(run) or recorded_flags.read(run)
     reason = None
     if report.observed is None:
         reason = 'is a copy already'

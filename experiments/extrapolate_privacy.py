@@ -20,13 +20,20 @@ from absl import flags
 from dpfl import accounting
 from dpfl.accounting import extrapolation
 from dpfl.accounting.records import archive
+from dpfl.simulation.training.privacy_config import NoiseConfig
 from experiments.command import command_line
-from experiments.flags import schema_flags
+from experiments.flags import output_flags
+from experiments.flags.settings_flags import SettingsFlags
 
-_RUN_DIR = flags.DEFINE_string('run_dir', None, 'Directory of a run of experiments.train.')
+_RUN = SettingsFlags(output_flags.RunDirConfig)
 _POPULATIONS = flags.DEFINE_list('populations', None, 'Numbers of clients, comma-separated.')
 _COHORTS = flags.DEFINE_list('cohorts', None, 'Clients in a round, comma-separated.')
-_DELTA = flags.DEFINE_float('delta', None, 'Delta of the guarantees; by default that of the run.')
+_NOISE = SettingsFlags(
+    NoiseConfig,
+    only=('delta',),
+    defaults={'delta': None},
+    help={'delta': 'Delta of the guarantees; by default that of the run.'},
+)
 _DELTA_POWER = flags.DEFINE_float(
     'delta_power',
     None,
@@ -40,14 +47,14 @@ _MAX_SEPARATION = flags.DEFINE_integer(
     'all that the population allows.',
     lower_bound=1,
 )
-_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the table.')
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
     """Prints the table."""
-    run_dir = pathlib.Path(schema_flags.required('run_dir'))
+    run_dir = pathlib.Path(command_line.required(_RUN.read(), 'run_dir'))
     populations, cohorts = _integers(_POPULATIONS), _integers(_COHORTS)
-    if _DELTA.value is not None and _DELTA_POWER.value is not None:
+    if _delta_flag() is not None and _DELTA_POWER.value is not None:
         raise command_line.UsageError('--delta_power: goes without --delta')
     with command_line.refusing_bad_values():
         record = archive.read_plan(run_dir)
@@ -63,7 +70,7 @@ def main() -> None:
             for population, cohort in itertools.product(populations, cohorts)
         ]
     run = _run(record, _accuracy(run_dir))
-    if _FORMAT.value == 'json':
+    if _FORMAT.read().format == 'json':
         values = {'run': run, 'rows': rows, 'assumptions': _assumptions(record)}
         print(json.dumps(values, indent=2, allow_nan=False))
         return
@@ -74,6 +81,10 @@ def main() -> None:
     print(command_line.table({name: _shown(name, value) for name, value in run.items()}))
     print(f'\n{command_line.columns(shown)}\n\nAssumptions:')
     print('\n'.join(f'- {line}' for line in _assumptions(record)))
+
+
+def _delta_flag() -> float | None:
+    return _NOISE.values()['delta']
 
 
 def _row(record: archive.PlanRecord, population: int, cohort: int) -> dict:
@@ -95,7 +106,7 @@ def _row(record: archive.PlanRecord, population: int, cohort: int) -> dict:
 def _delta(record: archive.PlanRecord, population: int) -> float:
     if _DELTA_POWER.value is not None:
         return population**-_DELTA_POWER.value
-    return record.deltas[0] if _DELTA.value is None else _DELTA.value
+    return record.deltas[0] if _delta_flag() is None else _delta_flag()
 
 
 def _run(record: archive.PlanRecord, accuracy: float | None) -> dict:
@@ -149,7 +160,9 @@ def _assumptions(record: archive.PlanRecord) -> list[str]:
 
 
 def _integers(flag) -> list[int]:
-    values = schema_flags.required(flag.name)
+    values = flag.value or []
+    if not values:
+        raise command_line.UsageError(f'--{flag.name}: must be given')
     try:
         numbers = [int(value) for value in values]
     except ValueError:

@@ -1,79 +1,86 @@
 """What a privacy plan guarantees, without training; or what a finished run guaranteed.
 
-Example: the numbers of the production run of document 003,
+Example: the numbers of the production run of [Xu23-accounting],
 
   python -m experiments.report_privacy --mechanism=tree --rounds=2000 --min_separation=314 \
     --max_participations=6 --noise_multiplier=7 --delta=1e-10 --accountant=rdp
 
-Document 001: --mechanism=gaussian --sampling=poisson --population=763430
+[McMahan18]: --mechanism=gaussian --sampling=poisson --population=763430
 --clients_per_round=5000 --rounds=5000 --noise_multiplier=1 --delta=1e-9 --accountant=moments.
 
---run_dir=<directory> checks the files of a finished run, computes its report anew from its plan
-and participation log, and prints it; or says what differs, with exit status 1.
+--run_dir=<directory> checks the files of a finished run, recomputes its report from its plan and
+participation log, and prints it; or says what differs, with exit status 1.
 """
 
 import json
-import pathlib
-import sys
 
-from absl import flags
-
-from dpfl import _storage, accounting, errors
-from dpfl.accounting.records import archive, verification
+from dpfl import accounting
+from dpfl.simulation.training import plan as plans
+from dpfl.simulation.training.mechanism import NAMES, build
+from dpfl.simulation.training.privacy_config import (
+    ClippingConfig,
+    MechanismConfig,
+    NoiseConfig,
+    SecureAggregationConfig,
+)
+from dpfl.simulation.training.sampling_config import SamplingConfig, participation
 from experiments.command import command_line
-from experiments.flags import (
-    composition,
-    noise_flags,
-    privacy_flags,
-    recorded_flags,
-    schema_flags,
-    secagg_flags,
-)
+from experiments.flags import composition, output_flags
+from experiments.flags.settings_flags import SettingsFlags
+from experiments.pages import verified_run
 
-flags.adopt_module_key_flags(privacy_flags)
-flags.adopt_module_key_flags(noise_flags)
-flags.adopt_module_key_flags(secagg_flags)
-flags.adopt_module_key_flags(composition)
-_MECHANISM = flags.DEFINE_enum(
-    'mechanism', None, privacy_flags.MECHANISMS, 'How the noise of the rounds is correlated.'
+_MECHANISM = SettingsFlags(MechanismConfig, choices={'mechanism': NAMES})
+_NOISE = SettingsFlags(NoiseConfig)
+_SECAGG = SettingsFlags(SecureAggregationConfig)
+_CLIPPING = SettingsFlags(
+    ClippingConfig,
+    only=('clip_norm',),
+    help={
+        'clip_norm': "L2 bound of a client's update; stated in the report, changes no guarantee."
+    },
 )
-_SAMPLING = flags.DEFINE_enum(
-    'sampling',
-    'none',
-    accounting.SAMPLINGS,
-    'Secret random sampling that the guarantee may rely on; with --mechanism=gaussian.',
+_SAMPLING = SettingsFlags(
+    SamplingConfig,
+    only=(
+        'rounds',
+        'min_separation',
+        'max_participations',
+        'sampling',
+        'population',
+        'clients_per_round',
+    ),
+    defaults={'sampling': 'none', 'clients_per_round': 1},
+    choices={'sampling': accounting.SAMPLINGS},
+    help={
+        'sampling': 'Secret random sampling that the guarantee may count on; with '
+        '--mechanism=gaussian.',
+        'population': 'Number of clients that are sampled from; with --sampling.',
+        'clients_per_round': 'Planned cohort size; stated in the report, changes no guarantee '
+        'without --sampling.',
+    },
 )
-_POPULATION = flags.DEFINE_integer(
-    'population', None, 'Number of clients that are sampled from; with --sampling.'
+_COMPOSITION = SettingsFlags(composition.CompositionConfig)
+_RUN = SettingsFlags(
+    output_flags.RunDirConfig,
+    help={'run_dir': 'Directory of a finished run: verify it instead. Other flags do not apply.'},
 )
-_CLIP_NORM = flags.DEFINE_float(
-    'clip_norm', 1.0, "L2 bound of a client's update; stated in the report, changes no guarantee."
-)
-_CLIENTS_PER_ROUND = flags.DEFINE_integer(
-    'clients_per_round',
-    1,
-    'Planned cohort size; stated in the report, changes no guarantee but with --sampling.',
-)
-_RUN_DIR = flags.DEFINE_string(
-    'run_dir', None, 'Directory of a finished run: verify it instead. Other flags do not apply.'
-)
-_FORMAT = flags.DEFINE_enum(
-    'format',
-    'text',
-    ['text', 'json', 'html'],
-    'Form of the report: Markdown, JSON, or a page with figures.',
+_FORMAT = SettingsFlags(
+    output_flags.FormatConfig,
+    choices={'format': (*output_flags.FORMATS, 'html')},
+    help={'format': 'Form of the report: Markdown, JSON, or a page with figures.'},
 )
 
 
 def main() -> None:
     """Prints the report of the plan that the flags describe, or of the run in a directory."""
-    report = _verified() if _RUN_DIR.value else _planned()
-    together = composition.together(report)
-    if _FORMAT.value == 'html':
+    directory, form = _RUN.read().run_dir, _FORMAT.values()['format']
+    report = verified_run.verified(directory) if directory else _planned()
+    together = composition.together(report, _COMPOSITION.read())
+    if form == 'html':
         from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
 
         print(privacy_page.render(report, composition.render(together) if together else ''))
-    elif _FORMAT.value == 'json':
+    elif form == 'json':
         values = report.to_dict()
         if together:
             values['composition'] = together
@@ -83,62 +90,33 @@ def main() -> None:
 
 
 def _planned() -> accounting.PrivacyReport:
-    if _SAMPLING.value != 'none' and _POPULATION.value is None:
-        raise command_line.UsageError(f'--sampling={_SAMPLING.value}: needs --population')
-    plan = privacy_flags.plan(
-        schema_flags.required('mechanism'),
-        clip_norm=_CLIP_NORM.value,
-        clients_per_round=_CLIENTS_PER_ROUND.value,
-        sampling=_SAMPLING.value,
-        population=_POPULATION.value,
-        discretization=secagg_flags.discretization(_CLIP_NORM.value, _CLIENTS_PER_ROUND.value),
-        **noise_flags.plan_fields(),
+    sampling, mechanism, noise, secagg = (
+        dict(_SAMPLING.values()),
+        _MECHANISM.read(),
+        _NOISE.read(),
+        _SECAGG.read(),
     )
+    kind, clip_norm = sampling.pop('sampling'), _CLIPPING.read().clip_norm
+    if kind != 'none' and sampling['population'] is None:
+        raise command_line.UsageError(f'--sampling={kind}: needs --population')
+    command_line.required(mechanism, 'mechanism')
     with command_line.refusing_bad_values():
-        return accounting.PrivacyReport.from_plan(
-            plan, [flags.FLAGS.delta], accountant=privacy_flags.accountant(plan)
+        schema = participation(SamplingConfig(**sampling))
+        command_line.required(noise, 'noise_multiplier')
+        plan = accounting.PrivacyPlan(
+            mechanism=build(mechanism, schema.rounds),
+            participation=schema,
+            clip_norm=clip_norm,
+            noise_multiplier=noise.noise_multiplier,
+            clients_per_round=sampling['clients_per_round'],
+            adjacency=noise.adjacency,
+            noise=noise.noise,
+            sampling=kind,
+            population=sampling['population'],
+            discretization=plans.discretization(secagg, clip_norm, sampling['clients_per_round']),
         )
-
-
-def _verified() -> accounting.PrivacyReport:
-    path = pathlib.Path(_RUN_DIR.value)
-    if not path.is_dir():
-        raise command_line.UsageError(f'--run_dir={path}: must be a directory')
-    try:
-        # No run may write there meanwhile.
-        with command_line.refusing_bad_values(), _storage.locked(path, to_read=True):
-            found = verification.verify(path)
-    except errors.StorageError as error:
-        sys.exit(f'error: {error}')
-    differences = [*found.differences]
-    if found.report is not None:
-        differences += recorded_flags.differences(path, found.report)
-    for difference in differences:
-        print(f'error: {path}: {difference}', file=sys.stderr)
-    if differences:
-        sys.exit(1)
-    print(f'{path}: {_verdict(path, found)}', file=sys.stderr)
-    for note in found.notes:
-        print(f'{path}: note: {note}', file=sys.stderr)
-    return found.report
-
-
-def _verdict(path: pathlib.Path, found: verification.Verification) -> str:
-    """What was verified, in one sentence, and no more than that."""
-    listed = f'verified: every file that {archive.SUMS} lists is as it was'
-    if found.notes:
-        return f'{listed}, log and ledger agree, and the numbers follow from plan and log'
-    if found.report.observed is None:
-        return (
-            f'{listed}, none was added, and the report follows from the plan; this is an export, '
-            'without the log and the ledger of its run'
-        )
-    has_flags = (path / archive.FLAGS).exists()
-    return (
-        f'{listed}, none was added (but for {archive.CHECKPOINTS}/, which is secret and not '
-        f'checked), log, ledger{", flags" if has_flags else ""} and plan agree, and the report '
-        'follows from plan and log'
-    )
+        method = plans.accountant(noise, plan)
+        return accounting.PrivacyReport.from_plan(plan, [noise.delta], accountant=method)
 
 
 if __name__ == '__main__':

@@ -1,32 +1,38 @@
 """The guarantee of several runs on the same clients together."""
 
+import dataclasses
 import math
+from typing import Any
 
 import dp_accounting
-from absl import flags
 
 from dpfl import accounting
+from dpfl._settings import Settings, setting
 from dpfl.accounting import checklist, events
 from experiments.command import command_line
 
-_COMPOSE_WITH = flags.DEFINE_list(
-    'compose_with',
-    [],
-    'Files privacy_report.json of other runs on the same clients, comma-separated: also give the '
-    'guarantee of all of them together, in which each run may depend on those before it.',
-)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompositionConfig(Settings):
+    """Other runs on the same clients."""
+
+    compose_with: tuple[str, ...] = setting(
+        (),
+        'Files privacy_report.json of other runs on the same clients, comma-separated: also give '
+        'the guarantee of all runs together. Each run may depend on the results of earlier ones.',
+    )
 
 
-def together(report: accounting.PrivacyReport) -> dict | None:
+def together(report: accounting.PrivacyReport, config: CompositionConfig) -> dict[str, Any] | None:
     """The guarantee of a report and of those of --compose_with; None without the flag.
 
     Raises:
       UsageError: if a file is no report, or the reports do not go together.
     """
-    if not _COMPOSE_WITH.value:
+    if not config.compose_with:
         return None
-    reports = [report, *map(_read, _COMPOSE_WITH.value)]
-    for path, other in zip(_COMPOSE_WITH.value, reports[1:], strict=True):
+    reports = [report, *map(_read, config.compose_with)]
+    for path, other in zip(config.compose_with, reports[1:], strict=True):
         if other.plan.adjacency != report.plan.adjacency:
             raise command_line.UsageError(
                 f'--compose_with={path}: must have adjacency={report.plan.adjacency}, as the first '

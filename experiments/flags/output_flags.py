@@ -61,3 +61,14 @@ class SweepConfig(Settings):
 
     vary: str | None = setting(None, 'Quantity that is varied.')
     values: tuple[str, ...] | None = setting(None, 'Values of the quantity, comma-separated.')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LossConfig(Settings):
+    """The loss of a mechanism."""
+
+    loss: str = setting(
+        'max',
+        'Loss that is plotted: largest or root mean square noise of the prefix sums.',
+        choices=('max', 'rms'),
+    )

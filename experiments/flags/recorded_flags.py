@@ -1,14 +1,15 @@
-"""The flags with which a run was made, compared with the plan that it left. No flags of its own.
+"""The flags and the configuration of a run, compared with the plan that it left.
 
-`flags.txt` is a file for --flagfile. A plan that was changed afterwards differs from it, even where
-whoever changed it also made the report and all digests anew.
+`flags.txt` is a file for --flagfile, `config.json` the configuration as a value. A plan that was
+changed afterwards differs from both, even if the report and all digests were made anew.
 """
 
 import math
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from dpfl import accounting
+from dpfl import _files, _json, accounting, errors
 from dpfl.accounting.records import archive
 
 # Epsilon of a calibrated plan is at most the one asked for, and hardly below it.
@@ -31,7 +32,7 @@ def read(directory: pathlib.Path) -> dict[str, str] | None:
         if not line:
             continue
         if not line.startswith('--'):
-            raise ValueError(f'{archive.FLAGS}: line {number} is not a flag')
+            raise ValueError(f'line {number} is not a flag')
         name, separator, value = line[2:].partition('=')
         if not separator:
             name, value = (name[2:], 'false') if name.startswith('no') else (name, 'true')
@@ -39,35 +40,83 @@ def read(directory: pathlib.Path) -> dict[str, str] | None:
     return values
 
 
+def read_config(directory: pathlib.Path) -> dict[str, str] | None:
+    """The values of the configuration of a run by name, as texts of flags; None without file.
+
+    Raises:
+      ValueError: if it is no configuration.
+    """
+    path = directory / archive.CONFIG
+    if not path.exists():
+        return None
+    values: dict[str, str] = {}
+
+    def collect(settings: Mapping[str, Any]) -> None:
+        for name, value in settings.items():
+            if isinstance(value, dict) and 'mechanism' not in value:
+                collect(value)
+            elif value is not None:
+                values[name] = _text(value)
+
+    found = _json.loads(_files.read_bytes(path))
+    if not isinstance(found, dict):
+        raise ValueError('is not an object')
+    # The privacy of a run has a mechanism by name, or one that was given by its parameters.
+    for name, value in found.items():
+        collect(value if isinstance(value, dict) else {name: value})
+    return values
+
+
 def differences(directory: pathlib.Path, report: accounting.PrivacyReport) -> list[str]:
-    """How the plan of a run differs from the flags that it was made from, a sentence each.
+    """How the plan of a run differs from what it was made from, a sentence each.
 
     Args:
-      directory: of the run; without flags.txt there is nothing to compare.
+      directory: of the run; without flags.txt and config.json there is nothing to compare.
       report: of its plan.
     """
-    try:
-        values = read(directory)
-    except ValueError as error:
-        return [str(error)]
+    found = []
+    for name, reader in ((archive.FLAGS, read), (archive.CONFIG, read_config)):
+        try:
+            values = reader(directory)
+        except ValueError as error:
+            found.append(f'{name}: {errors.shown(error)}')
+            continue
+        found += [] if values is None else _differences(values, name, report)
+    return found
+
+
+def _differences(
+    values: Mapping[str, str], file: str, report: accounting.PrivacyReport
+) -> list[str]:
     found = []
     for name, (stated, agrees) in _expected(report).items():
-        if not (values or {}).get(name):
+        if not values.get(name):
             continue
         try:
             same = agrees(values[name])
         except ValueError:
             same = False
         if not same:
-            found.append(
-                f'{archive.PLAN}: has {stated}, {archive.FLAGS} has --{name}={values[name]}'
-            )
-    if values is not None and bool(values.get('noise_seed')) != report.noise_is_seeded:
+            found.append(f'{archive.PLAN}: has {stated}, {file} has --{name}={values[name]}')
+    if bool(values.get('noise_seed')) != report.noise_is_seeded:
         found.append(
             f'{archive.PLAN}: says that noise is {"" if report.noise_is_seeded else "not "}seeded, '
-            f'{archive.FLAGS} has {"a" if values.get("noise_seed") else "no"} --noise_seed'
+            f'{file} has {"a" if values.get("noise_seed") else "no"} --noise_seed'
         )
     return found
+
+
+def _text(value: Any) -> str:
+    """A value of JSON as the text of a flag."""
+    if isinstance(value, bool):
+        return _switch(value)
+    if isinstance(value, dict):  # A mechanism that was given by its parameters.
+        return str(value.get('mechanism'))
+    if isinstance(value, list):
+        return ','.join(
+            ':'.join(map(_text, each)) if isinstance(each, list) else _text(each) for each in value
+        )
+    return repr(value) if isinstance(value, float) else str(value)
 
 
 def _expected(report: accounting.PrivacyReport) -> dict[str, tuple[str, Callable[[str], bool]]]:

@@ -40,8 +40,7 @@ class SettingsFlags(Generic[_S]):
         only: Collection[str] | None = None,
         skip: Collection[str] = (),
     ):
-        base = settings if isinstance(settings, Settings) else settings()
-        self._base = base.with_values(defaults or {})
+        self._base: _S = settings if isinstance(settings, Settings) else settings()
         self._names: list[str] = []
         # The module that asks for the flags has them as its own, so that --help shows them.
         frame = inspect.currentframe()
@@ -53,7 +52,7 @@ class SettingsFlags(Generic[_S]):
                 continue
             text = (help or {}).get(name, field.metadata['help'])
             allowed = (choices or {}).get(name, field.metadata['choices'])
-            self._define(name, kind, value, text, allowed)
+            self._define(name, kind, (defaults or {}).get(name, value), text, allowed)
             self._names.append(name)
 
     def read(self) -> _S:
@@ -62,14 +61,16 @@ class SettingsFlags(Generic[_S]):
         Raises:
           UsageError: if a value is not allowed.
         """
-        values = {name: _value(flags.FLAGS[name], self._kind(name)) for name in self._names}
         with refusing_bad_values():
-            return self._base.with_values(values)
+            return self._base.with_values(self.values())
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the flags."""
-        return tuple(self._names)
+    def values(self) -> dict[str, Any]:
+        """The values of the flags by name; what the settings allow is not checked.
+
+        Raises:
+          UsageError: if a list has an entry of another type.
+        """
+        return {name: _value(flags.FLAGS[name], self._kind(name)) for name in self._names}
 
     def _kind(self, name: str) -> _settings.Kind:
         return next(kind for each, _, kind, _ in _leaves(self._base) if each == name)

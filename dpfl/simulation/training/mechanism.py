@@ -1,15 +1,21 @@
 """The mechanism that a configuration describes. No TensorFlow."""
 
 import pathlib
+from typing import Any
 
 from dpfl import mechanisms, strategies
-from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl.errors import ArgumentError, renaming
+from dpfl.mechanisms import registry
 from dpfl.simulation.training.privacy_config import MechanismConfig
 
-_TREES = {'tree': mechanisms.BinaryTree, 'honaker_tree': mechanisms.HonakerTree}
-_OPTIMIZED = ('banded', 'banded_toeplitz', 'banded_inverse', 'blt')
-NAMES = ('gaussian', *_TREES, *_OPTIMIZED)
-_PARAMETERS = ('strategy', 'blt_decay', 'blt_scale')
+NAMES = tuple(registry.ENTRIES)
+# Names of parameters in a configuration, by those in the registry.
+_NAMES = {
+    'decay': 'blt_decay',
+    'scale': 'blt_scale',
+    'released': 'tree_released',
+    'completed': 'tree_completed',
+}
 
 
 def build(
@@ -70,21 +76,25 @@ def _named(config: MechanismConfig, rounds: int) -> mechanisms.Mechanism:
     name = config.mechanism
     if name not in NAMES:
         raise ArgumentError('mechanism', name, f'must be one of {", ".join(NAMES)}')
-    given = [parameter for parameter in _PARAMETERS if getattr(config, parameter)]
-    if given and name not in _OPTIMIZED:
-        raise ArgumentError(given[0], NOT_SHOWN, f'mechanism={name} has no parameters')
-    if name == 'gaussian':
-        return mechanisms.Identity(rounds)
-    if name in _TREES:
-        return _TREES[name](rounds, config.tree_released)
-    if name == 'blt' and given == ['blt_decay', 'blt_scale']:
-        return mechanisms.Blt(rounds, config.blt_decay, config.blt_scale)
-    if given != ['strategy']:
-        alternative = ', or blt_decay and blt_scale' if name == 'blt' else ''
-        raise ArgumentError('mechanism', name, f'needs strategy{alternative}')
-    strategy = load_strategy(config.strategy)
-    if strategy.name != name:
-        raise ArgumentError(
-            'strategy', config.strategy, f'holds a {strategy.name}, not a {name} mechanism'
-        )
-    return strategy.with_rounds(rounds)
+    entry = registry.ENTRIES[name]
+    given: dict[str, Any] = {
+        'decay': config.blt_decay or None,
+        'scale': config.blt_scale or None,
+        'bands': config.bands,
+    }
+    if config.strategy:
+        given['strategy'] = load_strategy(config.strategy)
+        if 'strategy' in entry.parameters and type(given['strategy']) is not entry.kind:
+            raise ArgumentError(
+                'strategy',
+                config.strategy,
+                f'holds a {given["strategy"].name}, not a {name} mechanism',
+            )
+    for parameter in ('released', 'completed'):
+        value = getattr(config, f'tree_{parameter}')
+        if parameter in entry.optional:
+            given[parameter] = value
+        elif value != getattr(MechanismConfig, f'tree_{parameter}'):
+            raise ArgumentError(f'tree_{parameter}', value, f'mechanism={name} has no such choice')
+    with renaming(**_NAMES):
+        return entry.construct(rounds, **given)

@@ -55,6 +55,13 @@ class MechanismConfig(Settings):
         'accounting does, or only the prefix sums, which is what is released.',
         choices=mechanisms.tree.RELEASED,
     )
+    tree_completed: bool = setting(
+        False,
+        'Let a full_honaker_tree use one complete tree instead of the forest of complete subtrees.',
+    )
+    bands: int | None = setting(
+        None, 'Bands of a fichtenberger_toeplitz or square_root_banded_inverse.', minimum=1
+    )
     restart_first: int | None = setting(
         None,
         'Restart the noise after this round, counted from 0, and then after every --restart_every '

@@ -1,0 +1,62 @@
+"""The directory of a finished run, verified; what differs is told, and ends the binary."""
+
+import pathlib
+import sys
+
+from dpfl import _storage, accounting
+from dpfl.accounting.records import archive, verification
+from experiments.command import command_line
+from experiments.flags import recorded_flags
+
+_DIFFERS = 1
+
+
+def verify(path: pathlib.Path) -> verification.Verification:
+    """Checks a run against its own files and its flags.
+
+    Says on standard error what differs, and exits with status 1 then.
+
+    Raises:
+      UsageError: if it is not the directory of a finished run.
+    """
+    if not path.is_dir():
+        raise command_line.UsageError(f'--run_dir={path}: must be a directory')
+    # No run may write there meanwhile.
+    with command_line.refusing_bad_values(), _storage.locked(path, to_read=True):
+        found = verification.verify(path)
+    differences = [*found.differences]
+    if found.report is not None:
+        differences += recorded_flags.differences(path, found.report)
+    for difference in differences:
+        print(f'error: {path}: {difference}', file=sys.stderr)
+    if differences:
+        sys.exit(_DIFFERS)
+    return found
+
+
+def verified(directory: str) -> accounting.PrivacyReport:
+    """The report of a run that agrees with all its files; says so on standard error."""
+    path = pathlib.Path(directory)
+    found = verify(path)
+    print(f'{path}: {_verdict(path, found)}', file=sys.stderr)
+    for note in found.notes:
+        print(f'{path}: note: {note}', file=sys.stderr)
+    return found.report
+
+
+def _verdict(path: pathlib.Path, found: verification.Verification) -> str:
+    """What was verified, in one sentence, and no more than that."""
+    listed = f'verified: every file that {archive.SUMS} lists is as it was'
+    if found.notes:
+        return f'{listed}, log and ledger agree, and the numbers follow from plan and log'
+    if found.report.observed is None:
+        return (
+            f'{listed}, none was added, and the report follows from the plan; this is an export, '
+            'without the log and the ledger of its run'
+        )
+    has_flags = (path / archive.FLAGS).exists() or (path / archive.CONFIG).exists()
+    return (
+        f'{listed}, none was added (except in {archive.CHECKPOINTS}/, which is secret and not '
+        f'checked), log, ledger{", flags" if has_flags else ""} and plan agree, and the report '
+        'follows from plan and log'
+    )
