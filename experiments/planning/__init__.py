@@ -1,0 +1,1 @@
+"""Plans before a run starts: what is asked for, and the rows of numbers that answer it."""

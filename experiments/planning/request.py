@@ -1,0 +1,183 @@
+"""What `plan_privacy` is asked: a deployment, and a noise, a target or a simulation."""
+
+import dataclasses
+from typing import Any
+
+from dpfl._settings import Settings, setting
+from dpfl.accounting import planning
+from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.simulation.training.privacy_config import AUTO, PrivacyConfig
+
+SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
+# Settings that describe one mechanism, which 'auto' chooses by itself.
+_OF_ONE_MECHANISM = ('strategy', 'blt_decay', 'blt_scale', 'restart_first', 'restart_every')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanningConfig(Settings):
+    """Availability, round times, targets, a simulation, and sweeps."""
+
+    availability: float = setting(
+        1.0, 'Share of the population that reports at some time, within (0, 1].'
+    )
+    round_minutes: float | None = setting(
+        None, 'Minutes that a round takes; of the longest rounds, where they differ.'
+    )
+    simulated_noise_multiplier: float | None = setting(
+        None,
+        'Noise multiplier that was good enough in a small simulation of the same mechanism; it is '
+        'scaled with the cohort size.',
+    )
+    simulated_clients_per_round: int | None = setting(None, 'Cohort size of that simulation.')
+    target_rho: float | None = setting(None, 'zCDP guarantee to be met.')
+    max_clients_per_round: int | None = setting(
+        None,
+        'Largest cohort that the system supports. With a target and a simulation, the smallest '
+        'cohort up to it that meets the target is sought, instead of --clients_per_round.',
+    )
+    sweep_clients_per_round: tuple[str, ...] | None = setting(
+        None, 'Values of clients_per_round, comma-separated.'
+    )
+    sweep_population: tuple[str, ...] | None = setting(
+        None, 'Values of population, comma-separated.'
+    )
+    sweep_rounds: tuple[str, ...] | None = setting(None, 'Values of rounds, comma-separated.')
+    sweep_min_separation: tuple[str, ...] | None = setting(
+        None, 'Values of min_separation, comma-separated.'
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """A question about plans.
+
+    Attributes:
+      privacy: mechanism, noise and accounting.
+      planning: what else was asked.
+      schema: rounds, min_separation, max_participations, population, clients_per_round and
+        timer_hours by name; None where they are not given.
+    """
+
+    privacy: PrivacyConfig
+    planning: PlanningConfig
+    schema: dict[str, Any]
+
+    @property
+    def has_target(self) -> bool:
+        """Whether a guarantee is asked for."""
+        return self.planning.target_rho is not None or self.privacy.target_epsilon is not None
+
+    @property
+    def has_simulation(self) -> bool:
+        """Whether the noise of a simulation is given."""
+        return self.planning.simulated_noise_multiplier is not None
+
+    @property
+    def searches_cohort(self) -> bool:
+        """Whether the cohort size is sought."""
+        return self.planning.max_clients_per_round is not None
+
+    def check(self) -> None:
+        """Raises ArgumentError if values are missing or contradict each other."""
+        self._check_pairs()
+        if self.planning.target_rho is not None and self.privacy.target_epsilon is not None:
+            raise _refused('target_rho', 'cannot be combined with target_epsilon')
+        if self.privacy.noise_multiplier is not None and (self.has_target or self.has_simulation):
+            raise _refused('noise_multiplier', 'cannot be combined with a target or a simulation')
+        if self.privacy.noise_multiplier is None and not (self.has_target or self.has_simulation):
+            raise _refused('noise_multiplier', 'must be given, or a target, or a simulation')
+        if (self.has_target and self.has_simulation) != self.searches_cohort:
+            raise _refused(
+                'max_clients_per_round', 'needs a target and a simulation, and both need it'
+            )
+        if self.searches_cohort and self.schema['clients_per_round'] is not None:
+            raise _refused('clients_per_round', 'cannot be combined with max_clients_per_round')
+        if self.searches_cohort and self.planning.sweep_clients_per_round is not None:
+            raise _refused(
+                'sweep_clients_per_round', 'cannot be combined with max_clients_per_round'
+            )
+        if self.privacy.mechanism == AUTO:
+            self._check_auto()
+
+    def _check_pairs(self) -> None:
+        values = {**self.planning.flat(), **self.schema}
+        for one, other in (
+            ('simulated_noise_multiplier', 'simulated_clients_per_round'),
+            ('timer_hours', 'round_minutes'),
+        ):
+            for name, needed in ((one, other), (other, one)):
+                if values[name] is not None and values[needed] is None:
+                    raise ArgumentError(name, values[name], f'needs {needed}')
+
+    def _check_auto(self) -> None:
+        if self.has_simulation:
+            raise ArgumentError(
+                'mechanism',
+                AUTO,
+                'cannot be combined with a simulation, whose noise multiplier is that of one '
+                'mechanism',
+            )
+        for name in _OF_ONE_MECHANISM:
+            if getattr(self.privacy, name) is not None:
+                raise _refused(name, 'needs a mechanism other than auto')
+        if self.privacy.model_dimension is None:
+            raise _refused('model_dimension', 'must be given')
+
+    @property
+    def target(self) -> planning.Target | None:
+        """The guarantee that is asked for, if any."""
+        if not self.has_target:
+            return None
+        with renaming(rho='target_rho', epsilon='target_epsilon'):
+            return planning.Target(
+                rho=self.planning.target_rho,
+                epsilon=self.privacy.target_epsilon,
+                delta=self.privacy.delta,
+                accountant=self.accountant,
+            )
+
+    @property
+    def accountant(self) -> str:
+        """By which epsilon is computed."""
+        return self.privacy.accountant or 'pld'
+
+    @property
+    def simulation(self) -> planning.Simulation | None:
+        """The simulation whose noise was good enough, if any."""
+        if not self.has_simulation:
+            return None
+        return planning.Simulation(
+            self.planning.simulated_noise_multiplier, self.planning.simulated_clients_per_round
+        )
+
+    def sweeps(self) -> dict[str, list[int]]:
+        """Values of the swept quantities, by name; the first is on the plot's horizontal axis."""
+        found = {}
+        for name in SWEPT:
+            given = getattr(self.planning, f'sweep_{name}')
+            if given is not None:
+                found[name] = _integers(f'sweep_{name}', given)
+        if len(found) > 2:
+            raise _refused(f'sweep_{list(found)[2]}', 'at most two sweeps go together')
+        rounds = self.schema['rounds']
+        if rounds is None:
+            raise _refused('rounds', 'must be given')
+        if max(found.get('rounds', [rounds])) > rounds:
+            raise ArgumentError(
+                'sweep_rounds', max(found['rounds']), f'must be <= {rounds}, the value of rounds'
+            )
+        return found
+
+
+def _refused(name: str, allowed: str) -> ArgumentError:
+    return ArgumentError(name, NOT_SHOWN, allowed)
+
+
+def _integers(name: str, given: tuple[str, ...]) -> list[int]:
+    try:
+        values = [int(value) for value in given]
+    except ValueError:
+        values = []
+    if not values:
+        raise ArgumentError(name, ','.join(given), 'must be comma-separated integers')
+    return values
