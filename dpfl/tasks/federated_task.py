@@ -25,6 +25,8 @@ class FederatedTask:
       fingerprints: unkeyed digests of the data files, by the role of the file. Anyone who has such
         a digest can test guesses at the file's contents, so it must never be written to disk.
       not_covered: sentences that name what the run's guarantee does not cover in this task.
+      made_from: what a task of one's own was made from, by name, in values that JSON has: a run is
+        continued with the same values only.
     """
 
     model: Any
@@ -35,3 +37,4 @@ class FederatedTask:
     description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     not_covered: tuple[str, ...] = ()
+    made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)

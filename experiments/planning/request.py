@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from dpfl._settings import Settings, setting
-from dpfl.accounting import planning
+from dpfl.accounting import planning as planning_lib
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.simulation.training.privacy_config import AUTO, PrivacyConfig
 
@@ -124,12 +124,12 @@ class Request:
             raise _refused('model_dimension', 'must be given')
 
     @property
-    def target(self) -> planning.Target | None:
+    def target(self) -> planning_lib.Target | None:
         """The guarantee that is asked for, if any."""
         if not self.has_target:
             return None
         with renaming(rho='target_rho', epsilon='target_epsilon'):
-            return planning.Target(
+            return planning_lib.Target(
                 rho=self.planning.target_rho,
                 epsilon=self.privacy.target_epsilon,
                 delta=self.privacy.delta,
@@ -142,11 +142,11 @@ class Request:
         return self.privacy.accountant or 'pld'
 
     @property
-    def simulation(self) -> planning.Simulation | None:
+    def simulation(self) -> planning_lib.Simulation | None:
         """The simulation whose noise was good enough, if any."""
         if not self.has_simulation:
             return None
-        return planning.Simulation(
+        return planning_lib.Simulation(
             self.planning.simulated_noise_multiplier, self.planning.simulated_clients_per_round
         )
 

@@ -3,6 +3,7 @@
 Importing this package loads no TensorFlow; a call does.
 """
 
+from dpfl.simulation.training import run_model
 from dpfl.simulation.training.config import (
     EvaluationConfig,
     ExecutionConfig,
@@ -39,6 +40,7 @@ __all__ = [
     'TrainResult',
     'generate',
     'pretrain',
+    'run_model',
     'train',
     'train_gan',
 ]

@@ -75,6 +75,7 @@ def train(
     # Refuses a bad delta, or an accountant that does not know the plan, before anything takes long.
     plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
     addresses = execution.workers(config.execution)
+    made_from = {} if task is None else task.made_from
     path = pathlib.Path(directory)
     tell = execution.teller(progress)
 
@@ -90,7 +91,7 @@ def train(
     return execution.Run(
         directory=path,
         plan=plan,
-        configuration=config.fixed(),
+        configuration={**config.fixed(), **made_from},
         build=build,
         files={archive.CONFIG: json.dumps(config.to_dict(), indent=2) + '\n', **(files or {})},
         resume=resume,
@@ -180,7 +181,7 @@ def _experiment(
         keep_checkpoints=config.execution.keep_checkpoints,
         finish=None if language is None else lambda path: run_model.save(path, *language),
         profile=config.execution.profile,
-        configuration=config.fixed(),
+        configuration={**config.fixed(), **task.made_from},
     )
 
 

@@ -44,12 +44,15 @@ class GanClients:
         [0, 1].
       population: number of clients; None for an endless population.
       not_covered: what the guarantee says nothing about, a sentence each.
+      made_from: what they were made from, by name, in values that JSON has: a run is continued with
+        the same values only.
     """
 
     client_batches: Callable[[int, int, int, int | None], Sequence[Any]]
     heldout: np.ndarray
     population: int | None = None
     not_covered: tuple[str, ...] = ()
+    made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def train_gan(
@@ -109,7 +112,7 @@ def train_gan(
     result = execution.Run(
         directory=path,
         plan=plan,
-        configuration=config.fixed(),
+        configuration=_made_from(config, clients),
         build=build,
         files={archive.CONFIG: json.dumps(config.to_dict(), indent=2) + '\n', **(files or {})},
         resume=resume,
@@ -190,6 +193,10 @@ def build_process(
     )
 
 
+def _made_from(config: GanConfig, clients: GanClients | None) -> dict[str, Any]:
+    return {**config.fixed(), **(clients.made_from if clients is not None else {})}
+
+
 def _refuse_unsupported(config: GanConfig) -> None:
     if config.privacy.noise != 'default':
         raise ArgumentError('noise', config.privacy.noise, 'must be default for a GAN')
@@ -260,7 +267,7 @@ def _experiment(
         checkpoint_every=config.execution.checkpoint_every,
         keep_checkpoints=config.execution.keep_checkpoints,
         profile=config.execution.profile,
-        configuration=config.fixed(),
+        configuration=_made_from(config, clients),
     )
 
 

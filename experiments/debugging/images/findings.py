@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from dpfl import accounting
+from dpfl.accounting import extrapolation
 from dpfl.tasks.images import image_measures
 from experiments.debugging.images import primary, runs, settings
-from experiments.flags import gan_flags
 
 # More than this share of inverted images dominates a sheet; fewer than the second, and it is clean.
 DOMINATED, CLEAN = 0.5, 0.1
@@ -91,7 +91,7 @@ def guarantees(
       ValueError: if there is no such plan.
     """
     selected = round(plan.population / simulated_population * realistic_population)
-    larger = gan_flags.scaled_plan(plan, scale, selected)
+    larger = extrapolation.with_cohort_scaled(plan, scale, selected)
     return (
         _guarantee('simulation', plan, 1 / plan.population),
         _guarantee('realistic', larger, 0.01 / selected),

@@ -3,14 +3,13 @@
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from dpfl import _storage, accounting
-from dpfl.accounting.records import archive
-from dpfl.simulation import checkpoint
+from dpfl import accounting
+from dpfl.simulation.training import GanClients, GanConfig, train_gan
+from dpfl.simulation.training import gan as gan_lib
 from experiments.debugging.images import settings
 
 _EVALUATIONS = 5
@@ -31,88 +30,65 @@ class Trained:
     seconds: float
 
 
+def config_of(base: GanConfig, training: settings.Training) -> GanConfig:
+    """How a GAN of the study is trained: cohorts of fixed size at random (algorithm 1).
+
+    Raises:
+      ArgumentError: if fewer clients were selected than a cohort has, or there is no such plan.
+    """
+    plan = settings.plan(training, base)
+    return base.with_values(
+        {
+            'population': plan.population,
+            'sampling': plan.sampling,
+            'delta': 1 / plan.population,
+            'accountant': plan.accountants[0],
+            'eval_every': -(-plan.participation.rounds // _EVALUATIONS),
+        }
+    )
+
+
 def train(
     training: settings.Training,
-    plan: accounting.PrivacyPlan,
-    gan,
+    config: GanConfig,
     directory: pathlib.Path,
-    configuration: Mapping[str, Any],
     *,
     heldout: np.ndarray,
+    made_from: dict[str, Any],
     samples: int,
     resume: bool,
     overwrite: bool,
     not_covered: tuple[str, ...] = (),
-    **others,
 ) -> Trained:
     """Trains a GAN in a directory, or takes the one that an earlier study has left there.
 
     Args:
       training: what it is trained on.
-      plan: its privacy plan.
-      gan: how, a `gan_run.Training`.
+      config: how, from `config_of`.
       directory: of the study; the run is in a folder of it.
-      configuration: what the run was made from.
       heldout: real images of clients that are not trained on, for its metrics.
+      made_from: what the clients were selected by, by name, in values that JSON has.
       samples: number of images that are generated.
       resume: continue an earlier run there, or take its result if it is finished.
       overwrite: replace an earlier run there.
       not_covered: what the guarantee says nothing about, a sentence each.
-      **others: fields of the experiment.
 
     Raises:
-      ValueError: if an argument is refused, or there is an earlier run with another configuration,
-        or one that shall be neither resumed nor replaced.
-      files.RunError: if something cannot be read, written or continued.
+      ArgumentError: if a value is refused, or an earlier run there was made from others.
+      RunError: if something cannot be read, written or continued.
     """
-    from dpfl.simulation import outputs, program, sampling
-    from experiments import gan_run, run_model
-
     path = directory / training.name
-    rounds = plan.participation.rounds
-    start = _start(path, configuration, plan) if resume else None
-    if start is not None and start.rounds == rounds and archive.has_ended(path):
-        print(f'{path}: is finished', file=sys.stderr)
-        report, rows = _report(path), start.rows
-    else:
-        experiment = gan_run.experiment(
-            gan,
-            plan,
-            client_batches=training.client_batches,
-            heldout=heldout,
-            sheets=path / 'plots',
-            sampler=sampling.FixedSizeSampler(
-                rounds, plan.population, plan.clients_per_round, gan.seed
-            ),
-            delta=1 / plan.population,
-            accountant=plan.accountants[0],
-            eval_every=-(-rounds // _EVALUATIONS),
-            configuration=configuration,
-            not_covered=not_covered,
-            **others,
-        )
-        print(f'{path}: {rounds} rounds, {plan.population} clients', file=sys.stderr)
-        run = outputs.RunDirectory(path, overwrite=overwrite, resume=resume)
-        report, rows = program.run_training(experiment, run, start).report, _rows(path)
-    pixels = gan_run.sample(gan, run_model.weights(path), samples)
-    return Trained(pixels, report, float(sum(row['seconds'] for row in rows)))
-
-
-def _start(directory: pathlib.Path, configuration, plan) -> checkpoint.Checkpoint | None:
-    found = checkpoint.latest(
-        directory / 'checkpoints', lambda reason: print(f'refused: {reason}', file=sys.stderr)
+    print(
+        f'{path}: {config.sampling.rounds} rounds, {config.sampling.population} clients',
+        file=sys.stderr,
     )
-    if found is not None:
-        found.require_run(configuration, plan)
-    return found
-
-
-def _rows(directory: pathlib.Path):
-    found = checkpoint.latest(directory / 'checkpoints', lambda reason: None)
-    return found.rows
-
-
-def _report(directory: pathlib.Path) -> accounting.PrivacyReport:
-    path = directory / 'privacy_report.json'
-    with _storage.naming(path):
-        return accounting.PrivacyReport.from_json(path.read_text())
+    clients = GanClients(
+        client_batches=training.client_batches,
+        heldout=heldout,
+        population=config.sampling.population,
+        not_covered=not_covered,
+        made_from={**made_from, 'trained_on': training.name},
+    )
+    result = train_gan(config, path, clients=clients, resume=resume, overwrite=overwrite)
+    pixels = gan_lib.sample(config, result.weights, samples)
+    return Trained(pixels, result.report, float(result.metrics['seconds'].sum()))

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.simulation.training import GanConfig
 from dpfl.tasks.images import image_batches, image_selection
 
 BUG, FIXED = 'bug', 'fixed'
-SELECTIONS = ('client', 'example')
 # Clients of the comparison with real images, and images of each.
 _REAL_CLIENTS, _REAL_EACH = 150, 4
 
@@ -74,35 +74,28 @@ def select(
     return image_selection.by_example(verdicts)
 
 
-def plan(
-    training: Training,
-    *,
-    rounds: int,
-    clients_per_round: int,
-    clip_norm: float,
-    noise_multiplier: float,
-    adjacency: str,
-) -> accounting.PrivacyPlan:
+def plan(training: Training, config: GanConfig) -> accounting.PrivacyPlan:
     """The privacy plan of a GAN: cohorts of fixed size at random, independent noise (algorithm 1).
 
     Raises:
-      ValueError: if an argument is out of its range, or there are fewer clients than a cohort has;
-        the message says so in one line.
+      ArgumentError: if a value is out of its range, or fewer clients were selected than a cohort
+        has.
     """
-    if len(training.chosen) < clients_per_round:
+    cohort = config.sampling.clients_per_round
+    if len(training.chosen) < cohort:
         raise errors.ArgumentError(
             'clients_per_round',
-            clients_per_round,
-            f'must be at most {len(training.chosen)}, the '
-            f'clients of {training.name}; otherwise nothing can be trained there',
+            cohort,
+            f'must be at most {len(training.chosen)}, the clients of {training.name}; otherwise '
+            'nothing can be trained there',
         )
     return accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(rounds),
-        participation=Participation(rounds=rounds),
-        clip_norm=clip_norm,
-        noise_multiplier=noise_multiplier,
-        clients_per_round=clients_per_round,
+        mechanism=mechanisms.Identity(config.sampling.rounds),
+        participation=Participation(rounds=config.sampling.rounds),
+        clip_norm=config.privacy.clip_norm,
+        noise_multiplier=config.privacy.noise_multiplier,
+        clients_per_round=cohort,
         sampling='without_replacement',
         population=len(training.chosen),
-        adjacency=adjacency,
+        adjacency=config.privacy.adjacency,
     )

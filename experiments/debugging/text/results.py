@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from dpfl import accounting
+from dpfl.simulation.training import TrainResult
 from dpfl.tasks.text import encoding, oov_ranking
 from dpfl.tasks.text.models import generation
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS, OOV_ID
-from experiments.debugging.text import findings, settings, training
+from experiments.debugging.text import findings, settings
+from experiments.debugging.text.config import CHAR, KINDS, WORD
 
 _PHRASES = 10
 
@@ -59,7 +61,7 @@ def evaluate(
     rate: float,
     text: settings.Text,
     tasks: Mapping[str, settings.Task],
-    trained: Mapping[str, training.Trained],
+    trained: Mapping[str, TrainResult],
     clean: Setting | None,
     *,
     samples: int,
@@ -78,10 +80,10 @@ def evaluate(
       top: how many words are ranked.
       seed: of the draws.
     """
-    word_task, char_task = tasks[settings.WORD], tasks[settings.CHAR]
+    word_task, char_task = tasks[WORD], tasks[CHAR]
     written = generation.sample(
         word_task.architecture,
-        trained[settings.WORD].weights,
+        trained[WORD].weights,
         word_task.special,
         count=samples,
         length=word_task.length,
@@ -90,7 +92,7 @@ def evaluate(
     positions = findings.PositionRates.of(written)
     ranking = oov_ranking.rank(
         char_task.architecture,
-        trained[settings.CHAR].weights,
+        trained[CHAR].weights,
         samples=samples,
         length=char_task.length,
         top=top,
@@ -105,7 +107,7 @@ def evaluate(
         heldout_oov_rate=_oov_rate(word_task.heldout),
         phrases=tuple(encoding.decode_sentences(written[:_PHRASES], text.vocabulary.words)),
         ranking=ranking,
-        models={kind: _model(tasks[kind], trained[kind]) for kind in settings.KINDS},
+        models={kind: _model(tasks[kind], trained[kind]) for kind in KINDS},
         together=together([model.report for model in trained.values()]),
         conclusion=None
         if clean is None
@@ -125,7 +127,7 @@ def together(reports: Sequence[accounting.PrivacyReport]) -> float | None:
     return epsilon if np.isfinite(epsilon) else None
 
 
-def _model(task: settings.Task, model: training.Trained) -> dict[str, Any]:
+def _model(task: settings.Task, model: TrainResult) -> dict[str, Any]:
     plan, report = model.report.plan, model.report
     epsilon = report.guarantee.epsilons[0]
     return {
@@ -135,8 +137,8 @@ def _model(task: settings.Task, model: training.Trained) -> dict[str, Any]:
         'mechanism': plan.mechanism.name,
         'clip_norm': plan.clip_norm,
         'noise_multiplier': plan.noise_multiplier,
-        'loss': model.metrics['loss'],
-        'accuracy': model.metrics['accuracy'],
+        'loss': model.last['loss'],
+        'accuracy': model.last['accuracy'],
         'epsilon': epsilon if epsilon is not None and np.isfinite(epsilon) else None,
         'delta': report.deltas[0],
         'noise_is_seeded': report.noise_is_seeded,

@@ -2,24 +2,20 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
 from dpfl import _validate
+from dpfl.tasks import selection
 from dpfl.tasks.text import (
     encoding,
     oov_ranking,
-    selection,
-    sentence_batches,
     tokenization_bugs,
     vocabulary,
     word_clients,
 )
 from dpfl.tasks.text.models import architectures, catalog, generation
-
-WORD, CHAR = 'word', 'char'
-KINDS = (WORD, CHAR)
+from experiments.debugging.text.config import KINDS, WORD
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +62,6 @@ class Task:
     def architecture(self) -> architectures.Architecture:
         """Of the model."""
         return catalog.ALL[self.model]
-
-    def client_batches(self, client: int, batch_size: int, max_batches: int | None) -> list[Any]:
-        """Batches of a client as `learning.shard` takes them; none if it has no examples."""
-        return sentence_batches.batches(self.rows(client), batch_size, 1, max_batches)
 
 
 def task(

@@ -6,7 +6,7 @@ import pytest
 from dpfl.tasks.text import encoding
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordClients
-from experiments.debugging.text import settings
+from experiments.debugging.text import config, settings
 
 _SENTENCES = [['good', 'day', 'to', 'käse'], ['xyz', 'good'], ['day']]
 _CLIENTS = WordClients(4, lambda client: [words[:] for words in _SENTENCES])
@@ -61,7 +61,7 @@ def test_a_client_without_such_words_has_no_examples():
     assert len(_task('char', 1, text).client_batches(0, 4, None)) == 1
 
 
-@pytest.mark.parametrize('kind', settings.KINDS)
+@pytest.mark.parametrize('kind', config.KINDS)
 def test_a_client_gives_at_most_its_first_words(kind):
     text = settings.Text(_CLIENTS, _CLIENTS, _TEXT.vocabulary, max_tokens=5)
     rows = _task(kind, 0, text).rows(0)

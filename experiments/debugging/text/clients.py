@@ -1,0 +1,84 @@
+"""The clients whose text the study trains on: synthetic or real. TensorFlow: on demand only."""
+
+import functools
+from typing import TYPE_CHECKING
+
+from dpfl.simulation.training import execution
+from dpfl.tasks import data_path, source
+from dpfl.tasks.config import TextTaskConfig
+from dpfl.tasks.text import synthetic_task
+
+if TYPE_CHECKING:
+    from dpfl.tasks.text import real_task, word_clients
+    from experiments.debugging.text import settings
+
+_ENDLESS = 2**62
+# Synthetic clients that are not trained on: no population reaches their numbers.
+_FIRST_HELDOUT = 2**63
+# A synthetic language with a few usual ways to begin a sentence, as natural ones have.
+_SYNTHETIC = dict(num_themes=6, function_share=0.02)
+
+
+class OpenedText:
+    """The text of a configuration, opened when it is needed, and once.
+
+    Args:
+      config: of the task.
+      seed: of synthetic text.
+    """
+
+    def __init__(self, config: TextTaskConfig, seed: int):
+        self.config = config
+        self._seed = seed
+
+    @functools.cached_property
+    def _real(self) -> 'real_task.TextData':
+        from dpfl.tasks.text import real_task
+
+        config = self.config
+        return real_task.load(config.task, config.data, config.text, execution.teller(True))
+
+    def population(self, given: int | None) -> int:
+        """Number of clients to train on.
+
+        Args:
+          given: what the configuration says; None for all.
+
+        Raises:
+          ArgumentError: if the data have fewer.
+        """
+        is_synthetic = self.config.task == 'synthetic_text'
+        return source.population(
+            given, lambda: None if is_synthetic else self._real.task.training.count
+        )
+
+    def text(self) -> 'settings.Text':
+        """Clients without the fault, and the vocabulary of the word model."""
+        from dpfl.tasks.text import synthetic_text, vocabulary, word_clients
+        from experiments.debugging.text import settings
+
+        if self.config.task != 'synthetic_text':
+            task = self._real.task
+            return settings.Text(
+                task.training,
+                task.heldout,
+                task.vocabulary,
+                task.max_tokens,
+                self._real.not_covered,
+            )
+        data_path.refuse(self.config.data, self.config.task)
+        language = synthetic_text.SyntheticText(
+            vocabulary_size=synthetic_task.vocabulary_size(self.config.text),
+            sentence_length=self.config.text.sentence_length,
+            seed=self._seed,
+            **_SYNTHETIC,
+        )
+
+        def clients(first: int) -> 'word_clients.WordClients':
+            return word_clients.WordClients(
+                _ENDLESS,
+                lambda client: [sentence.split() for sentence in language.text(client + first)],
+            )
+
+        words = vocabulary.Vocabulary(tuple(language.vocabulary))
+        return settings.Text(clients(0), clients(_FIRST_HELDOUT), words)

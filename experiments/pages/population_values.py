@@ -1,0 +1,119 @@
+"""What a participation log or a simulated population shows, in numbers. No flags."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dpfl import ParticipationLog, mechanisms
+from dpfl.mechanisms.sensitivities import pattern_sensitivity
+from dpfl.participation import LogStatistics
+from dpfl.simulation import population_run
+from dpfl.simulation.population import Population
+from experiments.command import command_line
+
+
+def of_simulation(
+    devices: Population,
+    done: population_run.PopulationRun,
+    mechanism: mechanisms.Mechanism | None,
+    noise_multiplier: float,
+) -> dict[str, Any]:
+    """Values of a simulated population.
+
+    Args:
+      devices: the population.
+      done: its rounds.
+      mechanism: over as many rounds; None for no guarantee.
+      noise_multiplier: of the mechanism.
+    """
+    by_day = done.rounds_by_day()
+    return {
+        'population': devices.population,
+        'clients_per_round': devices.clients_per_round,
+        'timer_hours': devices.timer_hours,
+        # No schema that every client keeps has a larger separation ([Xu23], section 2.2).
+        'largest_separation': devices.population // devices.clients_per_round,
+        **of_log(done.log, done.log.statistics(), mechanism, noise_multiplier),
+        'days': done.days,
+        'rounds_per_day': done.log.rounds / done.days,
+        'fewest_rounds_in_a_day': int(by_day[:-1].min()) if by_day.size > 1 else None,
+        'minutes_per_round': _minutes(60 * done.duration_hours),
+        'minutes_by_hour': [None if math.isnan(m) else m for m in done.minutes_by_hour().tolist()],
+        'dropped_share': float(done.dropped.sum() / done.selected.sum()),
+    }
+
+
+def of_log(
+    log: ParticipationLog,
+    statistics: LogStatistics,
+    mechanism: mechanisms.Mechanism | None,
+    noise_multiplier: float,
+) -> dict[str, Any]:
+    """What a log shows, and what that means for a mechanism."""
+    seen = log.observed()
+    values = {
+        'rounds': log.rounds,
+        'clients': statistics.clients,
+        'min_separation': seen.min_separation,
+        'rounds_between': seen.min_separation - 1,
+        'max_participations': seen.max_participations,
+        'max_per_round': statistics.max_per_round,
+        'participations': statistics.participations,
+        'separations': statistics.separations,
+    }
+    if mechanism is None:
+        return values
+    # A client that is listed m times in one round moves its sum by m clip norms.
+    by_schema = mechanism.sensitivity_bound(seen).squared * log.max_per_round**2
+    by_log = pattern_sensitivity.of_log(mechanism, log)
+    return values | {
+        'mechanism': mechanism.name,
+        'noise_multiplier': noise_multiplier,
+        'sensitivity_of_schema': math.sqrt(by_schema),
+        'sensitivity_of_log': math.sqrt(by_log.squared),
+        'sensitivity_of_log_is_exact': by_log.is_exact,
+        'rho_of_schema': by_schema / (2 * noise_multiplier**2),
+        'rho_of_log': by_log.squared / (2 * noise_multiplier**2),
+    }
+
+
+def short(values: dict[str, Any], vary: str) -> dict[str, Any]:
+    """A row of a table of simulations that differ in `vary`."""
+    names = (
+        vary,
+        'min_separation',
+        'rounds_between',
+        'largest_separation',
+        'max_participations',
+        'noise_multiplier',
+        'rho_of_schema',
+        'rho_of_log',
+        'days',
+    )
+    row = {name: values[name] for name in names if name in values}
+    return {**row, 'median_minutes': values['minutes_per_round']['median']}
+
+
+def text(values: dict[str, Any]) -> str:
+    """The table of one simulation or log."""
+    shown = {}
+    for name, value in values.items():
+        if name == 'participations':
+            value = ', '.join(f'{count}: {clients}' for count, clients in value.items())
+        if name == 'minutes_per_round':
+            shown.update({f'minutes_per_round.{which}': m for which, m in value.items()})
+        elif name not in ('separations', 'minutes_by_hour'):
+            shown[name] = value
+    return command_line.table(shown)
+
+
+def _minutes(minutes: np.ndarray) -> dict:
+    shortest, median, most, longest = np.quantile(minutes, [0, 0.5, 0.9, 1]).tolist()
+    return {
+        'shortest': shortest,
+        'median': median,
+        'mean': float(minutes.mean()),
+        'percentile_90': most,
+        'longest': longest,
+    }
