@@ -12,12 +12,11 @@ as a file for --vocabulary_file.
 
 import json
 
-import numpy as np
-
 from dpfl.simulation.training import PretrainConfig, pretrain
 from experiments.command import command_line
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
+from experiments.pages import run_summary
 
 _CONFIG = SettingsFlags(PretrainConfig)
 _OUTPUT = SettingsFlags(
@@ -31,15 +30,7 @@ def main() -> None:
     config, output = _CONFIG.read(), command_line.required(_OUTPUT.read(), 'output')
     with command_line.refusing_bad_values():
         result = pretrain(config, output)
-    tail = max(1, len(result.losses) // 10)
-    summary = {
-        'output': str(result.output),
-        'vocabulary_file': str(result.vocabulary_file),
-        'words': result.num_words,
-        'sentences': result.num_sentences,
-        'steps': len(result.losses),
-        'loss': float(np.mean(result.losses[-tail:])),
-    }
+    summary = run_summary.of_pretraining(result)
     is_json = _FORMAT.read().format == 'json'
     print(json.dumps(summary) if is_json else command_line.table(summary))
 

@@ -18,40 +18,39 @@ import json
 import os
 import pathlib
 import shlex
-import sys
 
 from absl import flags
 
-from dpfl import _storage, errors
+from dpfl import _storage
 from experiments.command import command_line
-from experiments.flags import schema_flags
+from experiments.flags import output_flags
+from experiments.flags.settings_flags import SettingsFlags
 from experiments.studies import definition, driver, figure, jobs, measures, page, statistics
 
 _STUDY = flags.DEFINE_string('study', None, 'A name in configs/studies, or a JSON file.')
-_OUTPUT_DIR = flags.DEFINE_string('output_dir', None, 'Directory of the study.')
+_DIRECTORY = SettingsFlags(
+    output_flags.RunDirectoryConfig,
+    only=('output_dir',),
+    help={'output_dir': 'Directory of the study.'},
+)
 _SEEDS = flags.DEFINE_list(
     'seeds', None, 'Seeds of the runs, comma-separated; by default those of the study.'
 )
 _OVERRIDE = flags.DEFINE_multi_string(
     'override',
     [],
-    'A flag of all runs, as name=value, whatever the study says, but for points without that flag.',
+    'A flag of all runs, as name=value, whatever the study says, except where a point has none.',
 )
 _JOBS = flags.DEFINE_integer('jobs', os.cpu_count(), 'How many runs at a time.', lower_bound=1)
-_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json'], 'Form of the result printed last.')
+_FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
     """Runs what is missing, writes table, figure and page, and prints the table."""
-    try:
-        _main()
-    except errors.RunError as error:
-        sys.exit(f'error: {error}')
-
-
-def _main() -> None:
-    name = schema_flags.required('study')
-    directory = pathlib.Path(schema_flags.required('output_dir'))
+    name = _STUDY.value
+    if not name:
+        raise command_line.UsageError('--study: must be given')
+    directory = pathlib.Path(command_line.required(_DIRECTORY.read(), 'output_dir'))
     overrides = _overrides()
     with command_line.refusing_bad_values():
         study = definition.load(name)
@@ -72,7 +71,7 @@ def _main() -> None:
                 for point in study.points
             }
         values, text = _write(study, runs, seeds, directory)
-    print(json.dumps(values, allow_nan=False) if _FORMAT.value == 'json' else text, end='')
+    print(json.dumps(values, allow_nan=False) if _FORMAT.read().format == 'json' else text, end='')
 
 
 def _write(study, runs, seeds, directory) -> tuple[dict, str]:
@@ -99,9 +98,9 @@ def _write_file(path: pathlib.Path, data: bytes) -> None:
 
 def _command() -> str:
     given = [
-        flags.FLAGS[flag.name].serialize()
-        for flag in (_STUDY, _OUTPUT_DIR, _SEEDS)
-        if flag.value is not None
+        flags.FLAGS[name].serialize()
+        for name in ('study', 'output_dir', 'seeds')
+        if flags.FLAGS[name].value is not None
     ]
     given += [f'--{_OVERRIDE.name}={each}' for each in _OVERRIDE.value]
     return shlex.join(['python', '-m', 'experiments.run_study', *given])

@@ -13,7 +13,8 @@ from absl import flags
 
 from dpfl import _settings
 from dpfl._settings import Settings
-from experiments.command.command_line import UsageError, refusing_bad_values
+from dpfl.errors import NOT_SHOWN, ArgumentError
+from experiments.command.command_line import refusing_bad_values
 
 _S = TypeVar('_S', bound=Settings)
 
@@ -102,6 +103,33 @@ class SettingsFlags(Generic[_S]):
         flags.FLAGS.register_key_flag_for_module(self._module, flag)
 
 
+def with_texts(settings: _S, texts: Mapping[str, str]) -> _S:
+    """Settings with other values for some names, as texts of flags.
+
+    Raises:
+      ArgumentError: if a name is unknown, or a value is not allowed.
+    """
+    kinds = {name: kind for name, _, kind, _ in _leaves(settings)}
+    values = {}
+    for name, text in texts.items():
+        if name not in kinds:
+            raise ArgumentError(name, NOT_SHOWN, f'is not a setting of {type(settings).__name__}')
+        values[name] = _from_text(name, kinds[name], text)
+    return settings.with_values(values)
+
+
+def _from_text(name: str, kind: _settings.Kind, text: str) -> Any:
+    if kind.is_tuple:
+        entries = text.split(',') if text else []
+        return _entries(name, kind.scalar, entries)
+    try:
+        if kind.scalar is bool:
+            return flags.BooleanParser().parse(text)
+        return kind.scalar(text) if kind.scalar in (int, float) else text
+    except ValueError:
+        raise ArgumentError(name, text, f'must be a value of type {kind.scalar.__name__}') from None
+
+
 def _leaves(settings: Settings) -> list[tuple[str, dataclasses.Field, _settings.Kind, Any]]:
     """Name, field, type and value of every value, those of nested settings included."""
     found = []
@@ -121,31 +149,21 @@ def _listed(default: tuple | None) -> list[str] | None:
 
 def _value(flag: flags.Flag, kind: _settings.Kind) -> Any:
     """The value of a flag, of the type of its setting."""
-    value = flag.value
-    if not kind.is_tuple or value is None:
-        return value
-    if kind.scalar is str:
-        return tuple(value)
-    if kind.scalar is float:
-        return tuple(_number(flag, text) for text in value)
-    return tuple(_pair(flag, text) for text in value)
+    if not kind.is_tuple or flag.value is None:
+        return flag.value
+    with refusing_bad_values():
+        return _entries(flag.name, kind.scalar, flag.value)
 
 
-def _number(flag: flags.Flag, text: str) -> float:
+def _entries(name: str, scalar: type, texts: Sequence[str]) -> tuple:
+    """The entries of a list: texts, numbers, or pairs of a round and a norm, as in `100:0.5`."""
+    if scalar is str:
+        return tuple(texts)
     try:
-        return float(text)
+        if scalar is float:
+            return tuple(map(float, texts))
+        pairs = [text.split(':') for text in texts]
+        return tuple((int(first), float(norm)) for first, norm in pairs)
     except ValueError:
-        raise UsageError(
-            f'--{flag.name}={",".join(flag.value)}: must be comma-separated numbers'
-        ) from None
-
-
-def _pair(flag: flags.Flag, text: str) -> tuple[int, float]:
-    """A round and a norm, as in `100:0.5`."""
-    first, _, norm = text.partition(':')
-    try:
-        return int(first), float(norm)
-    except ValueError:
-        raise UsageError(
-            f'--{flag.name}={",".join(flag.value)}: must be round:norm, comma-separated'
-        ) from None
+        allowed = 'numbers' if scalar is float else 'round:norm'
+        raise ArgumentError(name, ','.join(texts), f'must be comma-separated {allowed}') from None

@@ -5,14 +5,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from dpfl.simulation.training import TrainResult
+import numpy as np
+
+from dpfl.simulation.training import PretrainResult, TrainResult
 from experiments.command import command_line
 
 
-def print_result(result: TrainResult, form: str, **more: Any) -> None:
-    """Prints the last metrics and the guarantee of a run, as 'text' or 'json'."""
+def summary(result: TrainResult) -> dict[str, Any]:
+    """The last metrics and the guarantee of a run, by name."""
     report = result.report
-    summary = {
+    return {
         'output_dir': str(result.directory),
         'rounds': report.guarantee.rounds,
         **result.last,
@@ -21,9 +23,26 @@ def print_result(result: TrainResult, form: str, **more: Any) -> None:
         'rho': report.guarantee.rho,
         'epsilon': report.guarantee.epsilons[0],
         'delta': report.deltas[0],
-        **more,
     }
-    print(json.dumps(summary) if form == 'json' else command_line.table(summary))
+
+
+def print_result(result: TrainResult, form: str, **more: Any) -> None:
+    """Prints the summary of a run as 'text' or 'json', and more values behind it."""
+    values = {**summary(result), **more}
+    print(json.dumps(values) if form == 'json' else command_line.table(values))
+
+
+def of_pretraining(result: PretrainResult) -> dict[str, Any]:
+    """What was trained on public text, by name."""
+    tail = max(1, len(result.losses) // 10)
+    return {
+        'output': str(result.output),
+        'vocabulary_file': str(result.vocabulary_file),
+        'words': result.num_words,
+        'sentences': result.num_sentences,
+        'steps': len(result.losses),
+        'loss': float(np.mean(result.losses[-tail:])),
+    }
 
 
 def print_candidates(candidates: Sequence[Any]) -> None:

@@ -1,33 +1,30 @@
-"""Runs the commands of a study in a few processes, each of which runs many.
+"""Runs the jobs of a study in a few processes, each of which does many.
 
 A small run takes longer to start than to train: TensorFlow Federated takes many seconds to import,
 and the first graphs of a process are slow to build, since AutoGraph translates their source. So
-this process imports it once, executes nothing with it, and forks workers that inherit the imports;
-each runs commands one after the other, and keeps what was translated. What happens in a worker is
-what `python -m experiments.<binary>` does: modules of `experiments`, whose flags and caches are
-those of one command, are imported anew for each.
+this process imports it once, executes nothing with it, and forks workers that inherit the imports.
+Each worker does one job after the other, as library calls (`work.run`).
 """
 
 import contextlib
 import ctypes
 import gc
 import importlib
+import json
 import multiprocessing
 import multiprocessing.connection
 import os
-import pathlib
-import runpy
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
 
 import tqdm
-from absl import flags
 
 from dpfl import errors
 from dpfl.runtime import signals
 from experiments.studies import jobs as jobs_lib
+from experiments.studies import work
 
 _IMPORTED_ONCE = (
     'dpfl.simulation.outputs',
@@ -39,6 +36,7 @@ _IMPORTED_ONCE = (
 _POLL_SECONDS = 0.5
 _END_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
+_FAILED = 1
 # Fork, not spawn: the imports are what is to be kept. Nothing of TensorFlow runs in this process,
 # and no thread but those of BLAS libraries, which are made for forks.
 _FORK = multiprocessing.get_context('fork')
@@ -201,40 +199,17 @@ def _status(job: jobs_lib.Job) -> int:
     # New ones: what this process had not written yet is not for these files.
     sys.stdout, sys.stderr = (open(descriptor, 'w', closefd=False) for descriptor in (1, 2))
     try:
-        _become(job)
+        print(json.dumps(work.run(job.binary, job.flags)))
         return 0
+    except (errors.ArgumentError, errors.RunError, errors.DataError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return _FAILED
     except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-            return 1
-        return end.code or 0
+        return int(end.code or 0)
     except BaseException:
         traceback.print_exc()
-        return 1
+        return _FAILED
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         gc.collect()  # Graphs refer to themselves.
-
-
-def _become(job: jobs_lib.Job) -> None:
-    """Runs the command of a job, with nothing left of the command before."""
-    for module, defined in list(flags.FLAGS.flags_by_module_dict().items()):
-        if _is_of_a_binary(module):
-            for flag in list(defined):
-                delattr(flags.FLAGS, flag.name)
-    for name in filter(_is_of_a_binary, list(sys.modules)):
-        package, _, module = name.rpartition('.')
-        if package == 'experiments':
-            delattr(sys.modules[package], module)  # `from experiments import` looks there first.
-        del sys.modules[name]
-    name = f'experiments.{job.binary}'
-    sys.argv = [name, *job.arguments]
-    runpy.run_module(name, run_name='__main__', alter_sys=True)
-
-
-def _is_of_a_binary(module: str) -> bool:
-    """Whether a module is of `experiments`, by its name or, of one that is run, by its path."""
-    if module.endswith('.py'):
-        return pathlib.PurePath(module).parent.name == 'experiments'
-    return module.startswith('experiments.') and not module.startswith('experiments.studies')

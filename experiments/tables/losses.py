@@ -2,8 +2,7 @@
 
 import functools
 
-from dpfl import Participation, mechanisms
-from experiments.flags import strategies
+from dpfl import Participation, mechanisms, strategies
 from experiments.tables import rows
 
 
@@ -49,7 +48,7 @@ def at_published_parameters(row: rows.Row, computed: dict) -> str:
 
 
 def _published_blt(row: rows.Row) -> mechanisms.Blt:
-    return strategies.load('strategy', f'blt_b{row.inputs["b"]}')
+    return strategies.load(f'blt_b{row.inputs["b"]}')
 
 
 def _parameters(mechanism: mechanisms.Blt) -> dict[str, list[float]]:

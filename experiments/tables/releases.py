@@ -3,8 +3,7 @@
 import functools
 from typing import NamedTuple
 
-from dpfl import Participation, accounting, errors, mechanisms
-from experiments.flags import strategies
+from dpfl import Participation, accounting, errors, mechanisms, strategies
 from experiments.tables import rounding, rows
 
 
@@ -36,7 +35,7 @@ def tree(row: rows.Row) -> dict[str, float]:
 
 def blt(row: rows.Row) -> dict[str, float]:
     """A production BLT of document 002, appendix A, over the rounds really run."""
-    mechanism = strategies.load('strategy', f'blt_b{row.inputs["blt_appA"]}')
+    mechanism = strategies.load(f'blt_b{row.inputs["blt_appA"]}')
     mechanism = mechanism.with_rounds(row.inputs['rounds'])
     return _release(row, _plan(row, mechanism, row.inputs['sigma_abs']).rho)
 

@@ -15,7 +15,7 @@ from dpfl.simulation.training.federated import train
 from dpfl.simulation.training.gan import GanClients, train_gan
 from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.generation import GenerateConfig, generate
-from dpfl.simulation.training.pretraining import PretrainConfig, pretrain
+from dpfl.simulation.training.pretraining import PretrainConfig, PretrainResult, pretrain
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
 from dpfl.tasks.config import DataConfig, ImageTaskConfig, TaskConfig, TextConfig
@@ -32,6 +32,7 @@ __all__ = [
     'ImageTaskConfig',
     'OptimizationConfig',
     'PretrainConfig',
+    'PretrainResult',
     'PrivacyConfig',
     'SamplingConfig',
     'TaskConfig',

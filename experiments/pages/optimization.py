@@ -1,0 +1,62 @@
+"""Optimises a mechanism, saves it, and says what it is worth."""
+
+import pathlib
+import time
+from typing import Any
+
+from dpfl import Participation, errors, mechanisms
+from dpfl.mechanisms import registry
+
+
+def optimize(
+    name: str,
+    schema: Participation,
+    output: pathlib.Path,
+    *,
+    buffers: int = 4,
+    bands: int | None = None,
+    loss: str | None = None,
+    momentum: float = 0.0,
+) -> dict[str, Any]:
+    """Optimises a mechanism for a schema, saves it in a file, and returns its losses by name.
+
+    Args:
+      name: one of `registry.OPTIMIZED`.
+      schema: what it is optimised for.
+      output: file to save it in (.npz).
+      buffers: of a BLT.
+      bands: of a banded mechanism; None for the minimum separation.
+      loss: 'max' or 'rms'; None for the one that the mechanism is published with.
+      momentum: optimise for the models of SGD with this momentum instead of prefix sums.
+
+    Raises:
+      ArgumentError: if a value is not allowed, or the file cannot be written.
+    """
+    if not output.parent.is_dir():
+        raise errors.ArgumentError('output', output, 'must be in a directory that exists')
+    started = time.monotonic()
+    workload = None
+    if momentum:
+        workload = mechanisms.workload.momentum(schema.rounds, momentum)
+    optimizer = registry.ENTRIES[name].optimizer
+    assert optimizer is not None
+    size = buffers if optimizer.size == 'buffers' else bands
+    mechanism = optimizer.optimize(schema, size, loss=loss, workload=workload, progress=True)
+    seconds = time.monotonic() - started
+    try:
+        mechanisms.save(mechanism, output)
+    except OSError as error:
+        raise errors.ArgumentError('output', output, str(error.strerror)) from None
+    return {
+        'mechanism': name,
+        'rounds': schema.rounds,
+        'min_separation': schema.min_separation,
+        'max_participations': schema.count,
+        'buffers': mechanism.kernel().buffers,
+        'max_loss': mechanism.max_loss(schema, workload),
+        'rms_loss': mechanism.rms_loss(schema, workload),
+        'sensitivity': mechanism.sensitivity(schema),
+        'sensitivity_is_exact': mechanism.sensitivity_is_exact(schema),
+        'seconds': seconds,
+        'output': str(output),
+    }

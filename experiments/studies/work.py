@@ -1,0 +1,75 @@
+"""What a job of a study does, as library calls: trainings, and what is made before them."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from dpfl.accounting.records import archive
+from dpfl.errors import ArgumentError
+from dpfl.simulation.training import PretrainConfig, TrainConfig, pretrain, train
+from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
+from dpfl.simulation.training.sampling_config import participation, required
+from experiments.flags.settings_flags import with_texts
+from experiments.pages import optimization, run_summary
+
+Texts = Mapping[str, str]
+# Flags that say where a result goes and how it is printed.
+_OF_THE_BINARY = ('format', 'output', 'output_dir', 'resume')
+_OPTIMIZATION = {'buffers': int, 'loss': str, 'momentum': float}
+
+
+def run(binary: str, flags: Texts) -> dict[str, Any]:
+    """Does a job, and returns what its binary would print.
+
+    Args:
+      binary: of `experiments`.
+      flags: of the binary, as texts by name.
+
+    Raises:
+      ArgumentError: if a flag is unknown, or its value is not allowed.
+      RunError: if something cannot be read, written or continued.
+    """
+    jobs = {'train': _train, 'pretrain': _pretrain, 'optimize_strategy': _optimize_strategy}
+    if binary not in jobs:
+        raise ArgumentError('binary', binary, f'must be one of {", ".join(jobs)}')
+    return jobs[binary](flags)
+
+
+def train_config(flags: Texts) -> TrainConfig:
+    """The configuration of a run from its flags as texts."""
+    return with_texts(TrainConfig(), _without(flags, _OF_THE_BINARY))
+
+
+def _train(flags: Texts) -> dict[str, Any]:
+    lines = sorted(f'--{name}={value}' for name, value in flags.items() if name != 'resume')
+    result = train(
+        train_config(flags),
+        flags['output_dir'],
+        resume=True,
+        files={archive.FLAGS: ''.join(f'{line}\n' for line in lines)},
+    )
+    return run_summary.summary(result)
+
+
+def _pretrain(flags: Texts) -> dict[str, Any]:
+    config = with_texts(PretrainConfig(), _without(flags, _OF_THE_BINARY))
+    return run_summary.of_pretraining(pretrain(config, flags['output']))
+
+
+def _optimize_strategy(flags: Texts) -> dict[str, Any]:
+    own = {name: kind(flags[name]) for name, kind in _OPTIMIZATION.items() if name in flags}
+    rest = _without(flags, (*_OF_THE_BINARY, *_OPTIMIZATION))
+    of_mechanism = {name: rest[name] for name in ('mechanism', 'bands') if name in rest}
+    mechanism = with_texts(MechanismConfig(), of_mechanism)
+    schema = with_texts(ParticipationConfig(), _without(rest, tuple(of_mechanism)))
+    return optimization.optimize(
+        str(required(mechanism, 'mechanism')),
+        participation(schema),
+        pathlib.Path(flags['output']),
+        bands=mechanism.bands,
+        **own,
+    )
+
+
+def _without(flags: Texts, names: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in flags.items() if name not in names}
