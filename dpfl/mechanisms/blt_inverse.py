@@ -37,14 +37,13 @@ def output_scale(decay: np.ndarray, inverse_decay: np.ndarray) -> np.ndarray:
     in both lists cancels, and its scale is zero.
 
     Raises:
-      ValueError: if the lengths differ.
-      ArgumentError: if no BLT has such an inverse, because equal entries of `decay` remain after
-        cancelling each against one entry of `inverse_decay`.
+      ArgumentError: if the lengths differ, or no BLT has such an inverse, because equal entries of
+        `decay` remain after cancelling each against one entry of `inverse_decay`.
     """
     decay, inverse_decay = np.asarray(decay, float), np.asarray(inverse_decay, float)
     if decay.size != inverse_decay.size:
-        raise ValueError(
-            f'inverse_decay has {inverse_decay.size} entries: must have the {decay.size} of decay'
+        raise errors.ArgumentError(
+            'inverse_decay', inverse_decay.tolist(), f'must have {decay.size} entries, as decay has'
         )
     scale = np.zeros(decay.size)
     keep, inverse_keep = _without_common(decay, inverse_decay)

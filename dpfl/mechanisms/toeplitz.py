@@ -3,6 +3,8 @@
 import numpy as np
 from scipy import signal
 
+from dpfl import errors
+
 
 def matrix(coefficients: np.ndarray) -> np.ndarray:
     """Lower-triangular Toeplitz matrix, [n, n], with `coefficients` [n] as its first column."""
@@ -39,14 +41,18 @@ def workload_squared_error(
       workload: first column of A, [at least n], or None for the prefix sums.
 
     Raises:
-      ValueError: if the workload has fewer than n rounds.
+      ArgumentError: if the workload has fewer than n rounds.
     """
     rounds = prefix_coefficients.size
     if workload is None:
         return np.cumsum(prefix_coefficients**2)
     workload = np.asarray(workload, dtype=np.float64)
     if workload.size < rounds:
-        raise ValueError(f'workload has shape {workload.shape}: must have at least {rounds} rounds')
+        raise errors.ArgumentError(
+            'workload',
+            errors.NOT_SHOWN,
+            f'has shape {workload.shape}, must have at least {rounds} rounds',
+        )
     # A is the matrix of its differences times the prefix sums. Fewer digits cancel this way than
     # with C^-1 itself.
     differences = np.diff(workload[:rounds], prepend=0.0)

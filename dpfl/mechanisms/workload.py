@@ -7,7 +7,7 @@ A workload is a float64 array. [n] is the first column of a lower-triangular Toe
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpfl import _validate
+from dpfl import _validate, errors
 
 
 def momentum(rounds: int, beta: float) -> np.ndarray:
@@ -42,17 +42,25 @@ def matrix(workload: np.ndarray | None, rounds: int) -> np.ndarray:
     """The workload as a matrix [rounds, rounds]: the leading block if it has more rounds.
 
     Raises:
-      ValueError: if it has fewer rounds, or is not lower-triangular.
+      ArgumentError: if it has fewer rounds, or is not lower-triangular.
     """
     if workload is None:
         return np.tril(np.ones((rounds, rounds)))
     workload = np.asarray(workload, dtype=np.float64)
     if workload.ndim not in (1, 2) or min(workload.shape) < rounds:
-        raise ValueError(f'workload has shape {workload.shape}: must have at least {rounds} rounds')
+        raise errors.ArgumentError(
+            'workload',
+            errors.NOT_SHOWN,
+            f'has shape {workload.shape}, must have at least {rounds} rounds',
+        )
     if workload.ndim == 1:
         lag = np.subtract.outer(np.arange(rounds), np.arange(rounds))
         return np.where(lag >= 0, workload[np.maximum(lag, 0)], 0.0)
     block = workload[:rounds, :rounds]
     if np.triu(block, 1).any():
-        raise ValueError('workload is not lower-triangular: a model cannot depend on later updates')
+        raise errors.ArgumentError(
+            'workload',
+            errors.NOT_SHOWN,
+            'must be lower-triangular, because a model cannot depend on later updates',
+        )
     return block

@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from dpfl import _npz, _validate
+from dpfl import _npz, _validate, errors
 from dpfl.participation.client_rounds import ClientRounds, LogStatistics
 from dpfl.participation.schema import Participation
 
@@ -32,18 +32,20 @@ class ParticipationLog:
         """Adds the clients of the next round.
 
         Raises:
-          ValueError: if a client is not a non-negative integer.
+          ArgumentError: if a client is not a non-negative integer.
         """
         clients = np.atleast_1d(np.asarray(cohort))
         if clients.size == 0:
             clients = clients.astype(np.int64)
         if clients.ndim != 1 or not np.issubdtype(clients.dtype, np.integer):
-            raise ValueError(f'cohort has type {clients.dtype}: must be a list of integers')
+            raise errors.ArgumentError(
+                'cohort', errors.NOT_SHOWN, f'has type {clients.dtype}, must be a list of integers'
+            )
         clients = np.sort(clients)
         if clients.size and clients[0] < 0:
-            raise ValueError(f'cohort has client {clients[0]}: must be >= 0')
+            raise errors.ArgumentError('cohort client', clients[0], 'must be >= 0')
         if clients.size and clients[-1] > np.iinfo(np.int64).max:
-            raise ValueError(f'cohort has client {clients[-1]}: must be < 2**63')
+            raise errors.ArgumentError('cohort client', clients[-1], 'must be < 2**63')
         self._add(clients.astype(_smallest_type(clients)))
 
     def __eq__(self, other: object) -> bool:

@@ -90,9 +90,8 @@ def optimize_banded(
       progress: whether to show the loss after each step on standard error.
 
     Raises:
-      ArgumentError: if an argument is out of its range, or with 'blocks' the schema admits fewer
-        rounds than there are blocks.
-      ValueError: if the workload has a zero on its diagonal.
+      ArgumentError: if an argument is out of its range, the workload has a zero on its diagonal,
+        or with 'blocks' the schema admits fewer rounds than there are blocks.
     """
     n = participation.rounds
     most = min(n, participation.min_separation)
@@ -134,7 +133,11 @@ def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:
     matrix = workloads.matrix(workload, n)
     if not np.diag(matrix).all():
         t = int(np.flatnonzero(np.diag(matrix) == 0)[0])
-        raise ValueError(f'workload[{t}, {t}]=0: must not be 0 for an optimum to exist')
+        raise errors.ArgumentError(
+            'workload',
+            errors.NOT_SHOWN,
+            f'has 0 at [{t}, {t}], must have no 0 on its diagonal for an optimum to exist',
+        )
     return None if np.array_equal(matrix, workloads.matrix(None, n)) else matrix
 
 

@@ -21,7 +21,7 @@ def checked_workload(workload: np.ndarray | None, rounds: int) -> np.ndarray | N
     """The workload [rounds] or [rounds, rounds] as float64, or None.
 
     Raises:
-      ValueError: if its shape or entries are not as `mechanisms.workload` says, or all are 0.
+      ArgumentError: if its shape or entries are not as `mechanisms.workload` says, or all are 0.
     """
     if workload is None:
         return None
