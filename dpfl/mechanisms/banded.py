@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from scipy import linalg
@@ -35,7 +35,7 @@ class Banded(base.Mechanism):
         for j > t (left of the matrix); `diagonals[:, 0]` is positive.
 
     Raises:
-      ValueError: if the table has another shape, or an entry that is not allowed. Entries above
+      ArgumentError: if the table has another shape, or an entry that is not allowed. Entries above
         1e100, and diagonal entries below 1e-100, are refused because their squares would
         overflow or lose digits.
     """
@@ -150,37 +150,34 @@ def _table(value: Any) -> np.ndarray:
     try:
         table = _validate.floats(value)
     except ValueError:
-        raise errors.ArgumentError(
-            'diagonals', errors.NOT_SHOWN, 'must be a table of numbers, [rounds, bands]'
-        ) from None
+        _refuse('must be a table of numbers, [rounds, bands]')
     if table.ndim != 2 or not 1 <= table.shape[1] <= table.shape[0]:
-        raise ValueError(
-            f'diagonals has shape {table.shape}: must be [rounds, bands], 1 <= bands <= rounds'
-        )
+        _refuse(f'has shape {table.shape}, must have [rounds, bands] with 1 <= bands <= rounds')
     if not (np.abs(table) <= _validate.MOST_ENTRY).all():
-        raise ValueError(
-            'diagonals has an entry that is not finite, or too large: each must be a finite number '
-            f'of at most {_validate.MOST_ENTRY:g}'
+        _refuse(
+            'has an entry that is not finite, or too large: each must be a finite number of at '
+            f'most {_validate.MOST_ENTRY:g}'
         )
     corner = np.triu(table[: table.shape[1]], 1)
     if corner.any():
         t, j = np.argwhere(corner)[0]
-        raise ValueError(f'diagonals[{t}, {j}]={table[t, j]}: must be 0, left of the matrix')
+        _refuse(f'has the entry {table[t, j]} at [{t}, {j}], must have 0 left of the matrix')
     if not table[:, 0].min() > 0:
-        raise ValueError(f'diagonals[:, 0] has the entry {table[:, 0].min()}: each must be > 0')
+        _refuse(f'has the entry {table[:, 0].min()} in [:, 0], where each must be > 0')
     # Within these limits squares of entries neither overflow nor lose digits.
     if table[:, 0].min() < rounding.SMALLEST:
-        raise ValueError(
-            f'diagonals[:, 0] has the entry {table[:, 0].min()}: each must be >= '
+        _refuse(
+            f'has the entry {table[:, 0].min()} in [:, 0], where each must be >= '
             f'{rounding.SMALLEST:g}'
         )
     if np.abs(table).max() > rounding.LARGEST:
-        raise ValueError(
-            f'diagonals has an entry of size {np.abs(table).max()}: each must be <= '
-            f'{rounding.LARGEST:g}'
-        )
+        _refuse(f'has an entry of size {np.abs(table).max()}, each must be <= {rounding.LARGEST:g}')
     table.setflags(write=False)
     return table
+
+
+def _refuse(allowed: str) -> NoReturn:
+    raise errors.ArgumentError('diagonals', errors.NOT_SHOWN, allowed) from None
 
 
 def _strip(diagonals: np.ndarray, low: int, high: int) -> np.ndarray:

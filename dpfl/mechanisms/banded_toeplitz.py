@@ -38,8 +38,9 @@ class BandedToeplitz(base.Mechanism):
         coefficients = _validate.vector('coefficients', self.coefficients)
         object.__setattr__(self, 'coefficients', coefficients)
         if not coefficients.size or coefficients[0] <= 0:
-            first = coefficients[:1].tolist()
-            raise ValueError(f'coefficients start with {first}: must start with a number > 0')
+            raise errors.ArgumentError(
+                'coefficients', coefficients.tolist(), 'must start with a number > 0'
+            )
         if coefficients[0] < rounding.SMALLEST or np.abs(coefficients).max() > rounding.LARGEST:
             raise errors.ArgumentError(
                 'coefficients',

@@ -35,8 +35,7 @@ class Blt(base.Mechanism):
       scale: omega, float64 [d].
 
     Raises:
-      ArgumentError: if a field is out of its range.
-      ValueError: if the lengths differ.
+      ArgumentError: if a field is out of its range, or the lengths differ.
     """
 
     name: ClassVar[str] = 'blt'
@@ -49,9 +48,11 @@ class Blt(base.Mechanism):
         object.__setattr__(self, 'decay', _validate.vector('decay', self.decay))
         object.__setattr__(self, 'scale', _validate.vector('scale', self.scale))
         if self.decay.size != self.scale.size or not 1 <= self.decay.size <= _MOST_BUFFERS:
-            raise ValueError(
-                f'decay has {self.decay.size} and scale {self.scale.size} entries: '
-                f'must be the same number, at least 1 and at most {_MOST_BUFFERS}'
+            raise errors.ArgumentError(
+                'decay',
+                self.decay.tolist(),
+                f'must have as many entries as scale ({self.scale.size}), at least 1 and at most '
+                f'{_MOST_BUFFERS}',
             )
         if self.decay.min() < 0 or self.decay.max() > 1:
             raise errors.ArgumentError(
@@ -69,7 +70,7 @@ class Blt(base.Mechanism):
         See [McMahan24], algorithm 5.
 
         Raises:
-          ValueError: if there is no such BLT, see `blt_inverse.output_scale`.
+          ArgumentError: if there is no such BLT, see `blt_inverse.output_scale`.
         """
         decay = _validate.vector('decay', decay)
         inverse_decay = _validate.vector('inverse_decay', inverse_decay)

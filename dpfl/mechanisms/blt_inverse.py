@@ -5,9 +5,9 @@ As functions of y = 1 / x, where x is the variable of the generating functions,
     C(y)    = 1 + sum_j omega_j / (y - theta_j)    = prod_j (y - theta^_j) / (y - theta_j)
     C^-1(y) = 1 + sum_j omega^_j / (y - theta^_j)  = prod_j (y - theta_j) / (y - theta^_j)
 
-(document 002, algorithm 5, after lemma 5.2 of its reference [15], whose polynomial division is
-not needed in this form). Decays near 1 are what matters, so the computations hold them as rates
-1 - theta: differences of decays then keep their relative precision.
+This is [McMahan24], algorithm 5, without the polynomial division of lemma 5.2 in its reference
+[15]. Decays near 1 matter most. They are held as rates 1 - theta, so that differences of decays
+keep their relative precision.
 """
 
 import math
@@ -17,12 +17,13 @@ import numpy as np
 
 from dpfl import errors
 
-# Halvings of the logarithm of an interval that lead from 1e-290 of it to its last bit.
+# Bisections of the logarithm, from 1e-290 of an interval to all of it, that find a root to its last
+# bit.
 _HALVINGS = 72
 
 
 class Inverse(NamedTuple):
-    """Parameters of `C^-1`; `rate` is 1 - decay in full relative precision. Each float64 [d]."""
+    """Parameters of `C^-1`, each float64 [d]; `rate` is 1 - decay in full relative precision."""
 
     decay: np.ndarray
     scale: np.ndarray
@@ -33,16 +34,16 @@ def output_scale(decay: np.ndarray, inverse_decay: np.ndarray) -> np.ndarray:
     """The scale omega for which BLT(decay, omega) has an inverse with buffers `inverse_decay`.
 
     omega_i = prod_j (theta_i - theta^_j) / prod_{j != i} (theta_i - theta_j). A decay that occurs
-    in both lists cancels: its scale is zero.
+    in both lists cancels, and its scale is zero.
 
     Raises:
-      ValueError: if the lengths differ, or a decay occurs more often in `decay` than one factor of
-        `inverse_decay` each can cancel: no BLT has such an inverse.
+      ArgumentError: if the lengths differ, or no BLT has such an inverse, because equal entries of
+        `decay` remain after cancelling each against one entry of `inverse_decay`.
     """
     decay, inverse_decay = np.asarray(decay, float), np.asarray(inverse_decay, float)
     if decay.size != inverse_decay.size:
-        raise ValueError(
-            f'inverse_decay has {inverse_decay.size} entries: must have the {decay.size} of decay'
+        raise errors.ArgumentError(
+            'inverse_decay', inverse_decay.tolist(), f'must have {decay.size} entries, as decay has'
         )
     scale = np.zeros(decay.size)
     keep, inverse_keep = _without_common(decay, inverse_decay)
@@ -52,8 +53,8 @@ def output_scale(decay: np.ndarray, inverse_decay: np.ndarray) -> np.ndarray:
             'decay', decay.tolist(), 'entries that coincide must be in inverse_decay'
         )
     gaps = np.subtract.outer(theta, theta) + np.eye(theta.size)
-    # One quotient per pair of factors, in the order of the decays, so that nothing over- or
-    # underflows and clustered decays meet the inverse decays between them.
+    # One quotient per pair of factors, both sorted, so that nothing overflows or underflows and
+    # each decay of a cluster is paired with the inverse decay next to it.
     order = np.argsort(-theta)
     ordered_gaps = np.subtract.outer(theta, np.sort(theta_hat)[::-1])
     ratios = np.empty_like(gaps)
@@ -63,7 +64,7 @@ def output_scale(decay: np.ndarray, inverse_decay: np.ndarray) -> np.ndarray:
 
 
 def _without_common(first, second):
-    """Indices into both that are left when entries that occur in both have been paired off."""
+    """Indices of the entries of both lists that remain after equal entries have been paired off."""
     keep, other = [], list(range(second.size))
     for i, value in enumerate(first):
         twin = next((j for j in other if second[j] == value), None)
@@ -77,13 +78,14 @@ def _without_common(first, second):
 def inverse(decay: np.ndarray, scale: np.ndarray) -> Inverse:
     """Parameters of `C^-1` for `C = BLT(decay, scale)`.
 
-    Buffers with equal decays count as one, and those with scale 0 drop out; the inverse has as many
-    buffers as are left, largest decay first. Where all scales are positive the inverse decays
-    interlace with the decays (theta_1 > theta^_1 > theta_2 > ...), their rates and scales are found
-    to full relative precision, and the inverse scales are negative.
+    Buffers with equal decays count as one, and buffers with scale 0 are dropped. The inverse has
+    as many buffers as remain, with the largest decay first. If all scales are positive, the
+    inverse decays interlace with the decays (theta_1 > theta^_1 > theta_2 > ...), their rates and
+    scales are found to full relative precision, and the inverse scales are negative.
 
     Raises:
-      ValueError: if an inverse decay is not real, or two of them coincide: the inverse is no BLT.
+      ValueError: if the inverse is not a BLT, because an inverse decay is not real, or two of them
+        are equal.
     """
     rates, scale = _merged(np.asarray(decay, float), np.asarray(scale, float))
     if not rates.size:
@@ -95,22 +97,22 @@ def inverse(decay: np.ndarray, scale: np.ndarray) -> Inverse:
     else:
         found = _real_roots(rates, scale)
         gaps = np.subtract.outer(found, rates)
-    # The residue of C^-1 is 1 / C' where C is zero.
+    # Where C is zero, the residue of C^-1 is 1 / C'.
     return Inverse(1 - found, -1 / (scale / gaps**2).sum(axis=1), found)
 
 
 def _merged(decay, scale):
-    """Rates of distinct buffers, increasing, and their scales, none of them 0."""
+    """Distinct rates, increasing, and their total scales, without those of scale 0."""
     distinct, which = np.unique(1 - decay, return_inverse=True)
     total = np.bincount(which, weights=scale, minlength=distinct.size)
     return distinct[total != 0], total[total != 0]
 
 
 def _interlaced_roots(rates, scale):
-    """Roots of `1 = sum_i scale_i / (root - rate_i)` as index of the nearest rate, and offset.
+    """Roots of `1 = sum_i scale_i / (root - rate_i)`: index of the nearest rate, and its offset.
 
     The right-hand side falls from infinity to minus infinity between two rates, and to 0 beyond the
-    last: one root in each interval.
+    last rate, so each interval has one root.
     """
     d = rates.size
     origin, width = np.arange(d), np.append(np.diff(rates), scale.sum())
@@ -122,7 +124,7 @@ def _interlaced_roots(rates, scale):
     origin[upper] += 1
     side = np.ones(d)
     side[upper] = -1.0
-    # Halve the logarithm of the distance to the nearest rate: from anywhere to the last bit.
+    # Bisect the logarithm of the distance to the nearest rate.
     near, far = width * 1e-290, width * np.append(np.full(d - 1, 0.5), 1.0)
     for _ in range(_HALVINGS):
         middle = np.sqrt(near) * np.sqrt(far)
@@ -132,7 +134,7 @@ def _interlaced_roots(rates, scale):
 
 
 def _real_roots(rates, scale):
-    """The same roots where scales have both signs: eigenvalues, which need not be real."""
+    """The same roots for scales of both signs: eigenvalues, which need not be real."""
     roots = np.linalg.eigvals(np.diag(rates) + scale)
     if np.abs(roots.imag).max() > 0:
         decays = np.array2string(1 - roots, precision=4, separator=', ')
@@ -144,7 +146,7 @@ def _real_roots(rates, scale):
 
 
 def powers(rates: np.ndarray, terms: int) -> np.ndarray:
-    """`(1 - rate)^i` for i = 0 .. terms - 1, [d, terms]; relative precision also near rate 0."""
+    """`(1 - rate)^i` for i = 0 .. terms - 1, [d, terms], in full relative precision near rate 0."""
     block = max(1, math.isqrt(terms))
     low = _power(rates[:, None], np.arange(block))
     blocks = -(-terms // block)

@@ -1,12 +1,12 @@
-"""Updates as integers for secure aggregation: what rounding does to the sensitivity.
+"""Updates as integers for secure aggregation: how rounding changes the sensitivity.
 
-Document 000, section 2.4 and algorithm 2; Kairouz, Liu and Steinke 2021 (the distributed discrete
-Gaussian mechanism), proposition 26 and lemmas 28, 29. A client's update is clipped to norm C,
+See [Xu23], section 2.4 and algorithm 2, and [Kairouz21-discrete], proposition 26 and lemmas 28
+and 29 (the distributed discrete Gaussian mechanism). A client's update is clipped to norm C,
 scaled by s, rotated by a random Hadamard transform, clipped in each coordinate, rounded at random
 to integers until the norm is small enough, and summed modulo M. The noise is added to the sum.
 
-Throughout d is the *padded* dimension: the transform needs a power of two, and as many coordinates
-are rounded.
+Throughout, d is the *padded* dimension: the transform needs a power of two, and all padded
+coordinates are rounded.
 """
 
 import dataclasses
@@ -21,18 +21,18 @@ _MAX_DIMENSION = 2**48
 
 @dataclasses.dataclass(frozen=True)
 class Discretization(_json.JsonFields):
-    """Algorithm 2 of document 000: the norm of a rounded update, and the integers it needs.
+    """[Xu23], algorithm 2: the norm of a rounded update, and the integers it needs.
 
     Attributes:
-      scale: s, the factor before rounding, within [1e-60, 1e60]: the larger, the less rounding
-        inflates the norm, and the more bits a parameter takes.
+      scale: s, the factor before rounding, within [1e-60, 1e60]. A larger scale inflates the norm
+        less and takes more bits per parameter.
       dimension: number of coordinates of the model, at least 2.
       clip_norm: C, the L2 bound of an update before rounding, within [1e-30, 1e30].
-      alpha: a rounding is drawn again while the norm exceeds what it exceeds with probability
-        `alpha` at most; strictly between 0 and 1. exp(-1/2) in production (document 000).
+      alpha: rounding is repeated until the norm is at most a bound that a single rounding exceeds
+        with probability at most alpha; strictly between 0 and 1. exp(-1/2) in production ([Xu23]).
 
     Raises:
-      ValueError: if a field is out of its range.
+      ArgumentError: if a field is out of its range.
     """
 
     scale: float
@@ -41,7 +41,7 @@ class Discretization(_json.JsonFields):
     alpha: float = math.exp(-0.5)
 
     def __post_init__(self):
-        # Within these limits no square overflows or vanishes.
+        # Within these limits no square overflows or underflows.
         _validate.number('scale', self.scale, minimum=1e-60, maximum=1e60)
         _validate.integer('dimension', self.dimension, minimum=2, maximum=_MAX_DIMENSION)
         _validate.number('clip_norm', self.clip_norm, minimum=1e-30, maximum=1e30)
@@ -56,16 +56,16 @@ class Discretization(_json.JsonFields):
         clip_norm: float,
         alpha: float = math.exp(-0.5),
     ) -> 'Discretization':
-        """The largest scale, so the least inflated norm, whose modulus fits into so many bits.
+        """The largest scale, and so the least inflated norm, whose modulus fits into `bits`.
 
         Args:
-          bits: of one parameter of the sum, at least 1 and at most 62.
+          bits: number of bits for one parameter of the sum, at least 1 and at most 62.
           clients_per_round: m, the number of summed updates, at least 1.
           dimension, clip_norm, alpha: as in the class.
 
         Raises:
-          ValueError: if an argument is out of its range, or there is no room for the smallest
-            L-infinity bound, 1.
+          ArgumentError: if an argument is out of its range, or there are too few bits for the
+            smallest L-infinity bound, 1.
         """
         _validate.integer('bits', bits, minimum=1, maximum=_MAX_BITS)
         _validate.integer('clients_per_round', clients_per_round, minimum=1)
@@ -77,7 +77,7 @@ class Discretization(_json.JsonFields):
                 'bits', bits, f'must be at least {least} for clients_per_round={clients_per_round}'
             )
         scale = linf_bound / one._linf_norm
-        # The quotient may be some units in the last place off; the bound grows with the scale.
+        # The quotient may be off by some units in the last place. The bound grows with the scale.
         while dataclasses.replace(one, scale=scale).linf_bound > linf_bound:
             scale = math.nextafter(scale, 0)
         while True:
@@ -93,16 +93,16 @@ class Discretization(_json.JsonFields):
 
     @property
     def inflated_norm(self) -> float:
-        """L2 bound of one rounded update, scaled back: what the sensitivity counts instead of C.
+        """L2 bound of one rounded update, scaled back: it replaces C in the sensitivity.
 
-        The smaller of two bounds, which both hold for every rounded update that is sent:
+        This is the smaller of two bounds. Both hold for every rounded update that is sent:
 
         - The square root of `C^2 + d/(4 s^2) + sqrt(2 log(1/alpha)) (C/s + sqrt(d)/(2 s^2))`: a
-          rounding with a larger norm is drawn again (document 000, equation 2).
-        - `C + sqrt(d)/s`: rounding moves each coordinate by less than 1/s. The smaller one for
-          tiny alpha only; every rounding is then accepted.
+          rounding with a larger norm is repeated ([Xu23], equation 2).
+        - `C + sqrt(d)/s`: rounding moves each coordinate by less than 1/s. It is smaller only for
+          tiny alpha, and every rounding is then accepted.
 
-        Rotation keeps the norm and the L-infinity clip does not raise it.
+        Rotation preserves the norm, and the L-infinity clip does not raise it.
         """
         c, unit, d = self.clip_norm, 1 / self.scale, self.padded_dimension
         root = math.sqrt(d)
@@ -114,7 +114,7 @@ class Discretization(_json.JsonFields):
     def linf_bound(self) -> int:
         """C_inf, bound of each coordinate before and after rounding, in units of 1/s.
 
-        `ceil(2 s C log(d) / sqrt(d))`. An integer, so rounding does not leave [-C_inf, C_inf].
+        It is `ceil(2 s C log(d) / sqrt(d))`: an integer, so rounding stays in [-C_inf, C_inf].
         """
         return math.ceil(self._linf_norm)
 
@@ -126,22 +126,22 @@ class Discretization(_json.JsonFields):
     def modulus(self, clients_per_round: int) -> int:
         """M = 2 C_inf m + 1 for sums of at most `clients_per_round` updates.
 
-        The sum of m vectors within [-C_inf, C_inf] is within [-m C_inf, m C_inf], which has M
-        integers: with the L-infinity clip nothing ever wraps around. Each client sends its vector
-        shifted by C_inf, so the server takes m C_inf off the sum.
+        The sum of m vectors within [-C_inf, C_inf] is within [-m C_inf, m C_inf], which contains M
+        integers. So with the L-infinity clip no sum ever wraps around. Each client sends its
+        vector shifted by C_inf, so the server subtracts m C_inf from the sum.
         """
         _validate.integer('clients_per_round', clients_per_round, minimum=1)
         return 2 * self.linf_bound * clients_per_round + 1
 
     def bits_per_parameter(self, clients_per_round: int) -> int:
-        """ceil(log2 M)."""
+        """Bits of one parameter of the sum: ceil(log2 M)."""
         return (self.modulus(clients_per_round) - 1).bit_length()
 
     def clip_probability(self) -> float:
         """Upper bound on the probability that the L-infinity clip changes one client's update.
 
         Each coordinate of the rotated update y is a sum of independent signs times x_i / sqrt(d):
-        sub-Gaussian with sigma^2 = |x|^2 / d <= (s C)^2 / d (document 000, section 2.4), for any
+        sub-Gaussian with sigma^2 = |x|^2 / d <= (s C)^2 / d ([Xu23], section 2.4), for any
         update that does not depend on the signs. By a union bound over d coordinates,
         `P(some |y_j| > C_inf) <= 2 d exp(-C_inf^2 d / (2 s^2 C^2))`.
         """
@@ -150,21 +150,21 @@ class Discretization(_json.JsonFields):
     def wrap_around_probability(self, clients_per_round: int, rounds: int = 1) -> float:
         """Upper bound on the probability of any wrap-around *without* the L-infinity clip.
 
-        That any of the d coordinates of the sum of m clients, in any of the rounds, leaves
-        [-m C_inf, m C_inf]. With the clip of algorithm 2 the probability is 0; document 000,
-        footnote 2 says that production did without. A wrapped sum has no useful sensitivity: a
+        A wrap-around means that any of the d coordinates of the sum of m clients, in any of the
+        rounds, leaves [-m C_inf, m C_inf]. With the clip of algorithm 2 the probability is 0, but
+        production ran without it ([Xu23], footnote 2). A wrapped sum has no useful sensitivity: a
         run with delta then has at most delta + (1 + e^epsilon) times this probability.
 
-        The smaller of two bounds, by union over coordinates and rounds:
+        This is the smaller of two bounds, each a union bound over coordinates and rounds:
 
         - Some client's coordinate exceeds C_inf: m times the bound of `clip_probability`. C_inf
-          is an integer, so a coordinate within it stays there when it is rounded.
+          is an integer, so rounding a coordinate within it does not leave it.
         - The coordinate of the sum exceeds m C_inf: before rounding it is sub-Gaussian with
           sigma <= m s C / sqrt(d), and rounding moves it by less than m.
 
         Args:
           clients_per_round: m, at least 1.
-          rounds: at least 1.
+          rounds: number of rounds, at least 1.
         """
         _validate.integer('clients_per_round', clients_per_round, minimum=1)
         _validate.integer('rounds', rounds, minimum=1)
@@ -175,13 +175,13 @@ class Discretization(_json.JsonFields):
         return _probability(min(one_client, coordinates - self._exponent(room)))
 
     def _exponent(self, bound: float) -> float:
-        """`t^2 / (2 sigma^2)` of a coordinate of norm s C for the bound t."""
+        """Tail exponent `t^2 / (2 sigma^2)` of a coordinate, for norm s C and the bound t."""
         ratio = bound / (self.scale * self.clip_norm)
         return ratio * ratio * self.padded_dimension / 2
 
 
 def _probability(log_bound: float) -> float:
-    """exp, at most 1, rounded up: never 0."""
-    # A relative error of an exponent is an absolute one of the logarithm.
+    """The probability for the log of its bound, rounded up and at most 1: never 0."""
+    # A relative error of the exponent is an absolute error of the logarithm.
     slack = 1e-14 * (100 + abs(log_bound))
     return min(1.0, math.nextafter(math.exp(min(log_bound + slack, 0.0)), math.inf))

@@ -5,7 +5,7 @@ Binaries, files and tests ask this table. A new mechanism is one file with its c
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,18 @@ class Entry:
         """Every parameter that may be given."""
         return (*dict.fromkeys(name for way in self.ways for name in way), *self.optional)
 
+    def accepts(self, given: Iterable[str]) -> bool:
+        """Whether the given parameters are what one of `ways` needs, besides optional ones."""
+        return set(given) - set(self.optional) in [set(way) for way in self.ways]
+
+    def needs(self, shown: Callable[[str], str] = str) -> str:
+        """The parameters that must be given, as text: 'strategy, or decay and scale'.
+
+        Args:
+          shown: gives the text for a parameter, such as its flag.
+        """
+        return ', or '.join(' and '.join(map(shown, way)) or 'none' for way in self.ways)
+
     def construct(self, rounds: int, **given: Any) -> Mechanism:
         """The mechanism for so many rounds.
 
@@ -137,9 +149,8 @@ class Entry:
                 errors.NOT_SHOWN,
                 f'mechanism={self.name} does not take this parameter',
             )
-        if set(given) - set(self.optional) not in [set(way) for way in self.ways]:
-            needed = ', or '.join(' and '.join(way) for way in self.ways)
-            raise errors.ArgumentError('mechanism', self.name, f'needs {needed or "no parameters"}')
+        if not self.accepts(given):
+            raise errors.ArgumentError('mechanism', self.name, f'needs {self.needs()}')
         strategy = given.get(STRATEGY)
         if strategy is not None and type(strategy) is not self.kind:
             raise errors.ArgumentError(

@@ -62,9 +62,11 @@ class Restarted(Mechanism):
             )
         longest = max(self.lengths)
         if self.base.rounds < longest:
-            raise ValueError(
-                f'base has {self.base.rounds} rounds: must be at least {longest}, the length of '
-                'the longest segment'
+            raise errors.ArgumentError(
+                'base',
+                errors.NOT_SHOWN,
+                f'has {self.base.rounds} rounds, must have at least {longest}, the length of the '
+                'longest segment',
             )
         if isinstance(self.base, Restarted):
             object.__setattr__(self, 'starts', self._merged_starts(self.base))

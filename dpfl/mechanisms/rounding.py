@@ -1,26 +1,26 @@
-"""Rounding up: what sums, roots and quotients of float64 need not to be below the truth."""
+"""Rounding up: float64 sums, roots and quotients that are never below the true value."""
 
 import fractions
 import math
 
 _UNIT = 2.0**-53
-# Entries of a strategy matrix whose squares, and sums of them, keep all their digits.
+# Limits for entries of a strategy matrix, so that sums of their squares keep all digits.
 SMALLEST, LARGEST = 1e-100, 1e100
 
 
 def sum_up(value: float, terms: int) -> float:
-    """A sum or product of sums that is not below the truth, for one that was computed.
+    """Raises a computed value so that it is not below the true one.
 
     Args:
-      value: computed from numbers >= 0, in any order.
-      terms: additions, multiplications and roots behind it, one after the other, at most: each
-        takes away at most 2^-53 of what it should give (Higham 2002, lemma 3.1).
+      value: sum, or product of sums, computed from numbers >= 0 in any order.
+      terms: largest number of additions, multiplications and roots in sequence. Each lowers its
+        result by a share of at most 2^-53 ([Higham02], lemma 3.1).
     """
     return value * (1 + 2 * (terms + 2) * _UNIT)
 
 
 def root_up(value: float) -> float:
-    """Square root, the next float up where it is not one."""
+    """Square root, rounded up to a float64."""
     root = math.sqrt(value)
     if math.isinf(root) or fractions.Fraction(root) ** 2 >= fractions.Fraction(value):
         return root
@@ -28,7 +28,7 @@ def root_up(value: float) -> float:
 
 
 def quotient_up(value: float, divisor: float) -> float:
-    """`value / divisor`, the next float up where it is not one; infinity for a divisor of 0."""
+    """`value / divisor`, rounded up to a float64; infinity for a divisor of 0."""
     if not divisor:
         return math.inf
     quotient = value / divisor

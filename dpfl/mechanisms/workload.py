@@ -1,26 +1,34 @@
-"""Workloads `A`: which linear combinations of the rounds' updates the noise should be small in.
+"""Workloads `A`: the linear combinations of the rounds' updates whose noise should be small.
 
-A workload is a float64 array: [n] holds the first column of a lower-triangular Toeplitz matrix,
-[n, n] the matrix. Where one is optional, None stands for the prefix sums, all ones.
+A workload is a float64 array. [n] is the first column of a lower-triangular Toeplitz matrix,
+[n, n] is the matrix. If a workload is optional, None stands for the prefix sums (all ones).
 """
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from dpfl import _validate
+from dpfl import _validate, errors
 
 
 def momentum(rounds: int, beta: float) -> np.ndarray:
-    """Models of SGD with momentum as sums of updates: coefficients 1 + beta + .. + beta^i, [n]."""
+    """Workload of SGD with momentum: coefficients 1 + beta + .. + beta^i, [n].
+
+    Row t gives the model after round t as a sum of the updates.
+    """
     _validate.integer('rounds', rounds, minimum=1)
     _validate.number('beta', beta, minimum=0, below=1)
     return np.cumsum(beta ** np.arange(rounds))
 
 
-def learning_rate_schedule(rates, beta: float = 0.0) -> np.ndarray:
-    """Models of SGD with momentum and a learning rate for each round, [n, n].
+def learning_rate_schedule(rates: ArrayLike, beta: float = 0.0) -> np.ndarray:
+    """Workload of SGD with momentum and a learning rate for each round, [n, n].
 
-    Entry (t, j) is `sum_{s=j..t} rates[s] beta^(s - j)`: what update j has done to the model after
+    Entry (t, j) is `sum_{s=j..t} rates[s] beta^(s - j)`: the effect of update j on the model after
     round t.
+
+    Args:
+      rates: learning rates, [n].
+      beta: momentum, at least 0 and below 1.
     """
     rates = _validate.vector('rates', rates)
     _validate.number('beta', beta, minimum=0, below=1)
@@ -31,20 +39,28 @@ def learning_rate_schedule(rates, beta: float = 0.0) -> np.ndarray:
 
 
 def matrix(workload: np.ndarray | None, rounds: int) -> np.ndarray:
-    """The workload as a matrix [rounds, rounds]: its leading block if it has more rounds.
+    """The workload as a matrix [rounds, rounds]: the leading block if it has more rounds.
 
     Raises:
-      ValueError: if it has fewer rounds, or is not lower-triangular.
+      ArgumentError: if it has fewer rounds, or is not lower-triangular.
     """
     if workload is None:
         return np.tril(np.ones((rounds, rounds)))
     workload = np.asarray(workload, dtype=np.float64)
     if workload.ndim not in (1, 2) or min(workload.shape) < rounds:
-        raise ValueError(f'workload has shape {workload.shape}: must have at least {rounds} rounds')
+        raise errors.ArgumentError(
+            'workload',
+            errors.NOT_SHOWN,
+            f'has shape {workload.shape}, must have at least {rounds} rounds',
+        )
     if workload.ndim == 1:
         lag = np.subtract.outer(np.arange(rounds), np.arange(rounds))
         return np.where(lag >= 0, workload[np.maximum(lag, 0)], 0.0)
     block = workload[:rounds, :rounds]
     if np.triu(block, 1).any():
-        raise ValueError('workload is not lower-triangular: a model cannot depend on later updates')
+        raise errors.ArgumentError(
+            'workload',
+            errors.NOT_SHOWN,
+            'must be lower-triangular, because a model cannot depend on later updates',
+        )
     return block

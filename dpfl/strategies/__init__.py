@@ -1,6 +1,6 @@
-"""Strategies that come with the package, by name: parameters that document 002 prints.
+"""Strategies that are installed with the package: parameters printed in [McMahan24].
 
-They are installed with the package, so `--strategy=blt_b400` works from any directory.
+`--strategy=blt_b400` works from any directory.
 """
 
 import pathlib
@@ -11,15 +11,17 @@ FOLDER = pathlib.Path(__file__).parent
 
 
 def names() -> tuple[str, ...]:
-    """The names of all strategies of the package, sorted."""
+    """Names of all strategies of the package, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob('*.npz')))
 
 
 def load(name: str) -> mechanisms.Mechanism:
-    """The mechanism of that name, over the rounds it was made for; see `Mechanism.with_rounds`.
+    """The mechanism of that name, with the number of rounds it was made for.
+
+    `Mechanism.with_rounds` gives it for other numbers of rounds.
 
     Raises:
-      ValueError: if the package has no such strategy.
+      ArgumentError: if the package has no such strategy.
     """
     if name not in names():
         raise errors.ArgumentError('name', name, f'must be one of {", ".join(names())}')

@@ -118,12 +118,18 @@ def test_the_table_cannot_be_changed():
 @pytest.mark.parametrize(
     'diagonals, message',
     [
-        ([1.0, 1.0], r'diagonals has shape \(2,\): must be \[rounds, bands\]'),
-        (np.zeros((0, 0)), r'diagonals has shape \(0, 0\)'),
-        (np.ones((2, 3)), r'diagonals has shape \(2, 3\): .* 1 <= bands <= rounds'),
-        (np.ones((2, 2)), r'diagonals\[0, 1\]=1.0: must be 0, left of the matrix'),
-        ([[1.0, 0.0], [0.0, 1.0]], r'diagonals\[:, 0\] has the entry 0.0: each must be > 0'),
-        ([[1.0, 0.0], [-1.0, 1.0]], 'has the entry -1.0: each must be > 0'),
+        ([1.0, 1.0], r'diagonals: has shape \(2,\), must have \[rounds, bands\]'),
+        (np.zeros((0, 0)), r'diagonals: has shape \(0, 0\)'),
+        (np.ones((2, 3)), r'diagonals: has shape \(2, 3\), .* 1 <= bands <= rounds'),
+        (
+            np.ones((2, 2)),
+            r'diagonals: has the entry 1.0 at \[0, 1\], must have 0 left of the matrix',
+        ),
+        (
+            [[1.0, 0.0], [0.0, 1.0]],
+            r'diagonals: has the entry 0.0 in \[:, 0\], where each must be > 0',
+        ),
+        ([[1.0, 0.0], [-1.0, 1.0]], 'has the entry -1.0 in'),
         ([[1.0, 0.0], [1.0, float('nan')]], 'not finite'),
         ([[1.0, 0.0], [float('inf'), 0.0]], 'not finite'),
         ([['a']], 'diagonals: must be a table of numbers'),

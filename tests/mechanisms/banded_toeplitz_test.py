@@ -104,8 +104,8 @@ def test_parameters_round_trip():
     'arguments, message',
     [
         ((0, [1.0]), 'rounds=0: must be an integer >= 1'),
-        ((5, []), r'coefficients start with \[\]: must start with a number > 0'),
-        ((5, [0.0, 1.0]), r'coefficients start with \[0.0\]: must start with a number > 0'),
+        ((5, []), r'coefficients=\[\]: must start with a number > 0'),
+        ((5, [0.0, 1.0]), r'coefficients=\[0.0, 1.0\]: must start with a number > 0'),
         ((5, [1.0, float('inf')]), 'coefficients=.*: must be a list of finite numbers'),
     ],
 )
@@ -263,7 +263,7 @@ def test_progress_goes_to_standard_error(capsys):
         ({'bands': 2, 'loss': 'mean'}, 'loss=mean: must be one of max, rms'),
         (
             {'bands': 2, 'workload': np.ones(5)},
-            'workload has shape .*: must have at least 30 rounds',
+            'workload: has shape .*, must have at least 30 rounds',
         ),
         ({'bands': 2, 'workload': np.zeros(30)}, 'workload: must have finite entries'),
     ],

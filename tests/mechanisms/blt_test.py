@@ -85,7 +85,7 @@ def test_decays_in_both_lists_cancel():
 @pytest.mark.parametrize(
     'decay, inverse_decay, message',
     [
-        ([0.5, 0.2], [0.3], 'inverse_decay has 1 entries: must have the 2 of decay'),
+        ([0.5, 0.2], [0.3], r'inverse_decay=\[0.3\]: must have 2 entries'),
         (
             [0.5, 0.5],
             [0.3, 0.2],
@@ -187,8 +187,8 @@ def test_loss_at_200_000_rounds_takes_milliseconds():
 @pytest.mark.parametrize(
     'decay, scale, message',
     [
-        ([0.5], [0.1, 0.2], 'decay has 1 and scale 2 entries'),
-        ([], [], 'decay has 0 and scale 0 entries'),
+        ([0.5], [0.1, 0.2], r'decay=\[0.5\]: must have as many entries as scale \(2\)'),
+        ([], [], r'decay=\[\]: must have as many entries as scale \(0\), at least 1'),
         ([1.1], [0.1], r'decay=\[1.1\]: each entry must be within \[0, 1\]'),
         ([-0.1], [0.1], 'each entry must be within'),
         ([float('nan')], [0.1], 'decay=.*: must be a list of finite numbers'),

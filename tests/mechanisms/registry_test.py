@@ -105,6 +105,16 @@ def test_other_parameters_are_refused(name, given, message):
         registry.ENTRIES[name].construct(3, **given)
 
 
+def test_what_is_needed_can_be_shown_as_flags():
+    entry = registry.ENTRIES['blt']
+    assert entry.needs(lambda name: f'--blt_{name}') == (
+        '--blt_strategy, or --blt_decay and --blt_scale'
+    )
+    assert entry.accepts(['scale', 'decay']) and not entry.accepts(['scale'])
+    tree = registry.ENTRIES['tree']
+    assert tree.accepts([]) and tree.accepts(['released']) and tree.needs() == 'none'
+
+
 def test_parameters_that_are_none_are_not_given():
     entry = registry.ENTRIES['gaussian']
     assert entry.construct(3, strategy=None, decay=None) == mechanisms.Identity(3)

@@ -164,7 +164,7 @@ def test_a_schedule_that_begins_after_the_run_never_restarts():
         ((1, 0), 'every=0: must be an integer >= 1'),
         ((1, float('nan')), 'every=nan: must be an integer'),
         ((1, 4, 0), 'rounds=0: must be an integer >= 1'),
-        ((9, 4, 40), 'base has 8 rounds: must be at least 10'),
+        ((9, 4, 40), 'base: has 8 rounds, must have at least 10'),
     ],
 )
 def test_bad_schedules_of_equal_segments_are_refused(arguments, message):
@@ -178,7 +178,7 @@ def test_bad_schedules_of_equal_segments_are_refused(arguments, message):
         ((3, 3), 8, r'starts=\(3, 3\): must increase within 1 .. 7'),
         ((0,), 8, 'starts=0: must be an integer >= 1'),
         ((8,), 8, 'must increase within'),
-        ((1,), 8, 'base has 4 rounds: must be at least 7'),
+        ((1,), 8, 'base: has 4 rounds, must have at least 7'),
     ],
 )
 def test_bad_schedules_are_refused(starts, rounds, message):

@@ -80,5 +80,5 @@ def test_errors_of_toeplitz_workloads(rounds):
     for a in (None, workload.momentum(rounds + 3, 0.9), rng.normal(size=rounds)):
         expected = ((workload.matrix(a, rounds) @ inverse) ** 2).sum(axis=1)
         np.testing.assert_allclose(toeplitz.workload_squared_error(prefix, a), expected, rtol=1e-11)
-    with pytest.raises(ValueError, match='workload has shape .*: must have at least'):
+    with pytest.raises(ValueError, match='workload: has shape .*, must have at least'):
         toeplitz.workload_squared_error(prefix, np.ones(rounds - 1))

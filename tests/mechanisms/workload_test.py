@@ -29,9 +29,9 @@ def test_workloads_are_sgd_with_momentum():
 @pytest.mark.parametrize(
     'array, message',
     [
-        (np.ones(3), 'workload has shape .3,.: must have at least 4 rounds'),
-        (np.ones((4, 3)), 'workload has shape'),
-        (np.ones((4, 4)), 'not lower-triangular'),
+        (np.ones(3), 'workload: has shape .3,., must have at least 4 rounds'),
+        (np.ones((4, 3)), 'workload: has shape'),
+        (np.ones((4, 4)), 'must be lower-triangular'),
     ],
 )
 def test_bad_workloads_are_refused(array, message):

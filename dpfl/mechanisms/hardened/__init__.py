@@ -1,10 +1,10 @@
-"""Noise in integers, exactly distributed, from a cryptographic generator: `noise='hardened'`.
+"""Hardened noise: integers of an exact distribution, from a cryptographic generator.
 
-- `keystream`: AES-256 in counter mode, and how keys of rounds follow from that of a run.
+- `keystream`: AES-256 in counter mode, and how the keys of rounds are derived from a run's key.
 - `exponential`: exp(-x) with error bounds, in float64 and in integers of any length.
 - `discrete_gaussian`: the exact sampler.
-- `stream`: the correlated noise of each round in integers, a block of coordinates at a time.
-- `rounding`: what the rounding of predictions adds to the sensitivity.
+- `stream`: the correlated integer noise of each round, one block of coordinates at a time.
+- `rounding`: how much the rounding of predictions adds to the sensitivity.
 
-docs/hardened.md has the theorem and its proof. NumPy and `cryptography` only.
+docs/hardened.md has the theorem and its proof. This folder uses NumPy and `cryptography` only.
 """

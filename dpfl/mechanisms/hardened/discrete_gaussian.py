@@ -1,25 +1,26 @@
-"""Exact discrete Gaussian variables, many at a time.
+"""Exact sampler of discrete Gaussian variables, for many at once.
 
-N_Z(0, sigma^2) gives an integer k the probability rho(k) / sum_i rho(i), rho(k) = exp(-k^2 / (2
-sigma^2)) (Canonne, Kamath and Steinke 2020, definition 1). The sampler is a rejection sampler of
-which every probability is a ratio of integers, but for the acceptance; that one is compared with
-a uniform variable of which as many bits are drawn as the comparison needs. Nothing is rounded.
+N_Z(0, sigma^2) gives an integer k the probability rho(k) / sum_i rho(i), with
+rho(k) = exp(-k^2 / (2 sigma^2)) ([Canonne20], definition 1). This is a rejection sampler. Every
+probability in it is a ratio of integers, except the acceptance probability. That one is compared
+with a uniform variable, of which as many bits are drawn as the comparison needs. So nothing is
+rounded.
 
-- |k| falls into a strip [j h, (j + 1) h) of h = 2^m integers, with probability w_j / 2^64, where
-  the integers w_j are at least S rho(j h) for an integer S. An alias table (Walker 1977; Vose
-  1991) of integers that add up to 2^64 takes one 64-bit word for that.
-- The place in the strip is m bits of a second word, the sign another bit, and the bits that are
-  left are the first ones of the uniform variable U.
-- k is accepted if U < S rho(k) / w_j, which is at most 1. So each k comes with a probability
-  proportional to w_j / h * S rho(k) / w_j, that is, to rho(k). Zero with a minus is rejected, for
-  it would count twice.
-- What the strips do not reach, beyond 7.9 sigma, is one more entry: strips of H integers, the
-  one with number g with probability 2^-(g + 1), and there the same again. Another entry stands for
-  the rest of 2^64: rejected.
+- |k| falls into a strip [j h, (j + 1) h) of h = 2^m integers with probability w_j / 2^64, where
+  the integers w_j are at least S rho(j h) for an integer S. An alias table ([Walker77], [Vose91])
+  of integers that add up to 2^64 draws the strip from one 64-bit word.
+- From a second word, m bits give the place in the strip and one bit the sign. The remaining bits
+  are the first bits of the uniform variable U.
+- k is accepted if U < S rho(k) / w_j, which is at most 1. So the probability of each k is
+  proportional to w_j / h * S rho(k) / w_j, that is, to rho(k). Minus zero is rejected, because
+  zero would count twice.
+- The tail beyond the strips, at 7.9 sigma, is one more entry of the table. It consists of strips
+  of H integers; strip g is drawn with probability 2^-(g + 1), and k is accepted in the same way.
+  Another entry stands for the rest of 2^64, which is rejected.
 
-Few proposals need a comparison: the least acceptance of each strip is tabulated, rounded down.
-The others are compared in float64 with a proven error bound, and those within that bound, about
-one in 2^30, in integers of growing length.
+Few proposals need a comparison: the least acceptance probability of each strip is tabulated,
+rounded down. The others are compared in float64 with a proven error bound. Those within the bound,
+about one in 2^30, are compared in integers of growing length.
 """
 
 import fractions
@@ -32,34 +33,35 @@ from dpfl.mechanisms.hardened import exponential
 from dpfl.mechanisms.hardened.keystream import Keystream
 
 TABLE_BITS = 12
-# Standard deviations within which the words of a proposal have room for the uniform variable.
+# Range of standard deviations for which two words have enough bits for the uniform variable.
 _LEAST, _LARGEST = 2.0**-10, 2.0**50
-# Relative: of an acceptance in float64. It is that of exp and, well below it, of some roundings.
+# Bound of the relative error of an acceptance in float64: of exp, and of a few roundings.
 _MARGIN = 2.0**-34
 
 
 class DiscreteGaussian:
-    """N_Z(0, stddev^2) for a float64 standard deviation, which is taken as the number it is.
+    """Sampler of N_Z(0, stddev^2), where the float64 standard deviation is an exact number.
 
     Args:
       stddev: sigma, within 2^-10 .. 2^50.
-      strips: how many are in the table, before the tail.
+      strips: number of strips in the table, before the tail.
 
     Raises:
-      ValueError: if an argument is out of its range.
+      ArgumentError: if an argument is out of its range.
     """
 
     def __init__(self, stddev: float, strips: int = 2**TABLE_BITS - 2):
         self.stddev = _validate.number('stddev', stddev, minimum=_LEAST, maximum=_LARGEST)
         _validate.integer('strips', strips, minimum=2, maximum=2**TABLE_BITS - 2)
-        # A standard deviation has 2^8 to 2^9 strips, or as many as it has integers.
+        # One standard deviation has 2^8 to 2^9 strips, or as many as it has integers.
         self._low_bits = max(0, math.frexp(self.stddev)[1] - 1 - (TABLE_BITS - 4))
         self._tail_bits = self._low_bits + TABLE_BITS - 4
         self._accept_bits = 63 - self._low_bits
         self._strips = strips
         self._doubled_variance = 2 * fractions.Fraction(self.stddev) ** 2
         width = 2.0**self._low_bits
-        if strips * width < 2 * self.stddev:  # So that strips of the tail fall by half.
+        # Each strip of the tail must weigh at most half of the one before.
+        if strips * width < 2 * self.stddev:
             raise errors.ArgumentError('strips', strips, 'must reach 2 standard deviations')
         first = np.arange(strips + 1) * width
         self._scale, self._weights = self._envelope(first)
@@ -67,7 +69,7 @@ class DiscreteGaussian:
         self._quick = self._surely_accepted(first[:-1] + (width - 1))
 
     def draw(self, stream: Keystream, size: int) -> np.ndarray:
-        """Independent variables, int64 [size], made of the next words of a stream."""
+        """Draws independent variables, int64 [size], from the next words of a stream."""
         values, rejected = self._propose(stream.words(2 * size), stream)
         while rejected.size:
             again, still = self._propose(stream.words(2 * rejected.size), stream)
@@ -76,11 +78,11 @@ class DiscreteGaussian:
         return values
 
     def _envelope(self, first: np.ndarray) -> tuple[int, np.ndarray]:
-        """S, and the weights of strips, tail and rejection, which add up to 2^64."""
+        """S, and the weights of strips, tail and rejection, which add up to 2^64, [table]."""
         upper = exponential.negative_exp(self._exponent(first)) * (1 + 2 * exponential.ERROR)
-        # A strip of the tail has 2^(tail bits) integers, and its first one half of the tail.
+        # A strip of the tail has 2^(tail bits) integers, and the first strip is half the tail.
         upper[-1] *= 2.0 ** (self._tail_bits - self._low_bits + 1)
-        # Room for rounding up each weight, and for the roundings of this sum.
+        # Leaves room for rounding up each weight, and for the roundings of this sum.
         scale = int((2.0**64 - 2.0**20) / upper.sum() * (1 - 2.0**-40))
         weights = [int(float(scale) * bound * (1 + 2.0**-50)) + 1 for bound in upper.tolist()]
         weights += [2**64 - sum(weights)]
@@ -88,13 +90,13 @@ class DiscreteGaussian:
         return scale, np.array(weights, np.uint64)
 
     def _exponent(self, k: np.ndarray) -> np.ndarray:
-        """k^2 / (2 sigma^2), at most `exponential.LARGEST`; off by 3 * 2^-53 relative."""
+        """k^2 / (2 sigma^2), at most `exponential.LARGEST`; relative error at most 3 * 2^-53."""
         return np.minimum(k * k / (2 * self.stddev * self.stddev), exponential.LARGEST)
 
     def _surely_accepted(self, last: np.ndarray) -> np.ndarray:
-        """Below which first bits of U all of a strip is accepted, uint64 [table]; 0 for the rest.
+        """First bits of U below which a whole strip is accepted, uint64 [table]; 0 for none.
 
-        Where the exponent is cut off, the acceptance would be too large.
+        It is 0 where the exponent is cut off, because the acceptance would be too large.
         """
         exponent = self._exponent(last)
         ratio = exponential.negative_exp(exponent) * (
@@ -107,7 +109,7 @@ class DiscreteGaussian:
         return quick
 
     def _propose(self, words: np.ndarray, stream: Keystream) -> tuple[np.ndarray, np.ndarray]:
-        """Values, int64 [words / 2], and the indices of those that are rejected."""
+        """Proposed values, int64 [words / 2], and the indices of the rejected ones."""
         choice, place = words.reshape(2, -1)
         strip = (choice >> np.uint64(64 - TABLE_BITS)).view(np.int64)
         choice = choice & np.uint64(2 ** (64 - TABLE_BITS) - 1)
@@ -132,8 +134,16 @@ class DiscreteGaussian:
         values -= minus
         return values, np.asarray(rejected, np.int64)
 
-    def _compare(self, values, indices, strip, uniform, minus, stream) -> np.ndarray:
-        """Which proposals are accepted, bool [indices]; those of the tail get their values."""
+    def _compare(
+        self,
+        values: np.ndarray,
+        indices: np.ndarray,
+        strip: np.ndarray,
+        uniform: np.ndarray,
+        minus: np.ndarray,
+        stream: Keystream,
+    ) -> np.ndarray:
+        """Which proposals are accepted, bool [indices]; writes the values of the tail."""
         k, strip, uniform = values[indices], strip[indices], uniform[indices]
         exponent = self._exponent(k.astype(np.float64))
         weight = self._weights[strip].astype(np.float64)
@@ -145,7 +155,7 @@ class DiscreteGaussian:
         unclear = ~accepted & ~refused | (exponent >= exponential.LARGEST)
         unclear |= strip >= self._strips
         for i in np.flatnonzero(unclear):
-            if strip[i] > self._strips:  # What is left of 2^64.
+            if strip[i] > self._strips:  # The entry for the rest of 2^64.
                 accepted[i] = False
                 continue
             scale = self._scale
@@ -158,11 +168,11 @@ class DiscreteGaussian:
                 int(uniform[i]),
                 stream,
             )
-        # Zero with a minus is zero once more.
+        # Minus zero would count zero twice.
         return accepted & ~((values[indices] == 0) & (minus[indices] == 1))
 
     def _tail(self, stream: Keystream) -> tuple[int, int]:
-        """A place beyond the strips, and S times what its strip has for the weight of the tail."""
+        """A value in strip g of the tail, and S 2^(g + 1) H / h, which replaces S for it."""
         number = 0
         while (ones := _leading_ones(int(stream.words(1)[0]))) == 64:
             number += 64
@@ -172,12 +182,14 @@ class DiscreteGaussian:
         return k, self._scale << (self._tail_bits - self._low_bits + number + 1)
 
     def accepts(self, k: int, scale: int, weight: int, uniform: int, stream: Keystream) -> bool:
-        """Whether U < scale rho(k) / weight, by as many bits of U as that takes.
+        """Whether U < scale rho(k) / weight, using as many bits of U as needed.
 
         Args:
           k: the proposal.
-          scale, weight: integers.
-          uniform: the first `63 - low bits` bits of U; the next ones come from the stream.
+          scale: positive integer.
+          weight: positive integer.
+          uniform: the first `63 - low bits` bits of U.
+          stream: source of further bits of U.
         """
         exponent = k * k / self._doubled_variance
         bits = self._accept_bits
@@ -193,10 +205,10 @@ class DiscreteGaussian:
 
 
 def _alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Thresholds, uint64 [n], and other outcomes, int64 [n], of the table of Vose 1991, exact.
+    """Exact alias table ([Vose91]): thresholds, uint64 [n], and other outcomes, int64 [n].
 
-    A column is chosen uniformly, and its own outcome if a uniform integer below 2^64 / n is below
-    the threshold; so outcome i has `threshold[i]` and what other columns lack, weights[i] in all.
+    A column is chosen uniformly. Its own outcome is taken if a uniform integer below 2^64 / n is
+    below the threshold, else its other outcome. In all, outcome i has the weight weights[i].
     """
     capacity = 2**64 // weights.size
     left = [int(weight) for weight in weights]

@@ -1,43 +1,46 @@
-"""What the rounding of predictions adds to the sensitivity: the bound E, and its norm.
+"""How much the rounding of predictions adds to the sensitivity: the bound E, and its norm.
 
-Between neighbouring runs with the same release, z_t moves by an integer vector within `1 + 2 E_t`
-per coordinate of what the exact mechanism moves it by: one unit for two roundings to integers, and
-E_t for the distance of each computed prediction from the exact one. docs/hardened.md has the
-proof; here E_t is computed, from the operations of `stream` in their order.
+Compare neighbouring runs with the same release. Each coordinate of z_t differs between them by an
+integer that is within `1 + 2 E_t` of the difference in the exact mechanism: one unit for two
+roundings to integers, and E_t for the error of each computed prediction. docs/hardened.md has the
+proof. This file computes E_t, from the operations of `stream` in their order.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from dpfl.mechanisms.hardened import stream
 from dpfl.mechanisms.streaming import kernels
 
-# In standard deviations: with a probability of at most 2 exp(-800) for each, a linear function of
-# the noise z stays within 40 of its own, and in a neighbouring run it differs by `LARGEST_MU` at
-# most. A quarter more covers fractions of roundings, and products of errors.
+# In standard deviations. A linear function of the noise z exceeds 40 of its own standard deviations
+# with a probability of at most 2 exp(-800), and in a neighbouring run it differs by at most
+# `LARGEST_MU`. A quarter more covers fractions of roundings, and products of errors.
 TAIL = 40.0
 LARGEST_MU = 24.0
 _MAGNITUDE = 80.0
 _UNIT = 2.0**-53
-# Beyond it integers would not be exact in float64: standard deviation of what is streamed.
+# Largest standard deviation of what is streamed, in units of sigma. Beyond it integers would not
+# be exact in float64.
 _LARGEST_STDDEV = 64.0
-# Kernels have their coefficients, and C its entries, with relative errors of float64.
+# Bound of the relative errors of the coefficients of kernels and the entries of C.
 COEFFICIENTS = 2.0**-30
 
 
 def shift(kernel: kernels.Kernel, rounds: int, dimension: int, stddev: float) -> float:
-    """Norm of what rounding adds to the shift of z between neighbours, in standard deviations.
+    """Norm of the shift that rounding adds between neighbouring runs, in standard deviations.
 
     Args:
       kernel: how to stream the noise.
       rounds: number of rounds, n.
       dimension: number of coordinates, d.
-      stddev: sigma of the integers.
+      stddev: sigma, the standard deviation of the integers.
 
     Returns:
       `sqrt(d sum_t (1 + 2 E_t)^2 C_tt^2) / sigma`, over the rounds with a prediction; infinity if
-      the noise grows so that float64 does not hold its integers.
+      the noise grows beyond the integers that float64 holds.
     """
     errors = prediction_errors(kernel, rounds, stddev)
     predicted = ~np.isnan(errors)
@@ -53,7 +56,7 @@ def stddevs(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
 
 
 def prediction_errors(kernel: kernels.Kernel, rounds: int, stddev: float) -> np.ndarray:
-    """E_t of each round, float64 [rounds]; NaN where nothing is predicted, so nothing rounded."""
+    """E_t of each round, float64 [rounds]; NaN for rounds without a prediction."""
     with np.errstate(over='ignore', invalid='ignore'):
         errors, largest = _ERRORS[type(kernel)](kernel, rounds)
         errors = errors * (_MAGNITUDE * _UNIT * stddev)
@@ -62,11 +65,11 @@ def prediction_errors(kernel: kernels.Kernel, rounds: int, stddev: float) -> np.
     return errors
 
 
-def _state_space_errors(kernel, rounds):
+def _state_space_errors(kernel: kernels.StateSpace, rounds: int) -> tuple[np.ndarray, float]:
     """Errors of predictions, and the largest standard deviation, both for unit noise.
 
-    The error of a buffer is at most what the absolute values of the coefficients make of those
-    before, and `terms + 2` roundings of at most the sum of absolute values.
+    The error of a buffer is at most the sum of the earlier errors with absolute coefficients, plus
+    `terms + 2` roundings of at most the sum of absolute values.
     """
     size = kernel.buffers
     covariance, error = np.zeros((size, size)), np.zeros(size)
@@ -93,8 +96,8 @@ def _state_space_errors(kernel, rounds):
     return errors, largest
 
 
-def _banded_solve_errors(kernel, rounds):
-    """The buffers are integers and exact; the prediction is a sum of products."""
+def _banded_solve_errors(kernel: kernels.BandedSolve, rounds: int) -> tuple[np.ndarray, float]:
+    """Errors for buffers that are exact integers: the prediction is a sum of products."""
     noise = np.sqrt(_squared_rows(kernel, rounds))
     errors = np.full(rounds, np.nan)
     for t in range(1, rounds if kernel.buffers else 0):
@@ -106,8 +109,8 @@ def _banded_solve_errors(kernel, rounds):
     return errors, noise.max()
 
 
-def _banded_product_errors(kernel, rounds):
-    """The buffers v are those of the exact C w, plus C times what each round rounds."""
+def _banded_product_errors(kernel: kernels.BandedProduct, rounds: int) -> tuple[np.ndarray, float]:
+    """Errors for buffers v that are those of the exact C w, plus C times each round's rounding."""
     taps = np.abs(np.broadcast_to(kernel.taps, (rounds, kernel.taps.shape[1])))
     reach = np.minimum(np.arange(rounds), kernel.buffers)
     within = np.arange(1, taps.shape[1]) <= reach[:, None]
@@ -123,29 +126,29 @@ def _banded_product_errors(kernel, rounds):
 
 
 def _roundings(terms):
-    """How often a product of `stream.Ring` is rounded at most, its coefficient included."""
+    """Most roundings of one product in `stream.Ring`, including that of its coefficient."""
     return stream.CHUNK + np.ceil(terms / stream.CHUNK) + 3
 
 
-def _squared_rows(kernel, rounds) -> np.ndarray:
+def _squared_rows(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
     """Squared norms of the rows of C^-1, float64 [rounds]."""
     if kernel.table.shape[0] == 1:
         return np.cumsum(_first_column(kernel, rounds) ** 2)
     return (kernels.stream(kernel, np.eye(rounds)) ** 2).sum(axis=1)
 
 
-def _absolute_rows(kernel, rounds) -> np.ndarray:
+def _absolute_rows(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
     """Sums of absolute values of the rows of the matrix that a kernel streams, [rounds]."""
     if kernel.table.shape[0] == 1:
         return np.cumsum(np.abs(_first_column(kernel, rounds)))
     return np.abs(kernels.stream(kernel, np.eye(rounds))).sum(axis=1)
 
 
-def _first_column(kernel, rounds) -> np.ndarray:
+def _first_column(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
     return kernels.stream(kernel, np.eye(rounds, 1))[:, 0]
 
 
-_ERRORS = {
+_ERRORS: dict[type, Callable[[Any, int], tuple[np.ndarray, float]]] = {
     kernels.StateSpace: _state_space_errors,
     kernels.BandedSolve: _banded_solve_errors,
     kernels.BandedProduct: _banded_product_errors,

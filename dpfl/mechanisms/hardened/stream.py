@@ -1,12 +1,12 @@
-"""Correlated noise in integers, streamed in place, a block of coordinates at a time.
+"""Correlated noise in integers, streamed in place, one block of coordinates at a time.
 
 In round t the noise `w_t = z_t + round(p_t)` is an integer vector. z_t is a discrete Gaussian and
-p_t a prediction, a float64 function of `w_0 .. w_{t-1}` alone: of noise, never of clients. It is
-computed such that `C w` is z, but for the rounding: with C_tt the diagonal of C,
+p_t is a prediction, a float64 function of `w_0 .. w_{t-1}` alone: of noise, never of clients. It
+is computed so that `C w` equals z except for the rounding. With C_tt, the diagonal of C,
 
     p_t  ~  -sum_{s<t} C[t, s] / C_tt w_s,      z_t of standard deviation sigma / C_tt.
 
-The buffers of each kernel follow from w, for C has a stream of the same size as C^-1:
+The buffers of each kernel follow from w, because C can be streamed with as many buffers as C^-1:
 
 - `StateSpace`, `(y, s') = M (z, s)`: p = M_0s s, and with w in place of y,
   `s' = (M_ss - M_s0 M_0s / M_00) s + (M_s0 / M_00) w`.
@@ -14,26 +14,29 @@ The buffers of each kernel follow from w, for C has a stream of the same size as
 - `BandedProduct`: `p_t = sum_{j>0} taps[t, j] v_{t-j}` with `v_t = (w_t - p_t) / taps[t, 0]`, which
   is row t of C w; the buffers are the last v.
 
-Each number is a fixed sequence of operations of IEEE 754, so a round that is computed again has
-the same bits. `rounding` bounds how far p_t is from the exact linear function.
+Each number is computed by a fixed sequence of IEEE 754 operations, so recomputing a round gives
+the same bits. `rounding` bounds the distance of p_t from the exact linear function.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from dpfl.mechanisms.streaming import kernels
 
-# Products that are summed at a time: an error bound grows with this and the number of such sums.
+# Number of products in one sum. The error bound grows with it, and with the number of such sums.
 CHUNK = 16
 
 
 class StateMap(NamedTuple):
-    """A round of a `StateSpace` from w: rows of nonzero coefficients, as (buffer, coefficient).
+    """One round of a `StateSpace`, as a function of w.
+
+    Rows of non-zero coefficients are held as pairs (buffer, coefficient).
 
     Attributes:
-      stddev: of z_t, in units of sigma: 1 / C_tt.
-      recall: of the prediction.
+      stddev: standard deviation of z_t in units of sigma: 1 / C_tt.
+      recall: coefficients of the prediction.
       updates: buffers that change: (buffer, coefficient of w, coefficients of buffers).
     """
 
@@ -58,13 +61,13 @@ class StateMap(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """A round of a banded kernel.
+    """One round of a banded kernel.
 
     Attributes:
-      stddev: of z_t, in units of sigma: 1 / C_tt.
-      weights: of the prediction, float64 [rows in use], of the rows of the ring.
-      slot: the row of the ring that this round writes; None without a ring.
-      keeps_noise: whether that is w (a solve) or v (a product).
+      stddev: standard deviation of z_t in units of sigma: 1 / C_tt.
+      weights: coefficients of the prediction for the rows of the ring, float64 [rows in use].
+      slot: row of the ring that this round writes; None if there is no ring.
+      keeps_noise: whether the round writes w (`BandedSolve`) or v (`BandedProduct`).
     """
 
     stddev: float
@@ -77,7 +80,7 @@ class Ring(NamedTuple):
         predicted = None
         for begin in range(0, self.weights.size, CHUNK):
             rows = slice(begin, min(begin + CHUNK, self.weights.size))
-            # einsum adds up the rows with one thread: BLAS may split a sum.
+            # einsum adds the rows in one thread. BLAS may split a sum.
             part = np.einsum('j,jk->k', self.weights[rows], buffers[rows])
             predicted = part if predicted is None else np.add(predicted, part, out=predicted)
         w = z if predicted is None else z + _rounded(predicted)
@@ -95,14 +98,14 @@ Step = StateMap | Ring
 
 
 def step(kernel: kernels.Kernel, round_index: int) -> Step:
-    """What a round does to each block.
+    """The operation of one round on each block of coordinates.
 
-    Rounds are applied in their order, to buffers float64 [kernel.buffers, size] that are zero
-    before the first one.
+    Rounds must be applied in order, to buffers float64 [kernel.buffers, size] that are zero before
+    the first round.
 
     Args:
       kernel: how to stream `C^-1 z`.
-      round_index: counts from 0.
+      round_index: index of the round, from 0.
     """
     row = kernel.table[kernel.row(round_index)]
     if isinstance(kernel, kernels.StateSpace):
@@ -117,12 +120,19 @@ def step(kernel: kernels.Kernel, round_index: int) -> Step:
 
 
 def closed_loop(linear_map: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How buffers follow from themselves, [d, d], and from w, [d], for a map of a `StateSpace`."""
+    """Update of the buffers for a map of a `StateSpace`: coefficients of buffers and of w.
+
+    Args:
+      linear_map: one of `StateSpace.maps`, [1 + d, 1 + d].
+
+    Returns:
+      Coefficients of the buffers, [d, d], and of w, [d].
+    """
     from_w = linear_map[1:, 0] / linear_map[0, 0]
     return linear_map[1:, 1:] - np.outer(from_w, linear_map[0, 1:]), from_w
 
 
-def _state_map(linear_map) -> StateMap:
+def _state_map(linear_map: np.ndarray) -> StateMap:
     from_buffers, from_w = closed_loop(linear_map)
     identity = np.eye(from_w.size)
     updates = tuple(
@@ -133,12 +143,12 @@ def _state_map(linear_map) -> StateMap:
     return StateMap(float(linear_map[0, 0]), _nonzero(linear_map[0, 1:]), updates)
 
 
-def _nonzero(row) -> tuple[tuple[int, float], ...]:
+def _nonzero(row: np.ndarray) -> tuple[tuple[int, float], ...]:
     return tuple((int(j), float(row[j])) for j in np.flatnonzero(row))
 
 
-def _combined(coefficients, buffers) -> np.ndarray | None:
-    """The sum of `coefficient * buffers[buffer]`, a new array; None of nothing."""
+def _combined(coefficients: Iterable[tuple[int, float]], buffers: np.ndarray) -> np.ndarray | None:
+    """The sum of `coefficient * buffers[buffer]`, a new array; None if there is no coefficient."""
     total = None
     for buffer, coefficient in coefficients:
         part = buffers[buffer] * coefficient
@@ -147,5 +157,5 @@ def _combined(coefficients, buffers) -> np.ndarray | None:
 
 
 def _rounded(predicted: np.ndarray) -> np.ndarray:
-    """The nearest integers, ties to even, int64."""
+    """Rounded to the nearest integers, ties to even, int64."""
     return np.rint(predicted).astype(np.int64)

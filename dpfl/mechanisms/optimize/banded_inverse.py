@@ -1,4 +1,4 @@
-"""Banded inverse mechanisms of least loss, with the sensitivity that is proven for them."""
+"""Optimiser of banded inverse mechanisms: least loss with their proven sensitivity."""
 
 import dataclasses
 import sys
@@ -18,17 +18,18 @@ from dpfl.mechanisms.sensitivities.toeplitz_sensitivity import (
 )
 from dpfl.participation import Participation
 
-# Smoothing of the maxima, from coarse to as good as none.
 _VERSION = 1
+# Smoothing of the maxima in successive stages, from coarse to negligible.
 _TEMPERATURES = (1e-2, 1e-3, 1e-4, 1e-5)
-# Blocks of participations while optimising; the result is held against the finer bound.
+# Blocks of participations in the bound that is minimised. Results are compared by the finer bound.
 _BLOCKS = 6
-# The first step of L-BFGS has length 1: in these units it does not leave the stable region.
+# The first step of L-BFGS has length 1. In these units it stays within the stable region.
 _STEPS_PER_UNIT = 200.0
 _MAX_ITERATIONS = 2000
-# Relative loss beyond that of the pattern 0, b, 2b, .. for which the bound is not minimised.
+# Relative gap between the proven loss and the loss of the pattern 0, b, 2b, .. up to which the
+# bound itself is not minimised.
 _GAIN = 1e-6
-# Of the logarithm of the loss, in one iteration.
+# Least decrease of the log loss in an iteration.
 _LOSS_TOLERANCE = 1e-12
 _OVERFLOW = 1e3
 
@@ -41,26 +42,26 @@ def optimize_banded_inverse(
     workload: np.ndarray | None = None,
     progress: bool = False,
 ) -> BandedInverse:
-    """Banded inverse mechanism whose loss, with its proven sensitivity, is least.
+    """Finds the banded inverse mechanism with the least loss for its proven sensitivity.
 
-    First the loss with the pattern 0, b, 2b, .. alone is minimised (L-BFGS, analytic gradients).
-    Where `toeplitz_sensitivity` proves that this pattern is the worst one, as it does when the
-    bands are clearly fewer than the separation, that is the answer. Otherwise the loss with
-    the bound itself is minimised, its maxima replaced by smooth ones that become sharper in each
-    stage. The result is never worse than BISR of the same width.
+    First it minimises the loss for the pattern 0, b, 2b, .. alone (L-BFGS, analytic gradients).
+    If `toeplitz_sensitivity` proves that this pattern is the worst, that is the result; this is
+    usual with clearly fewer bands than the separation. Otherwise it minimises the loss for the
+    bound itself, with smooth maxima that become sharper in each stage. The result is never worse
+    than BISR of the same width.
 
     Args:
-      participation: the schema; its rounds are those of the mechanism.
-      bands: bands of `C^-1`, at least 1; those beyond the rounds are not used.
+      participation: the schema, with the rounds of the mechanism.
+      bands: number of bands of `C^-1`, at least 1; at most as many as rounds are used.
       loss: 'max' or 'rms', see `Mechanism.max_loss` and `Mechanism.rms_loss`.
       workload: A, see `mechanisms.workload`; None for the prefix sums.
-      progress: whether to print a line for every stage.
+      progress: whether to print a line for every stage on standard error.
 
     Returns:
-      The mechanism. No random numbers are used: the same arguments give the same mechanism.
+      The mechanism. The search is deterministic.
 
     Raises:
-      ValueError: if an argument is out of its range.
+      ArgumentError: if an argument is out of its range.
     """
     bands = min(_validate.integer('bands', bands, minimum=1), participation.rounds)
     _validate.choice('loss', loss, ('max', 'rms'))
@@ -95,12 +96,12 @@ def _search(participation: Participation, bands: int, loss: str, workload, progr
         return square_root
     pattern = Objective(participation, forms, smooth=False)
     power = report('power', _best_power(pattern, bands))
-    # Without several error forms the objective of a single pattern has no maxima to smooth.
+    # With one error form the objective of a single pattern has no maxima to smooth.
     temperatures = _TEMPERATURES if len(forms) > 1 else _TEMPERATURES[-1:]
     found = [square_root, power]
     for temperature in temperatures:
         found.append(report('pattern 0, b, 2b, ..', pattern.minimize(found[-1], temperature)))
-    # No proven loss is below the least loss with one pattern.
+    # The least loss for one pattern is a lower bound on the proven loss.
     if proven(found[-1]) > pattern.loss(found[-1]) * (1 + _GAIN):
         bound = Objective(participation, forms, smooth=True)
         found.append(min(found, key=proven))
@@ -125,14 +126,14 @@ def error_forms(
       workload: A, see `mechanisms.workload`.
 
     Returns:
-      float64 [m, p, p]: the squared error is the largest of the m forms. m is 1, but for 'max'
-      and a workload matrix, whose rows are all of them candidates.
+      float64 [m, p, p]: the squared error is the largest of the m forms. m is 1, except for 'max'
+      and a workload matrix, where each row may have the largest error.
     """
     if workload is None:
         workload = np.ones(rounds)
     workload = np.asarray(workload, dtype=np.float64)
     if workload.ndim == 1 and workload.size >= rounds:
-        # Row t of B holds the coefficients 0 .. t: the last row is the largest.
+        # Row t of B holds the coefficients 0 .. t, so the last row has the largest norm.
         shifted = np.concatenate([np.zeros(bands - 1), workload[:rounds]])
         windows = np.lib.stride_tricks.sliding_window_view(shifted, bands)[:, ::-1]
         weights = np.ones(rounds) if loss == 'max' else np.arange(rounds, 0, -1) / rounds
@@ -150,18 +151,22 @@ def error_forms(
     return forms
 
 
-def pattern_sensitivity(coefficients: np.ndarray, participation: Participation):
+def pattern_sensitivity(
+    coefficients: np.ndarray, participation: Participation
+) -> tuple[float, np.ndarray]:
     """Squared norm of `C u` for the pattern 0, b, 2b, .., and its gradient, [n]."""
     separation, count = participation.min_separation, participation.count
     released = pattern_sum(coefficients, separation, count)
     return released @ released, 2 * pattern_sum(released[::-1], separation, count)[::-1]
 
 
-def smooth_sensitivity(coefficients: np.ndarray, participation: Participation, temperature: float):
+def smooth_sensitivity(
+    coefficients: np.ndarray, participation: Participation, temperature: float
+) -> tuple[float, np.ndarray]:
     """The bound of `toeplitz_sensitivity.sensitivity` with smooth maxima, and its gradient, [n].
 
-    The maximum of h over d >= m b is replaced by t log sum exp(h / t), which is nowhere smaller,
-    and |c| by sqrt(c^2 + s^2) with s = t / 10.
+    With the temperature t, the maximum of h over d >= m b is replaced by t log sum exp(h / t), and
+    |c| by sqrt(c^2 + s^2) with s = t / 10. Neither is smaller than what it replaces.
     """
     separation, count = participation.min_separation, participation.count
     magnitudes = np.hypot(coefficients, 0.1 * temperature)
@@ -187,7 +192,7 @@ def smooth_sensitivity(coefficients: np.ndarray, participation: Participation, t
 
 
 def _autocorrelation_gradient(values: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """Gradient with respect to the values of `slope @ autocorrelation(values)`."""
+    """Gradient of `slope @ autocorrelation(values)` with respect to the values."""
     size = fft.next_fast_len(2 * values.size, real=True)
     product = fft.rfft(values, size) * 2 * fft.rfft(slope, size).real
     return fft.irfft(product, size)[: values.size]
@@ -200,7 +205,7 @@ class Objective:
     Attributes:
       participation: the schema.
       forms: squared errors, see `error_forms`.
-      smooth: whether the sensitivity is `smooth_sensitivity` or `pattern_sensitivity`.
+      smooth: whether to use `smooth_sensitivity` instead of `pattern_sensitivity`.
     """
 
     participation: Participation
@@ -220,7 +225,7 @@ class Objective:
             squared, slope = smooth_sensitivity(coefficients, self.participation, temperature)
         else:
             squared, slope = pattern_sensitivity(coefficients, self.participation)
-        # d c = -(c * c * d taps), with * the convolution: its adjoint is two filters backwards.
+        # dc = -(c * c * d taps), where * is convolution. Its adjoint is two filters backwards.
         once = signal.lfilter([1.0], taps, slope[::-1])
         adjoint = signal.lfilter([1.0], taps, once)[::-1][: taps.size]
         log_error, error_slope = self._log_squared_error(taps, temperature)
@@ -237,7 +242,7 @@ class Objective:
         return value, 2 * (shares / squared) @ slopes
 
     def loss(self, mechanism: BandedInverse) -> float:
-        """The loss of a mechanism, with the sharpest of the smooth maxima."""
+        """Loss of a mechanism, with the sharpest of the smooth maxima."""
         return np.exp(self(mechanism.inverse_coefficients[1:], _TEMPERATURES[-1])[0])
 
     def minimize(self, start: BandedInverse, temperature: float) -> BandedInverse:
@@ -265,7 +270,7 @@ class Objective:
 
 
 def _best_power(objective: Objective, bands: int) -> BandedInverse:
-    """`BandedInverse.fractional_power` of least objective."""
+    """The `BandedInverse.fractional_power` with the least objective."""
 
     def mechanism(power):
         return BandedInverse.fractional_power(objective.participation.rounds, bands, power)

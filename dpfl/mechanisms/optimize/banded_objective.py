@@ -1,7 +1,7 @@
 """Errors of banded strategies as a function of `X = C^T C`, with derivatives.
 
-Symmetric banded matrices are tables here, float64 [n, bands]: entry (t, j) is X[t, t - j], zero
-left of the matrix.
+In this file a symmetric banded matrix is a table, float64 [n, bands]: entry (t, j) is X[t, t - j],
+and entries left of the matrix are zero.
 """
 
 from collections.abc import Callable
@@ -11,39 +11,55 @@ import numpy as np
 from scipy import fft, linalg
 from scipy.linalg import lapack
 
-# A Newton step needs two digits: conjugate gradients work in single precision, twice as fast.
-# Values and gradients, which decide where the optimum is, are in double precision.
+# A Newton step needs only two digits, so conjugate gradients work in single precision, which is
+# twice as fast. Values and gradients determine the optimum and are in double precision.
 _INNER_TYPE = np.float32
-# Rows of a banded matrix that are multiplied at one time.
+# Rows of a banded matrix that are multiplied at once.
 _ROWS_AT_ONCE = 256
 
 
 class Point(NamedTuple):
-    """Value and derivatives at X. Inner-type matrices serve `Objective.curvature` only."""
+    """Value and derivatives at X.
+
+    Matrices of the inner type (float32) are only used by `Objective.curvature` and its
+    preconditioner.
+
+    Attributes:
+      gram: bands of X, float64 [n, bands].
+      value: value of the objective.
+      gradient: gradient with respect to the bands, float64 [n, bands].
+      errors: e, float64 [n].
+      shares: derivative of the value with respect to e, float64 [n].
+      diagonal: diagonal of G, float64 [n].
+      factor: L with X = L L^T, float64 [n, n].
+      inverse: Z = X^-1, inner type [n, n].
+      decoder: S = A Z, inner type [n, n].
+      weight: G = S^T diag(shares) S, inner type [n, n].
+    """
 
     gram: np.ndarray
     value: float
     gradient: np.ndarray
-    errors: np.ndarray  # e, float64 [n]
-    shares: np.ndarray  # derivative of the value by e, float64 [n]
-    diagonal: np.ndarray  # of G, float64 [n]
-    factor: np.ndarray  # L with X = L L^T, float64 [n, n]
-    inverse: np.ndarray  # Z, inner type [n, n]
-    decoder: np.ndarray  # S = A Z, inner type [n, n]
-    weight: np.ndarray  # G = S^T diag(shares) S, inner type [n, n]
+    errors: np.ndarray
+    shares: np.ndarray
+    diagonal: np.ndarray
+    factor: np.ndarray
+    inverse: np.ndarray
+    decoder: np.ndarray
+    weight: np.ndarray
 
 
 class Objective:
     """A mean of the squared errors e of all rounds, over banded X.
 
     The value is `n (mean_t of emphasis_t e_t^p)^(1/p)` with `e = diag(A X^-1 A^T)`. It is convex
-    in X. The diagonal of X has one value for each block of rounds, and these values have a fixed
-    sum; with one block the diagonal is fixed.
+    in X. The diagonal of X has one value for each block of rounds, and the sum of these values is
+    fixed. With one block the diagonal is fixed.
 
     Args:
-      blocks: number of the block of each round, int64 [n], non-decreasing from 0 on.
-      bands: of X.
-      workload: A, float64 [n, n], or None for the prefix sums.
+      blocks: index of the block of each round, int64 [n], non-decreasing from 0 on.
+      bands: number of bands of X.
+      workload: A, float64 [n, n]; None for the prefix sums.
       exponent: p, at least 1.
     """
 
@@ -61,10 +77,10 @@ class Objective:
         self._full = _Frame(size, bands, _INNER_TYPE)
 
     def gram(self, rows: np.ndarray, levels: np.ndarray) -> np.ndarray:
-        """X for a C given by its diagonals C[t, t - j], with other column norms.
+        """X for a C given by its diagonals C[t, t - j], rescaled to the given column norms.
 
         Args:
-          rows: [n, bands]; entries left of the matrix are not used.
+          rows: diagonals of C, [n, bands]; entries left of the matrix are not used.
           levels: squared norm of the columns of each block, up to a factor.
         """
         inside = np.arange(self._reach + 1) <= np.arange(self._n)[:, None]
@@ -117,7 +133,7 @@ class Objective:
         return True
 
     def _mean(self, errors: np.ndarray) -> float:
-        # Relative to the largest, whose powers do not overflow.
+        # Relative to the largest error, so that powers do not overflow.
         largest = errors.max()
         powers = self.emphasis * (errors / largest) ** self._exponent
         return float(largest * powers.mean() ** (1 / self._exponent))
@@ -125,13 +141,13 @@ class Objective:
     def curvature(self, point: Point, step: np.ndarray) -> np.ndarray:
         """Product of the Hessian and a step V: the bands of Z V G + G V Z - S^T diag(d) S.
 
-        d is the change of the shares with V; it vanishes for p = 1.
+        d is the change of the shares with V. It is zero for p = 1.
         """
         v = self._load(step)
         terms = [(point.inverse, _banded_product(v, point.weight, self._reach))]
         if self._exponent > 1:
             change = self._change_of_shares(point, v)
-            # The sum of both triangles below counts this symmetric term twice.
+            # This symmetric term is counted twice by the sum of both triangles below.
             scaled = (-0.5 * change).astype(_INNER_TYPE)[:, None] * point.decoder
             terms.append((point.decoder.T, scaled))
         self._fill_bands(terms)
@@ -147,7 +163,7 @@ class Objective:
         return (self._exponent - 1) * (own - common)
 
     def _fill_bands(self, terms) -> None:
-        """Writes the sum of left @ right over all terms, near the diagonal, into `_full`."""
+        """Writes the sum of left @ right over all terms into `_full`, near the diagonal."""
         result = self._full.matrix[: self._n, : self._n]
         for low in range(0, self._n, _ROWS_AT_ONCE):
             columns = slice(low, low + _ROWS_AT_ONCE)
@@ -155,13 +171,13 @@ class Objective:
             result[near, columns] = sum(left[near] @ right[:, columns] for left, right in terms)
 
     def preconditioner(self, point: Point) -> Callable[[np.ndarray], np.ndarray]:
-        """Approximate inverse of the Hessian on the bands, as a function of tables."""
+        """Approximate inverse of the Hessian on the bands, as a function from table to table."""
         if self._workload is None:
             return self._by_sines(point)
         return self._by_eigenvectors(point)
 
     def _by_eigenvectors(self, point: Point) -> Callable[[np.ndarray], np.ndarray]:
-        """Exact inverse of V -> Z V G + G V Z for dense V; costs an eigendecomposition.
+        """Exact inverse of V -> Z V G + G V Z for dense V, by an eigendecomposition.
 
         With X = L L^T, eigenvectors Q and eigenvalues g of L^T G L, and E = L Q, the products
         E^T Z E and E^T G E are the identity and diag(g): in the basis E the map multiplies entry
@@ -182,16 +198,16 @@ class Objective:
         return apply
 
     def _by_sines(self, point: Point) -> Callable[[np.ndarray], np.ndarray]:
-        """Approximation for prefix sums, where D varies slowly.
+        """Approximate inverse for prefix sums, where the diagonal D of G varies slowly.
 
-        With D, the diagonal of G, for G, and X as if it were diagonal in the sine basis with
-        eigenvalues x_k, the Hessian (for p = 1) multiplies entry (k, l) of D^(1/2) V D^(1/2) in
-        that basis by 1 / x_k + 1 / x_l.
+        It takes D for G, and X as diagonal in the sine basis with eigenvalues x_k. The Hessian (for
+        p = 1) then multiplies entry (k, l) of D^(1/2) V D^(1/2) in that basis by
+        1 / x_k + 1 / x_l.
         """
         n = self._n
         self._load(point.gram)
         eigenvalues = np.diag(_sines(self._banded.matrix))
-        # Padding to a fast length may leave sines on which X is nearly zero.
+        # After padding to a fast length, X may be nearly zero on some sines.
         rates = 1 / np.maximum(eigenvalues, 1e-6 * eigenvalues.max())
         rates = rates[:, None] + rates
         scale = 1 / np.sqrt(np.maximum(point.diagonal, 1e-12 * point.diagonal.max()))
@@ -205,19 +221,19 @@ class Objective:
         return apply
 
     def _load(self, table: np.ndarray) -> np.ndarray:
-        """The symmetric matrix with these bands: a view that holds until the next call."""
+        """The symmetric matrix with these bands: a view that is valid until the next call."""
         n = self._n
         self._banded.lower[:n] = table
         self._banded.upper[:n] = table
         return self._banded.matrix[:n, :n]
 
     def _tangent(self, table: np.ndarray) -> np.ndarray:
-        """Projects a step, in place, on those that the diagonal of X allows."""
+        """Projects a step in place, so that it keeps the constraints on the diagonal of X."""
         if self._sizes.size == 1:
             table[:, 0] = 0
             return table
         levels = np.bincount(self._blocks, table[:, 0]) / self._sizes
-        # The nearest step whose levels add up to zero, in the norm of `inner`.
+        # The step nearest in the norm of `inner` whose levels add up to zero.
         levels -= levels.sum() / (1 / self._sizes).sum() / self._sizes
         table[:, 0] = levels[self._blocks]
         return table
@@ -226,8 +242,8 @@ class Objective:
 class _Frame:
     """A square matrix whose bands can be read and written as tables [size, bands].
 
-    Entry (t, j) of `lower` is (t, t - j) of the matrix, that of `upper` is (t - j, t). Those left
-    of or above the matrix lie in a margin, which stays zero.
+    Entry (t, j) of `lower` is entry (t, t - j) of the matrix, and entry (t, j) of `upper` is entry
+    (t - j, t). Entries left of or above the matrix lie in a margin, which stays zero.
     """
 
     def __init__(self, size: int, bands: int, dtype: type):

@@ -1,13 +1,13 @@
-"""Banded Toeplitz mechanisms of least loss (BandToep: document 002, section 4.2).
+"""Optimiser of banded Toeplitz mechanisms (BandToep: [McMahan24], section 4.2).
 
-L-BFGS from the coefficients of (1 - x)^(-1/2), on the logarithm of the loss, which does not depend
-on the scale of C. The gradient of the error is a filter that runs backwards: with b = a / c as
-power series (a the workload, c the coefficients of C), `db = -(b / c) dc`.
+L-BFGS starts from the coefficients of (1 - x)^(-1/2) and minimises the log of the loss, which does
+not depend on the scale of C. The gradient of the error is a filter that runs backwards: with
+b = a / c as power series (a the workload, c the coefficients of C), `db = -(b / c) dc`.
 """
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import fft, optimize, signal, special
@@ -21,13 +21,13 @@ from dpfl.participation import Participation
 _VERSION = 1
 _MAX_ITERATIONS = 1000
 _OPTIONS = {'maxiter': _MAX_ITERATIONS, 'maxcor': 30, 'ftol': 1e-14, 'gtol': 1e-9}
-# Decoders beyond this size are those of coefficients far from any optimum.
+# Decoder coefficients above this only occur far from any optimum.
 _OVERFLOW = 1e30
-# Relative differences of loss for which fewer bands are better.
+# Relative difference of losses up to which fewer bands are preferred.
 _TIE = 1e-9
-# Smooth maxima over rows of a dense workload, from coarse to as good as none.
+# Smoothing of the maximum over rows of a dense workload, from coarse to negligible.
 _SHARPNESS = (30.0, 300.0, 3000.0, 3e4)
-# Rows whose squared errors differ by less are as large as each other.
+# Relative differences below this between squared errors of rows count as equal.
 _ROW_TOLERANCE = 1e-6
 
 
@@ -39,23 +39,24 @@ def optimize_banded_toeplitz(
     workload: np.ndarray | None = None,
     progress: bool = False,
 ) -> BandedToeplitz:
-    """The banded Toeplitz mechanism of least loss that was found, with c_0 = 1.
+    """Finds the banded Toeplitz mechanism of least loss, with c_0 = 1.
 
-    Never worse than `BandedToeplitz.fichtenberger` of the same width. With at most
-    `min_separation` bands its sensitivity is exact, for coefficients of any sign. Wider ones are
-    kept non-negative and non-increasing, so that it is exact there too (document 002, theorem
-    3.1), and are returned only where they have a smaller loss: often they have none.
-    Deterministic; results are kept on disk, see `optimize.cache`.
+    The result is never worse than `BandedToeplitz.fichtenberger` of the same width. With at most
+    `min_separation` bands its sensitivity is exact for coefficients of any sign. For more bands
+    the coefficients are kept non-negative and non-increasing, so that the sensitivity is exact too
+    ([McMahan24], theorem 3.1). More bands are only returned if they lower the loss, which they
+    often do not. The search is deterministic, and results are cached on disk, see
+    `optimize.cache`.
 
     Args:
       participation: the schema to optimise for; the mechanism can be run with others.
-      bands: the most bands that C may have, the main diagonal included.
+      bands: largest number of bands of C, including the main diagonal.
       loss: 'rms' or 'max', see `Mechanism.rms_loss` and `Mechanism.max_loss`.
       workload: A, see `mechanisms.workload`; None for the prefix sums. [n, n] is slower.
-      progress: show the loss of each stage on standard error.
+      progress: whether to show the loss of each stage on standard error.
 
     Raises:
-      ValueError: if an argument is out of its range.
+      ArgumentError: if an argument is out of its range.
     """
     rounds = participation.rounds
     bands = min(_validate.integer('bands', bands, minimum=1), rounds)
@@ -98,8 +99,18 @@ def optimize_banded_toeplitz(
     return cache.cached('optimize_banded_toeplitz', BandedToeplitz, key, compute)
 
 
-def _minimize_loss(participation, workload, loss, start, minimize) -> np.ndarray:
-    """Coefficients of least loss; for the max loss of a dense workload, one row after another."""
+def _minimize_loss(
+    participation: Participation,
+    workload: np.ndarray | None,
+    loss: str,
+    start: np.ndarray,
+    minimize: 'Callable[[Objective, np.ndarray], np.ndarray]',
+) -> np.ndarray:
+    """Coefficients of least loss.
+
+    For the max loss of a dense workload, it adds the row with the largest error to the rows whose
+    largest error is minimised, until that row is already among them.
+    """
     rounds = participation.rounds
 
     def best(coefficients, error):
@@ -112,7 +123,8 @@ def _minimize_loss(participation, workload, loss, start, minimize) -> np.ndarray
     if loss == 'rms':
         form = toeplitz_error.mean_form(workload)
         return best(start, SeriesError(np.ones(rounds), lambda b: form @ b))
-    rows, coefficients = [], start
+    rows: list[int] = []
+    coefficients = start
     while True:
         squared = BandedToeplitz(rounds, coefficients).squared_error(workload)
         worst = int(squared.argmax())
@@ -124,7 +136,7 @@ def _minimize_loss(participation, workload, loss, start, minimize) -> np.ndarray
 
 
 class SeriesError:
-    """`b @ weigh(b)` for `b = a / c`, and its gradient; `weigh` is symmetric and linear."""
+    """Squared error `b @ weigh(b)` for `b = a / c`, where `weigh` is symmetric and linear."""
 
     def __init__(self, first: np.ndarray, weigh: Callable[[np.ndarray], np.ndarray]):
         self._first, self._weigh = first, weigh
@@ -147,7 +159,7 @@ class SeriesError:
 class RowsError:
     """Largest error of a few rows of a workload [n, n], as a smooth maximum (p-norm)."""
 
-    def __init__(self, workload: np.ndarray, rows, sharpness: float):
+    def __init__(self, workload: np.ndarray, rows: Sequence[int], sharpness: float):
         # Row t of A C^-1, read backwards from column t, is the same series with a = A[t, t :: -1].
         self._errors = [SeriesError(workload[row, ::-1], lambda b: b) for row in rows]
         self._sharpness = sharpness
@@ -163,13 +175,17 @@ class RowsError:
 
 
 class Objective:
-    """Log of the loss with the sensitivity of the pattern 0, b, 2b, .., and its gradient."""
+    """Log of the loss for the sensitivity of the pattern 0, b, 2b, .., and its gradient."""
 
-    def __init__(self, participation: Participation, error):
+    def __init__(
+        self,
+        participation: Participation,
+        error: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    ):
         self._participation, self._error = participation, error
 
     def __call__(self, coefficients: np.ndarray) -> tuple[float, np.ndarray]:
-        """Value and gradient [bands] at the coefficients, whose scale does not matter."""
+        """Value and gradient, [bands]. They do not depend on the scale of the coefficients."""
         schema = self._participation
         log_error, error_gradient = self._error(coefficients)
         if not np.isfinite(log_error):

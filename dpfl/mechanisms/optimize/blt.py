@@ -1,9 +1,9 @@
-"""BLT mechanisms of least loss (document 002, section 3.3 and algorithm 4).
+"""Optimiser of BLT mechanisms ([McMahan24], section 3.3 and algorithm 4).
 
-The search is over interlaced BLTs (theta_1 > theta^_1 > theta_2 > ..), all of whose scales are
-positive. Its local minima are those in which some neighbouring buffers of C and C^-1 coincide and
-cancel. So, besides several starts, what has been found is stripped of buffers that do nothing, and
-a new pair is put where it lowers the loss most, until none does.
+The search is over interlaced BLTs (theta_1 > theta^_1 > theta_2 > ..), whose scales are all
+positive. In its local minima some neighbouring buffers of C and C^-1 coincide and cancel. So the
+search uses several starts. It also removes buffers without effect from a result, and adds a new
+pair where that lowers the loss most, until no pair does.
 """
 
 import sys
@@ -19,10 +19,10 @@ from dpfl.mechanisms.optimize import blt_loss, cache, toeplitz_error
 from dpfl.participation import Participation
 
 _VERSION = 1
-# Strength of the penalties of algorithm 4, here on the logarithm of the squared loss.
+# Strength of the penalties of algorithm 4. Here they are added to the log of the squared loss.
 _BARRIER = 1e-7
-# Between neighbouring log rates: from as good as equal to a factor of a million. The place of a
-# free last rate is a logit.
+# Bounds of the log gap between neighbouring log rates, and of the logit of a free last rate. The
+# gaps range from negligible to a factor of a million between rates.
 _BOUNDS = (np.log(1e-6), np.log(14.0))
 _LOGIT_BOUNDS = (-14.0, 14.0)
 _MAX_ITERATIONS = 300
@@ -30,18 +30,18 @@ _MAX_ITERATIONS = 300
 _COARSE = ((_BARRIER, 1e-8),)
 _FINE = ((0.0, 1e-15),)
 _BOTH = ((_BARRIER, 1e-10), (0.0, 1e-13))
-# Differences of the logarithm of the squared loss that do not count, and those that may not.
+# Differences of the log squared loss: no improvement, and small enough to try fewer buffers.
 _TOLERANCE = 1e-10
 _NEARLY = 1e-4
-# Log rates of decays near 0.
+# Log rate of a decay near 0.
 _NEAR_ZERO = -0.05
-# New pairs of rates: tried at so many places, and with these log ratios.
+# Number of places where a new pair of rates is tried, and the log ratios of the pair.
 _PLACES = 32
 _PAIR_WIDTHS = (0.02, 0.3, 1.2)
 _MAX_STARTS = 8
-# Smooth maxima over rows of a dense workload, from coarse to as good as none.
+# Smoothing of the maximum over rows of a dense workload, from coarse to negligible.
 _SHARPNESS = (30.0, 300.0, 3000.0, 3e4)
-# Rows whose squared errors differ by less are as large as each other.
+# Relative differences below this between squared errors of rows count as equal.
 _ROW_TOLERANCE = 1e-6
 
 
@@ -54,26 +54,27 @@ def optimize_blt(
     starts: int = 5,
     progress: bool = False,
 ) -> blt.Blt:
-    """The BLT of least loss that was found; its coefficients are non-negative and non-increasing.
+    """Finds the BLT of least loss among those with non-negative, non-increasing coefficients.
 
-    So its sensitivity is exact (theorem 3.1). L-BFGS in float64 with analytic gradients; for prefix
-    sums the time does not depend on the number of rounds. Deterministic; results are kept on disk,
-    see `optimize.cache`.
+    The sensitivity of such a BLT is exact ([McMahan24], theorem 3.1). The search uses L-BFGS in
+    float64 with analytic gradients. For prefix sums its time does not depend on the number of
+    rounds. It is deterministic, and results are cached on disk, see `optimize.cache`.
 
-    Interlaced BLTs only: scales are positive, decays within [0, 1], those of the inverse above -1
-    and as far below 0 as c_1 <= c_0 allows.
+    Only interlaced BLTs are searched: scales are positive, decays are within [0, 1], and decays of
+    the inverse are above -1 and as far below 0 as c_1 <= c_0 allows.
 
     Args:
       participation: the schema to optimise for; the mechanism can be run with others.
-      num_buffers: d, the largest number of buffers; fewer where more do not lower the loss.
+      num_buffers: d, the largest number of buffers; the result has fewer if more do not help.
       loss: 'max' or 'rms', see `Mechanism.max_loss` and `Mechanism.rms_loss`.
-      workload: A, see `mechanisms.workload`; None for the prefix sums, whose optimum is the start
-        for all others. [n] takes O(n) per step, [n, n] O(n^2).
-      starts: number of starting points, 1 to 8, besides the one that grows buffer by buffer.
-      progress: show the loss of each stage on standard error.
+      workload: A, see `mechanisms.workload`; None for the prefix sums. A step takes O(n) for [n]
+        and O(n^2) for [n, n]. The search for any workload starts from the optimum for the prefix
+        sums.
+      starts: number of starting points, 1 to 8, besides one that grows pair by pair.
+      progress: whether to show the loss of each stage on standard error.
 
     Raises:
-      ValueError: if an argument is out of its range.
+      ArgumentError: if an argument is out of its range.
     """
     _validate.integer('num_buffers', num_buffers, minimum=1, maximum=20)
     _validate.choice('loss', loss, ('max', 'rms'))
@@ -102,15 +103,18 @@ def optimize_blt(
     return cache.cached('optimize_blt', blt.Blt, key, compute)
 
 
-def _for_workload(search, prefix, workload, loss):
-    """From the optimum for prefix sums to that for another workload."""
+def _for_workload(
+    search: '_Search', prefix: np.ndarray, workload: np.ndarray, loss: str
+) -> blt.Blt:
+    """The optimum for another workload, starting from the log rates for the prefix sums."""
     if workload.ndim == 1:
         error = toeplitz_error.BltToeplitzError(workload, loss)
         return search.mechanism(search.run_from(error, [prefix]))
     if loss == 'rms':
-        error = toeplitz_error.BltMeanError(workload)
-        return search.mechanism(search.run_from(error, [prefix]))
-    rows, found = [], prefix
+        mean_error = toeplitz_error.BltMeanError(workload)
+        return search.mechanism(search.run_from(mean_error, [prefix]))
+    rows: list[int] = []
+    found = prefix
     while True:
         squared = search.mechanism(found).squared_error(workload)
         worst = int(squared.argmax())
@@ -118,19 +122,19 @@ def _for_workload(search, prefix, workload, loss):
             return search.mechanism(found)
         rows.append(worst)
         for sharpness in _SHARPNESS if len(rows) > 1 else _SHARPNESS[-1:]:
-            error = toeplitz_error.BltRowsError(workload, rows, sharpness)
-            found = search.run_from(error, [found])
+            rows_error = toeplitz_error.BltRowsError(workload, rows, sharpness)
+            found = search.run_from(rows_error, [found])
 
 
 class _Found(NamedTuple):
-    """Log of the squared loss, and the log rates (see `blt_loss`) that have it."""
+    """Log rates (see `blt_loss`), and the log of their squared loss."""
 
     value: float
     log_rates: np.ndarray
 
 
 class _Search:
-    """Search for the rates of least loss, up to `2 num_buffers` of them."""
+    """Search for the at most `2 num_buffers` rates of least loss."""
 
     def __init__(
         self,
@@ -142,11 +146,11 @@ class _Search:
         self._most_rates = 2 * num_buffers
         self._report = report
 
-    def run(self, error, starts: int) -> np.ndarray:
-        """Log rates of least loss from `starts` grids and a pair that grows."""
+    def run(self, error: blt_loss.ErrorFunction, starts: int) -> np.ndarray:
+        """Log rates of least loss, starting from `starts` grids and from a single pair."""
         n, b = self._participation.rounds, self._participation.min_separation
         between = 1 / np.sqrt(n * b)
-        # Smallest and largest rate; whether a decay is exactly 1.
+        # Smallest and largest rate, and whether a decay is exactly 1.
         grids = (
             (1 / n, 0.95, False),
             (0.1 / b, 0.5, False),
@@ -163,8 +167,8 @@ class _Search:
             log_rates.append(np.linspace(*ends, max(2, self._most_rates - constant)))
         return self.run_from(error, log_rates)
 
-    def run_from(self, error, log_rates: list[np.ndarray]) -> np.ndarray:
-        """Log rates of least loss from the first start and the best of the others."""
+    def run_from(self, error: blt_loss.ErrorFunction, log_rates: list[np.ndarray]) -> np.ndarray:
+        """Log rates of least loss, from the first start and the best of the others."""
         objective = blt_loss.Objective(self._participation, error)
         first, *others = (
             # An earlier result may have a negative inverse decay.
@@ -184,12 +188,12 @@ class _Search:
     def mechanism(self, log_rates: np.ndarray) -> blt.Blt:
         """The BLT with these rates."""
         rates, scale = blt_loss.parameters(log_rates)
-        # Monotone by construction (interlaced, c_1 <= c_0); rounding must not undo it.
+        # Monotone by construction (interlaced, c_1 <= c_0), and here also after rounding.
         scale *= min(1.0, (1 - 1e-14) / scale.sum())
         return blt.Blt(self._participation.rounds, 1 - rates, scale)
 
     def _minimize(self, objective, log_rates, stages=_FINE, last_is_free=False) -> _Found:
-        """Local minimum: with penalties first, then without."""
+        """Local minimum, in stages of a penalty and a tolerance each."""
         coordinates = blt_loss.coordinates_of(log_rates, last_is_free)
         bounds = [_BOUNDS] * coordinates.size
         if last_is_free:
@@ -208,7 +212,7 @@ class _Search:
         return _Found(result.fun, blt_loss.log_rates_of(coordinates, last_is_free))
 
     def _improve(self, objective, found: _Found) -> _Found:
-        """Removes buffers that do nothing and adds pairs of rates while that lowers the loss."""
+        """Removes buffers without effect, and adds pairs of rates while that lowers the loss."""
         found = self._stripped(objective, found)
         while True:
             room = self._most_rates - found.log_rates.size
@@ -216,7 +220,7 @@ class _Search:
             if room >= 2:
                 candidates += self._with_a_pair(objective, found.log_rates)
             if room >= 1 and found.log_rates.size % 2:
-                # A decay of exactly 1 becomes one that is nearly 1.
+                # Turn a decay of exactly 1 into one that is nearly 1.
                 least = min(found.log_rates[0] - 2, np.log(1e-3 / self._participation.rounds))
                 candidates.append(_value(objective, np.append(least, found.log_rates)))
             if not candidates:
@@ -229,7 +233,7 @@ class _Search:
             found = better
 
     def _stripped(self, objective, found: _Found) -> _Found:
-        """The local minimum nearby, without buffers that do nothing."""
+        """The local minimum nearby, without buffers that have no effect."""
         while found.log_rates.size > 2:
             candidates = [_value(objective, found.log_rates[1:])]
             if found.log_rates.size > 3:
@@ -246,13 +250,13 @@ class _Search:
         return self._minimize(objective, found.log_rates)
 
     def _with_a_pair(self, objective, log_rates) -> list[_Found]:
-        """The best place for a further pair of neighbouring rates, for each width of pairs."""
+        """The best place for another pair of neighbouring rates, for each width of the pair."""
         candidates = []
         for width in _PAIR_WIDTHS:
             tried = []
             for place in np.linspace(np.log(0.03 / self._participation.rounds), -0.01, _PLACES):
                 ends = [place - width / 2, min(place + width / 2, -0.01)]
-                # Only within one interval do the kinds still alternate.
+                # The kinds keep alternating only if the pair lies within one interval.
                 if np.ptp(np.searchsorted(log_rates, ends)) == 0:
                     wider = np.sort(np.append(log_rates, ends))
                     if np.diff(wider).min() > 1e-3:
@@ -262,7 +266,7 @@ class _Search:
         return candidates
 
     def _beyond_zero(self, objective, found: _Found) -> _Found:
-        """Lets the smallest inverse decay become negative, with a further decay near 0 or not."""
+        """Lets the smallest inverse decay become negative, with and without a new decay near 0."""
         starts = [found.log_rates] if found.log_rates[-1] > _NEAR_ZERO else []
         if self._most_rates - found.log_rates.size >= 2:
             top = [min(found.log_rates[-1], 2 * _NEAR_ZERO), _NEAR_ZERO, -_NEAR_ZERO]

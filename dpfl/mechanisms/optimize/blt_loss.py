@@ -1,16 +1,18 @@
 """Loss of an interlaced BLT and its gradient, from sums of exponentials in closed form.
 
-The parameters are the rates of all buffers, of C (1 - theta) and of C^-1 (1 - theta^), in one
-increasing sequence in which the two kinds alternate; the last is of C^-1. The coefficients of C
-and of B = A C^-1 are then sums of exponentials with *positive* weights: no sum cancels, and for
-prefix sums neither time nor precision depends on the number of rounds.
+The parameters are the rates of all buffers, those of C (1 - theta) and those of C^-1
+(1 - theta^), in one increasing sequence. The two kinds alternate, and the last rate belongs to
+C^-1. The coefficients of C and of B = A C^-1 are then sums of exponentials with *positive*
+weights: no digits cancel, and for prefix sums neither time nor precision depends on the number of
+rounds.
 
-A rate of zero comes first. Whichever kind alternation gives it has a meaning: B of the prefix sums
-has a constant part of its own (even number of free rates), and C has one when a decay is exactly 1
-(odd number).
+The sequence starts with a rate of zero, and alternation decides its kind. With an even number of
+free rates it belongs to C^-1: B of the prefix sums has a constant part. With an odd number it
+belongs to C: a decay is exactly 1.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy import special
@@ -18,13 +20,17 @@ from scipy import special
 from dpfl.participation import Participation
 
 _LEAST_LOG = -700.0
+# A value, and its gradients with respect to log weights and rates, [d] each.
+ValueAndSlopes = tuple[float, np.ndarray, np.ndarray]
+# Log of the squared error as a function of rates and weights, [d] each.
+ErrorFunction = Callable[[np.ndarray, np.ndarray], ValueAndSlopes]
 
 
-def geometric_sum(terms, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def geometric_sum(terms: int | np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`sum_{i < terms} t^i` and its derivative with respect to w, where t = 1 - w.
 
     Args:
-      terms: an integer, or integers of a shape that broadcasts with that of w.
+      terms: an integer, or integers of a shape that broadcasts with the shape of w.
       w: within [0, 2].
     """
     negative = w > 1
@@ -53,7 +59,7 @@ def ramp_sum(terms: int, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     derivative[zero] = -terms * (terms + 1) * (terms - 1) / 6
     small = ~zero & (terms * w < 0.1)
     if small.any():
-        # Both lose digits here; instead: sum_r C(terms + 1, r + 2) (-w)^r.
+        # Both formulas lose digits here; use sum_r C(terms + 1, r + 2) (-w)^r.
         series = [(-1) ** r * float(math.comb(terms + 1, r + 2)) for r in range(10)]
         value[small] = np.polynomial.polynomial.polyval(w[small], series)
         series = np.polynomial.polynomial.polyder(series)
@@ -62,12 +68,12 @@ def ramp_sum(terms: int, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class PrefixError:
-    """Squared error of the prefix sums: the largest, or the mean over rounds."""
+    """Squared error of the prefix sums: the largest for max loss, the mean over rounds for rms."""
 
     def __init__(self, rounds: int, loss: str):
         self._rounds, self._mean = rounds, loss == 'rms'
 
-    def __call__(self, rates, weights):
+    def __call__(self, rates: np.ndarray, weights: np.ndarray) -> ValueAndSlopes:
         """Log of the squared error for `b_i = sum_j weights_j (1 - rates_j)^i`.
 
         Returns:
@@ -79,18 +85,30 @@ class PrefixError:
         return value - (math.log(self._rounds) if self._mean else 0.0), by_weight, by_rate
 
 
-def quadratic(gram, slope, weights):
-    """Log of `weights @ gram @ weights`; `slope[j, l]` is the part of d gram[j, l] / d rate_j."""
+def quadratic(gram: np.ndarray, slope: np.ndarray, weights: np.ndarray) -> ValueAndSlopes:
+    """Log of `weights @ gram @ weights`, and its gradients.
+
+    Args:
+      gram: symmetric, [d, d].
+      slope: the part of the derivative of gram[j, l] with respect to rate j that comes from the
+        first index, [d, d].
+      weights: positive, [d].
+
+    Returns:
+      The value and its gradients with respect to log weights and rates.
+    """
     product = gram @ weights
     value = weights @ product
     return (math.log(value), 2 * weights * product / value, 2 * weights * (slope @ weights) / value)
 
 
-def squared_sensitivity(rates, weights, participation: Participation):
-    """Squared sensitivity by document 002, theorem 3.1, for `c_i = sum_j weights_j theta_j^(i-1)`.
+def squared_sensitivity(
+    rates: np.ndarray, weights: np.ndarray, participation: Participation
+) -> ValueAndSlopes:
+    """Squared sensitivity for `c_i = sum_j weights_j theta_j^(i-1)` ([McMahan24], theorem 3.1).
 
-    C applied to the worst pattern is, after each participation, again a sum of exponentials: their
-    weights have been multiplied by a geometric sum.
+    After each participation, C applied to the worst pattern is again a sum of exponentials, whose
+    weights are multiplied by a geometric sum.
 
     Returns:
       The value and its gradients with respect to log weights and rates.
@@ -124,18 +142,26 @@ def squared_sensitivity(rates, weights, participation: Participation):
 class Objective:
     """Log of the squared loss as a function of unconstrained coordinates.
 
-    The coordinates are the logs of the gaps between the logs of successive rates, the last gap
-    being the one below a rate of 1 (inverse decay 0). A free last rate may go beyond 1: it is then
-    given by the logit of its place between the rate before and the largest for which c_1 <= c_0.
-    Every point is an interlaced BLT with non-negative, non-increasing coefficients.
+    The coordinates are the logs of the gaps between the logs of successive rates. The last gap is
+    the one below a rate of 1 (inverse decay 0). A free last rate may exceed 1. Its coordinate is
+    then the logit of its place between the rate before and the largest rate with c_1 <= c_0. Every
+    point is an interlaced BLT with non-negative, non-increasing coefficients.
     """
 
-    def __init__(self, participation: Participation, error):
+    def __init__(self, participation: Participation, error: ErrorFunction):
         self.participation = participation
         self._error = error
 
-    def __call__(self, coordinates: np.ndarray, barrier: float = 0.0, last_is_free: bool = False):
-        """Value and gradient; `barrier` is the strength of the penalties of algorithm 4."""
+    def __call__(
+        self, coordinates: np.ndarray, barrier: float = 0.0, last_is_free: bool = False
+    ) -> tuple[float, np.ndarray]:
+        """Value and gradient at the coordinates.
+
+        Args:
+          coordinates: see the class, [free rates].
+          barrier: strength of the penalties of [McMahan24], algorithm 4.
+          last_is_free: whether the last rate may exceed 1.
+        """
         log_rates = log_rates_of(coordinates, last_is_free)
         rates = np.concatenate([[0.0], np.exp(log_rates)])
         inverse = is_inverse(log_rates.size)
@@ -143,7 +169,7 @@ class Objective:
         np.fill_diagonal(signs, 0.0)
         differences = _differences(log_rates, rates)
         log_weights = (signs * np.log(np.abs(differences))).sum(axis=1)
-        # No factor stands for the zero in the weights of the other kind.
+        # The rate of zero contributes no factor to the weights of the other kind.
         other = inverse != inverse[0]
         log_weights[other] -= log_rates[other[1:]]
         weights = np.exp(log_weights)
@@ -174,7 +200,7 @@ class Objective:
 
 
 def parameters(log_rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rates of C, increasing, and the scale omega that belongs to them (algorithm 5)."""
+    """Rates of C, increasing, and their scales omega ([McMahan24], algorithm 5)."""
     rates = np.concatenate([[0.0], np.exp(log_rates)])
     inverse = is_inverse(log_rates.size)
     differences = np.abs(_differences(log_rates, rates))
@@ -186,7 +212,7 @@ def parameters(log_rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log_rates_of(coordinates: np.ndarray, last_is_free: bool = False) -> np.ndarray:
-    """Logs of the free rates, increasing and negative; a free last one may be positive."""
+    """Logs of the free rates, increasing and negative; a free last rate may have a positive log."""
     gaps = np.exp(coordinates)
     if not last_is_free:
         return -np.cumsum(gaps[::-1])[::-1]
@@ -206,14 +232,14 @@ def coordinates_of(log_rates: np.ndarray, last_is_free: bool = False) -> np.ndar
     return np.append(np.log(gaps), special.logit(share))
 
 
-def _room(rates):
-    """How far a free last rate may be beyond the one before: c_1 = sum of the scales < 1."""
+def _room(rates: np.ndarray) -> float:
+    """Largest distance of a free last rate from the rate before: c_1, the sum of scales, is < 1."""
     signs = np.where(is_inverse(rates.size + 1)[1:-1], -1.0, 1.0)
     return 1 + signs[:-1] @ rates[:-1]
 
 
 def _gradient(coordinates, log_rates, d_log_rates, last_is_free):
-    """Gradient with respect to the coordinates from that with respect to the log rates."""
+    """Gradient with respect to the coordinates from the gradient with respect to the log rates."""
     gaps = np.exp(coordinates)
     if not last_is_free:
         return -gaps * np.cumsum(d_log_rates)
@@ -228,12 +254,12 @@ def _gradient(coordinates, log_rates, d_log_rates, last_is_free):
 
 
 def is_inverse(free_rates: int) -> np.ndarray:
-    """Which of the rates, zero first, belong to C^-1: every other one, and the last."""
+    """Which rates, with the rate of zero first, belong to C^-1: every other one, and the last."""
     return (free_rates - np.arange(free_rates + 1)) % 2 == 0
 
 
 def _differences(log_rates, rates):
-    """`rates[m] - rates[l]` in full relative precision, ones on the diagonal."""
+    """`rates[m] - rates[l]` in full relative precision, with ones on the diagonal."""
     differences = np.empty((rates.size, rates.size))
     differences[1:, 1:] = -rates[1:, None] * np.expm1(log_rates - log_rates[:, None])
     differences[0], differences[:, 0] = -rates, rates

@@ -1,10 +1,12 @@
 """Squared error of Toeplitz strategies under workloads other than prefix sums, for optimisers.
 
-Each workload is written as A = A' P with the prefix sums P, so that `B = A' (P C^-1)`, and
+Each workload is written as A = A' P with the prefix sums P, so that `B = A' (P C^-1)`, where
 `P C^-1` is Toeplitz. For a BLT its coefficients are `b_i = sum_j weights_j (1 - rates_j)^i` with
-positive weights. The classes `Blt...` are called with (rates, weights) and return the log of the
-squared error and its gradients with respect to log weights and rates.
+positive weights. Objects of the classes `Blt...` are called with (rates, weights), and return the
+log of the squared error and its gradients with respect to log weights and rates.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import signal, special
@@ -19,8 +21,7 @@ def checked_workload(workload: np.ndarray | None, rounds: int) -> np.ndarray | N
     """The workload [rounds] or [rounds, rounds] as float64, or None.
 
     Raises:
-      ValueError: if it has another shape or other entries than `mechanisms.workload` says, or no
-        effect.
+      ArgumentError: if its shape or entries are not as `mechanisms.workload` says, or all are 0.
     """
     if workload is None:
         return None
@@ -51,23 +52,26 @@ def mean_form(workload: np.ndarray) -> np.ndarray:
 
 
 def row_shares(rounds: int, loss: str) -> np.ndarray:
-    """Weights of `b_i^2` in the squared error under a Toeplitz workload: last row, or mean."""
+    """Weights of `b_i^2` in the squared error under a Toeplitz workload, [rounds].
+
+    For max loss, the last row has the largest error. For rms loss it is the mean over rows.
+    """
     return np.ones(rounds) if loss == 'max' else np.arange(rounds, 0, -1) / rounds
 
 
 def column_differences(workload: np.ndarray) -> np.ndarray:
-    """A' with A = A' P, P the prefix sums: each column less the next."""
+    """A' with A = A' P for the prefix sums P: each column minus the next."""
     return workload - np.pad(workload[:, 1:], [(0, 0), (0, 1)])
 
 
 class BltToeplitzError:
-    """Error under a Toeplitz workload [n]: the last row's (the largest), or the mean over rows."""
+    """Error under a Toeplitz workload [n]: of the last row (the largest), or the mean over rows."""
 
     def __init__(self, workload: np.ndarray, loss: str):
         self._differences = np.diff(workload, prepend=0.0)
         self._row_shares = row_shares(workload.size, loss)
 
-    def __call__(self, rates, weights):
+    def __call__(self, rates: np.ndarray, weights: np.ndarray) -> blt_loss.ValueAndSlopes:
         parts = _decayed_sums(rates, self._differences)
         weighted = parts * self._row_shares
         gram = weighted @ parts.T
@@ -80,7 +84,7 @@ class BltMeanError:
     def __init__(self, workload: np.ndarray):
         self._form = mean_form(workload)
 
-    def __call__(self, rates, weights):
+    def __call__(self, rates: np.ndarray, weights: np.ndarray) -> blt_loss.ValueAndSlopes:
         parts = blt_inverse.powers(rates, len(self._form))
         slopes = np.zeros_like(parts)
         slopes[:, 1:] = -np.arange(1, parts.shape[1]) * parts[:, :-1]
@@ -91,18 +95,17 @@ class BltMeanError:
 class BltRowsError:
     """Largest error of a few rows of a workload [n, n], as a smooth maximum (p-norm)."""
 
-    def __init__(self, workload: np.ndarray, rows, sharpness: float):
+    def __init__(self, workload: np.ndarray, rows: Sequence[int], sharpness: float):
         self._reversed = column_differences(workload[np.asarray(rows)])[:, ::-1]
         self._sharpness = sharpness
 
-    def __call__(self, rates, weights):
-        values, by_weight, by_rate = [], [], []
+    def __call__(self, rates: np.ndarray, weights: np.ndarray) -> blt_loss.ValueAndSlopes:
+        results = []
         for row in self._reversed:
             parts = _decayed_sums(rates, row)
             slopes = _rate_slopes(rates, parts)
-            result = blt_loss.quadratic(parts @ parts.T, slopes @ parts.T, weights)
-            for collected, item in zip((values, by_weight, by_rate), result, strict=True):
-                collected.append(item)
+            results.append(blt_loss.quadratic(parts @ parts.T, slopes @ parts.T, weights))
+        values, by_weight, by_rate = zip(*results, strict=True)
         logs = self._sharpness * np.array(values)
         shares = special.softmax(logs)
         value = special.logsumexp(logs) / self._sharpness

@@ -1,13 +1,15 @@
-"""Sensitivity of strategy matrices for which no closed theorem holds.
+"""Sensitivity of any strategy matrix, from its Gram matrix.
 
 A client's updates u_i, one for each round i of an admitted pattern, are vectors of norm at most 1.
 With the Gram matrix `G = C^T C`
 
     ||C u||_F^2 = sum_{i,j} G_ij <u_i, u_j> <= sum_{i,j} |G_ij|,   i, j in the pattern,
 
-for entries of any sign (document 002, section 3.1). Everything here bounds the right-hand side
-over all patterns that a schema admits, by dynamic programmes over the rounds.
+for entries of any sign ([McMahan24], section 3.1). This file bounds the right-hand side over all
+patterns that a schema admits, by dynamic programming over the rounds.
 """
+
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -15,19 +17,19 @@ from dpfl import errors
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.participation import Participation
 
-# Rows of the Gram matrix whose partners are searched at one time: bounds the memory.
+# Rows of the Gram matrix whose partners are searched at once: limits the memory.
 _ROWS_AT_ONCE = 256
 _ROUNDING = 1e-12
 
 
 def heaviest_pattern(weights: np.ndarray, participation: Participation) -> float:
-    """Largest sum of the weights of the rounds of a pattern, over all admitted patterns; exact.
+    """Exact maximum over all admitted patterns of the sum of the weights of their rounds.
 
     Args:
       weights: non-negative, [at least participation.rounds].
 
     Raises:
-      ValueError: if a weight is negative or NaN, or there are fewer weights than rounds.
+      ArgumentError: if a weight is negative or NaN, or there are fewer weights than rounds.
     """
     weights = np.asarray(weights, dtype=np.float64)[: participation.rounds]
     if weights.size < participation.rounds or not (weights >= 0).all():
@@ -44,9 +46,9 @@ def evenly_spaced(participation: Participation) -> np.ndarray:
 
 
 def lower_bound(matrix: np.ndarray, participation: Participation) -> float:
-    """Norm of `C u` for equal updates in the rounds 0, b, 2b, ... (document 002, remark 3.2).
+    """Norm of `C u` for equal updates in the rounds 0, b, 2b, ... ([McMahan24], remark 3.2).
 
-    For planning only: the sensitivity may be larger, so no guarantee may rest on it.
+    Only for planning: the sensitivity may be larger, so it gives no guarantee.
 
     Args:
       matrix: C, [at least participation.rounds, at least participation.rounds].
@@ -58,23 +60,26 @@ def lower_bound(matrix: np.ndarray, participation: Participation) -> float:
 def upper_bound(gram: np.ndarray, participation: Participation) -> Sensitivity:
     """Proven upper bound on the squared sensitivity of any matrix, from its Gram matrix.
 
-    It is the smallest of these, each of them a bound on sum_{i,j} |G_ij| over the pattern:
+    The result is the smallest of several bounds on sum_{i,j} |G_ij| over the pattern:
 
     - Triangle inequality: the norm of a sum of columns is at most the sum of their norms, so the
-      heaviest pattern of column norms, squared, is one.
-    - Partners: share out each pair i < j of the pattern, `2 |G_ij|`, between its two rounds: a
-      part s to i and 1 - s to j. The p-th round t of a pattern of at most k has at most k - p
+      squared weight of the heaviest pattern of column norms is a bound.
+    - Partners: split each pair i < j of the pattern, `2 |G_ij|`, between its two rounds: a share
+      s to i and 1 - s to j. The p-th round t of a pattern of at most k rounds has at most k - p
       partners after it and p - 1 before it, all separated by b from each other and from t. Let
-      R_t(c) and L_t(c) be the heaviest admitted set of at most c of them, weighted by |G_tj|.
-      The sum is then at most that of `G_tt + 2 s R_t(k - p) + 2 (1 - s) L_t(p - 1)` over the
-      pattern, whose maximum over all patterns is found exactly. Any s within [0, 1] will do.
+      R_t(c) and L_t(c) be the heaviest admitted sets of at most c later and earlier partners,
+      weighted by |G_tj|. The sum over pairs is then at most the sum of
+      `G_tt + 2 s R_t(k - p) + 2 (1 - s) L_t(p - 1)` over the pattern. The maximum of that over all
+      patterns is found exactly. It is a bound for any s within [0, 1].
 
-    It is exact, for entries of any sign, where no two rounds at distance b or more have a non-zero
-    G_ij (columns orthogonal: the heaviest pattern of squared column norms), where k <= 2 (all
-    pairs are tried; with two updates the sign of one can be chosen), and where a pattern that was
-    met on the way, or 0, b, 2b, ..., attains the bound.
+    The bound is exact, for entries of any sign, in these cases:
 
-    Takes O(n^2 k) operations at worst.
+    - No two rounds at distance b or more have a non-zero G_ij. The columns of a pattern are then
+      orthogonal, and the heaviest pattern of squared column norms is the answer.
+    - k <= 2: all pairs are tried, and the sign of one of two updates can be chosen.
+    - One of the patterns found on the way, or 0, b, 2b, ..., attains the bound.
+
+    It takes at most O(n^2 k) operations.
 
     Args:
       gram: C^T C, [n, n] with n at least participation.rounds.
@@ -105,20 +110,20 @@ def upper_bound(gram: np.ndarray, participation: Participation) -> Sensitivity:
 
 
 def of_matrix(matrix: np.ndarray, participation: Participation) -> Sensitivity:
-    """`upper_bound` of a strategy matrix C, [at least rounds, at least rounds] of the schema."""
+    """`upper_bound` for a strategy matrix C, at least [rounds, rounds] of the schema."""
     block = matrix[: participation.rounds, : participation.rounds]
     return upper_bound(block.T @ block, participation)
 
 
-def _totals(weights: np.ndarray, separation: int, count: int):
-    """Yields the heaviest sums of at most 0, 1, .. `count` separated rounds, each of shape [...].
+def _totals(weights: np.ndarray, separation: int, count: int) -> Iterator[np.ndarray]:
+    """Yields the largest sums of at most 0, 1, .. `count` separated rounds, each of shape [...].
 
     Args:
       weights: non-negative, [..., rounds].
     """
     rounds = weights.shape[-1]
     yield np.zeros(weights.shape[:-1])
-    # best[t]: heaviest pattern of at most so many rounds that ends at t or before.
+    # best[t]: largest sum of a pattern that ends in round t or before.
     best = np.maximum.accumulate(weights, axis=-1)
     yield best[..., -1]
     for _ in range(count - 1):
@@ -130,7 +135,7 @@ def _totals(weights: np.ndarray, separation: int, count: int):
 
 
 def _heaviest_pair(gram: np.ndarray, separation: int) -> float:
-    """Largest sum_{i,j} |G_ij| over all patterns of one round or two."""
+    """Largest sum_{i,j} |G_ij| over all patterns of one or two rounds."""
     squared_norms = np.diag(gram)
     worst = squared_norms.max()
     for i in range(gram.shape[0] - separation):
@@ -153,12 +158,12 @@ def _partners(gram: np.ndarray, separation: int, count: int) -> tuple[np.ndarray
     return before, after
 
 
-def _fill(table: np.ndarray, totals) -> None:
-    """Writes the totals into the rows of the table; stops once one more round adds nothing.
+def _fill(table: np.ndarray, totals: Iterable[np.ndarray]) -> None:
+    """Writes the totals into the rows of the table, and stops once one more round adds nothing.
 
-    That is safe because the heaviest total is concave in the number of rounds: it is the optimum
-    of a linear programme whose constraints (at most one of any b consecutive rounds, at most c in
-    all) have the consecutive-ones property, hence integral vertices.
+    Stopping is safe because the largest total is concave in the number of rounds: it is the
+    optimum of a linear program whose constraints (at most one of any b consecutive rounds, at most
+    c in all) have the consecutive-ones property, and hence integral vertices.
     """
     for c, heaviest in enumerate(totals):
         table[c:] = heaviest
@@ -167,16 +172,16 @@ def _fill(table: np.ndarray, totals) -> None:
 
 
 def _heaviest_by_position(weights: np.ndarray, separation: int) -> tuple[float, np.ndarray]:
-    """Heaviest pattern where the p-th round of a pattern weighs weights[p - 1].
+    """Heaviest pattern if the p-th round of a pattern has the weights weights[p - 1].
 
     Args:
       weights: non-negative, [count, rounds].
 
     Returns:
-      The sum, and a pattern that attains it.
+      The largest sum, and a pattern that attains it.
     """
     count, rounds = weights.shape
-    ending = np.zeros((count, rounds))  # the p-th round is exactly t
+    ending = np.zeros((count, rounds))  # The p-th round is t.
     for p in range(count):
         ending[p] = weights[p]
         if p:

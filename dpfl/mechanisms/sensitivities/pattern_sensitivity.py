@@ -1,10 +1,10 @@
-"""Sensitivity of the patterns that really occurred: those of the clients in a participation log.
+"""Sensitivity of the patterns that really occurred: the clients' rounds in a participation log.
 
-For a client with updates u_i of norm at most 1 in the rounds i of its pattern, and G the Gram
-matrix of what is released, `||C u||_F^2 <= sum_{i,j} |G_ij|` over all pairs of the pattern (see
-`sensitivity`). The largest such sum over the clients of a log is never above the sensitivity of
-the schema that the log keeps, and needs no theorem about patterns. A client that is listed several
-times in a round has so many updates in it.
+Let a client have updates u_i of norm at most 1 in the rounds i of its pattern, and let G be the
+Gram matrix of what is released. Then `||C u||_F^2 <= sum_{i,j} |G_ij|` over all pairs of the
+pattern (see `matrix_sensitivity`). The largest such sum over the clients of a log is at most the
+sensitivity of any schema that the log satisfies, and needs no theorem about patterns. A client
+that is listed m times in a round has m updates in it.
 """
 
 from collections.abc import Iterator
@@ -18,10 +18,10 @@ from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.participation import ParticipationLog
 
-# Entries of the Gram matrix, and of other arrays, that are held at one time: bound the memory.
+# Most entries of the Gram matrix, and of other arrays, in memory at once.
 _GRAM_ENTRIES = 2**25
 _ENTRIES = 2**22
-# Matrices with a smaller share of entries that are not zero are multiplied as sparse ones.
+# A matrix whose share of non-zero entries is smaller is multiplied as a sparse matrix.
 _SPARSE = 0.02
 _ROUNDING = 1e-12
 
@@ -29,22 +29,23 @@ _ROUNDING = 1e-12
 def of_log(mechanism: Mechanism, log: ParticipationLog) -> Sensitivity:
     """Largest squared norm of `C u` over the clients of the log, for clip norm 1.
 
-    Exact where G has no negative entry between the rounds of the worst client, and more generally
-    where signs of its updates make all of its pairs add up; the updates are then equal up to
-    their signs. Otherwise it is an upper bound.
+    The result is exact if G has no negative entry between the rounds of the worst client, or if
+    the signs of its updates can be chosen so that all of its pairs add up. Otherwise it is an
+    upper bound.
 
-    Takes O(n^2) memory at most for n rounds, in blocks of rows for the Gram matrix, and time
-    linear in the listings for patterns of bounded length.
+    For n rounds it takes at most O(n^2) memory, in blocks of rows of the Gram matrix, and time
+    linear in the number of listings for patterns of bounded length.
 
     Args:
-      mechanism: of the run, with at least as many rounds as the log.
-      log: with at least one client.
+      mechanism: the mechanism of the run, with at least as many rounds as the log.
+      log: a log with at least one client.
 
     Returns:
       The squared sensitivity, and whether it is exact.
 
     Raises:
-      ValueError: if the log holds no client, or has more rounds than the mechanism.
+      ValueError: if the log has no client.
+      ArgumentError: if the log has more rounds than the mechanism.
     """
     if not log.cohort_sizes.any():
         raise ValueError('the participation log holds no client')
@@ -76,14 +77,14 @@ def _add_sums(total: np.ndarray, patterns: np.ndarray, weights: np.ndarray, low:
     """Adds each pattern's sum of weights[i - low, j] over its rounds i of the block and all its j.
 
     Args:
-      total: changed in place, [m].
-      patterns: rounds, [m, k].
-      weights: [rows, rounds], zero left of the diagonal.
-      low: the round of the first row.
+      total: sums so far, changed in place, [m].
+      patterns: rounds of the patterns, [m, k].
+      weights: block of rows, [rows, rounds], zero left of the diagonal.
+      low: round of the first row.
     """
     rows, rounds = weights.shape
     count = patterns.shape[1]
-    # One pair costs about as much as 32 multiplications within a matrix product.
+    # Looking up one pair costs about as much as 32 multiplications in a matrix product.
     by_pairs = count**2 < 32 * rounds
     step = max(1, _ENTRIES // (count**2 if by_pairs else rounds))
     for first in range(0, len(patterns), step):
@@ -100,10 +101,10 @@ def _add_sums(total: np.ndarray, patterns: np.ndarray, weights: np.ndarray, low:
 
 
 def _gram_blocks(mechanism: Mechanism, rounds: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Blocks of rows of the upper triangle of G = M^T M, for the first `rounds` rounds.
+    """Yields blocks of rows of the upper triangle of G = M^T M, for the first `rounds` rounds.
 
-    Yields:
-      The round of the first row, and the rows, float64 [rows, rounds], zero left of the diagonal.
+    Each item is the round of the first row, and the rows, float64 [rows, rounds], zero left of the
+    diagonal.
     """
     step = max(1, _GRAM_ENTRIES // rounds)
     coefficients = mechanism.toeplitz_column(rounds)
@@ -114,7 +115,7 @@ def _gram_blocks(mechanism: Mechanism, rounds: int) -> Iterator[tuple[int, np.nd
     few = np.count_nonzero(matrix) < _SPARSE * matrix.size
     factor = sparse.csc_matrix(matrix) if few else matrix
     for low in range(0, rounds, step):
-        # A lower-triangular matrix has nothing above row `low` in these columns.
+        # A lower-triangular matrix is zero above row `low` in these columns.
         top = 0 if matrix[:low, low:].any() else low
         left, right = factor[top:, low : low + step], factor[top:, low:]
         product = left.T @ right
@@ -126,8 +127,8 @@ def _gram_blocks(mechanism: Mechanism, rounds: int) -> Iterator[tuple[int, np.nd
 def _toeplitz_blocks(coefficients: np.ndarray, step: int) -> Iterator[tuple[int, np.ndarray]]:
     """`_gram_blocks` of a lower-triangular Toeplitz matrix with first column `coefficients` [n].
 
-    Along each diagonal, G[i, j] = G[i + 1, j + 1] + c_{n-1-i} c_{n-1-j}: from the last row upwards,
-    every entry takes one addition.
+    Along each diagonal, G[i, j] = G[i + 1, j + 1] + c_{n-1-i} c_{n-1-j}. Starting from the last
+    row, every entry takes one addition.
     """
     n = coefficients.size
     mirrored = coefficients[::-1]
@@ -151,13 +152,13 @@ def _columns(mechanism: Mechanism, rounds: int, pattern: np.ndarray) -> np.ndarr
 
 
 def _signs_agree(columns: np.ndarray) -> bool:
-    """Whether updates +-v in the rounds of a pattern make each of its pairs count with |G_ij|.
+    """Whether some updates +-v in the rounds of a pattern make every pair contribute |G_ij|.
 
-    Rounds with G_ij != 0 are linked. In each set of linked rounds one sign can be chosen, and the
-    others follow from the signs of G_ij: they agree with all pairs, or no signs do.
+    Rounds with G_ij != 0 are linked. In each set of linked rounds one sign can be chosen freely,
+    and the signs of G_ij determine the others. Either these agree with all pairs, or no signs do.
 
     Args:
-      columns: those of the released matrix in the rounds of the pattern, [any, k].
+      columns: columns of the released matrix in the rounds of the pattern, [any, k].
     """
     gram = columns.T @ columns
     norms = np.sqrt(np.diag(gram))

@@ -1,4 +1,4 @@
-"""Sensitivity of Toeplitz mechanisms that start afresh: block-diagonal Toeplitz matrices."""
+"""Sensitivity of restarted Toeplitz mechanisms: block-diagonal matrices of Toeplitz blocks."""
 
 import numpy as np
 
@@ -11,20 +11,22 @@ def sensitivity(
 ) -> Sensitivity:
     """Exact sensitivity of segments with the same monotone coefficients.
 
-    Within a segment, j participations not before round s do most at s, s + b, ...: moving one and
-    all that follow it a round ahead adds to each column and to each product of two columns (the
-    argument of document 002, theorem 3.1). They also end earliest there, which leaves the next
-    segment most freedom. So only how many participations each segment has remains to be chosen,
-    and only as many as fit into a segment delay the first one of the next.
+    Within a segment, j participations not before round s contribute most at s, s + b, ...: moving
+    one participation and all later ones of the segment a round earlier lowers no column norm
+    and no product of two columns (the argument of [McMahan24], theorem 3.1). This choice also
+    ends earliest, which leaves the next segment most freedom. So only the number of participations
+    of each segment remains to be chosen. Only a segment that holds as many as fit into it delays
+    the first participation of the next segment.
 
     Args:
-      coefficients: non-negative and non-increasing, [at least the longest segment].
-      lengths: rounds of the segments.
-      participation: over all rounds.
+      coefficients: first column of C, non-negative and non-increasing, [at least the length of
+        the longest segment].
+      lengths: number of rounds of each segment.
+      participation: the schema over all rounds.
     """
     b, k = participation.min_separation, participation.count
-    # By the earliest round of the next participation, counted from the start of the segment: the
-    # largest squared norm so far for each number of participations; -inf where it cannot be.
+    # Key: the earliest round of the next participation, counted from the start of the segment.
+    # Value: the largest squared norm so far for each number of participations; -inf if impossible.
     states = {0: np.zeros(1)}
     for length in lengths:
         following: dict[int, np.ndarray] = {}
@@ -48,12 +50,12 @@ def _evenly_spaced(coefficients: np.ndarray, first: int, separation: int, count:
 
     Args:
       coefficients: first column of C, [rounds].
-      first: the earliest round, possibly beyond the last.
+      first: round of the first participation, possibly beyond the last round.
       separation: b.
-      count: most participations.
+      count: largest number of participations.
 
     Returns:
-      float64 [1 + as many participations as fit, at most count].
+      float64 [1 + number of participations that fit, at most 1 + count].
     """
     rounds = coefficients.size
     released = np.zeros(rounds)
@@ -65,7 +67,7 @@ def _evenly_spaced(coefficients: np.ndarray, first: int, separation: int, count:
 
 
 def _keep(states: dict[int, np.ndarray], first: int, values: np.ndarray) -> None:
-    """Enters values into `states[first]`, entry by entry where they are larger."""
+    """Raises the entries of `states[first]` to the values that are larger."""
     known = states.get(first, np.zeros(0))
     larger = np.full(max(known.size, values.size), -np.inf)
     larger[: known.size] = known

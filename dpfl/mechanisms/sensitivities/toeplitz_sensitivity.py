@@ -8,8 +8,8 @@ from dpfl.participation import Participation
 
 # Blocks of participations in the bound of `sensitivity`: each costs one FFT.
 _MAX_BLOCKS = 128
-# Relative difference of the bound and an admitted pattern that counts as rounding of the FFTs,
-# for each participation.
+# Relative difference between the bound and an admitted pattern, for each participation, that is
+# attributed to the rounding of the FFTs.
 _ROUNDING = 3e-14
 
 
@@ -23,39 +23,40 @@ def sensitivity(
 ) -> Sensitivity:
     """Sensitivity of any lower-triangular Toeplitz matrix over the rounds of the schema.
 
-    For non-negative non-increasing coefficients the worst pattern is 0, b, 2b, ... (document 002,
-    theorem 3.1), and the value is exact. Otherwise it is the following bound, or exact as well.
+    For non-negative, non-increasing coefficients the worst pattern is 0, b, 2b, ...
+    ([McMahan24], theorem 3.1), and the value is exact. For others it is the following bound,
+    which may be exact too.
 
     Let c be the absolute coefficients, n the rounds, b the separation, k the participations that
     a client can reach, and for columns i and i + d of the matrix
 
         h(i, d) = sum_{l < n - i - d} c_l c_{l+d},
 
-    which is no less than the absolute value of their inner product and does not increase with i.
-    Take any admitted pattern p_0 < p_1 < .. and updates of norm at most 1. Since p_s >= s b and
+    which is at least the absolute value of their inner product and does not increase with i. Take
+    any admitted pattern p_0 < p_1 < .. and updates of norm at most 1. Since p_s >= s b and
     p_{s+m} - p_s >= m b, the squared norm of `C u` is at most
 
         sum_s h(p_s, 0) + 2 sum_{s, m >= 1} h(p_s, p_{s+m} - p_s)
           <=  sum_{s<k} h(s b, 0) + 2 sum_{s<k} sum_{m=1..k-1-s} max_{d >= m b} h(s b, d).
 
-    That is the bound. The pattern 0, b, 2b, .. is admitted and attains it where each maximum is
-    at d = m b and no coefficient is negative: the value is then exact. Non-negative non-increasing
-    coefficients are one such case (document 002, theorem 3.1), since then h does not increase with
-    d either; a ripple of the coefficients that their correlation at lags of b and more does not
-    show is another. The bound is never above the value of the theorem for the smallest
-    non-increasing sequence that is nowhere below c, whose h is nowhere smaller.
+    That is the bound. The pattern 0, b, 2b, .. is admitted. It attains the bound, which is then
+    exact, if each maximum is at d = m b and no coefficient is negative. Two such cases are
+    non-negative, non-increasing coefficients ([McMahan24], theorem 3.1), because h then does not
+    increase with d either, and coefficients with a ripple that does not show in their correlation
+    at lags of b and more. Let c' be the smallest non-increasing sequence that is nowhere below c.
+    Its h is nowhere smaller, so the bound is never above the theorem's value for c'.
 
-    More than 128 participations are taken together in blocks, with s b of its first in each
-    block: larger, by little, and still a bound.
+    More than 128 participations are grouped in blocks, using s b of the first participation of a
+    block for the whole block. That is slightly larger, so still a bound.
 
     Args:
       coefficients: first column of C, [at least participation.rounds].
       participation: the schema.
-      known_monotone: that they are non-negative and non-increasing follows from how they were
-        made, whatever rounding has done to them.
+      known_monotone: whether the coefficients are known to be non-negative and non-increasing
+        from their construction, even if rounding has disturbed that.
 
     Returns:
-      The bound; exact where the pattern 0, b, 2b, .. attains it up to rounding.
+      The bound; exact if the pattern 0, b, 2b, .. attains it up to rounding.
     """
     coefficients = coefficients[: participation.rounds]
     separation, count = participation.min_separation, participation.count
@@ -75,7 +76,7 @@ def sensitivity(
 
 
 def pattern_sum(values: np.ndarray, separation: int, count: int) -> np.ndarray:
-    """`sum_{s < count} values[t - s separation]`, [n]: C u of the pattern 0, b, 2b, .."""
+    """`sum_{s < count} values[t - s separation]`, [n]: `C u` for the pattern 0, b, 2b, .."""
     n = values.size
     table = np.zeros((-(-n // separation), separation))
     table.flat[:n] = values
@@ -94,8 +95,8 @@ def autocorrelation(values: np.ndarray) -> np.ndarray:
 def participation_blocks(count: int, limit: int) -> list[tuple[int, int]]:
     """Splits the participations 0 .. count - 1 into at most `limit` blocks [first, end).
 
-    The blocks are the shorter the fewer participations follow: the rounds that are left are what
-    distinguishes participations, and the ratio of those is about the same within every block.
+    Blocks become shorter towards the last participation. Participations differ by how many rounds
+    are left, and the ratio of those is about the same within every block.
     """
     left = np.arange(count) + 1 if count <= limit else np.geomspace(1, count, limit)
     firsts = np.unique(count - np.floor(left).astype(np.int64))

@@ -1,17 +1,18 @@
 """Sensitivity of binary tree aggregation under min-separation participation.
 
 The squared sensitivity is the largest sum of squared node counts over all admitted patterns, where
-a node counts the participations in its subtree. The nodes are those of a forest of complete
-subtrees that cover the rounds one after the other.
+a node counts the participations in its subtree. The nodes belong to a forest of complete subtrees
+that cover the rounds from left to right.
 
-Two neighbouring subtrees constrain each other only through "the first participation on the right
-is at least b rounds after the last one on the left". So for a subtree, a number of participations
-and a sum of squared counts it is enough to know the smallest possible position of the last
-participation, as a function of where the first one may be: a recursion over levels, exact and
-without enumerating patterns.
+Two neighbouring subtrees constrain each other in one way only: the first participation on the
+right is at least b rounds after the last one on the left. So for each subtree, number of
+participations and sum of squared counts, it is enough to know the smallest possible position of
+the last participation as a function of the earliest position of the first. This gives an exact
+recursion over levels that enumerates no patterns.
 """
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from dpfl.mechanisms.sensitivities.common import Sensitivity, best_split
 from dpfl.participation import Participation
 
 _NEVER = np.int32(2**30)
-# Beyond this many array elements the exact recursion gives way to the bound: a few seconds.
+# Array elements beyond which the bound replaces the exact recursion: a few seconds of work.
 _WORK_LIMIT = 200_000_000
 
 
@@ -28,9 +29,9 @@ class Forest:
     """Complete subtrees side by side, and which of their nodes count.
 
     Attributes:
-      levels: of the subtrees from left to right; one of level l covers 2^l rounds.
-      right_children: whether nodes that are right children count. The prefix sums of a tree are
-        made of roots and left children only.
+      levels: levels of the subtrees from left to right; a subtree of level l covers 2^l rounds.
+      right_children: whether right children count. The prefix sums of a tree use only roots and
+        left children.
     """
 
     levels: tuple[int, ...]
@@ -38,7 +39,7 @@ class Forest:
 
     @classmethod
     def of(cls, rounds: int, right_children: bool = True) -> 'Forest':
-        """The forest of the fewest complete subtrees over exactly `rounds` rounds."""
+        """The forest with the fewest complete subtrees over exactly `rounds` rounds."""
         levels = (level for level in reversed(range(rounds.bit_length())) if rounds >> level & 1)
         return cls(tuple(levels), right_children)
 
@@ -50,12 +51,12 @@ class Forest:
 
 @dataclasses.dataclass(frozen=True)
 class _Outcomes:
-    """What one number of participations inside a subtree can give.
+    """Possible outcomes of one number of participations inside a subtree.
 
     Attributes:
       values: sums of squared node counts, int64 [m], decreasing.
-      last: smallest position of the last participation where the first is not before s,
-        int32 [m, size + 1] over s; `_NEVER` where it cannot be.
+      last: smallest position of the last participation if the first is not before s, int32
+        [m, size + 1] over s; `_NEVER` if it is impossible.
     """
 
     values: np.ndarray
@@ -67,10 +68,10 @@ class _TooMuchWorkError(Exception):
 
 
 def sensitivity(participation: Participation, forest: Forest) -> Sensitivity:
-    """Exact where the recursion is affordable, otherwise a proven upper bound.
+    """Exact if the recursion is affordable, otherwise a proven upper bound.
 
-    The bound lets the subtrees forget each other: a subtree of w leaves then holds any number of
-    participations up to ceil(w / b). Where the rounds 0, b, 2b, ... attain it, it is exact too.
+    The bound ignores the constraints between subtrees: a subtree of w leaves then holds any number
+    of participations up to ceil(w / b). If the pattern 0, b, 2b, ... attains it, it is exact.
     """
     bound = _uncoupled(participation, forest)
     leaves = sum(2**level for level in forest.levels)
@@ -102,11 +103,11 @@ def _evenly_spaced(participation: Participation, forest: Forest) -> int:
 def _coupled(participation: Participation, forest: Forest) -> int:
     b, k = participation.min_separation, participation.count
     subtrees = _subtrees(max(forest.levels), b, k, forest.right_children)
-    # For each number of participations: (sum of squares, last position) of the forest so far.
+    # For each number of participations: sums of squares and last positions in the forest so far.
     states = {0: (np.array([0]), np.array([-b], dtype=np.int64))}
     offset = 0
     for level in forest.levels:
-        merged: dict[int, list] = {}
+        merged: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
         for before, (values, last) in states.items():
             merged.setdefault(before, []).append((values, last))
             start = np.clip(last + b - offset, 0, 2**level)
@@ -130,9 +131,10 @@ def _coupled(participation: Participation, forest: Forest) -> int:
 
 
 def _subtrees(top: int, b: int, k: int, right_children: bool) -> list[dict[int, _Outcomes]]:
-    """For every level up to `top`: outcomes of a complete subtree by participations >= 1.
+    """Outcomes of a complete subtree of each level up to `top`, by participations >= 1.
 
-    The root of the subtree counts; where right children do not, what uses it as one subtracts it.
+    The root of the subtree is counted. If right children do not count, a parent subtracts the root
+    of its right half again.
     """
     work = 0
     leaf = _Outcomes(np.array([1]), np.array([[0, _NEVER]], dtype=np.int32))
@@ -152,8 +154,10 @@ def _subtrees(top: int, b: int, k: int, right_children: bool) -> list[dict[int, 
     return levels
 
 
-def _halves(child: dict[int, _Outcomes], count: int, half: int, b: int, right_children: bool):
-    """Yields (values, last) of a subtree whose two halves share `count` participations."""
+def _halves(
+    child: dict[int, _Outcomes], count: int, half: int, b: int, right_children: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields values and last positions of a subtree whose halves share `count` participations."""
 
     def as_right_child(on_right):
         return child[on_right].values - (0 if right_children else on_right**2)
@@ -176,7 +180,7 @@ def _halves(child: dict[int, _Outcomes], count: int, half: int, b: int, right_ch
 
 
 def _undominated(values: np.ndarray, last: np.ndarray) -> _Outcomes:
-    """Drops what another outcome with at least that value never comes later than."""
+    """Drops outcomes that for every s are no earlier than some outcome of larger value."""
     order = np.argsort(-values, kind='stable')
     values, last = values[order], last[order]
     starts = np.flatnonzero(np.diff(values, prepend=values[0] + 1))

@@ -143,7 +143,7 @@ def test_many_participations_of_a_client_are_multiplied_as_matrices():
 
 
 def test_pattern_of_the_theorem_attains_the_schema():
-    # Rounds 0, b, 2b are the worst pattern of a monotone Toeplitz matrix (document 002, 3.1).
+    # Rounds 0, b, 2b are the worst pattern of a monotone Toeplitz matrix ([McMahan24], 3.1).
     mechanism = mechanism_cases.FACTORIES['blt'](12)
     log = ParticipationLog([[t % 4] for t in range(12)])
     got = pattern_sensitivity.of_log(mechanism, log)

@@ -1,0 +1,215 @@
+"""Participation logs: the clients that took part in each round."""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import BinaryIO
+
+import numpy as np
+
+from dpfl import _npz, _validate, errors
+from dpfl.participation.client_rounds import ClientRounds, LogStatistics
+from dpfl.participation.schema import Participation
+
+
+class ParticipationLog:
+    """The clients that took part in each round. A report compares them with the plan.
+
+    Clients are non-negative integers (int64). A client that is listed twice in one round took part
+    twice in it, see `max_per_round`.
+
+    Args:
+      cohorts: clients of each round.
+    """
+
+    def __init__(self, cohorts: Iterable[Sequence[int] | np.ndarray] = ()):
+        self._cohorts: list[np.ndarray] = []
+        self._max_per_round = 1
+        self._by_client: ClientRounds | None = None
+        for cohort in cohorts:
+            self.append(cohort)
+
+    def append(self, cohort: Sequence[int] | np.ndarray) -> None:
+        """Adds the clients of the next round.
+
+        Raises:
+          ArgumentError: if a client is not a non-negative integer.
+        """
+        clients = np.atleast_1d(np.asarray(cohort))
+        if clients.size == 0:
+            clients = clients.astype(np.int64)
+        if clients.ndim != 1 or not np.issubdtype(clients.dtype, np.integer):
+            raise errors.ArgumentError(
+                'cohort', errors.NOT_SHOWN, f'has type {clients.dtype}, must be a list of integers'
+            )
+        clients = np.sort(clients)
+        if clients.size and clients[0] < 0:
+            raise errors.ArgumentError('cohort client', clients[0], 'must be >= 0')
+        if clients.size and clients[-1] > np.iinfo(np.int64).max:
+            raise errors.ArgumentError('cohort client', clients[-1], 'must be < 2**63')
+        self._add(clients.astype(_smallest_type(clients)))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ParticipationLog)
+            and self.rounds == other.rounds
+            and all(map(np.array_equal, self._cohorts, other._cohorts))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds recorded."""
+        return len(self._cohorts)
+
+    @property
+    def cohort_sizes(self) -> np.ndarray:
+        """Number of clients in each round, int64 [rounds]."""
+        return np.array([cohort.size for cohort in self._cohorts], dtype=np.int64)
+
+    @property
+    def max_per_round(self) -> int:
+        """Largest number of times that one client is listed in one round, at least 1.
+
+        The sensitivity of a schema is valid for 1. For m it is valid for m times the clip norm.
+        """
+        return self._max_per_round
+
+    def cohort(self, round_index: int) -> np.ndarray:
+        """Clients of a round, sorted, int64 [cohort size]."""
+        return self._cohorts[round_index].astype(np.int64)
+
+    def by_client(self) -> ClientRounds:
+        """The rounds of each client, by one stable sort of the listings."""
+        if self._by_client is None:
+            clients = self._clients()
+            order = np.argsort(clients, kind='stable')
+            rounds = np.repeat(np.arange(self.rounds, dtype=np.int32), self.cohort_sizes)[order]
+            clients = clients[order]
+            firsts = np.flatnonzero(np.diff(clients, prepend=-1))
+            offsets = np.append(firsts, clients.size)
+            self._by_client = ClientRounds(clients[firsts], offsets, rounds)
+        return self._by_client
+
+    def observed(self) -> Participation:
+        """The tightest schema that every client satisfied: what happened, not what was planned.
+
+        If no client took part in two rounds, the separation is `rounds`. Two listings in one round
+        count as two participations, but not as a separation.
+
+        Raises:
+          ValueError: if no round was recorded.
+        """
+        if not self.rounds:
+            raise ValueError('the participation log holds no round')
+        by_client = self.by_client()
+        return Participation(
+            rounds=self.rounds,
+            min_separation=int(by_client.separations().min(initial=self.rounds)),
+            max_participations=int(by_client.counts.max(initial=1)),
+        )
+
+    def statistics(self) -> LogStatistics:
+        """Numbers of clients, participations and separations."""
+        return self.by_client().statistics(self.max_per_round)
+
+    def save(self, file: str | os.PathLike | BinaryIO) -> None:
+        """Writes the log as `.npz`.
+
+        The file holds `clients`, one round after the other and sorted within each, int32 [total]
+        (int64 if one is 2^31 or more), and `offsets`, int64 [rounds + 1].
+
+        Args:
+          file: path or open binary file.
+        """
+        offsets = np.concatenate([[0], np.cumsum(self.cohort_sizes)]).astype(np.int64)
+        np.savez_compressed(file, clients=self._clients(), offsets=offsets)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> 'ParticipationLog':
+        """Reads a log that `save` wrote.
+
+        Raises:
+          ValueError: if the file is not a participation log; the message says what is wrong.
+        """
+        try:
+            clients, offsets = _read(path)
+            _check(clients, offsets)
+            decreases = np.flatnonzero(clients[1:] < clients[:-1]) + 1
+            if not np.isin(decreases, offsets).all():
+                raise ValueError('clients are not sorted within each round')
+        except ValueError as error:
+            raise ValueError(f'{path}: not a participation log ({error})') from None
+        log = cls()
+        for cohort in _split(clients, offsets):
+            log._add(cohort)
+        return log
+
+    def _add(self, clients: np.ndarray) -> None:
+        """Adds a round of sorted clients."""
+        if (clients[1:] == clients[:-1]).any():
+            repeats = int(np.unique(clients, return_counts=True)[1].max())
+            self._max_per_round = max(self._max_per_round, repeats)
+        clients.setflags(write=False)
+        self._cohorts.append(clients)
+        self._by_client = None
+
+    def _clients(self) -> np.ndarray:
+        """The clients of all rounds, round after round, int32 or int64 [total]."""
+        return np.concatenate([np.zeros(0, np.int32), *self._cohorts])
+
+
+def _smallest_type(clients: np.ndarray) -> type:
+    """The smaller of int32 and int64 that holds all of the sorted clients."""
+    fits = not clients.size or clients[-1] <= np.iinfo(np.int32).max
+    return np.int32 if fits else np.int64
+
+
+def _read(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
+    arrays = _npz.load(path)
+    for name in ('clients', 'offsets'):
+        if name not in arrays:
+            raise ValueError(f'{name} is missing')
+    return arrays['clients'], arrays['offsets']
+
+
+def cohorts(clients: np.ndarray, offsets: np.ndarray, rounds: int) -> list[np.ndarray]:
+    """The clients of each round, from the arrays that `ParticipationLog.save` writes.
+
+    Args:
+      clients: clients of all rounds, one round after the other, in any order within a round.
+      offsets: index in `clients` where each round begins, int64 [rounds + 1].
+      rounds: number of rounds that the arrays must have.
+
+    Raises:
+      ValueError: if the arrays are not a log of so many rounds.
+    """
+    _check(clients, offsets)
+    if offsets.size - 1 != rounds:
+        raise ValueError(f'offsets are those of {offsets.size - 1} rounds: must be {rounds}')
+    return _split(clients, offsets)
+
+
+def _split(clients: np.ndarray, offsets: np.ndarray) -> list[np.ndarray]:
+    bounds = offsets.tolist()
+    return [clients[start:end] for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+
+
+def _check(clients: np.ndarray, offsets: np.ndarray) -> None:
+    """Raises ValueError unless the arrays are a log; cohorts need not be sorted."""
+    for name, array, types in (
+        ('clients', clients, (np.int32, np.int64)),
+        ('offsets', offsets, (np.int64,)),
+    ):
+        if array.ndim != 1 or array.dtype not in types:
+            raise ValueError(f'{name} is {array.dtype} of shape {array.shape}')
+    if not offsets.size or offsets[0] != 0:
+        raise ValueError(f'offsets start with {offsets[:1].tolist()}: must start with 0')
+    if offsets.size - 1 > _validate.MOST_ROUNDS:
+        raise ValueError(f'{offsets.size - 1} rounds: must be <= {_validate.MOST_ROUNDS}')
+    if (offsets[1:] < offsets[:-1]).any():  # Differences could overflow.
+        raise ValueError('offsets decrease')
+    if offsets[-1] != clients.size:
+        raise ValueError(f'offsets end with {offsets[-1]}, and there are {clients.size} clients')
+    if clients.size and clients.min() < 0:
+        raise ValueError(f'it has client {clients.min()}: must be >= 0')
