@@ -1,5 +1,6 @@
 """The readable page of a privacy report, in Markdown."""
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -121,8 +122,10 @@ def _numbers(report: 'PrivacyReport') -> str:
         ('rho (zCDP)', lambda g: round_up(g.rho)),
         ('mu (Gaussian DP)', lambda g: round_up(g.mu)),
     ]
-    for i, delta in enumerate(report.deltas):
-        rows.append((f'epsilon at delta = {delta:g}', lambda g, i=i: round_up(g.epsilons[i])))
+    rows += [
+        (f'epsilon at delta = {delta:g}', functools.partial(_epsilon, place=i))
+        for i, delta in enumerate(report.deltas)
+    ]
     return '\n'.join(
         [
             '| | ' + ' | '.join(name for name, _ in columns) + ' |',
@@ -133,6 +136,10 @@ def _numbers(report: 'PrivacyReport') -> str:
             ),
         ]
     )
+
+
+def _epsilon(holds: Guarantee, place: int) -> str:
+    return checklist.round_up(holds.epsilons[place])
 
 
 def _run(report: 'PrivacyReport') -> str:
