@@ -1,7 +1,7 @@
-"""Opens files that somebody else may have made: regular ones only, and no larger than expected.
+"""Opens files that somebody else may have made: only regular files that are not too large.
 
 A path may lead to a FIFO, where opening waits for a writer, or to a device such as `/dev/zero`,
-which never ends. Neither is ever a file of data.
+which never ends. Neither is a data file.
 """
 
 import errno
@@ -9,21 +9,21 @@ import os
 import stat
 from typing import BinaryIO
 
-# No text that is read as a whole (a plan, a report, a study, digests) is anywhere near as long.
+# Far more than any text that is read as a whole (a plan, a report, a study, digests).
 _MOST_TEXT_BYTES = 1 << 28
 
 
-def open_regular(path, buffering: int = -1) -> BinaryIO:
-    """Opens a regular file for reading, in binary; links are followed.
+def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
+    """Opens a regular file for binary reading; links are followed.
 
     Raises:
-      OSError: if it cannot be opened, or is something else (a directory, a FIFO, a device).
+      OSError: if it cannot be opened, or is no regular file (a directory, a FIFO, a device).
     """
     return open(path, 'rb', buffering=buffering, opener=_opener)
 
 
-def _opener(path, flags: int) -> int:
-    # Without O_NONBLOCK opening a FIFO waits until somebody writes; regular files ignore it.
+def _opener(path: str, flags: int) -> int:
+    # Without O_NONBLOCK, opening a FIFO waits until somebody writes. Regular files ignore it.
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -37,11 +37,11 @@ def _opener(path, flags: int) -> int:
     return descriptor
 
 
-def read_bytes(path) -> bytes:
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """The content of a regular file of at most 256 MiB.
 
     Raises:
-      OSError: as `open_regular`, or if the file is longer.
+      OSError: as in `open_regular`, or if the file is longer.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -50,11 +50,11 @@ def read_bytes(path) -> bytes:
         return file.read(size)
 
 
-def read_text(path) -> str:
+def read_text(path: str | os.PathLike[str]) -> str:
     """The content of a regular file of UTF-8 text.
 
     Raises:
-      OSError: as `read_bytes`.
+      OSError: as in `read_bytes`.
       ValueError: if it is not UTF-8.
     """
     return read_bytes(path).decode()

@@ -98,8 +98,8 @@ def loads(text: str | bytes, *, allow_nan: bool = False) -> Any:
 def _object(pairs: list[tuple]) -> dict:
     values = dict(pairs)
     if len(values) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        names = [name for name, _ in pairs]
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise ValueError(f'has the key {twice!r:.80} twice')
     return values
 
@@ -110,11 +110,11 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _refuse_constant(name: str):
+def _refuse_constant(name: str) -> None:
     raise ValueError(f'has {name}, which is not a number of JSON')
 
 
-def _check_depth(value) -> None:
+def _check_depth(value: Any) -> None:
     level = [value]
     for _ in range(_MOST_DEPTH):
         level = [

@@ -1,7 +1,7 @@
 """Reads arrays of plain numbers and texts from files that somebody else may have made.
 
-`numpy.load` believes what a file says of itself: it makes room for the shape in a header before a
-byte is read, unpacks as much as an archive claims to hold, and evaluates headers as Python. Here
+`numpy.load` trusts what a file says about itself: it allocates the shape in a header before it
+reads any byte, unpacks as much as an archive claims to hold, and evaluates headers as Python. Here
 an array is read only if its bytes are there, and an archive only if what it unpacks to is in
 proportion to its size. Pickled objects are never read.
 """
@@ -14,24 +14,24 @@ import struct
 import sys
 import zipfile
 import zlib
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 
 from dpfl import _files
 
-# What an archive may unpack to: so many times its size, and so many bytes besides. Deflate reaches
-# 1032 times; logs of runs in which all clients take part in every round come near that.
+# An archive may unpack to this many times its size, plus this many bytes. Deflate reaches 1032
+# times; logs of runs in which all clients take part in every round come near that.
 _MOST_RATIO = 64
 _MOST_BYTES_BESIDES = 1 << 29
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MOST_HEADER_BYTES = 1 << 16
-# Numbers, truth values and strings of fixed length, as NumPy writes them.
+# Headers of numbers, truth values and strings of fixed length, as NumPy writes them.
 _HEADER = re.compile(
     rb"\{'descr': '([<>|][biufcSU][1-9][0-9]{0,8})', 'fortran_order': (True|False), "
     rb"'shape': \((|[0-9]{1,19},|[0-9]{1,19}(?:, [0-9]{1,19})+)\), \} *\n"
 )
-# What `zipfile` raises for files that are cut or have flipped bits.
+# What `zipfile` raises for truncated files and for flipped bits.
 _DAMAGE = (
     KeyError,
     ValueError,
@@ -50,16 +50,16 @@ _DAMAGE = (
 )
 
 
-def load(path, beside: int = _MOST_BYTES_BESIDES) -> dict[str, np.ndarray]:
+def load(path: str | os.PathLike[str], beside: int = _MOST_BYTES_BESIDES) -> dict[str, np.ndarray]:
     """All arrays of an `.npz` archive, by name.
 
     Args:
       path: of the file.
-      beside: so many bytes may it unpack to besides 64 times its size; 512 MiB by default.
+      beside: how many bytes it may unpack to in addition to 64 times its size; 512 MiB by default.
 
     Raises:
-      ValueError: if the file cannot be read as one, or unpacks to more; the message does not name
-        it.
+      ValueError: if the file is no such archive, or unpacks to more; the message does not name the
+        file.
     """
     try:
         with _files.open_regular(path) as file:
@@ -72,15 +72,15 @@ def load(path, beside: int = _MOST_BYTES_BESIDES) -> dict[str, np.ndarray]:
         raise ValueError(' '.join(str(error).split()) or type(error).__name__) from None
 
 
-def read_array(file: BinaryIO, left: int) -> np.ndarray:
-    """The array at the position of a file, in the form of a `.npy` file.
+def read_array(file: IO[bytes], left: int) -> np.ndarray:
+    """The array at the current position of a file, in the format of a `.npy` file.
 
     Args:
       file: open for reading, in binary.
-      left: number of bytes that the file has from its position on.
+      left: number of bytes in the file from its position on.
 
     Raises:
-      ValueError: if there is no such array, or not all of it.
+      ValueError: if there is no such array, or only a part of it.
     """
     start = file.read(10)
     if len(start) < 10 or start[:6] != np.lib.format.MAGIC_PREFIX:
@@ -101,7 +101,7 @@ def read_array(file: BinaryIO, left: int) -> np.ndarray:
     if size > left - header_left - length:
         raise ValueError(f'an array of shape {shape} is not all there')
     data = bytearray(size)
-    if size and file.readinto(data) != size:
+    if size and file.readinto(data) != size:  # type: ignore[attr-defined]
         raise ValueError(f'an array of shape {shape} is not all there')
     if dtype.kind == 'U' and (np.frombuffer(data, f'{dtype.str[0]}u4') > sys.maxunicode).any():
         raise ValueError('an array of texts has what is no character')

@@ -1,27 +1,28 @@
-"""Files of a run that outlast a crash: written as a whole, or appended to, and then synced."""
+"""Files that survive a crash: they are written as a whole, or appended to, and then synced."""
 
 import contextlib
 import fcntl
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
 
 from dpfl import errors
 
-# Permissions of what only its owner may read.
+# Permissions of files that only their owner may read.
 PRIVATE = 0o600
 
 
-# Directories that this process has locked: functions by path that raise if it leads elsewhere now.
+# Directories that this process has locked. The function raises if the path leads elsewhere now.
 _locked: dict[pathlib.Path, Callable[[], None]] = {}
 
 
 @contextlib.contextmanager
-def naming(path):
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     """Context in which an OSError is a `StorageError` that names `path`.
 
-    It is not entered for a path within a directory that was locked here and has since been removed,
-    renamed or replaced: what is there now may be the files of another run.
+    Raises StorageError on entry if the path is in a directory that this process locked and that was
+    removed, renamed or replaced since: the files there may now be those of another run.
     """
     for folder in pathlib.Path(path).parents:
         if folder in _locked:
@@ -32,18 +33,20 @@ def naming(path):
         raise errors.StorageError(f'{path}: {error.strerror or error}') from error
 
 
-def write_atomically(path: pathlib.Path, write, mode: int = 0o666) -> None:
-    """Calls `write` with a binary file that takes the place of `path` when it is complete.
+def write_atomically(
+    path: pathlib.Path, write: Callable[[BinaryIO], Any], mode: int = 0o666
+) -> None:
+    """Calls `write` with a binary file that replaces `path` once it is complete.
 
     Whenever the machine stops, `path` is the old file or the new one, never a part of it.
 
     Args:
-      path: of the file; a file beside it is used meanwhile, `<path>.partial`.
+      path: of the file; `<path>.partial` is used meanwhile.
       write: takes the open file.
       mode: permissions, before the umask.
 
     Raises:
-      StorageError: if the file cannot be written; `path` is then as it was.
+      StorageError: if the file cannot be written; `path` is then unchanged.
     """
     partial = path.with_name(path.name + '.partial')
     with naming(path):
@@ -56,7 +59,7 @@ def write_atomically(path: pathlib.Path, write, mode: int = 0o666) -> None:
             os.replace(partial, path)
         except BaseException:
             with contextlib.suppress(OSError):
-                partial.unlink()  # On a full disk others need the space.
+                partial.unlink()  # On a full disk its space is needed.
             raise
         sync_directory(path.parent)
 
@@ -67,12 +70,12 @@ def append(path: pathlib.Path, data: bytes, size: int, mode: int = 0o666) -> Non
     Args:
       path: of the file.
       data: what to append.
-      size: bytes that the file has. It is made if that is 0, and only then: one that was removed
-        or replaced meanwhile has lost what it had, and must not be begun anew.
-      mode: permissions of a file that is made, before the umask.
+      size: length of the file in bytes. The file is created only if this is 0: a longer file that
+        was removed or replaced meanwhile has lost its content, and must not be started again.
+      mode: permissions of a new file, before the umask.
 
     Raises:
-      StorageError: if that fails; the file then ends as before, or with a part of `data`.
+      StorageError: if the data cannot be appended; the file may then end with a part of `data`.
     """
     with naming(path):
         is_new = size == 0 and not path.exists()
@@ -96,7 +99,7 @@ def append(path: pathlib.Path, data: bytes, size: int, mode: int = 0o666) -> Non
 
 
 def sync_directory(path: pathlib.Path) -> None:
-    """Puts the names in a directory on the disk: new files, and those that were renamed."""
+    """Writes the names in a directory to the disk, such as those of new and renamed files."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -105,14 +108,14 @@ def sync_directory(path: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: pathlib.Path, *, to_read: bool = False):
+def locked(path: str | os.PathLike[str], *, to_read: bool = False) -> Iterator[None]:
     """Context in which nobody else can lock the directory; it ends with the process at the latest.
 
-    `naming`, and so all that writes here, refuses the path once it leads to another directory.
+    Once the path leads to another directory, `naming` refuses it, and with it every write here.
 
     Args:
       path: of the directory.
-      to_read: let others lock it to read as well.
+      to_read: whether others may lock it for reading at the same time.
 
     Raises:
       StorageError: if another process has locked it.
@@ -121,7 +124,7 @@ def locked(path: pathlib.Path, *, to_read: bool = False):
     with naming(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
-    def require_same():
+    def require_same() -> None:
         with naming(path):
             if not os.path.samestat(os.stat(path), os.fstat(descriptor)):
                 raise errors.StorageError(f'{path}: was replaced by another directory')

@@ -1,23 +1,25 @@
-"""Checks of arguments whose messages name the argument, its value and the bound, in one line.
+"""Checks of arguments; each message names the argument, its value and the bound, in one line.
 
 Every comparison is written so that NaN fails it. Values may come from files that somebody else
-made: whatever they are, the error is a ValueError, and its message one line of printable text.
+made: whatever they are, the error is a ValueError with one line of printable text.
 """
 
 import math
 import numbers
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from dpfl.errors import ArgumentError
 
-# Of a run: at a second for each, seven weeks. Beyond, arrays by rounds would not fit into memory.
+# Most rounds of a run: seven weeks at one second each. Arrays over more would not fit into memory.
 MOST_ROUNDS = 2**22
-# Of a matrix: sums of squares over all rounds are floats then.
+# Largest entry of a matrix: sums of squares over all rounds then fit into floats.
 MOST_ENTRY = 1e100
 
 
-def integer(name: str, value, *, minimum: int, maximum: int | None = None) -> int:
+def integer(name: str, value: Any, *, minimum: int, maximum: int | None = None) -> int:
     """Returns `value` as an int; raises ValueError unless it is an integer within the bounds."""
     allowed = f'an integer >= {minimum}' + ('' if maximum is None else f' and <= {maximum}')
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, (bool, np.bool_))
@@ -28,7 +30,7 @@ def integer(name: str, value, *, minimum: int, maximum: int | None = None) -> in
 
 def number(
     name: str,
-    value,
+    value: Any,
     *,
     above: float | None = None,
     minimum: float | None = None,
@@ -52,10 +54,10 @@ def number(
     return float(value)
 
 
-def vector(name: str, value) -> np.ndarray:
+def vector(name: str, value: Any) -> np.ndarray:
     """Returns `value` as a read-only float64 vector; raises ValueError unless it is of numbers.
 
-    They must be finite, and at most `MOST_ENTRY` in absolute value.
+    The numbers must be finite, and at most `MOST_ENTRY` in absolute value.
     """
     try:
         array = floats(value)
@@ -69,10 +71,10 @@ def vector(name: str, value) -> np.ndarray:
     return array
 
 
-def floats(value) -> np.ndarray:
-    """A copy of `value` as a float64 array of any shape; raises ValueError unless it is numbers.
+def floats(value: Any) -> np.ndarray:
+    """A copy of `value` as a float64 array of any shape; raises ValueError unless it holds numbers.
 
-    Texts of numbers, truth values and complex numbers are none.
+    Texts, truth values and complex numbers are refused.
     """
     try:
         array = np.asarray(value)
@@ -83,22 +85,22 @@ def floats(value) -> np.ndarray:
     return np.array(array, dtype=np.float64)
 
 
-def truth(name: str, value) -> bool:
+def truth(name: str, value: Any) -> bool:
     """Returns `value`; raises ValueError unless it is True or False."""
     if not isinstance(value, bool):
         raise ArgumentError(name, value, 'must be true or false')
     return value
 
 
-def choice(name: str, value, allowed) -> str:
+def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
     """Returns `value`; raises ValueError unless it is one of `allowed`."""
-    # Only texts: a list cannot be looked up in a dictionary, and an array is equal to nothing.
+    # Only texts: `in` fails for lists in a dictionary, and for arrays.
     if not isinstance(value, str) or value not in allowed:
         raise ArgumentError(name, value, f'must be one of {", ".join(allowed)}')
     return value
 
 
-def _is_finite(value) -> bool:
+def _is_finite(value: Any) -> bool:
     try:
         return math.isfinite(value)
     except OverflowError:  # An integer beyond all floats.

@@ -1,18 +1,18 @@
-"""Errors that users of the library may want to catch; each has a message of one line."""
+"""Errors that users of the library may want to catch; each message is one line."""
 
 import contextlib
 from collections.abc import Iterator
 
 _MOST_CHARACTERS = 300
-# Value of an argument that an error does not show, such as an array or an object.
+# Stands for a value that a message does not show, such as an array or an object.
 NOT_SHOWN = object()
 
 
 def shown(value: object, most: int = _MOST_CHARACTERS) -> str:
-    """A value, or an error, in one line of printable text of about `most` characters at most."""
+    """A value or an error as one line of printable text of at most about `most` characters."""
     try:
         text = str(value)
-    except (ValueError, RecursionError):  # Thousands of digits, or of brackets.
+    except (ValueError, RecursionError):  # Thousands of digits or brackets.
         return f'<{type(value).__name__}>'
     text = ' '.join(text[: 2 * most + 1].split())
     if len(text) > most:
@@ -24,8 +24,8 @@ class ArgumentError(ValueError):
     """An argument has a value that is not allowed. The message is `name=value: allowed`.
 
     Attributes:
-      name: of the argument, as the library calls it; a binary translates it to a flag.
-      value: the value that was refused; `NOT_SHOWN` if the message does not show it.
+      name: name of the argument in the library; a binary translates it to a flag.
+      value: the refused value; `NOT_SHOWN` if the message does not show it.
       allowed: what is allowed, such as 'must be > 0'.
     """
 
@@ -36,25 +36,25 @@ class ArgumentError(ValueError):
         super().__init__(self.named(name))
 
     def named(self, name: str) -> str:
-        """The message with another name for the argument, such as that of a flag."""
+        """The message with another name for the argument, such as the name of a flag."""
         if self.value is NOT_SHOWN:
             return f'{name}: {self.allowed}'
         return f'{name}={shown(self.value)}: {self.allowed}'
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return type(self), (self.name, self.value, self.allowed)
 
 
 class RunError(RuntimeError):
-    """A run cannot begin or go on; what was saved before is intact."""
+    """A run cannot begin or go on; everything that was saved before is intact."""
 
 
 class StorageError(RunError):
-    """A file cannot be read or written, for instance on a full disk; the message names it."""
+    """A file cannot be read or written, for instance on a full disk; the message names the file."""
 
 
 class DataError(RuntimeError):
-    """Data cannot be read although they could before; the message is one line and quotes none."""
+    """Data that could be read before cannot be read now; the message does not quote any data."""
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def _check_run(run: pathlib.Path, found: verification.Verification) -> None:
     reason = None
     if report.observed is None:
         reason = 'is a copy already'
-    elif found.notes:
+    elif found.has_old_ledger:
         reason = 'was made by an older version, and cannot be verified as a whole'
     elif not report.plan.noise_multiplier:
         reason = 'adds no noise: there is no guarantee'

@@ -1,6 +1,8 @@
 """Accounting: what a run guarantees, and the report that says so. No TensorFlow.
 
-`dp_accounting` does the conversions that it has; the sensitivity comes from the mechanism.
+A `PrivacyPlan` holds everything that noise and guarantee depend on; its parts are `AdaptiveClip`,
+`Estimator` and `Discretization`. The sensitivity comes from the mechanism; `dp_accounting` converts
+it to epsilon where it can.
 """
 
 from dpfl.accounting.adaptive_clip import AdaptiveClip

@@ -1,20 +1,21 @@
 """The noise of adaptive clipping: one guarantee for the updates and for the clipped counts.
 
-Adaptive clipping releases two sums in every round: that of the clipped updates, and the number of
-clients whose update was within the current clip norm, from which the next one follows. Both use
-the same mechanism, with the same restarts, on the same clients, so both have the same sensitivity
-S in units of what one client adds to a round's sum. The whole run is then one Gaussian release of
-both sums, and the squares of the two ratios of sensitivity to noise add up:
+Adaptive clipping releases two sums in every round: the sum of the clipped updates, and the number
+of clients whose update was within the current clip norm. The next clip norm follows from that
+number. Both sums use the same mechanism, with the same restarts, on the same clients. Both
+therefore have the same sensitivity S in units of what one client adds to a round's sum. The whole
+run is one Gaussian release of both sums, and the squares of the two ratios of sensitivity to noise
+add up:
 
     S^2 / z^2 = S^2 / z_Delta^2 + (S / 2)^2 / sigma_b^2.
 
-That is theorem 1 of document 000 (Andrew et al. 2021): `z_Delta = (z^-2 - (2 sigma_b)^-2)^(-1/2)`.
-The guarantee of the run is that of the mechanism with noise multiplier z.
+This is theorem 1 of [Xu23] (from [Andrew21]): `z_Delta = (z^-2 - (2 sigma_b)^-2)^(-1/2)`.
+The run has the guarantee of the mechanism with noise multiplier z.
 
 Here and below sigma_b (`count_stddev`) is the standard deviation of each entry of the noise z that
 the mechanism adds to the sum over clients of b_i - 1/2, not to their mean; b_i is 1 for an update
-within the clip norm and 0 otherwise. Shifted by 1/2, a client adds at most 1/2 in absolute value.
-A sum of b_i as they are would have twice the sensitivity where a client is zeroed out.
+within the clip norm and 0 otherwise. With the shift by 1/2 a client adds at most 1/2 in absolute
+value. The sum of the b_i themselves would have twice the sensitivity where a client is zeroed out.
 """
 
 import dataclasses
@@ -24,15 +25,15 @@ from dpfl import _json, _validate, errors
 
 
 def update_noise_multiplier(noise_multiplier: float, count_stddev: float) -> float:
-    """z_Delta, the noise multiplier for the updates that makes the guarantee that of z.
+    """z_Delta, the noise multiplier of the updates with which the whole run has that of z.
 
     Args:
       noise_multiplier: z, of the whole run's guarantee, at least 0.
-      count_stddev: sigma_b, above z / 2; m / 20 for cohorts of m in document 000, algorithm 1.
+      count_stddev: sigma_b, above z / 2; [Xu23], algorithm 1, uses m / 20 for cohorts of m.
 
     Raises:
-      ValueError: if an argument is out of its range: a count with less noise than z / 2 breaks
-        the guarantee whatever noise the updates have.
+      ValueError: if an argument is out of its range. A count with noise of z / 2 or less breaks
+        the guarantee, however much noise the updates have.
     """
     z = _validate.number('noise_multiplier', noise_multiplier, minimum=0)
     share = z / (2 * _validate.number('count_stddev', count_stddev, above=0))
@@ -46,7 +47,7 @@ def update_noise_multiplier(noise_multiplier: float, count_stddev: float) -> flo
 
 
 def total_noise_multiplier(update_noise_multiplier: float, count_stddev: float) -> float:
-    """z, the noise multiplier of the whole run's guarantee: the inverse in its first argument.
+    """z, the noise multiplier of the whole run: the inverse of `update_noise_multiplier`.
 
     Args:
       update_noise_multiplier: z_Delta, at least 0.
@@ -63,16 +64,16 @@ def total_noise_multiplier(update_noise_multiplier: float, count_stddev: float) 
 
 @dataclasses.dataclass(frozen=True)
 class AdaptiveClip(_json.JsonFields):
-    """Adaptive clipping of document 000, algorithm 1: the clip norm follows a private quantile.
+    """Adaptive clipping: the clip norm follows a private quantile ([Xu23], algorithm 1).
 
-    The initial clip norm C^0 is that of the plan; the clip norm in use changes where the mechanism
-    starts afresh, and only there.
+    The plan has the initial clip norm C^0. The clip norm in use changes only where the mechanism
+    starts afresh.
 
     Attributes:
-      target_quantile: gamma, the fraction of updates within the norm that is aimed at; strictly
-        between 0 and 1.
-      learning_rate: eta_gamma, above 0: each round changes the estimate by a factor of about
-        exp(learning_rate) at most.
+      target_quantile: gamma, the targeted fraction of updates within the norm, strictly between 0
+        and 1.
+      learning_rate: eta_gamma, above 0: one round changes the estimate by a factor of at most about
+        exp(learning_rate).
       count_stddev: sigma_b as above, above 0; None for a twentieth of the planned cohort size.
 
     Raises:

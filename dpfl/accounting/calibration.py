@@ -2,13 +2,14 @@
 
 import functools
 import math
+from collections.abc import Callable
 
 from scipy import optimize
 
 from dpfl import _validate, errors
 from dpfl.accounting import gaussian
 
-# So much noise that no more of it lowers epsilon: what is left then is the method's own.
+# With so much noise, epsilon is only what the method itself adds; more noise does not lower it.
 _LEAST_MU = 1e-9
 
 
@@ -18,7 +19,7 @@ def mu_from_epsilon(epsilon: float, delta: float, method: str = 'pld') -> float:
     Args:
       epsilon: target, above 0.
       delta: strictly between 0 and 1.
-      method: as in `gaussian.epsilon_from_mu`; the result meets the target by that method.
+      method: as in `gaussian.epsilon_from_mu`; the result meets the target by this method.
 
     Raises:
       ValueError: if an argument is out of its range, or no noise meets the target by that method.
@@ -26,7 +27,7 @@ def mu_from_epsilon(epsilon: float, delta: float, method: str = 'pld') -> float:
     _validate.number('epsilon', epsilon, above=0)
     _refuse_unreachable(epsilon, gaussian.epsilon_from_mu(_LEAST_MU, delta, method), delta, method)
 
-    def log_ratio(log_mu):
+    def log_ratio(log_mu: float) -> float:
         reached = gaussian.epsilon_from_mu(math.exp(log_mu), delta, method)
         return math.log(max(reached, 1e-300) / epsilon)
 
@@ -51,14 +52,14 @@ def mu_from_epsilon(epsilon: float, delta: float, method: str = 'pld') -> float:
 
 
 def least_noise_multiplier(
-    epsilon_of, epsilon: float, start: float, delta: float, method: str
+    epsilon_of: Callable[[float], float], epsilon: float, start: float, delta: float, method: str
 ) -> float:
     """Least noise multiplier with `epsilon_of(noise multiplier) <= epsilon`, to 1e-8 relative.
 
     Args:
-      epsilon_of: does not increase with the noise multiplier, but for its own rounding.
+      epsilon_of: epsilon by noise multiplier; it does not increase, except by rounding.
       epsilon: target, above 0.
-      start: a noise multiplier from where the search begins, above 0.
+      start: noise multiplier where the search begins, above 0.
       delta, method: named in the error.
 
     Raises:
@@ -67,7 +68,7 @@ def least_noise_multiplier(
     _validate.number('epsilon', epsilon, above=0)
 
     @functools.cache  # An evaluation may take a second.
-    def excess(log_noise):
+    def excess(log_noise: float) -> float:
         return math.log(max(epsilon_of(math.exp(log_noise)), 1e-300) / epsilon)
 
     upper = math.log(start)

@@ -1,4 +1,4 @@
-"""How the mean of a round is estimated from the updates of a cohort (document 001, section 2)."""
+"""How the mean of a round is estimated from the updates of a cohort ([McMahan18], section 2)."""
 
 import dataclasses
 
@@ -16,15 +16,15 @@ class Estimator(_json.JsonFields):
     - 'fixed': `sum w_k update_k / weight`, unbiased where `weight` is the expected total weight
       q W. One client moves it by at most `S / weight`.
     - 'clipped': `sum w_k update_k / max(weight, sum w_k)`, the exact weighted mean of every cohort
-      whose total weight reaches `weight`, there q W_min. One client moves it by at most
-      `2 S / weight` (document 001, lemma 1): its update moves the numerator, and its weight moves
+      whose total weight is at least `weight` (q W_min in the paper). One client moves it by at most
+      `2 S / weight` ([McMahan18], lemma 1): its update moves the numerator, and its weight moves
       the denominator under a mean of norm at most S.
 
-    Noise of standard deviation z times that bound gives both the guarantee of z (theorem 1).
+    With noise of standard deviation z times that bound, both have the guarantee of z (theorem 1).
 
     Attributes:
       kind: one of `KINDS`.
-      weight: above 0, in clients of full weight; None for the planned cohort size.
+      weight: above 0, in units of clients of full weight; None for the planned cohort size.
       example_cap: number of examples from which a client has full weight: `w_k = min(n_k /
         example_cap, 1)` for n_k examples. None for full weight of every client.
 
@@ -44,10 +44,9 @@ class Estimator(_json.JsonFields):
             _validate.number('example_cap', self.example_cap, above=0)
 
     def denominator(self, clients_per_round: int) -> float:
-        """Clip norms over `denominator` are how far one client moves the mean.
+        """The denominator of the noised mean: one client moves it by clip norm / denominator.
 
-        A noised sum of sensitivity S, divided by it, is the noised mean: for 'clipped' the sum is
-        `weight / 2` times the mean.
+        The noised sum has sensitivity S. For 'clipped' it is `weight / 2` times the mean.
         """
         weight = float(clients_per_round) if self.weight is None else float(self.weight)
         return weight / 2 if self.kind == 'clipped' else weight

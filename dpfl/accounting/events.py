@@ -1,12 +1,13 @@
-"""From the events of dp_accounting to epsilon: what one release, or several together, guarantee.
+"""From the events of dp_accounting to epsilon: what one or several releases guarantee together.
 
-An event is a Gaussian release (a whole run of a mechanism without sampling is one), Gaussian
-releases on random samples of the clients, or a composition of such events on the same clients,
-where each release may depend on those before it.
+An event is a Gaussian release (such as a whole run of a mechanism without sampling), Gaussian
+releases on random samples of the clients, or a composition of such events on the same clients. In a
+composition each release may depend on those before it.
 """
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import dp_accounting
 import numpy as np
@@ -17,14 +18,14 @@ from dpfl.accounting import gaussian, loss_distribution, moments
 from dpfl.accounting.gaussian import Bound
 
 _RELATION = dp_accounting.NeighboringRelation
-# Of one divergence of order a, absolute, and of the moment of which it is 1 / (a - 1): the series
-# of dp_accounting stops at exp(-30), and -1.6e-14 was seen where the truth is above 0.
+# Absolute rounding errors of a divergence of order a, and of its moment, which is a - 1 times as
+# large: the series of dp_accounting stops at exp(-30), and gave -1.6e-14 for a value above 0.
 _ROUNDING, _ROUNDING_OF_MOMENT = 1e-13, 1e-12
-# Of the sum of squares that several releases give, relative.
+# Relative rounding error of mu from the sum of the squares of several releases.
 _ROUNDING_OF_MU = 1e-15
-# Less noise than this is none: its squares do not fit a float.
+# Less noise than this counts as none: its square does not fit into a float.
 _LEAST_NOISE = 1e-100
-# More noise than this on a sample is counted as this much: beyond, dp_accounting loses all digits.
+# More noise than this on a sample counts as this much: dp_accounting would lose all digits.
 _MOST_NOISE = 1e6
 
 
@@ -32,20 +33,22 @@ def epsilon_of_event(event: dp_accounting.DpEvent, delta: float, method: str = '
     """Epsilon at `delta` of an event.
 
     Args:
-      event: of `GaussianDpEvent`, `PoissonSampledDpEvent` and `SampledWithoutReplacementDpEvent`
-        of a Gaussian one, `NoOpDpEvent`, `NonPrivateDpEvent`, and compositions of these. Samples
-        without replacement count neighbours that replace a client, Poisson samples those that
-        add or remove one, so they do not go together.
+      event: a `GaussianDpEvent`, a `PoissonSampledDpEvent` or `SampledWithoutReplacementDpEvent` of
+        a Gaussian event, a `NoOpDpEvent`, a `NonPrivateDpEvent`, or a composition of these. Samples
+        without replacement have neighbours that replace a client, Poisson samples neighbours that
+        add or remove one, so the two cannot be composed.
       delta: strictly between 0 and 1.
-      method: one of `gaussian.ACCOUNTANTS`. 'analytic_gaussian' takes events without sampling
-        only, 'pld' none without replacement. 'best' takes the least of those that know the event.
+      method: one of `gaussian.ACCOUNTANTS`. 'analytic_gaussian' supports only events without
+        sampling; 'pld' does not support sampling without replacement. 'best' takes the smallest
+        epsilon of all methods that support the event.
 
     Returns:
-      An upper bound; infinity where there is no guarantee. Where the privacy loss distribution has
-      no value, as its grid would be too wide, it is the best of the others; `bound` says so.
+      An upper bound; infinity where there is no guarantee. The privacy loss distribution has no
+      value if its grid would be too wide; the best of the others is returned then, and `bound` says
+      so.
 
     Raises:
-      ValueError: if an argument is out of its range, or the method does not know the event.
+      ValueError: if an argument is out of its range, or the method does not support the event.
     """
     return bound(event, delta, method).epsilon
 
@@ -69,9 +72,9 @@ def bound(event: dp_accounting.DpEvent, delta: float, method: str = 'pld') -> Bo
 
 
 def methods_for(event: dp_accounting.DpEvent) -> tuple[str, ...]:
-    """The accountants of `gaussian.ACCOUNTANTS` that know the event, in that order.
+    """The accountants of `gaussian.ACCOUNTANTS` that support the event, in the same order.
 
-    Which of them gives least depends on the numbers; 'best', the last one, finds out.
+    Which of them gives the smallest epsilon depends on the numbers: 'best', the last, finds out.
     """
     sampled = [part for part, _ in _flatten(event).sampled]
     if not sampled:
@@ -81,7 +84,7 @@ def methods_for(event: dp_accounting.DpEvent) -> tuple[str, ...]:
     return ('pld', 'rdp', 'moments', 'best')
 
 
-def _least(parts: '_Parts', delta: float, methods) -> Bound:
+def _least(parts: '_Parts', delta: float, methods: Sequence[str]) -> Bound:
     return min(
         (Bound(_CONVERSIONS[method](parts, delta), method) for method in methods),
         key=lambda found: found.epsilon,
@@ -119,7 +122,7 @@ _CONVERSIONS = {'pld': _by_pld, 'rdp': _by_rdp, 'moments': _by_moments}
 
 @dataclasses.dataclass
 class _Parts:
-    """An event as one Gaussian release with `mu_squared` and sampled releases with counts."""
+    """An event as one Gaussian release with `mu_squared`, and sampled releases with counts."""
 
     mu_squared: float = 0.0
     sampled: list[tuple[dp_accounting.DpEvent, int]] = dataclasses.field(default_factory=list)
@@ -184,10 +187,10 @@ def _relation(parts: _Parts):
 
 
 def _epsilon_of_divergences(accountant: rdp.RdpAccountant, releases: int, delta: float) -> float:
-    """The conversion of dp_accounting, safe from rounding.
+    """Epsilon by the conversion of dp_accounting, with an allowance for rounding.
 
-    A divergence of a rare sample under much noise is lost in the rounding of a logarithm near 1,
-    and may even come out below 0, which the conversion refuses.
+    For a rare sample under much noise a divergence vanishes in the rounding of a logarithm near 1.
+    It may even come out below 0, which the conversion refuses.
     """
     orders = accountant._orders
     rounding = _ROUNDING + _ROUNDING_OF_MOMENT / (orders - 1)
@@ -195,7 +198,7 @@ def _epsilon_of_divergences(accountant: rdp.RdpAccountant, releases: int, delta:
     return float(rdp.compute_epsilon(orders, divergences, delta)[0])
 
 
-def _log_moments(event: dp_accounting.DpEvent):
+def _log_moments(event: dp_accounting.DpEvent) -> np.ndarray:
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         mu = 1 / event.event.noise_multiplier
         return moments.poisson_sampled_gaussian(event.sampling_probability, mu)

@@ -1,6 +1,7 @@
-"""The plan of a run with another population and cohort size. No flags, no TensorFlow."""
+"""The plan of a run for another population and cohort size. No flags, no TensorFlow."""
 
 import dataclasses
+from typing import Any
 
 from dpfl import _validate, errors
 from dpfl.accounting import planning
@@ -10,27 +11,25 @@ from dpfl.accounting.plan import PrivacyPlan
 def scaled(
     plan: PrivacyPlan, population: int, cohort: int, max_separation: int | None = None
 ) -> PrivacyPlan:
-    """The plan of a run with another population and cohort, and the same noise on the mean update.
+    """A plan for another population and cohort size, with the same noise on the mean update.
 
     Args:
-      plan: of the run, with noise.
+      plan: the plan of the run, with noise.
       population: number of clients.
-      cohort: clients in a round.
-      max_separation: without sampling, the largest separation that is enforced; None for what the
-        population allows.
+      cohort: number of clients in a round.
+      max_separation: largest separation that is enforced without sampling; None for the largest
+        that the population allows.
 
     Raises:
       ValueError: if the population cannot provide such cohorts.
     """
     ratio = cohort / plan.clients_per_round
-    fields = dict(
-        clients_per_round=cohort,
-        noise_multiplier=planning.Simulation(plan.noise_multiplier, plan.clients_per_round).scaled(
-            cohort
-        ),
+    simulation = planning.Simulation(plan.noise_multiplier, plan.clients_per_round)
+    fields: dict[str, Any] = dict(
+        clients_per_round=cohort, noise_multiplier=simulation.scaled(cohort)
     )
     if plan.adaptive_clip is not None and plan.adaptive_clip.count_stddev is not None:
-        # The counts are of clients, so theirs is in proportion too; by default it is anyway.
+        # The noise of the counts is in clients, so it grows with the cohort, as the default does.
         fields['adaptive_clip'] = dataclasses.replace(
             plan.adaptive_clip, count_stddev=plan.adaptive_clip.count_stddev * ratio
         )

@@ -1,8 +1,7 @@
 """From rho or mu to epsilon for one Gaussian release.
 
-A whole run of a mechanism is one Gaussian release of `C x`: its guarantee follows from
-`mu = sensitivity / noise_multiplier` alone, with `rho = mu^2 / 2` (zCDP; Bun and Steinke 2016,
-proposition 1.6).
+A whole run of a mechanism is one Gaussian release of `C x`. Its guarantee depends only on
+`mu = sensitivity / noise_multiplier`, and `rho = mu^2 / 2` (zCDP; [Bun16], proposition 1.6).
 """
 
 import math
@@ -14,18 +13,18 @@ from dp_accounting import pld, rdp
 from dpfl import _validate
 from dpfl.accounting import gaussian_curve, moments
 
-# 'best' is the least of what the others give; which of them that is depends on the numbers.
+# 'best' is the smallest epsilon of all others; which one gives it depends on the numbers.
 ACCOUNTANTS = ('pld', 'rdp', 'analytic_gaussian', 'moments', 'best')
 
-# Grid of the privacy loss distribution; coarser where it would have too many points.
+# Grid step of the privacy loss distribution; larger where the grid would have too many points.
 _PLD_INTERVAL = 1e-4
 _PLD_POINTS = 2**19
-# Beyond this the grid does not fit floats any more.
+# With a larger mu the values of the grid no longer fit into floats.
 _PLD_MOST_MU = 1e4
 
 
 class Bound(NamedTuple):
-    """An epsilon that holds, and the accountant that showed it, which is never 'best'."""
+    """An upper bound of epsilon, and the accountant that showed it, which is never 'best'."""
 
     epsilon: float
     accountant: str
@@ -51,13 +50,14 @@ def epsilon_from_mu(mu: float, delta: float, method: str = 'pld') -> float:
       delta: strictly between 0 and 1.
       method: 'pld' (privacy loss distribution; pessimistic by its grid and its cut tails, about
         1e-6 for delta >= 1e-10 and up to 2 % at 1e-15), 'rdp' (Renyi DP with the orders and
-        conversion of dp_accounting, looser), 'analytic_gaussian' (the exact value; Balle and Wang
-        2018, theorem 8), 'moments' (that of document 001, the loosest), 'best' (the least of
+        conversion of dp_accounting, looser), 'analytic_gaussian' (the exact value; [Balle18],
+        theorem 8), 'moments' (the accountant of [McMahan18], the loosest), 'best' (the smallest of
         these, which is the exact value).
 
     Returns:
-      An epsilon that is never below the truth. Where the privacy loss distribution has none, for
-      delta below its cut tails or mu beyond its grid, it is the exact value; `bound` says so.
+      An epsilon that is never below the true one. The privacy loss distribution has no value for a
+      delta below its cut tails or a mu beyond its grid; the exact value is returned then, and
+      `bound` says so.
 
     Raises:
       ValueError: if an argument is out of its range.
@@ -81,7 +81,7 @@ def bound(mu: float, delta: float, method: str = 'pld') -> Bound:
     found = _CONVERSIONS[shown](mu, delta)
     if not math.isfinite(found):
         return Bound(exact, 'analytic_gaussian')
-    # What is below the exact value is so by rounding.
+    # A value below the exact one is a rounding error.
     return Bound(max(found, exact), shown)
 
 
@@ -97,7 +97,7 @@ def _by_pld(mu: float, delta: float) -> float:
 
 
 def _by_rdp(mu: float, delta: float) -> float:
-    # That of a Gaussian release at order a is a mu^2 / 2 (Mironov 2017, proposition 7).
+    # The divergence of a Gaussian release of order a is a mu^2 / 2 ([Mironov17], proposition 7).
     orders = rdp.RdpAccountant()._orders
     return float(rdp.compute_epsilon(orders, orders * mu**2 / 2, delta)[0])
 

@@ -1,30 +1,31 @@
 """The exact curve of one Gaussian release, computed so that rounding never lowers it.
 
-Balle and Wang 2018, theorem 8: a release with sensitivity / standard deviation = mu has
+[Balle18], theorem 8: a release with sensitivity / standard deviation = mu has
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).
 
-Both terms are nearly equal where mu is small. With `t = epsilon/mu - mu/2`, the density phi and the
-Mills ratio `R(t) = Phi(-t) / phi(t)` (for t > 0, both are those of the normal distribution)
+For small mu both terms are nearly equal. With `t = epsilon/mu - mu/2`, the density phi of the
+normal distribution and its Mills ratio `R(t) = Phi(-t) / phi(t)`, this is
 
     delta = phi(t) (R(t) - R(t + mu)) = phi(t) * integral of Q over [t, t + mu],  Q(s) = 1 - s R(s).
 
 R is the Laplace transform of `exp(-u^2/2)` for u > 0, so every even derivative of `Q = -R'` is
-positive, and a Gauss-Lobatto rule gives no less than the integral.
+positive, and a Gauss-Lobatto rule never gives less than the integral.
 """
 
 import math
 
 from scipy import optimize, special
 
-# Of R, relative; scipy's erfcx errs by less than 1e-15 (tests/accounting/gaussian_curve_test.py).
+# Bound on the relative error of R: scipy's erfcx errs by less than 1e-15, as
+# tests/accounting/gaussian_curve_test.py checks.
 _OF_MILLS = 4e-15
-# Of the logarithm of a density, for each unit of its size, and of what is added to it.
+# Bound on the error of a density's logarithm, for each unit of its size and of what is added.
 _OF_LOGARITHM = 1e-15
-# Below this the integral is computed by the rule, above as a difference. The rule errs upwards by
-# less than 7e-10 mu^8 Q^(8)/Q <= 2.7e-7 mu^8, relative.
+# Below this mu the rule computes the integral; above it the difference is used. The relative error
+# of the rule is upwards and less than 7e-10 mu^8 Q^(8)/Q <= 2.7e-7 mu^8.
 _SMALL_MU = 0.1
-# Weights and nodes of the rule with five nodes on [0, 1].
+# Weights and nodes of the Gauss-Lobatto rule with five nodes on [0, 1].
 _HALF = math.sqrt(3 / 7) / 2
 _RULE = (
     (1 / 20, 0.0),
@@ -33,11 +34,11 @@ _RULE = (
     (49 / 180, 0.5 + _HALF),
     (1 / 20, 1.0),
 )
-# A float delta below 1 is so far from it that t is above this.
+# For every float delta below 1, t is above this.
 _LEAST_T = -9.0
-# Left of this delta is above 1/2, and 1 - delta is what has digits.
+# For smaller t, delta is above 1/2, and 1 - delta is computed because it keeps more digits.
 _COMPLEMENT_T = -1.0
-# Smaller mu are counted as this one: their products with t may be too small for a float.
+# A smaller mu is counted as this one: its product with t may be too small for a float.
 _LEAST_MU = 1e-290
 _LOG_DENSITY = math.log(2 * math.pi) / 2
 
@@ -45,11 +46,11 @@ _LOG_DENSITY = math.log(2 * math.pi) / 2
 def epsilon(mu: float, delta: float) -> float:
     """Least epsilon of the curve at `delta`, rounded up: never below the truth.
 
-    For mu within [1e-15, 1e3] and delta within [1e-300, 0.99] it is above the truth by less than
-    1e-12, relative, plus 1e-12 times mu.
+    For mu within [1e-15, 1e3] and delta within [1e-300, 0.99] it exceeds the true value by a
+    relative error of less than 1e-12, plus 1e-12 times mu.
 
     Args:
-      mu: above 0; infinity gives infinity, and so does a mu whose square is none.
+      mu: above 0; infinity gives infinity, and so does a mu whose square overflows.
       delta: strictly between 0 and 1.
     """
     mu = max(mu, _LEAST_MU)
@@ -60,14 +61,14 @@ def epsilon(mu: float, delta: float) -> float:
     highest = math.sqrt(-2 * math.log(delta)) + 1e-3
     t = optimize.brentq(lambda t: _excess(mu, t, delta), lowest, highest, xtol=1e-15, rtol=1e-15)
     step = 1e-15
-    while _excess(mu, t, delta) > 0:  # The root is found to rounding; end on the safe side of it.
+    while _excess(mu, t, delta) > 0:  # The root may be off by rounding: end on its safe side.
         t += step * max(1.0, abs(t))
         step *= 2
     return mu * (t + mu / 2) * (1 + 1e-15)
 
 
 def log_delta(mu: float, epsilon: float) -> float:
-    """Logarithm of delta at an epsilon >= 0, for mu > 0; above the truth by rounding only."""
+    """Logarithm of delta at an epsilon >= 0 for mu > 0, rounded up."""
     t = epsilon / mu - mu / 2
     if t < _COMPLEMENT_T:
         return math.log1p(-_least_complement(mu, t))
@@ -75,7 +76,7 @@ def log_delta(mu: float, epsilon: float) -> float:
 
 
 def _excess(mu: float, t: float, delta: float) -> float:
-    """Positive unless delta(t) <= delta is certain; falls with t."""
+    """Positive unless delta(t) <= delta is certain; decreases with t."""
     if t < _COMPLEMENT_T:
         # delta is above 1/2 here, so this difference is exact.
         return math.log(1 - delta) - math.log(_least_complement(mu, t)) + _OF_LOGARITHM * 40
@@ -93,7 +94,7 @@ def _log_delta(mu: float, t: float) -> float:
         left, right = _mills(t), _mills(t + mu)
         log_difference = math.log(left - right + _OF_MILLS * (left + right))
         size = 0.0
-    # Logarithms of delta and of the parts are below 800 in size, or as large as that of mu.
+    # The logarithms of delta and of its parts are below 800 in size, or as large as that of mu.
     size += square + abs(log_difference)
     return log_difference - square - _LOG_DENSITY + _OF_LOGARITHM * (size + 10)
 

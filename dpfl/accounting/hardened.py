@@ -1,36 +1,40 @@
 """What hardened noise changes in the accounting: integers, their rounding, discrete Gaussians.
 
-docs/hardened.md has the theorem and its proof. A run with `noise='hardened'` is a release of
-integers with discrete Gaussian noise of standard deviation `STDDEV` for each unit of the strategy;
-one client's update is a vector of integers of norm at most `STDDEV / noise_multiplier`.
+docs/hardened.md has the theorem and its proof. A run with `noise='hardened'` releases integers with
+discrete Gaussian noise of standard deviation `STDDEV` per unit of the strategy. One client's update
+is a vector of integers of norm at most `STDDEV / noise_multiplier`.
 """
 
 import functools
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from dpfl import errors, mechanisms
 from dpfl.accounting.gaussian import Bound
 from dpfl.mechanisms.hardened import rounding
 
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
+
 NOISES = ('default', 'hardened')
-# Standard deviation of the integers z, where the diagonal of C is 1.
+# Standard deviation of the integers z where the diagonal of C is 1.
 STDDEV = 2.0**40
-# Of a model. Plans do not know their model: rounding is counted for the largest.
+# Most coordinates of a model. A plan does not know its model, so rounding counts this many.
 MOST_COORDINATES = 2**28
-# Within them, an update has enough integers and float64 holds them all.
+# Within these noise multipliers, an update has enough integers and float64 holds all of them.
 _LEAST_NOISE, _MOST_NOISE = 2.0**-10, 2.0**20
-# Below it the tails of the discrete Gaussian are no longer negligible.
+# Below this delta the tails of the discrete Gaussian are no longer negligible.
 _LEAST_DELTA = 1e-280
-# Of a delta, relative: the tails, which are below 1e-320.
+# Share of a delta that the tails, which are below 1e-320, take at most.
 _TAILS = 2.0**-40
 
 
-def check(plan) -> None:
-    """Checks what a plan with hardened noise may have.
+def check(plan: 'PrivacyPlan') -> None:
+    """Checks that a plan with hardened noise holds only what the proof covers.
 
     Raises:
-      ValueError: if it has something whose proof is not there.
+      ValueError: if it holds anything else.
     """
     for name, has in (
         ('discretization', plan.discretization is not None),
@@ -49,24 +53,29 @@ def check(plan) -> None:
         )
 
 
-def sensitivity(plan, of_reals: float) -> float:
-    """The sensitivity for clip norm 1 with what rounding adds, from that of the exact mechanism.
+def sensitivity(plan: 'PrivacyPlan', unrounded: float) -> float:
+    """The sensitivity for clip norm 1 with rounding.
 
-    Infinity where no bound is proven: if the noise is so small that a run moves it by more than
-    `rounding.LARGEST_MU` standard deviations, or grows beyond what float64 holds.
+    Args:
+      plan: of the run.
+      unrounded: sensitivity of the mechanism without rounding.
+
+    Returns:
+      Infinity where no bound is proven: if the noise is so small that a client moves the run by
+      more than `rounding.LARGEST_MU` standard deviations, or grows beyond what float64 holds.
     """
     added = _shift(plan.mechanism, plan.participation.rounds)
     if not added:
-        return of_reals
-    total = of_reals * (1 + rounding.COEFFICIENTS)
+        return unrounded
+    total = unrounded * (1 + rounding.COEFFICIENTS)
     if not plan.noise_multiplier:
         return total
     total += plan.noise_multiplier * added
     return total if total <= rounding.LARGEST_MU * plan.noise_multiplier else math.inf
 
 
-def noise_multiplier(plan, mu: float) -> float:
-    """The noise multiplier with which `mu` is reached, for a plan that has none.
+def noise_multiplier(plan: 'PrivacyPlan', mu: float) -> float:
+    """The noise multiplier with which a plan reaches `mu`; the plan itself is without noise.
 
     Raises:
       ValueError: if rounding alone exceeds `mu`.
@@ -79,12 +88,12 @@ def noise_multiplier(plan, mu: float) -> float:
     return plan.sensitivity * (1 + rounding.COEFFICIENTS) / (mu - added) * (1 + 1e-12)
 
 
-def slack(plan, largest_shift: float) -> float:
-    """How much less epsilon is in the Gaussian mechanism at most: 2 tau of the theorem.
+def slack(plan: 'PrivacyPlan', largest_shift: float) -> float:
+    """By how much epsilon may exceed that of the Gaussian mechanism: 2 tau of the theorem.
 
     Args:
       plan: of the run.
-      largest_shift: by which a round moves between neighbours, in standard deviations.
+      largest_shift: how far a round moves between neighbours, in standard deviations.
     """
     if not math.isfinite(largest_shift):
         return math.inf
@@ -95,12 +104,12 @@ def slack(plan, largest_shift: float) -> float:
 
 
 def with_slack(of_gaussian: Callable[[float], Bound], delta: float, slack: float) -> Bound:
-    """Epsilon at `delta` of one or several runs, from that of Gaussian mechanisms.
+    """Epsilon at `delta` of one or several runs, from epsilon of Gaussian mechanisms.
 
     Args:
-      of_gaussian: epsilon of those, and who showed it, as a function of delta.
+      of_gaussian: bound on epsilon of the Gaussian mechanisms, by delta.
       delta: strictly between 0 and 1.
-      slack: of the run, or the sum of those of several; 0 where all noise is Gaussian.
+      slack: slack of the run, or the sum of the slacks of several; 0 if all noise is Gaussian.
     """
     if not slack:
         return of_gaussian(delta)
@@ -110,11 +119,11 @@ def with_slack(of_gaussian: Callable[[float], Bound], delta: float, slack: float
     return found._replace(epsilon=found.epsilon + slack)
 
 
-def target(plan, epsilon: float, delta: float) -> tuple[float, float]:
+def target(plan: 'PrivacyPlan', epsilon: float, delta: float) -> tuple[float, float]:
     """Epsilon and delta of a Gaussian mechanism whose hardened form is (`epsilon`, `delta`)-DP.
 
     Raises:
-      ValueError: if `epsilon` is too small for any.
+      ValueError: if `epsilon` is too small for any noise.
     """
     most = slack(plan, rounding.LARGEST_MU)
     if not epsilon > 2 * most:

@@ -1,48 +1,49 @@
 """Epsilon of sampled Gaussian releases from the distribution of their privacy loss.
 
-The distribution of one release on a grid of losses, pessimistic by its grid, is that of
-dp_accounting ("connect the dots": Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022). Its own
-composition loses all deltas below about 1e-13 in the rounding of a Fourier transform, in either
-direction. Here each distribution is tilted first: the transform is of `p(l) exp(theta l)`, divided
-by its sum, with the theta of the Chernoff bound at delta. The losses that decide then are in the
-middle of the tilted distribution, and have the digits of it.
+dp_accounting gives the distribution of one release on a grid of losses, pessimistic by its grid
+("connect the dots", [Doroshenko22]). Its own composition loses all deltas below about 1e-13 in the
+rounding of a Fourier transform, in either direction. Here each distribution is tilted first:
+`p(l) exp(theta l)`, divided by its sum, is transformed, with the theta of the Chernoff bound at
+delta. The losses that matter are then in the middle of the tilted distribution, and keep its
+precision.
 """
 
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import fft, optimize, signal
 
-# Width of the grid: this, unless one loss has too few points then, or one or all too many.
+# Step of the grid, unless one release then has too few points, or one or all have too many.
 _STEP = 1e-4
 _LEAST_POINTS = 2**12
 _MOST_POINTS = 2**16
 _MOST_POINTS_OF_EPSILON = 2e5
-# A wider grid is worth nothing.
+# With a larger step the result is useless.
 _WIDEST_STEP = 0.1
 _MOST_LENGTH = 2**23
-# Logarithm of the mass of the noise that is cut off, at most; exp(-700) is a float.
+# Logarithm of the largest mass of the noise that is cut off; exp(-700) still is a float.
 _LOG_TAIL, _LEAST_LOG_TAIL = -50.0, -700.0
-# The window of losses leaves out so much of the tilted mass on either side, by the Chernoff bounds
-# of tilts that are steeper or flatter by these factors.
+# The window of losses leaves out at most this tilted mass on either side, by Chernoff bounds with
+# tilts that are steeper or flatter by these factors.
 _OUTSIDE = 1e-13
 _STEEPER = (1.03, 1.1, 1.2, 1.4, 1.7, 2.0, 3.0, 5.0)
 _FLATTER = (0.97, 0.9, 0.8, 0.6, 0.3, 0.0, -1.0)
-# Of all logarithms, sums and the grid itself, relative to delta.
+# Rounding error of all logarithms, sums and the grid itself, relative to delta.
 _ROUNDING = 1e-9
 
 
-def epsilon(parts, delta: float, most: float) -> float:
-    """Epsilon at `delta` of sampled releases together, each added or removed client.
+def epsilon(parts: Sequence[tuple[tuple[float, float], int]], delta: float, most: float) -> float:
+    """Epsilon at `delta` of sampled releases together, where a client is added or removed.
 
     Args:
-      parts: pairs of a sampling probability with a noise multiplier, and how often that happens:
-        `((probability, noise_multiplier), count)`.
+      parts: kinds of releases as `((sampling probability, noise multiplier), count)`.
       delta: strictly between 0 and 1.
-      most: an epsilon that is known to hold, which the grid is made for.
+      most: an epsilon that is known to hold; the grid covers losses up to it.
 
     Returns:
       An upper bound; infinity where the grid would be too wide or the numbers do not fit a float.
@@ -64,7 +65,7 @@ def epsilon(parts, delta: float, most: float) -> float:
             for side in (0, 1)
         )
     except (OverflowError, ValueError, ZeroDivisionError, FloatingPointError):
-        return math.inf  # dp_accounting does not know such small or large numbers.
+        return math.inf  # dp_accounting does not support such small or large numbers.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,9 +73,9 @@ class _Losses:
     """Masses of the losses `(lowest + i) step`, and of an infinite loss.
 
     Attributes:
-      lowest: integer.
-      log_masses: float64 [points].
-      infinite: mass.
+      lowest: the smallest loss in units of the step.
+      log_masses: logarithms of the masses, float64 [points].
+      infinite: mass of an infinite loss.
     """
 
     lowest: int
@@ -87,8 +88,12 @@ class _Losses:
         return self.lowest + np.arange(self.log_masses.size, dtype=np.float64)
 
 
+# Independent releases and how often each happens.
+_Parts = Sequence[tuple[_Losses, int]]
+
+
 def _spread(probability: float, noise_multiplier: float, log_tail: float) -> float:
-    """Largest loss minus the smallest one of a release, but for the tails."""
+    """Largest minus smallest loss of a release, without the tails."""
     mu = 1 / noise_multiplier
     reach = math.sqrt(-2 * log_tail) * mu + mu * mu / 2
     absent = math.log1p(-probability) if probability < 1 else -math.inf
@@ -98,26 +103,29 @@ def _spread(probability: float, noise_multiplier: float, log_tail: float) -> flo
     )
 
 
-def _one_release(probability, noise_multiplier, step, log_tail) -> tuple[_Losses, _Losses]:
-    """Losses of one release for a removed client and for an added one."""
+def _one_release(
+    probability: float, noise_multiplier: float, step: float, log_tail: float
+) -> tuple[_Losses, _Losses]:
+    """Losses of one release, for a client that is removed and for one that is added."""
     found = privacy_loss_distribution.from_gaussian_mechanism(
         noise_multiplier,
         value_discretization_interval=step,
         sampling_prob=probability,
         log_mass_truncation_bound=log_tail,
     )
-    # dp_accounting shows the masses only after its own composition.
-    return tuple(_losses(pmf.to_dense_pmf()) for pmf in (found._pmf_remove, found._pmf_add))
+    # dp_accounting publishes the masses only after its own composition.
+    remove, add = found._pmf_remove, found._pmf_add
+    return _losses(remove.to_dense_pmf()), _losses(add.to_dense_pmf())
 
 
-def _losses(pmf) -> _Losses:
+def _losses(pmf: Any) -> _Losses:
     if not np.isfinite(pmf._probs).all():
         raise OverflowError('a mass is not finite')
     with np.errstate(divide='ignore'):
         return _Losses(pmf._lower_loss, np.log(pmf._probs), pmf._infinity_mass)
 
 
-def _of_direction(parts: list[tuple[_Losses, int]], step: float, delta: float) -> float:
+def _of_direction(parts: _Parts, step: float, delta: float) -> float:
     """Epsilon at `delta` of the sum of independent losses, each taken `count` times."""
     infinite = -math.expm1(sum(count * math.log1p(-part.infinite) for part, count in parts))
     target = (delta - infinite) * (1 - _ROUNDING)
@@ -130,7 +138,7 @@ def _of_direction(parts: list[tuple[_Losses, int]], step: float, delta: float) -
     if length > _MOST_LENGTH:
         return math.inf
     tilted, noise = _composed(parts, theta, low, length)
-    # Masses of losses, the tilt undone, in units of exp(exponent).
+    # Masses of the losses with the tilt undone, in units of exp(exponent).
     places = low + np.arange(length, dtype=np.float64)
     exponent = _log_sum(parts, theta) - theta * mean
     if exponent > 700:
@@ -143,16 +151,16 @@ def _of_direction(parts: list[tuple[_Losses, int]], step: float, delta: float) -
     # (1 - decay) times the sum over i >= 0 of decay^i beyond_(j + i).
     deltas = signal.lfilter([-math.expm1(-step)], [1.0, -decay], beyond[::-1])[::-1]
     weights = 1 / math.sqrt(max(-math.expm1(-2 * theta), 1 / length))
-    # What is above the window has a mass of at most `_OUTSIDE` of exp(log sum - theta high).
+    # The losses above the window have a mass of at most `_OUTSIDE * exp(log sum - theta high)`.
     deltas = deltas + _OUTSIDE * math.exp(exponent - theta * max(high - mean, 0.0))
     deltas += noise * weights * np.exp(exponent - theta * (places - mean))
     return _crossing(places, deltas, step, target)
 
 
-def _tilt(parts, log_delta: float) -> float:
-    """The theta, per unit of the grid, of the Chernoff bound of `delta`; roughly."""
+def _tilt(parts: _Parts, log_delta: float) -> float:
+    """The theta, per step of the grid, of the Chernoff bound of `delta`; approximate."""
 
-    def excess(log_theta):
+    def excess(log_theta: float) -> float:
         theta = math.exp(log_theta)
         return _log_sum(parts, theta) - theta * _mean(parts, theta) - log_delta
 
@@ -166,7 +174,7 @@ def _tilt(parts, log_delta: float) -> float:
     return math.exp(optimize.brentq(excess, low, high, xtol=0.02))
 
 
-def _log_sum(parts, theta: float) -> float:
+def _log_sum(parts: _Parts, theta: float) -> float:
     """Logarithm of the sum of the tilted masses of all releases together."""
     return sum(count * _log_total(part, theta) for part, count in parts)
 
@@ -177,8 +185,8 @@ def _log_total(part: _Losses, theta: float) -> float:
     return float(largest + math.log(np.exp(logs - largest).sum()))
 
 
-def _mean(parts, theta: float) -> float:
-    """Mean of the tilted sum, in places."""
+def _mean(parts: _Parts, theta: float) -> float:
+    """Mean of the tilted sum, in steps of the grid."""
     mean = 0.0
     for part, count in parts:
         weights = np.exp(part.log_masses + theta * part.places - _log_total(part, theta))
@@ -186,11 +194,11 @@ def _mean(parts, theta: float) -> float:
     return mean
 
 
-def _window(parts, theta: float) -> tuple[int, int]:
-    """First and last of the places that are told apart.
+def _window(parts: _Parts, theta: float) -> tuple[int, int]:
+    """The first and the last loss of the window, in steps of the grid.
 
-    By Chernoff bounds, `_OUTSIDE` of the tilted mass at most is below, and as much above: it
-    appears at the other end. From below it can only raise a delta there.
+    By Chernoff bounds, at most `_OUTSIDE` of the tilted mass is below the window, and as much
+    above. The transform moves it to the other end; mass from below can only raise a delta there.
     """
     log_sum, log_most = _log_sum(parts, theta), math.log(_OUTSIDE)
     ends = {
@@ -204,11 +212,11 @@ def _window(parts, theta: float) -> tuple[int, int]:
     return low, max(high, low + 1)
 
 
-def _composed(parts, theta: float, low: int, length: int) -> tuple[np.ndarray, float]:
-    """Tilted masses of the sum of losses at the places low, low + 1, .., and their rounding.
+def _composed(parts: _Parts, theta: float, low: int, length: int) -> tuple[np.ndarray, float]:
+    """Tilted masses of the sum of losses at low, low + 1, ... steps, and their rounding error.
 
     Returns:
-      float64 [length], and a bound on the Euclidean norm of its errors.
+      The masses, float64 [length], and a bound on the Euclidean norm of their errors.
     """
     spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
     offset = 0
@@ -224,8 +232,8 @@ def _composed(parts, theta: float, low: int, length: int) -> tuple[np.ndarray, f
     return composed, noise
 
 
-def _crossing(places, deltas, step: float, target: float) -> float:
-    """Where the deltas of the losses fall to the target; not below 0."""
+def _crossing(places: np.ndarray, deltas: np.ndarray, step: float, target: float) -> float:
+    """The loss, at least 0, from which on the deltas are at most the target."""
     kept = deltas <= target
     if not kept.any():
         return math.inf
@@ -233,7 +241,7 @@ def _crossing(places, deltas, step: float, target: float) -> float:
     end = float(places[first]) * step
     if first == 0 or end <= 0:
         return max(end, 0.0)
-    # Between two places delta is linear in exp(epsilon).
+    # Between two points of the grid delta is linear in exp(epsilon).
     above, below = deltas[first - 1], deltas[first]
     share = (above - target) / (above - below)
     inside = float(places[first - 1]) * step + math.log1p(share * math.expm1(step))

@@ -1,7 +1,8 @@
-"""What a participation log says about a plan: what happened, and what that guarantees."""
+"""What a participation log says about a plan: what happened, and the guarantee that follows."""
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from dpfl import mechanisms
 from dpfl.accounting.plan import PrivacyPlan
@@ -12,16 +13,17 @@ from dpfl.participation import Participation, ParticipationLog
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
-    """What some limits of participation give: the limits and the guarantee's parameters.
+    """Limits of participation, and the guarantee that follows from them.
 
     Attributes:
-      rounds, min_separation, max_participations: the limits; the last as a client can reach it.
-      sensitivity, sensitivity_is_exact: for clip norm 1, under the adjacency; of the run, or of
-        one round with sampling.
-      rho, mu: zCDP and Gaussian DP parameters; None where there is no noise or with sampling.
-      epsilons: one entry per delta; None where there is no noise.
-      accountants: what showed each epsilon: the accountant of the report, or the one that was best
-        where that had no value or is 'best'.
+      rounds, min_separation: the limits.
+      max_participations: the limit, lowered to what rounds and separation allow.
+      sensitivity, sensitivity_is_exact: for clip norm 1 under the adjacency; of the whole run, or
+        with sampling of one round.
+      rho, mu: zCDP and Gaussian DP parameters; None without noise or with sampling.
+      epsilons: one for each delta; None without noise.
+      accountants: which accountant showed each epsilon. It is the report's, unless that is 'best'
+        or had no value; then it is the best of the others.
     """
 
     rounds: int
@@ -35,7 +37,7 @@ class Guarantee:
     accountants: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, plan: PrivacyPlan, deltas, accountant: str) -> 'Guarantee':
+    def of(cls, plan: PrivacyPlan, deltas: Sequence[float], accountant: str) -> 'Guarantee':
         """The guarantee of a plan at each delta."""
         bounds = [plan.bound(delta, accountant) for delta in deltas]
         return cls(
@@ -51,9 +53,14 @@ class Guarantee:
         )
 
     def with_sensitivity(
-        self, sensitivity: float, is_exact: bool, plan: PrivacyPlan, deltas, accountant: str
+        self,
+        sensitivity: float,
+        is_exact: bool,
+        plan: PrivacyPlan,
+        deltas: Sequence[float],
+        accountant: str,
     ) -> 'Guarantee':
-        """The same limits with another sensitivity of the run, for a plan without sampling."""
+        """The guarantee for another sensitivity of the run, for a plan without sampling."""
         mu = rounding.quotient_up(sensitivity, plan.noise_multiplier)
         bounds = [plan.bound_of_sensitivity(sensitivity, delta, accountant) for delta in deltas]
         return dataclasses.replace(
@@ -72,13 +79,13 @@ class Observed:
     """What the participation log says.
 
     Attributes:
-      guarantee: of the limits that every client in the log kept.
-      patterns: of the rounds in which the clients of the log took part, as they are, with no use
-        of sampling: the smallest of all, for those who accept a guarantee for these clients only.
+      guarantee: for the limits that every client in the log kept.
+      patterns: for exactly the rounds in which the clients of the log took part, without relying on
+        sampling. It is the smallest, and holds for these clients only.
       clients: number of clients that took part.
-      smallest_cohort, largest_cohort: clients in a round.
-      clients_by_participations: how many clients took part how often, as ((times, clients), ..).
-      violations: how the log breaks the plan, one sentence each; empty if it keeps it.
+      smallest_cohort, largest_cohort: least and largest number of clients in a round.
+      clients_by_participations: how many clients took part how often, as ((times, clients), ...).
+      violations: how the log breaks the plan, one sentence each; empty if it keeps the plan.
     """
 
     guarantee: Guarantee
@@ -90,7 +97,9 @@ class Observed:
     violations: tuple[str, ...]
 
 
-def observe(plan: PrivacyPlan, log: ParticipationLog, deltas, accountant: str) -> Observed | None:
+def observe(
+    plan: PrivacyPlan, log: ParticipationLog, deltas: Sequence[float], accountant: str
+) -> Observed | None:
     """Compares a log with a plan; None if the log holds no round."""
     if not log.rounds:
         return None
@@ -107,7 +116,7 @@ def observe(plan: PrivacyPlan, log: ParticipationLog, deltas, accountant: str) -
     attained = plain.with_rounding(plain.shift * rounding.root_up(patterns.squared))
     exact = patterns.is_exact and plan.shift_is_exact
     if plan.sampling == 'none' or log.max_per_round > 1 or _sampling_violations(plan, log):
-        # A client that counts m times in one round counts as m updates of the clip norm.
+        # A client that is counted m times in one round adds m updates of the clip norm.
         guarantee = (
             limits
             if log.max_per_round == 1
@@ -134,7 +143,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _violations(plan: PrivacyPlan, log: ParticipationLog, seen: Participation) -> tuple[str, ...]:
-    violations = []
+    violations: list[str] = []
     planned = plan.participation
     if seen.rounds > planned.rounds:
         violations.append(f'The run had {seen.rounds} rounds; the plan has {planned.rounds}.')
@@ -145,7 +154,7 @@ def _violations(plan: PrivacyPlan, log: ParticipationLog, seen: Participation) -
             f'A client took part in two rounds {seen.min_separation} apart; '
             f'the plan has at least {planned.min_separation}.'
         )
-    if seen.max_participations > planned.count:
+    if seen.max_participations is not None and seen.max_participations > planned.count:
         violations.append(
             f'A client took part in {seen.max_participations} rounds; '
             f'the plan has at most {planned.count}.'
@@ -159,7 +168,7 @@ def _sampling_violations(plan: PrivacyPlan, log: ParticipationLog) -> list[str]:
         return []
     violations = []
     clients = log.statistics().clients
-    if clients > plan.population:
+    if plan.population is not None and clients > plan.population:
         violations.append(f'{clients} clients took part; the population is {plan.population}.')
     sizes = log.cohort_sizes
     if plan.sampling == 'without_replacement' and (sizes != plan.clients_per_round).any():

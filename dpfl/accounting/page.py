@@ -1,20 +1,31 @@
 """The readable page of a privacy report, in Markdown."""
 
-from dpfl.accounting import checklist
+import functools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from dpfl.accounting import assumptions, checklist
+from dpfl.accounting.observed import Guarantee, Observed
+
+if TYPE_CHECKING:
+    from dpfl.accounting.report import PrivacyReport
+
+# Longer lists of how often clients took part are cut.
+_MOST_COUNTS = 12
 
 
-def render(report) -> str:
+def render(report: 'PrivacyReport') -> str:
     """The whole page."""
     sections = [
         '# Privacy report',
         f'**{checklist.statement(report)}**',
-        *([] if report.observed is None else [_log_section(report)]),
+        *([] if report.observed is None else [_log_section(report, report.observed)]),
         '## Checklist',
         _checklist(report),
         '## Assumptions',
-        _bullets(checklist.assumptions(report)),
+        _bullets(assumptions.assumptions(report)),
         '## Not covered',
-        _bullets(checklist.not_covered(report)),
+        _bullets(assumptions.not_covered(report)),
         '## Numbers',
         _numbers(report),
         _run(report),
@@ -22,11 +33,11 @@ def render(report) -> str:
     return '\n\n'.join(sections) + '\n'
 
 
-def _bullets(items) -> str:
+def _bullets(items: Iterable[str]) -> str:
     return '\n'.join(f'- {item}' for item in items)
 
 
-def _checklist(report) -> str:
+def _checklist(report: 'PrivacyReport') -> str:
     kind = 'approximate DP' if checklist.uses_sampling(report) else 'zCDP'
     return '\n'.join(
         [
@@ -35,23 +46,22 @@ def _checklist(report) -> str:
             '2. **Definition**',
             '    - *Data accesses covered*: one training run, all clients that follow the '
             'algorithm.',
-            '    - *Output of the mechanism*: the noised updates of all rounds, hence every model '
-            'from the first to the last and all that is computed from them.',
-            '    - *Unit of privacy*: a client, with all of its data.',
+            '    - *Output of the mechanism*: the noised updates of all rounds, and therefore '
+            'every model from the first to the last and everything that is computed from them.',
+            '    - *Unit of privacy*: a client with all of its data.',
             f'    - *Adjacency*: {checklist.adjacency(report)}',
             '3. **Accounting**',
             f'    - *Type*: {kind}; epsilon by {checklist.accountant(report)}.',
             f'    - *Participation*: {_participation(report)}',
             f'    - *Formal statement*: {checklist.statement(report)}',
             '    - *Verifiability*: `python -m experiments.report_privacy` recomputes these '
-            'numbers: from the parameters below, or from the directory of the run with '
-            '`--run_dir`, which also '
-            f'checks the files that it lists. {_rounds(report)}',
+            'numbers from the parameters below. With `--run_dir` it recomputes them from the '
+            f"directory of the run, and also checks the directory's files. {_rounds(report)}",
         ]
     )
 
 
-def _rounds(report) -> str:
+def _rounds(report: 'PrivacyReport') -> str:
     ended = checklist.early_end(report)
     if ended:
         return f'The run ended {ended}.'
@@ -60,31 +70,31 @@ def _rounds(report) -> str:
     return f'The run had {report.observed.guarantee.rounds} rounds.'
 
 
-def _participation(report) -> str:
+def _participation(report: 'PrivacyReport') -> str:
     holds, plan = report.guarantee, report.plan
     if not checklist.uses_sampling(report):
         return (
-            f'at most {holds.max_participations} rounds per client, at least '
-            f'{holds.min_separation} apart, in {holds.rounds} rounds.'
+            f'at most {holds.max_participations} of {holds.rounds} rounds per client, at least '
+            f'{holds.min_separation} apart.'
         )
     kind = {'poisson': 'Poisson sampling', 'without_replacement': 'sampling without replacement'}
     return (
         f'{kind[plan.sampling]}, {plan.clients_per_round} of {plan.population} clients in each of '
-        f'{holds.rounds} rounds; privacy amplification by sampling is used.'
+        f'{holds.rounds} rounds; the guarantee uses privacy amplification by sampling.'
     )
 
 
-def _log_section(report) -> str:
-    observed = report.observed
+def _log_section(report: 'PrivacyReport', observed: Observed) -> str:
     verdict = (
         'The participation log **breaks the plan**; the statement above is for what happened.'
         if observed.violations
         else 'The participation log keeps the plan.'
     )
     times = ', '.join(
-        f'{clients} {count}x' for count, clients in observed.clients_by_participations[:12]
+        f'{clients} {count}x'
+        for count, clients in observed.clients_by_participations[:_MOST_COUNTS]
     )
-    more = ', ...' if len(observed.clients_by_participations) > 12 else ''
+    more = ', ...' if len(observed.clients_by_participations) > _MOST_COUNTS else ''
     return '\n\n'.join(
         [
             '## Participation',
@@ -98,23 +108,23 @@ def _log_section(report) -> str:
     )
 
 
-def _numbers(report) -> str:
+def _numbers(report: 'PrivacyReport') -> str:
     columns = [('plan', report.plan_guarantee)]
     if report.observed is not None:
         columns.append(('observed limits', report.observed.guarantee))
         columns.append(('observed clients', report.observed.patterns))
     round_up = checklist.round_up
-    rows = [
+    rows: list[tuple[str, Callable[[Guarantee], int | str]]] = [
         ('rounds', lambda g: g.rounds),
         ('min separation', lambda g: g.min_separation),
         ('max participations', lambda g: g.max_participations),
         ('sensitivity (clip norm 1)', lambda g: round_up(g.sensitivity)),
         ('rho (zCDP)', lambda g: round_up(g.rho)),
         ('mu (Gaussian DP)', lambda g: round_up(g.mu)),
-        *(
-            (f'epsilon at delta = {delta:g}', lambda g, i=i: round_up(g.epsilons[i]))
-            for i, delta in enumerate(report.deltas)
-        ),
+    ]
+    rows += [
+        (f'epsilon at delta = {delta:g}', functools.partial(_epsilon, place=i))
+        for i, delta in enumerate(report.deltas)
     ]
     return '\n'.join(
         [
@@ -128,7 +138,11 @@ def _numbers(report) -> str:
     )
 
 
-def _run(report) -> str:
+def _epsilon(holds: Guarantee, place: int) -> str:
+    return checklist.round_up(holds.epsilons[place])
+
+
+def _run(report: 'PrivacyReport') -> str:
     plan = report.plan
     part = 'part' if checklist.uses_sampling(report) else 'not part'
     lines = [
@@ -141,8 +155,11 @@ def _run(report) -> str:
         lines.append(f'population: {plan.population}')
     if report.observed is not None:
         lines.append(
-            'observed limits: the guarantee for every client that keeps the limits which all '
-            'clients of the log kept; observed clients: for the clients of the log with the very '
-            'rounds they took part in, without use of sampling'
+            'observed limits: the guarantee for every client that keeps the limits that all '
+            'clients of the log kept'
+        )
+        lines.append(
+            'observed clients: the guarantee for the clients of the log, from the rounds in which '
+            'they really took part, without amplification by sampling'
         )
     return _bullets(lines)

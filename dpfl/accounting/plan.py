@@ -1,17 +1,16 @@
-"""The privacy plan of a run: the only thing noise is made from."""
+"""The privacy plan of a run: all that its noise and its guarantee depend on."""
 
 import dataclasses
 import functools
 import hashlib
 import json
-import math
 from typing import Any
 
 import dp_accounting
 
 from dpfl import _json, errors, mechanisms
 from dpfl.accounting import adaptive_clip as adaptive_clip_lib
-from dpfl.accounting import calibration, events, gaussian, hardened, plan_checks
+from dpfl.accounting import events, gaussian, hardened, plan_calibration, plan_checks
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
 from dpfl.mechanisms import rounding
@@ -37,44 +36,50 @@ _ADDED_LATER = ('adaptive_clip', 'clip_schedule', 'estimator', 'noise')
 class PrivacyPlan:
     """What a run releases, and therefore what it guarantees.
 
-    The run releases, in each round t of `participation.rounds`, the sum of the clipped updates
-    plus `(C^-1 z)_t`, where the entries of z have standard deviation `stddev`.
+    In each round t of `participation.rounds` the run releases the sum of the clipped updates plus
+    `(C^-1 z)_t`, where the entries of z have standard deviation `stddev`.
 
-    With `sampling` the guarantee rests on secret random cohorts, drawn afresh in every round
-    from the whole population, and on independent noise; the schema must admit every pattern.
+    With `sampling` the guarantee relies on secret random cohorts, drawn afresh in every round from
+    the whole population, and on independent noise. The schema must then admit every pattern.
 
-    - 'poisson': each client takes part with probability `clients_per_round / population`, by
-      itself (document 001). Zeroing a client out is then the same as removing it.
-    - 'without_replacement': `clients_per_round` clients, every such set as likely (document 004).
-      A cohort without a client holds another client in its place, so under each adjacency
-      cohorts are compared that differ by a replaced client: two clip norms.
+    - 'poisson': each client takes part with probability `clients_per_round / population`,
+      independently of the others ([McMahan18]). Zeroing a client out is then the same as removing
+      it.
+    - 'without_replacement': a uniformly random set of `clients_per_round` clients ([Augenstein20]).
+      A cohort without a client holds another client in its place. Under every adjacency the
+      cohorts that are compared therefore differ by a replaced client: two clip norms.
+
+    Noise that is distributed among the clients is `aggregators.DistributedNoise`; it is not part of
+    a plan.
 
     Attributes:
-      mechanism: holds the strategy matrix C; at least as many rounds as `participation`.
+      mechanism: holds the strategy matrix C, for at least as many rounds as `participation`.
       participation: the schema that every client keeps.
       clip_norm: L2 bound of one client's update in one round, above 0.
       noise_multiplier: standard deviation of the entries of z divided by `clip_norm`, at least 0.
-      clients_per_round: planned cohort size, the denominator of the mean; part of the guarantee
-        with sampling only.
-      adjacency: 'zero_out' (one client's updates become zero in all rounds; documents 000, 002),
-        'replace_one' (they become any others within the clip norm; doubles the sensitivity), or
-        'replace_one_half_shift' (with 'without_replacement' only: replace-one, counting one clip
-        norm in place of two, as document 004 does; clipping alone does not ensure that).
+      clients_per_round: planned cohort size, the denominator of the mean. It is part of the
+        guarantee with sampling only.
+      adjacency: 'zero_out': one client's updates become zero in all rounds ([Xu23], [McMahan24]).
+        'replace_one': they become any others within the clip norm, which doubles the sensitivity.
+        'replace_one_half_shift', with 'without_replacement' only: replace-one, counting one clip
+        norm instead of two, as [Augenstein20] does; clipping alone does not ensure that.
       sampling: one of `SAMPLINGS`.
-      population: number of clients; with sampling only, and then at least `clients_per_round`.
-      discretization: how updates become integers, or None; its inflated norm takes the place of
-        the clip norm in the sensitivity (document 000, algorithm 2).
-      adaptive_clip: how the clip norm follows a private quantile from `clip_norm` on, or None for
-        a fixed one (document 000, algorithm 1). Noise is in units of the norm in use, so the
-        guarantee is that of `noise_multiplier` and covers the clipped counts (theorem 1 there).
-      clip_schedule: clip norms from later rounds on, as ((first round, clip norm), ...), only
-        where the noise starts afresh. Noise is in units of the norm in use: the guarantee stays,
-        as in document 001, section 3, which lowers norm and noise during training.
-      estimator: of the mean of a round (document 001); whatever it is, noise is in units of how
-        far one client moves it, so the guarantee is that of `noise_multiplier`.
-      noise: 'default', continuous Gaussian noise in floating point; 'hardened', discrete Gaussian
-        noise on integer sums from a cryptographic generator (docs/hardened.md), whose rounding is
-        in the sensitivity.
+      population: number of clients, at least `clients_per_round`; None without sampling.
+      discretization: how updates become integers, or None. The sensitivity counts its inflated norm
+        instead of the clip norm ([Xu23], algorithm 2).
+      adaptive_clip: how the clip norm follows a private quantile, starting from `clip_norm`; None
+        for a fixed norm ([Xu23], algorithm 1). The noise is in units of the norm in use, so the
+        guarantee is that of `noise_multiplier`. It covers the counts of clipped updates (theorem 1
+        there).
+      clip_schedule: clip norms of later rounds, as ((first round, clip norm), ...). They may change
+        only where the noise starts afresh. The noise is in units of the norm in use, so the
+        guarantee stays the same, as in [McMahan18], section 3, which lowers norm and noise during
+        training.
+      estimator: how the mean of a round is estimated ([McMahan18]). The noise is in units of how
+        far one client moves the estimate, so the guarantee is that of `noise_multiplier`.
+      noise: 'default' for continuous Gaussian noise in floating point; 'hardened' for discrete
+        Gaussian noise on integer sums from a cryptographic generator (docs/hardened.md), whose
+        rounding the sensitivity counts.
 
     Raises:
       ValueError: if a field is out of its range, or fields contradict each other.
@@ -156,7 +161,7 @@ class PrivacyPlan:
 
     @property
     def fresh_rounds(self) -> tuple[int, ...]:
-        """Rounds after the first in which noise starts afresh: there the clip norm may change."""
+        """Rounds after the first in which the noise starts afresh, so the clip norm may change."""
         rounds = self.participation.rounds
         if isinstance(self.mechanism, mechanisms.Identity):
             return tuple(range(1, rounds))
@@ -166,44 +171,21 @@ class PrivacyPlan:
 
     @classmethod
     def calibrated(
-        cls, *, epsilon: float, delta: float, accountant: str = 'pld', **fields
+        cls, *, epsilon: float, delta: float, accountant: str = 'pld', **fields: Any
     ) -> 'PrivacyPlan':
         """The plan with the least noise that is (`epsilon`, `delta`)-DP.
 
         Args:
           epsilon: target, above 0.
           delta: strictly between 0 and 1.
-          accountant: the method by which the target is met.
-          **fields: of the plan, without `noise_multiplier`.
+          accountant: the method that shows that the target is met.
+          **fields: fields of the plan, without `noise_multiplier`.
 
         Raises:
-          ValueError: if an argument is out of its range.
+          ValueError: if an argument is out of its range, or no noise meets the target.
         """
-        silent = cls(noise_multiplier=0.0, **fields)
-
-        def with_noise(noise_multiplier):
-            return dataclasses.replace(silent, noise_multiplier=noise_multiplier)
-
-        if silent.sampling != 'none':
-            return with_noise(
-                calibration.least_noise_multiplier(
-                    lambda noise: with_noise(noise).epsilon(delta, accountant),
-                    epsilon,
-                    silent.sensitivity,
-                    delta,
-                    accountant,
-                )
-            )
-        if silent.noise == 'hardened':
-            target = hardened.target(silent, epsilon, delta)
-            mu = calibration.mu_from_epsilon(*target, accountant)
-            plan = with_noise(hardened.noise_multiplier(silent, mu))
-        else:
-            mu = calibration.mu_from_epsilon(epsilon, delta, accountant)
-            plan = with_noise(silent.sensitivity / mu)
-        while plan.epsilon(delta, accountant) > epsilon:  # The division may round down.
-            plan = with_noise(math.nextafter(plan.noise_multiplier, math.inf) * (1 + 1e-15))
-        return plan
+        plan = cls(noise_multiplier=0.0, **fields)
+        return plan_calibration.calibrated(plan, epsilon, delta, accountant)
 
     @functools.cached_property
     def _sensitivity_bound(self) -> mechanisms.Sensitivity:
@@ -221,21 +203,22 @@ class PrivacyPlan:
 
     @property
     def sensitivity(self) -> float:
-        """Sensitivity for clip norm 1 under `adjacency`: of the whole run, or of one round.
+        """Sensitivity of the whole run for clip norm 1 under `adjacency`.
 
-        Of one round with sampling, where the guarantee is not a function of that of the run.
+        With sampling it is the sensitivity of one round: the guarantee is then not a function of
+        the sensitivity of the run.
         """
         if self.sampling != 'none':
             return self.shift
         return self.with_rounding(self.shift * rounding.root_up(self._sensitivity_bound.squared))
 
     def with_rounding(self, sensitivity: float) -> float:
-        """A sensitivity of the whole run with what rounding adds, if noise is hardened."""
+        """A sensitivity of the whole run, plus what rounding adds to it with hardened noise."""
         return hardened.sensitivity(self, sensitivity) if self.noise == 'hardened' else sensitivity
 
     @property
     def sensitivity_is_exact(self) -> bool:
-        """Whether an admitted pattern attains `sensitivity`; otherwise it is an upper bound."""
+        """Whether an admitted pattern attains `sensitivity`; otherwise `sensitivity` is a bound."""
         if self.sampling != 'none':
             return self.sampling == 'poisson' and self.shift_is_exact
         return self._sensitivity_bound.is_exact and self.shift_is_exact
@@ -248,9 +231,9 @@ class PrivacyPlan:
 
     @property
     def stddev(self) -> float:
-        """Standard deviation of each entry of z: `clip_norm * update_noise_multiplier`.
+        """Standard deviation of each entry of z in round 0: `clip_norm * update_noise_multiplier`.
 
-        At first: it follows the clip norm in use, where that changes.
+        It changes with the clip norm.
         """
         return self.clip_norm * self.update_noise_multiplier
 
@@ -258,27 +241,29 @@ class PrivacyPlan:
     def update_noise_multiplier(self) -> float:
         """Standard deviation of the entries of z divided by the clip norm in use.
 
-        That is `noise_multiplier`, or with `adaptive_clip` the z_Delta of theorem 1.
+        This is `noise_multiplier`, or with `adaptive_clip` the z_Delta of [Xu23], theorem 1.
         """
-        if self.adaptive_clip is None:
+        if self.count_stddev is None:
             return self.noise_multiplier
         return adaptive_clip_lib.update_noise_multiplier(self.noise_multiplier, self.count_stddev)
 
     @property
     def count_stddev(self) -> float | None:
-        """sigma_b of `adaptive_clip`, in clients; None without it."""
-        return self.adaptive_clip and self.adaptive_clip.stddev(self.clients_per_round)
+        """sigma_b of `adaptive_clip`, in clients; None with a fixed clip norm."""
+        if self.adaptive_clip is None:
+            return None
+        return self.adaptive_clip.stddev(self.clients_per_round)
 
     @property
     def denominator(self) -> float:
-        """What the noised sum of a round is divided by to give the noised mean."""
+        """The noised sum of a round divided by this is the noised mean."""
         return self.estimator.denominator(self.clients_per_round)
 
     @property
     def mu(self) -> float | None:
         """Gaussian DP parameter `sensitivity / noise_multiplier`; infinity without noise.
 
-        None with sampling: the run is then no single Gaussian release.
+        None with sampling, because the run is then not a single Gaussian release.
         """
         if self.sampling != 'none':
             return None
@@ -290,14 +275,15 @@ class PrivacyPlan:
         return None if self.mu is None else self.mu * self.mu / 2
 
     def dp_event(self) -> dp_accounting.DpEvent:
-        """The whole run as one event (the sensitivity is in its noise multiplier)."""
+        """The whole run as one event; its noise multiplier is divided by the sensitivity."""
         if not self.noise_multiplier:
             return dp_accounting.NonPrivateDpEvent()
-        if self.sampling == 'none':
+        if self.mu is not None:
             return dp_accounting.GaussianDpEvent(1 / self.mu)
         return self._sampled_event(self.noise_multiplier / self.sensitivity)
 
     def _sampled_event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
+        assert self.population is not None  # As checked with sampling.
         release = dp_accounting.GaussianDpEvent(noise_multiplier)
         if self.sampling == 'poisson':
             one_round = dp_accounting.PoissonSampledDpEvent(
@@ -313,7 +299,8 @@ class PrivacyPlan:
         """Epsilon of the whole run at `delta`, by one of `accountants`.
 
         Raises:
-          ValueError: if the delta is out of (0, 1), or the accountant does not know the sampling.
+          ValueError: if the delta is not within (0, 1), or the accountant does not support the
+            sampling.
         """
         return self.bound(delta, accountant).epsilon
 
@@ -334,7 +321,7 @@ class PrivacyPlan:
     def bound_of_sensitivity(
         self, sensitivity: float, delta: float, accountant: str = 'pld'
     ) -> gaussian.Bound:
-        """`bound` of the run without use of sampling, if its sensitivity were another one."""
+        """`bound` for another sensitivity of the run, without amplification by sampling."""
         mu = rounding.quotient_up(sensitivity, self.noise_multiplier)
         return hardened.with_slack(
             lambda at: gaussian.bound(mu, at, accountant), delta, self._slack(mu)
@@ -345,9 +332,10 @@ class PrivacyPlan:
 
     @property
     def slack(self) -> float:
-        """By how much epsilon may exceed that of `dp_event`, at a delta smaller by its exponential.
+        """By how much epsilon may exceed that of `dp_event` at a delta `exp(slack)` times smaller.
 
-        0 but for hardened noise, whose discrete Gaussian is that close to the Gaussian.
+        Hardened noise is discrete Gaussian, which is that close to the Gaussian; for other noise
+        the slack is 0.
         """
         return self._slack(rounding.quotient_up(self.sensitivity, self.noise_multiplier))
 
@@ -359,14 +347,14 @@ class PrivacyPlan:
         return events.methods_for(self._sampled_event(1.0))
 
     def with_participation(self, participation: Participation) -> 'PrivacyPlan':
-        """The same noise over other rounds or another schema: what a run really did, or so far."""
+        """The same noise over another schema, such as the rounds that a run has done so far."""
         mechanism = self.mechanism
         if participation.rounds > mechanism.rounds:
             mechanism = mechanism.with_rounds(participation.rounds)
         return dataclasses.replace(self, mechanism=mechanism, participation=participation)
 
     def without_sampling(self, participation: Participation) -> 'PrivacyPlan':
-        """The same noise over a schema, with no use made of how cohorts were chosen."""
+        """The same noise over a schema, without relying on how cohorts were sampled."""
         adjacency = 'zero_out' if self.adjacency == 'zero_out' else 'replace_one'
         plain = dataclasses.replace(self, sampling='none', population=None, adjacency=adjacency)
         return plain.with_participation(participation)

@@ -3,7 +3,9 @@
 from typing import TYPE_CHECKING
 
 from dpfl import _validate, errors, mechanisms
-from dpfl.accounting import adaptive_clip, hardened
+from dpfl.accounting import hardened
+from dpfl.accounting.adaptive_clip import AdaptiveClip, update_noise_multiplier
+from dpfl.mechanisms.discretization import Discretization
 
 if TYPE_CHECKING:
     from dpfl.accounting.plan import PrivacyPlan
@@ -35,17 +37,17 @@ def check(plan: 'PrivacyPlan') -> None:
     elif plan.population is not None:
         raise errors.ArgumentError('population', plan.population, 'must be None without sampling')
     if plan.discretization:
-        _check_discretization(plan)
+        _check_discretization(plan, plan.discretization)
     if plan.adaptive_clip:
-        _check_adaptive_clip(plan)
+        _check_adaptive_clip(plan, plan.adaptive_clip)
     if plan.clip_schedule:
         _check_clip_schedule(plan)
     if plan.noise == 'hardened':
         hardened.check(plan)
 
 
-def _check_discretization(plan: 'PrivacyPlan') -> None:
-    norm = plan.discretization.clip_norm
+def _check_discretization(plan: 'PrivacyPlan', discretization: Discretization) -> None:
+    norm = discretization.clip_norm
     if norm != plan.clip_norm:
         raise errors.ArgumentError(
             'clip_norm', plan.clip_norm, f"must equal the discretization's clip norm, {norm}"
@@ -57,7 +59,7 @@ def _check_discretization(plan: 'PrivacyPlan') -> None:
         )
 
 
-def _check_adaptive_clip(plan: 'PrivacyPlan') -> None:
+def _check_adaptive_clip(plan: 'PrivacyPlan', adaptive_clip: AdaptiveClip) -> None:
     if not isinstance(plan.mechanism, mechanisms.Restarted | mechanisms.Identity):
         raise errors.ArgumentError(
             'mechanism',
@@ -65,7 +67,8 @@ def _check_adaptive_clip(plan: 'PrivacyPlan') -> None:
             'must be restarted with adaptive_clip, or independent noise: the clip norm can only '
             'change where the noise starts afresh',
         )
-    adaptive_clip.update_noise_multiplier(plan.noise_multiplier, plan.count_stddev)
+    # Refuses counts with too little noise.
+    update_noise_multiplier(plan.noise_multiplier, adaptive_clip.stddev(plan.clients_per_round))
 
 
 def _check_clip_schedule(plan: 'PrivacyPlan') -> None:

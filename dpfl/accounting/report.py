@@ -1,44 +1,49 @@
 """The privacy report of a run: numbers, assumptions and what is not covered.
 
-It follows the checklist of documents 000 (appendix A) and 002 (appendix C), after Ponomareva et
-al. 2023, section 5.3. `privacy_report.schema.json` beside this file describes its JSON form.
+It follows the checklist of [Xu23], appendix A, and [McMahan24], appendix C, after [Ponomareva23],
+section 5.3. `privacy_report.schema.json` beside this file describes its JSON form.
 """
 
 import dataclasses
 import json
+from collections.abc import Iterable
+from typing import Any
 
 import dp_accounting
 
 from dpfl import _json, _validate, errors, mechanisms
-from dpfl.accounting import checklist, gaussian, page
+from dpfl.accounting import assumptions, checklist, gaussian, page
 from dpfl.accounting import observed as observed_lib
 from dpfl.accounting.observed import Guarantee, Observed
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
 from dpfl.participation import ParticipationLog
 
-# Raised when a key of the JSON form goes, or changes its meaning.
+# Raised when a key of the JSON form is removed or changes its meaning.
 SCHEMA_VERSION = 2
+# Raised when sentences of the report change: verification compares them within one version only.
+# Reports without this key have version 1.
+TEXT_VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class PrivacyReport:
-    """A report: `to_json` for programs, `render` for people.
+    """A privacy report: `to_json` writes it for programs, `render` for people.
 
-    The numbers at its top level are the plan's; where the log breaks the plan they are those of
-    the log, and `basis` says so.
+    The numbers at the top level of its JSON form follow from the plan. If the participation log
+    breaks the plan they follow from the log instead, and `basis` says so.
 
     Attributes:
       plan: the privacy plan of the run.
       accountant: by which epsilon is computed.
       deltas: each strictly between 0 and 1, at least one.
-      plan_guarantee: what the plan gives.
+      plan_guarantee: the guarantee that follows from the plan.
       observed: what the log says, or None without a log.
-      noise_is_seeded: the noise came from a known seed, so the run is a simulation.
-      sampling_is_seeded: the cohorts came from a known seed, so a run whose guarantee rests on
-        sampling is a simulation.
-      also_not_covered: what else of the run the guarantee says nothing about, a sentence each.
-      train_metrics_released: metrics of the training clients were released without noise.
+      noise_is_seeded: whether the noise came from a known seed; the run is then a simulation.
+      sampling_is_seeded: whether the cohorts came from a known seed; a run whose guarantee relies
+        on sampling is then a simulation.
+      also_not_covered: what else of the run the guarantee does not cover, one sentence each.
+      train_metrics_released: whether metrics of the training clients were released without noise.
     """
 
     plan: PrivacyPlan
@@ -55,7 +60,7 @@ class PrivacyReport:
     def from_plan(
         cls,
         plan: PrivacyPlan,
-        deltas,
+        deltas: Iterable[float],
         log: ParticipationLog | None = None,
         accountant: str = 'pld',
         noise_is_seeded: bool = False,
@@ -63,11 +68,13 @@ class PrivacyReport:
         also_not_covered: tuple[str, ...] = (),
         train_metrics_released: bool = False,
     ) -> 'PrivacyReport':
-        """Report of a plan and, if given, of the participation log of the run that followed it.
+        """The report of a plan and, if given, of the participation log of its run.
+
+        The other arguments are as in the class.
 
         Raises:
-          ValueError: if there is no delta or one is out of (0, 1), or the accountant is unknown or
-            does not know the plan's sampling.
+          ValueError: if there is no delta, a delta is not within (0, 1), or the accountant is
+            unknown or does not support the plan's sampling.
         """
         deltas = tuple(float(delta) for delta in deltas)
         if not deltas:
@@ -87,13 +94,15 @@ class PrivacyReport:
 
     @property
     def basis(self) -> str:
-        """'plan', or 'log' where the log breaks the plan: whose numbers are the guarantee."""
+        """Where the guarantee follows from: 'plan', or 'log' if the log breaks the plan."""
         return 'log' if self.observed and self.observed.violations else 'plan'
 
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee that holds for the run."""
-        return self.observed.guarantee if self.basis == 'log' else self.plan_guarantee
+        if self.observed is not None and self.basis == 'log':
+            return self.observed.guarantee
+        return self.plan_guarantee
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """The run as an event, for composition with other runs on the same clients."""
@@ -104,11 +113,12 @@ class PrivacyReport:
             return self.plan.with_participation(rounds).dp_event()
         return dp_accounting.GaussianDpEvent(1 / self.guarantee.mu)
 
-    def to_dict(self) -> dict:
-        """The report as plain values: the keys of its JSON form."""
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON values, by the keys of its JSON form."""
         holds = self.guarantee
         return {
             'schema_version': SCHEMA_VERSION,
+            'text_version': TEXT_VERSION,
             'statement': checklist.statement(self),
             'mechanism': self.plan.mechanism.name,
             'rounds': holds.rounds,
@@ -137,22 +147,22 @@ class PrivacyReport:
             'observed': None if self.observed is None else dataclasses.asdict(self.observed),
             'mechanism_parameters': self.plan.mechanism.to_dict(),
             'mechanism_digest': self.plan.mechanism.digest(),
-            'assumptions': checklist.assumptions(self),
-            'not_covered': checklist.not_covered(self),
+            'assumptions': assumptions.assumptions(self),
+            'not_covered': assumptions.not_covered(self),
             **({'also_not_covered': list(self.also_not_covered)} if self.also_not_covered else {}),
         }
 
     def to_json(self) -> str:
-        """One JSON document; infinite values (no noise) are null."""
+        """The report as a JSON document; infinite values (no noise) are null."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> 'PrivacyReport':
-        """Reads what `to_json` wrote; the texts are made anew.
+        """Reads what `to_json` wrote; the sentences are written anew.
 
         Raises:
-          ValueError: if the text is not such a report, or states a smaller sensitivity, rho, mu or
-            epsilon than its plan gives; see `stated`.
+          ValueError: if the text is not a privacy report, or states a smaller sensitivity, rho, mu
+            or epsilon than follows from its plan; see `records.stated`.
         """
         try:
             values = _json.loads(text)

@@ -400,3 +400,52 @@ def test_released_training_metrics_survive_the_file_of_the_plan(tmp_path):
     assert archive.read_plan(directory).train_metrics_released
     assert verification.verify(directory).differences == ()
     assert verification.verify(directory).report.train_metrics_released
+
+
+def _as_written_with_text_version_1(directory):
+    """A run of the version before the sentences of reports changed."""
+    report = json.loads((directory / archive.REPORT).read_text())
+    del report['text_version']
+    report['assumptions'] = ['The words were others.', *report['assumptions']]
+    (directory / archive.REPORT).write_text(json.dumps(report))
+    (directory / archive.PAGE).write_text('# Other words')
+    return directory
+
+
+def test_a_report_with_older_words_is_verified_by_its_numbers(tmp_path):
+    directory = _as_written_with_text_version_1(write(tmp_path))
+    (directory / archive.SUMS).write_text(archive.digests(directory))
+    found = verification.verify(directory)
+    assert found.differences == ()
+    assert found.notes == (
+        'privacy_report.json has text version 1, of an older version: its words and '
+        'privacy_report.md are not checked',
+    )
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [
+        {'epsilon': 0.1},
+        {'rho': None},
+        {'text_version': 3},
+        {'text_version': '1'},
+        {'later': 1},
+    ],
+)
+def test_other_changes_of_a_report_with_older_words_are_found(tmp_path, changes):
+    path = _as_written_with_text_version_1(write(tmp_path)) / archive.REPORT
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
+    (name,) = changes
+    assert any(f'{name} is' in each for each in verification.verify(tmp_path).differences)
+
+
+@pytest.mark.parametrize('version', [3, '2', None, True])
+def test_the_text_version_of_a_report_cannot_be_another_one(tmp_path, version):
+    path = write(tmp_path) / archive.REPORT
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({**values, 'text_version': version, 'assumptions': []}))
+    (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
+    differences = ' '.join(verification.verify(tmp_path).differences)
+    assert 'text_version is' in differences and 'assumptions is' in differences

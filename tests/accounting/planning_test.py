@@ -227,8 +227,8 @@ def test_noise_in_a_sum_of_mean_updates():
         ({'availability': 1.5}, 'availability=1.5: must be'),
         ({'availability': math.nan}, 'availability=nan: must be'),
         ({'rounds': 0}, 'rounds=0: must be an integer >= 1'),
-        ({'timer_hours': 24.0}, 'timer_hours, round_minutes: go together'),
-        ({'round_minutes': 5.0}, 'timer_hours, round_minutes: go together'),
+        ({'timer_hours': 24.0}, 'timer_hours, round_minutes: must be given together'),
+        ({'round_minutes': 5.0}, 'timer_hours, round_minutes: must be given together'),
         (
             {'timer_hours': -1.0, 'round_minutes': 5.0},
             'timer_hours=-1.0: must be a finite number > 0',
@@ -243,7 +243,7 @@ def test_noise_in_a_sum_of_mean_updates():
         ({'min_separation': 1901}, 'min_separation=1901: must be an integer >= 1 and <= 1900'),
         (
             {'min_separation': 9, 'timer_hours': 1.0, 'round_minutes': 5.0},
-            'min_separation=9: goes without timer_hours',
+            'min_separation=9: cannot be combined with timer_hours',
         ),
         ({'max_participations': 0}, 'max_participations=0: must be an integer >= 1'),
     ],

@@ -295,7 +295,7 @@ def test_released_training_metrics_are_named_first_and_excepted_in_the_statement
     assert values['train_metrics_released'] and not silent.to_dict()['train_metrics_released']
     assert 'released with this run, without noise' in values['not_covered'][0]
     assert 'does not hold for the directory of the run as a whole' in values['not_covered'][0]
-    assert 'but for the metrics of training clients' in values['statement']
+    assert 'except for the metrics of the training clients' in values['statement']
     assert 'training clients' not in silent.render()
     assert accounting.PrivacyReport.from_json(released.to_json()) == released
 
@@ -306,7 +306,10 @@ def test_the_page_says_which_accountant_was_used():
         for name in ('pld', 'best')
     }
     # The privacy loss distribution has no epsilon at such a delta.
-    for name, words in (('pld', 'accountant=pld has no value'), ('best', 'the least of all')):
+    for name, words in (
+        ('pld', 'accountant=pld gives no value'),
+        ('best', 'the smallest epsilon of all'),
+    ):
         assert by[name].guarantee.accountants == ('analytic_gaussian',)
         assert by[name].guarantee.epsilons[0] == by[name].plan.epsilon(1e-20, 'analytic_gaussian')
         assert f'theorem 8); {words}' in by[name].render()

@@ -217,7 +217,7 @@ def test_composition_with_a_simulation_is_a_simulation(tmp_path):
     together = json.loads(_run(*flags, '--format=json').stdout)['composition']
     assert together['noise_is_seeded'] and together['train_metrics_released']
     assert together['statement'].startswith('Simulation: with secret noise this run and 1 other')
-    assert 'but for the metrics of training clients' in together['statement']
+    assert 'except for the metrics of the training clients' in together['statement']
     for form in ('text', 'html'):
         page = _run(*flags, f'--format={form}').stdout
         assert 'Composition' in page and together['statement'] in page

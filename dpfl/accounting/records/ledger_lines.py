@@ -1,9 +1,9 @@
-"""The lines of a ledger: what they say, how they are chained, and how they are read.
+"""The lines of a ledger: what they hold, how they are chained, and how they are read.
 
-`ledger.jsonl` begins with a line that names its format and the plan of the run, and then has a line
-for each round. Every line ends with a digest of all lines so far, so that none can change or go
-unnoticed. Ledgers of format 1 have no first line, and say nothing of the clients' data; they can
-be read and checked, but not continued.
+`ledger.jsonl` begins with a line that names its format and the digest of the run's plan. After it
+comes a line for each round. Every line ends with a digest of all lines so far, so that none can be
+changed or removed unnoticed. Ledgers of format 1 have no such first line and no digest of the
+clients' data; they can be read and checked, but not continued.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import numpy as np
 from dpfl import _json, errors
 
 FORMAT = 2
-# What the chain of digests starts from.
+# Start of the chain of digests, by format.
 _STARTS = {
     1: hashlib.sha256(b'dpfl ledger 1').hexdigest(),
     FORMAT: hashlib.sha256(b'dpfl ledger').hexdigest(),
@@ -24,7 +24,7 @@ _STARTS = {
 
 
 class LineError(ValueError):
-    """A ledger cannot be read; the message is one line without its name."""
+    """A ledger cannot be read. The message is one line, without the name of the file."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +32,11 @@ class Entry:
     """What the release of one round depends on, as SHA-256 digests in hexadecimal.
 
     Attributes:
-      cohort: of the clients; see `cohort_digest`. It has no key: it is checked against the log.
+      cohort: of the clients; see `cohort_digest`. It is made without a key, so that it can be
+        checked against the log.
       model: of the weights that the clients start from; see `digest`.
       noise: of the noise keys and their positions; see `digest`.
-      data: of the batches that the clients train on, with a key; None in format 1.
+      data: of the batches that the clients train on, made with a key; None in format 1.
     """
 
     cohort: str
@@ -44,7 +45,7 @@ class Entry:
     data: str | None = None
 
     def values(self) -> dict[str, str]:
-        """The digests by name, as a line has them."""
+        """The digests by name, as in a line."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value}
 
 
@@ -54,7 +55,7 @@ def cohort_digest(cohort: Sequence[int]) -> str:
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:
-    """Digest of arrays with their types and shapes."""
+    """Digest of arrays, including their types and shapes."""
     total = hashlib.sha256()
     for array in map(np.asarray, arrays):
         total.update(f'{array.dtype.str} {array.shape}\n'.encode())
@@ -72,7 +73,7 @@ def first_line(plan: str) -> tuple[bytes, str]:
 
 
 def line(chain: str, round_index: int, entry: Entry) -> tuple[bytes, str]:
-    """The line of a round after one that ends with `chain`, and the digest at its end."""
+    """The line of a round, after a line that ends with `chain`; and the digest at its own end."""
     return _chained(chain, {'round': round_index, **entry.values()})
 
 
@@ -83,14 +84,14 @@ def _chained(chain: str, values: dict) -> tuple[bytes, str]:
 
 @dataclasses.dataclass
 class Ledger:
-    """What a ledger says.
+    """The content of a ledger.
 
     Attributes:
-      format: of its lines, 1 or 2.
-      plan: digest of the plan of the run; None in format 1, and in a ledger without any line.
-      entries: of the rounds.
-      chain: the digest at the end of the first line, and of each round's.
-      complete: bytes of the file without a line that was cut off.
+      format: format of its lines, 1 or 2.
+      plan: digest of the plan of the run; None in format 1, and in an empty ledger.
+      entries: one for each round.
+      chain: the digests at the ends of the first line and of the lines of the rounds.
+      complete: length of the file in bytes, without a last line that was cut off.
     """
 
     format: int = FORMAT
@@ -101,10 +102,10 @@ class Ledger:
 
 
 def parse(data: bytes) -> Ledger:
-    """Reads a ledger; a last line without its end was cut off by a crash, and is left out.
+    """Reads a ledger; a last line that a crash cut off is ignored.
 
     Raises:
-      LineError: if any other line is not what was written, or the format is of another version.
+      LineError: if any other line was changed, or the format is of another version.
     """
     *lines, rest = data.split(b'\n')
     found = _begin(lines)
@@ -112,21 +113,23 @@ def parse(data: bytes) -> Ledger:
         if found.format == FORMAT and number == 1:
             continue
         entry = _entry(written, found.format)
-        expected, chain = line(found.chain[-1], len(found.entries), entry) if entry else (b'', '')
+        if entry is None:
+            raise LineError(f'line {number} is damaged')
+        expected, chain = line(found.chain[-1], len(found.entries), entry)
         if expected != written + b'\n':
             raise LineError(f'line {number} is damaged')
         found.chain.append(chain)
         found.entries.append(entry)
     found.complete = len(data) - len(rest)
-    # As long as a line, but without its end: no crash leaves that. (Zeros come from a power
-    # failure.)
+    # No crash leaves a rest as long as a whole line but without its end. (A power failure may leave
+    # zeros.)
     if len(rest.rstrip(b'\0')) >= _next_length(found):
         raise LineError(f'line {len(lines) + 1} is damaged')
     return found
 
 
 def _begin(lines: Sequence[bytes]) -> Ledger:
-    """What the first line says, if there is one."""
+    """A ledger with the content of the first line, if there is one."""
     if not lines:
         return Ledger()
     values = _values(lines[0])
@@ -143,7 +146,7 @@ def _begin(lines: Sequence[bytes]) -> Ledger:
 
 
 def _next_length(found: Ledger) -> int:
-    """Length of the line that comes next, with its end."""
+    """Length of the next line, with its end."""
     if not found.chain:  # The ledger is empty.
         return len(first_line('0' * 64)[0])
     entry = Entry(*['0' * 64] * (3 if found.format == 1 else 4))
@@ -153,8 +156,8 @@ def _next_length(found: Ledger) -> int:
 def _entry(written: bytes, version: int) -> Entry | None:
     values = _values(written)
     names = ('cohort', 'model', 'noise') if version == 1 else ('cohort', 'model', 'noise', 'data')
-    digests = [values.get(name) for name in names]
-    return Entry(*digests) if all(isinstance(each, str) and each for each in digests) else None
+    digests = [value for name in names if isinstance(value := values.get(name), str) and value]
+    return Entry(*digests) if len(digests) == len(names) else None
 
 
 def _values(written: bytes) -> dict:

@@ -1,11 +1,14 @@
-"""Guarantees that a file states: they count only as far as they follow from the plan beside them.
+"""Checks the guarantees that a file states against the plan in the same file.
 
-Whoever wrote a report may have written any epsilon into it. What it states is therefore computed
-once more from its plan and from the limits of participation that it names, and a number below that
-is refused. A larger one is no promise too much: other versions may have been less tight.
+Whoever wrote a report may have written any epsilon into it. The numbers are therefore computed
+again from the plan and from the limits of participation that the file names. A number smaller than
+the computed one is refused. A larger one promises less, so it is accepted: other versions may have
+been less tight.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 from dpfl import _validate, errors
 from dpfl.accounting import gaussian
@@ -20,25 +23,27 @@ _COUNTS = ('rounds', 'min_separation', 'max_participations')
 _FIELDS = {field.name for field in dataclasses.fields(Guarantee)} - {'accountants'}
 
 
-def deltas(values) -> tuple[float, ...]:
-    """The deltas of a file, checked; raises ValueError unless all are within (0, 1)."""
+def deltas(values: Any) -> tuple[float, ...]:
+    """Returns `values` as a tuple; raises ValueError unless they are numbers within (0, 1)."""
     if not isinstance(values, (list, tuple)) or not values:
         raise errors.ArgumentError('deltas', values, 'must be a list of numbers')
     return tuple(_validate.number('delta', delta, above=0, below=1) for delta in values)
 
 
-def texts(name: str, values) -> tuple[str, ...]:
-    """`values`, a list of texts, as a tuple; raises ValueError if they are something else."""
+def texts(name: str, values: Any) -> tuple[str, ...]:
+    """Returns `values` as a tuple; raises ValueError unless they are a list of texts."""
     if not isinstance(values, (list, tuple)) or not all(isinstance(v, str) for v in values):
         raise errors.ArgumentError(name, values, 'must be a list of texts')
     return tuple(values)
 
 
-def guarantee(name: str, values, plan: PrivacyPlan, deltas, accountant: str) -> Guarantee:
+def guarantee(
+    name: str, values: Any, plan: PrivacyPlan, deltas: Sequence[float], accountant: str
+) -> Guarantee:
     """The guarantee of a plan that a file states under `name`.
 
     Raises:
-      ValueError: if it is none, or promises more than the plan gives.
+      ValueError: if `values` are no guarantee, or promise more than follows from the plan.
     """
     found = _read(name, values, len(deltas))
     computed = Guarantee.of(plan, deltas, accountant)
@@ -52,12 +57,14 @@ def guarantee(name: str, values, plan: PrivacyPlan, deltas, accountant: str) -> 
     return found
 
 
-def observed(values, plan: PrivacyPlan, deltas, accountant: str) -> Observed | None:
-    """What a file states that the log says; None if it states nothing.
+def observed(
+    values: Any, plan: PrivacyPlan, deltas: Sequence[float], accountant: str
+) -> Observed | None:
+    """What a file states about the participation log; None if it states nothing.
 
     Raises:
-      ValueError: if it is no such thing, or promises more than the plan gives within the limits
-        that are named. Whether the log had these limits, only the log can tell.
+      ValueError: if `values` are not of that form, or promise more than follows from the plan and
+        the limits that they name. Only the log can tell whether it keeps these limits.
     """
     if values is None:
         return None
@@ -74,7 +81,7 @@ def observed(values, plan: PrivacyPlan, deltas, accountant: str) -> Observed | N
     else:
         computed = Guarantee.of(plain, deltas, method)
     _require_not_below('observed.guarantee', holds, computed)
-    # The rounds of each client are not in a report: their sensitivity is taken as it is stated.
+    # A report does not hold the rounds of each client: their sensitivity is taken as stated.
     _require_not_below(
         'observed.patterns',
         patterns,
@@ -100,8 +107,8 @@ def observed(values, plan: PrivacyPlan, deltas, accountant: str) -> Observed | N
     )
 
 
-def _read(name: str, values, num_deltas: int) -> Guarantee:
-    """A guarantee whose numbers are numbers, of whatever size."""
+def _read(name: str, values: Any, num_deltas: int) -> Guarantee:
+    """A guarantee with numbers of the right types; their sizes are not checked."""
     if not isinstance(values, dict) or not _FIELDS <= values.keys():
         raise ValueError(f'{name}: must have {", ".join(sorted(_FIELDS))}')
     for field in _COUNTS:
@@ -122,7 +129,7 @@ def _read(name: str, values, num_deltas: int) -> Guarantee:
     if accountants and len(accountants) != num_deltas:
         raise ValueError(f'{name}.accountants: must be a list of {num_deltas} texts')
     for accountant in accountants:
-        # 'best' is a wish; what showed a number is one of the others.
+        # 'best' is a choice among the others: one of them showed the number.
         allowed = [each for each in gaussian.ACCOUNTANTS if each != 'best']
         _validate.choice(f'{name}.accountants', accountant, allowed)
     return Guarantee(**{**values, 'epsilons': tuple(epsilons), 'accountants': accountants})
@@ -135,13 +142,13 @@ def _require_not_below(name: str, found: Guarantee, computed: Guarantee) -> None
     ]
     pairs += (('epsilons', *both) for both in zip(found.epsilons, computed.epsilons, strict=True))
     for field, was, least in pairs:
-        # None is no guarantee at all, which is never too little.
+        # None means no guarantee, which promises nothing.
         if was is not None and (least is None or was < least * (1 - _TOLERANCE)):
             raise ValueError(f'{name}.{field}={was}: must be at least {least}, what the plan gives')
 
 
 def _breaks(holds: Guarantee, plan: PrivacyPlan) -> bool:
-    """Whether limits of participation are beyond those of the plan."""
+    """Whether limits of participation are wider than those of the plan."""
     planned = plan.participation
     return (
         holds.rounds > planned.rounds
@@ -150,7 +157,7 @@ def _breaks(holds: Guarantee, plan: PrivacyPlan) -> bool:
     )
 
 
-def _pairs(values) -> tuple[tuple[int, int], ...]:
+def _pairs(values: Any) -> tuple[tuple[int, int], ...]:
     if not isinstance(values, (list, tuple)):
         raise errors.ArgumentError(
             'clients_by_participations', errors.NOT_SHOWN, 'must be a list of pairs of integers'

@@ -1,6 +1,6 @@
 """`SHA256SUMS`: digests of all files of a directory and its folders, as `sha256sum` writes them.
 
-Links are never followed: a file is in the list if it is in the directory itself.
+Links are never followed: the list holds only files that are in the directory itself.
 """
 
 import hashlib
@@ -20,21 +20,22 @@ def walk(directory: pathlib.Path, without: str) -> tuple[dict[str, pathlib.Path]
     """The files of a directory and of its folders, and what else is there.
 
     Args:
-      directory: which.
-      without: a folder of it that is left out.
+      directory: the directory.
+      without: name of a folder in it that is left out.
 
     Returns:
-      Files by the name that they have in the list, sorted, without the list itself; and what is
-      wrong with links, sockets and the like, by name.
+      The files by their names in the list, sorted, without the list itself; and by name, what is
+      wrong with links, sockets and the like.
     """
-    found, others = {}, {}
+    found: dict[str, pathlib.Path] = {}
+    others: dict[str, str] = {}
     for folder, folders, names in os.walk(directory):
         here = pathlib.Path(folder)
         if here == directory:
             folders[:] = [name for name in folders if name != without or (here / name).is_symlink()]
         for name in (*folders, *names):
             path = here / name
-            # Names that are not text are listed with the numbers of their bytes.
+            # In names that are not UTF-8, the other bytes are listed as escapes.
             listed = os.fsencode(path.relative_to(directory).as_posix()).decode(
                 'utf-8', 'backslashreplace'
             )
@@ -50,7 +51,7 @@ def walk(directory: pathlib.Path, without: str) -> tuple[dict[str, pathlib.Path]
 
 
 def render(files: dict[str, pathlib.Path]) -> str:
-    """The text of the list for files by name."""
+    """The text of the list, for files by name."""
     lines = []
     for name, path in files.items():
         escaped = ''.join(_ESCAPES.get(letter, letter) for letter in name)
@@ -60,12 +61,12 @@ def render(files: dict[str, pathlib.Path]) -> str:
 
 
 def parse(text: str) -> dict[str, str]:
-    """Digests by name, of the text of a list.
+    """The digests by name that the text of a list holds.
 
     Raises:
-      ValueError: if a line is not a digest and the name of a file that no other line has.
+      ValueError: if a line is not a digest and the name of a file, or a name occurs twice.
     """
-    found = {}
+    found: dict[str, str] = {}
     lines = text.split('\n')  # Not `splitlines`: it also cuts at characters that a name may have.
     for number, line in enumerate(lines[:-1] if lines[-1] == '' else lines, 1):
         digest, separator, name = line.removeprefix('\\').partition('  ')

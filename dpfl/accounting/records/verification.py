@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dpfl import _files, _json, errors
 from dpfl.accounting.records import archive, comparison, ledger_lines, sums
 from dpfl.accounting.records.archive import LEDGER, LOG, MODEL, PAGE, PLAN, REPORT, STRATEGY, SUMS
-from dpfl.accounting.report import PrivacyReport
+from dpfl.accounting.report import TEXT_VERSION, PrivacyReport
 from dpfl.participation import ParticipationLog
 
 _NEEDED = (SUMS, PLAN, STRATEGY, LOG, LEDGER, REPORT, PAGE)
-# Keys of a report that hold prose, which other versions may phrase differently.
-_PROSE = ('schema_version', 'statement', 'assumptions', 'not_covered', 'also_not_covered')
+# Keys of a report that hold sentences or their version: other versions write other sentences.
+_SENTENCES = ('text_version', 'statement', 'assumptions', 'not_covered', 'also_not_covered')
 # How many of the files that are not checked a note names.
 _MOST_NAMES = 5
 
@@ -32,11 +32,13 @@ class Verification:
       report: computed anew, or None where that is not possible.
       differences: one sentence each; empty if the directory is as it should be.
       notes: what could not be checked, one sentence each.
+      has_old_ledger: whether the ledger has format 1, which ties the run to no plan.
     """
 
     report: PrivacyReport | None
     differences: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    has_old_ledger: bool = False
 
 
 def verify(directory: str | os.PathLike[str]) -> Verification:
@@ -44,7 +46,8 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
 
     Links are not followed. A ledger of format 1 comes from an older version: then neither the files
     in folders nor the plan against the ledger nor the words of the report are checked, and the
-    notes say so. An export (`experiments.export_run`) has neither log nor ledger: its report is
+    notes say so. The words of a report with an older `text_version` are not checked either. An
+    export (`experiments.export_run`) has neither log nor ledger: its report is
     computed from the plan alone.
 
     Raises:
@@ -74,7 +77,7 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
         log = None if is_export else ParticipationLog.load(directory / LOG)
         report = record.report(log)
     except ValueError as error:
-        return Verification(None, (*differences, errors.shown(error)), notes)
+        return Verification(None, (*differences, errors.shown(error)), notes, is_old)
     if ledger is not None:
         differences += _changed_plan(ledger, record)
         differences += [] if log is None else _changed_log(ledger, log)
@@ -83,8 +86,8 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
                 f'{MODEL}: is there, though {LEDGER} has {len(ledger.entries)} of '
                 f'{record.plan.participation.rounds} rounds'
             )
-    differences += _changed_report(directory, report, is_old)
-    return Verification(report, tuple(differences), notes)
+    changed, more_notes = _changed_report(directory, report, is_old)
+    return Verification(report, (*differences, *changed), (*notes, *more_notes), is_old)
 
 
 def _is_export(directory: pathlib.Path) -> bool:
@@ -171,27 +174,42 @@ def _changed_log(ledger: ledger_lines.Ledger, log: ParticipationLog) -> list[str
     return []
 
 
-def _changed_report(directory: pathlib.Path, report: PrivacyReport, is_old: bool) -> list[str]:
-    """How the report in the directory differs from the one computed anew.
+def _changed_report(
+    directory: pathlib.Path, report: PrivacyReport, is_old: bool
+) -> tuple[list[str], list[str]]:
+    """How the report in the directory differs from the one computed anew; and notes.
 
-    Of a report of an older version, only the numbers are compared.
+    Args:
+      directory: of the run.
+      report: computed anew.
+      is_old: whether the ledger has format 1; of the report, only the numbers are compared then.
     """
-    basis = 'the plan' if report.observed is None else 'plan and log'
     try:
         written = _json.loads(_files.read_bytes(directory / REPORT))
     except (OSError, ValueError) as error:
-        return [f'{REPORT}: not a privacy report ({errors.shown(error)})']
-    computed = report.to_dict()
+        return [f'{REPORT}: not a privacy report ({errors.shown(error)})'], []
+    computed: dict = report.to_dict()
+    version = written.get('text_version', 1) if isinstance(written, dict) else TEXT_VERSION
+    has_older_text = is_old or (type(version) is int and version < TEXT_VERSION)
+    if has_older_text and isinstance(written, dict):
+        no_sentences = dict.fromkeys(_SENTENCES)
+        written, computed = written | no_sentences, computed | no_sentences
     if is_old and isinstance(written, dict):
-        prose = dict.fromkeys(_PROSE)
-        written, computed = comparison.with_common_keys(written | prose, computed | prose)
+        same_version = {'schema_version': None}
+        written, computed = comparison.with_common_keys(
+            written | same_version, computed | same_version
+        )
+    basis = 'the plan' if report.observed is None else 'plan and log'
     differences = [
         f'{REPORT}: {where} is {was}, computed from {basis} {now}'
         for where, was, now in comparison.differences(written, computed)
     ]
     if is_old:
-        return differences
+        return differences, []
+    if has_older_text:
+        note = f'{REPORT} has text version {version}, of an older version: its words and {PAGE} are'
+        return differences, [f'{note} not checked']
     page = _files.read_bytes(directory / PAGE).decode(errors='replace')
     if not differences and page != report.render():
         differences.append(f'{PAGE}: is not the page of {REPORT}')
-    return differences
+    return differences, []

@@ -1,0 +1,200 @@
+"""The assumptions of a privacy report, and what its guarantee does not cover, as sentences."""
+
+from typing import TYPE_CHECKING
+
+from dpfl.accounting import checklist
+from dpfl.accounting.plan import PrivacyPlan
+
+if TYPE_CHECKING:
+    from dpfl.accounting.report import PrivacyReport
+
+
+def assumptions(report: 'PrivacyReport') -> list[str]:
+    """What the guarantee assumes, one item each."""
+    plan = report.plan
+    return [
+        *_participation(report),
+        _log(report),
+        _clip_norm(plan),
+        *_discretization(plan),
+        _noise(plan),
+        *_hardened(plan),
+        *([] if checklist.uses_sampling(report) else [plan.mechanism.describe_release()]),
+        *_exactness(report),
+        'The server is trusted to run the mechanism as described (central DP).',
+        'Which clients take part does not depend on the data of other clients.',
+    ]
+
+
+def _participation(report: 'PrivacyReport') -> list[str]:
+    plan, holds = report.plan, report.guarantee
+    if not checklist.uses_sampling(report):
+        planned = '' if report.basis == 'log' else 'planned '
+        return [
+            f'Each client takes part in at most {holds.max_participations} of {holds.rounds} '
+            f'{planned}rounds, and any two of these are at least {holds.min_separation} apart.'
+        ]
+    if plan.sampling == 'poisson':
+        how = (
+            f'every client takes part in each of {holds.rounds} rounds with probability '
+            f'{plan.clients_per_round}/{plan.population}, independently of all other clients and '
+            'of other rounds'
+        )
+    else:
+        how = (
+            f'the cohort of each of {holds.rounds} rounds is a uniformly random set of '
+            f'{plan.clients_per_round} of {plan.population} clients, drawn independently of other '
+            'rounds'
+        )
+    return [
+        f'Sampling: {how}.',
+        'Who took part is secret, and so are the random numbers that chose the cohorts. The '
+        'guarantee does not hold against anyone who knows the participation log. A log cannot show '
+        'that the sampling was random.',
+    ]
+
+
+def _log(report: 'PrivacyReport') -> str:
+    if report.basis == 'log':
+        return (
+            'The limits are those that the participation log shows, because the run did not keep '
+            'the plan.'
+        )
+    if report.observed is None:
+        return "The limits are the plan's; they were not compared with a participation log."
+    return "The limits are the plan's, and the participation log keeps them."
+
+
+def _clip_norm(plan: PrivacyPlan) -> str:
+    if plan.adaptive_clip is not None:
+        return (
+            "Each client's update has an L2 norm of at most the clip norm in use, because the "
+            f'aggregator clips it. The clip norm is {plan.clip_norm:g} at first. Wherever the '
+            'noise starts afresh it becomes a private estimate of a quantile of the norms (Xu et '
+            'al. 2023, algorithm 1). The counts of clipped updates have noise of standard '
+            f'deviation {plan.count_stddev:g} and are part of the guarantee (theorem 1 '
+            'there); a client that is zeroed out does not count in them.'
+        )
+    changes = ''.join(f', {norm:g} from round {first} on' for first, norm in plan.clip_schedule)
+    return (
+        f"Each client's update has an L2 norm of at most {plan.clip_norm:g}"
+        f'{changes or " in every round"}, because the aggregator clips it.'
+    )
+
+
+def _noise(plan: PrivacyPlan) -> str:
+    unit = 'the clip norm'
+    if plan.adaptive_clip is not None or plan.clip_schedule:
+        unit += ' in use'
+    if plan.estimator.kind == 'clipped':
+        unit += (
+            f' over {plan.denominator:g}, which is how far one client moves the mean (clipped '
+            'denominator: McMahan et al. 2018, lemma 1)'
+        )
+    return (
+        'The noise of every round was drawn with standard deviation '
+        f'{plan.update_noise_multiplier:g} times {unit}, and no noise was used with two different '
+        'cohorts.'
+    )
+
+
+def _hardened(plan: PrivacyPlan) -> list[str]:
+    if plan.noise == 'default':
+        return []
+    return [
+        'Hardened noise: each round releases an exact sum of integers plus exact discrete Gaussian '
+        "noise. One client's integers have a norm of at most the clip norm. The noise comes from "
+        'key streams of AES-256. The result is converted to floats only afterwards. The '
+        'sensitivity counts the rounding of correlated noise. Epsilon counts that the discrete '
+        f'Gaussian is within {plan.slack:.1g} of the Gaussian in every probability '
+        '(docs/hardened.md).'
+    ]
+
+
+def _discretization(plan: PrivacyPlan) -> list[str]:
+    if plan.discretization is None:
+        return []
+    return [
+        'Updates are rounded to integers for secure aggregation (Xu et al. 2023, algorithm 2): the '
+        f'sensitivity counts the inflated norm {plan.discretization.inflated_norm:g}.'
+    ]
+
+
+def _exactness(report: 'PrivacyReport') -> list[str]:
+    plan = report.plan
+    if checklist.uses_sampling(report):
+        if plan.sampling == 'poisson':
+            return ['Each round is accounted for as a Gaussian release of the sum over its sample.']
+        text = (
+            'The bound for samples without replacement is theorem 27 of Wang, Balle and '
+            'Kasiviswanathan 2018. A cohort without the client holds another one in its place, so '
+        )
+        if plan.adjacency == 'replace_one_half_shift':
+            return [
+                text + 'the sum of a round may move by two clip norms, but ONE IS COUNTED: the '
+                'guarantee holds only if any two updates are at most one clip norm apart, which '
+                'clipping does not ensure.'
+            ]
+        return [text + 'the sum of a round moves by up to two clip norms, as counted here.']
+    if report.guarantee.sensitivity_is_exact:
+        return [
+            'The sensitivity is exact: a pattern of participations within the limits attains it.'
+        ]
+    return ['The sensitivity is a proven upper bound; it may be larger than what can be attained.']
+
+
+def not_covered(report: 'PrivacyReport') -> list[str]:
+    """What the guarantee does not cover, one item each; the gravest first."""
+    uses_sampling = checklist.uses_sampling(report)
+    items = []
+    if not report.plan.noise_multiplier:
+        items.append('There is no noise: the run has no privacy guarantee.')
+    if report.train_metrics_released:
+        items.append(
+            'The metrics of the training clients: they were released with this run, without '
+            'noise. The guarantee is for the models alone, and does not hold for the directory of '
+            'the run as a whole.'
+        )
+    if report.sampling_is_seeded and uses_sampling:
+        items.append(
+            'This run is a simulation: its cohorts came from a given seed, so whoever knows the '
+            'seed knows who took part.'
+        )
+    if report.noise_is_seeded:
+        items.append(
+            'This run is a simulation: its noise came from a given seed, so whoever knows the '
+            'seed can remove the noise.'
+        )
+    items += [
+        'Tuning of hyperparameters on the same clients, and choosing a checkpoint by its metrics.',
+        "Metrics computed on clients' data without noise, such as the training loss shown during "
+        'the run.',
+        'How long rounds took, such as `seconds` in metrics.csv: this depends on single clients.',
+        'Data used before the run, such as data for pre-training or for the vocabulary.',
+        'Clients that do not follow the algorithm (the guarantee still holds for the others), and '
+        'people with several devices, beyond group privacy.',
+        _attacks(report.plan),
+        'Other runs on the same clients: the guarantees of several runs add up (composition).',
+        *report.also_not_covered,
+    ]
+    if not uses_sampling:
+        items.append('Amplification by sampling: none is claimed.')
+    if report.observed is not None:
+        items.append(
+            'The participation log itself, and the numbers taken from it: which clients took part '
+            'is neither noised nor kept secret by this guarantee.'
+        )
+    return items
+
+
+def _attacks(plan: PrivacyPlan) -> str:
+    if plan.noise == 'default':
+        return (
+            'Attacks on floating-point arithmetic and on the pseudo-random generator (Philox, '
+            'which is not cryptographic).'
+        )
+    return (
+        'Attacks on timing, caches and other side channels: how long noise and rounds take depends '
+        'on noise and data. (Floating-point arithmetic and the generator are covered, as far as '
+        'AES-256 is secure and the key stays secret.)'
+    )

@@ -1,0 +1,122 @@
+"""The deployment of a planned run: clients, rounds, and the separation that they allow."""
+
+import dataclasses
+import math
+
+from dpfl import _validate, errors
+from dpfl.participation import Participation
+
+_MINUTES_PER_HOUR = 60
+_MOST_CLIENTS = 10**15
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """Clients and rounds of a planned run, and the separation that they allow.
+
+    With separation b, any b consecutive rounds have different clients. So b is at most the number
+    of clients that ever report divided by the cohort size ([Xu23], section 2.2). Below that, a
+    timer on the clients or a limit in rounds determines b. Without either, b is the limit of the
+    population, as in [Xu23], figures 4a and 4b.
+
+    Attributes:
+      population: number of clients, an estimate, at least 1.
+      clients_per_round: m, the cohort size, at least 1.
+      rounds: n, at least 1.
+      availability: share of the population that ever reports, within (0, 1].
+      timer_hours: time until a client may take part again, above 0, or None.
+      round_minutes: duration of a round, above 0; given with `timer_hours` only. If rounds differ,
+        it is that of the longest ones: the fewer rounds a timer covers, the less it separates.
+      min_separation: enforced separation b in rounds, within 1 .. rounds, or None; not with a
+        timer.
+      max_participations: most rounds of a client, at least 1, or None for no limit.
+
+    Raises:
+      ValueError: if a field is out of its range, fields contradict each other, or the population
+        cannot provide the cohorts or the separation.
+    """
+
+    population: int
+    clients_per_round: int
+    rounds: int
+    availability: float = 1.0
+    timer_hours: float | None = None
+    round_minutes: float | None = None
+    min_separation: int | None = None
+    max_participations: int | None = None
+
+    def __post_init__(self) -> None:
+        _validate.integer('population', self.population, minimum=1, maximum=_MOST_CLIENTS)
+        _validate.integer('clients_per_round', self.clients_per_round, minimum=1)
+        _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
+        _validate.number('availability', self.availability, above=0, maximum=1)
+        if self.max_participations is not None:
+            _validate.integer('max_participations', self.max_participations, minimum=1)
+        if self.clients_per_round > self.reporting_clients:
+            raise errors.ArgumentError(
+                'clients_per_round',
+                self.clients_per_round,
+                f'must be <= {self.reporting_clients}, '
+                f'the clients that report (population={self.population} times availability='
+                f'{self.availability:g})',
+            )
+        self._check_timer()
+        self._check_separation()
+
+    def _check_timer(self) -> None:
+        if (self.timer_hours is None) != (self.round_minutes is None):
+            raise ValueError('timer_hours, round_minutes: must be given together')
+        if self.timer_hours is not None:
+            _validate.number('timer_hours', self.timer_hours, above=0, maximum=1e6)
+            _validate.number('round_minutes', self.round_minutes, minimum=1e-3)
+
+    def _check_separation(self) -> None:
+        if self.min_separation is None:
+            return
+        if self.timer_hours is not None:
+            raise errors.ArgumentError(
+                'min_separation', self.min_separation, 'cannot be combined with timer_hours'
+            )
+        _validate.integer('min_separation', self.min_separation, minimum=1, maximum=self.rounds)
+        if self.min_separation > self.population_separation:
+            raise errors.ArgumentError(
+                'min_separation',
+                self.min_separation,
+                f'must be <= {self.population_separation}, '
+                f'what {self.reporting_clients} reporting clients allow with clients_per_round='
+                f'{self.clients_per_round}',
+            )
+
+    @property
+    def reporting_clients(self) -> int:
+        """Clients that ever report: `population * availability`, rounded down."""
+        return int(self.population * self.availability)
+
+    @property
+    def population_separation(self) -> int:
+        """Largest b that the population allows, whatever the timer."""
+        return self.reporting_clients // self.clients_per_round
+
+    @property
+    def timer_separation(self) -> int | None:
+        """Rounds that the timer covers, rounded down and at least 1; None without a timer."""
+        if self.timer_hours is None or self.round_minutes is None:
+            return None
+        return max(1, math.floor(self.timer_hours * _MINUTES_PER_HOUR / self.round_minutes))
+
+    @property
+    def participation(self) -> Participation:
+        """The schema that can be reached, with b at most the number of rounds."""
+        enforced = self.min_separation or self.timer_separation or self.population_separation
+        separation = min(enforced, self.population_separation, self.rounds)
+        return Participation(self.rounds, separation, self.max_participations)
+
+    @property
+    def separation_limit(self) -> str:
+        """What limits b: 'rounds', 'population', 'timer' or 'min_separation'."""
+        separation = self.participation.min_separation
+        if separation == self.rounds:
+            return 'rounds'
+        if separation == self.population_separation:
+            return 'population'
+        return 'timer' if self.timer_hours is not None else 'min_separation'

@@ -1,0 +1,48 @@
+"""The noise with which a privacy plan meets a target epsilon."""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+from dpfl.accounting import calibration, hardened
+
+if TYPE_CHECKING:
+    from dpfl.accounting.plan import PrivacyPlan
+
+
+def calibrated(plan: 'PrivacyPlan', epsilon: float, delta: float, accountant: str) -> 'PrivacyPlan':
+    """The plan with the least noise multiplier that is (`epsilon`, `delta`)-DP.
+
+    Args:
+      plan: without noise.
+      epsilon: target, above 0.
+      delta: strictly between 0 and 1.
+      accountant: the method that shows that the target is met.
+
+    Raises:
+      ValueError: if an argument is out of its range, or no noise meets the target.
+    """
+
+    def with_noise(noise_multiplier: float) -> 'PrivacyPlan':
+        return dataclasses.replace(plan, noise_multiplier=noise_multiplier)
+
+    if plan.sampling != 'none':
+        return with_noise(
+            calibration.least_noise_multiplier(
+                lambda noise: with_noise(noise).epsilon(delta, accountant),
+                epsilon,
+                plan.sensitivity,
+                delta,
+                accountant,
+            )
+        )
+    if plan.noise == 'hardened':
+        target = hardened.target(plan, epsilon, delta)
+        mu = calibration.mu_from_epsilon(*target, accountant)
+        found = with_noise(hardened.noise_multiplier(plan, mu))
+    else:
+        mu = calibration.mu_from_epsilon(epsilon, delta, accountant)
+        found = with_noise(plan.sensitivity / mu)
+    while found.epsilon(delta, accountant) > epsilon:  # The division may round down.
+        found = with_noise(math.nextafter(found.noise_multiplier, math.inf) * (1 + 1e-15))
+    return found
