@@ -1,4 +1,4 @@
-"""Errors of computations and workers, with messages of one line."""
+"""Errors of computations and of workers, with messages of one line."""
 
 from typing import Any
 

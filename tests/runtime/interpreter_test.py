@@ -249,7 +249,7 @@ def test_what_is_not_executed_here_is_named(execute):
     def secure(values):
         return tff.federated_secure_sum_bitwidth(values, np.int32(8))
 
-    with pytest.raises(ComputationError, match='federated_secure_sum_bitwidth: is not executed'):
+    with pytest.raises(ComputationError, match='federated_secure_sum_bitwidth: is not supported'):
         execute(secure, [1, 2])
 
 

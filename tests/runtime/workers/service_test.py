@@ -54,8 +54,8 @@ def test_it_is_dead_when_the_block_is_left():
 def test_the_kernel_kills_it_with_its_parent():
     code = (
         'import os, signal, sys\n'
-        'from tests.simulation import worker_test\n'
-        'running = worker_test.worker.Worker(worker_test.listener())\n'
+        'from tests.runtime.workers import service_test\n'
+        'running = service_test.service.Worker(service_test.listener())\n'
         'running.await_ready(240)\n'
         'print(running.pid, flush=True)\n'
         'os.kill(os.getpid(), signal.SIGKILL)\n'
@@ -108,14 +108,14 @@ def test_missing_worker_is_named(tmp_path, monkeypatch):
 
 
 _ISOLATION = """
-from tests.simulation import worker_test
-with worker_test.worker.Worker(worker_test.listener()) as tried:
+from tests.runtime.workers import service_test
+with service_test.service.Worker(service_test.listener()) as tried:
     tried.await_ready(60)
     print(tried.is_isolated())
 try:
-    with worker_test.worker.Worker(worker_test.listener(), require_isolation=True) as required:
+    with service_test.service.Worker(service_test.listener(), require_isolation=True) as required:
         required.await_ready(60)
-except worker_test.failures.WorkerError as error:
+except service_test.failures.WorkerError as error:
     print(error)
 """
 
