@@ -1,4 +1,4 @@
-"""The estimators of document 001: exact values, sensitivities by trial, scale of the noise."""
+"""The estimators of [McMahan18]: exact values, sensitivities by trial, scale of the noise."""
 
 import numpy as np
 import pytest
@@ -98,7 +98,7 @@ def test_one_client_moves_the_release_by_at_most_lemma_1(kind, factor, cap):
 
 @pytest.mark.parametrize('kind, factor', [('fixed', 1), ('clipped', 2)])
 def test_noise_is_z_times_the_sensitivity(kind, factor):
-    # Theorem 1 of document 001: sigma = z S / (q W), or 2 z S / (q W_min).
+    # [McMahan18], theorem 1: sigma = z S / (q W), or 2 z S / (q W_min).
     plan = _plan(accounting.Estimator(kind, 3.0), noise_multiplier=1.7)
     unit = oracles.streamed_by_solving(
         plan.mechanism,

@@ -1,4 +1,4 @@
-"""Metrics of a GAN against NumPy, and its samples. No TFF worker."""
+"""Metrics of a GAN against NumPy, and its samples. Starts no TFF runtime."""
 
 import numpy as np
 import pytest

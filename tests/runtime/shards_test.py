@@ -1,4 +1,4 @@
-"""Shards hold every client once, apart from the others; cohorts are read one ahead."""
+"""Shards hold every client once, separated from the others; cohorts are read one ahead."""
 
 import collections
 import threading

@@ -76,7 +76,7 @@ def _cohorts(specs):
 def _clipped_sum(cohort) -> np.ndarray:
     updates = np.array([_flat(update) for update in cohort], np.float64)
     norms = np.linalg.norm(updates, axis=1, keepdims=True)
-    # What is clipped stays 1e-5 below the bound.
+    # Clipped updates stay 1e-5 below the bound.
     scales = np.where(norms > _CLIP_NORM, _CLIP_NORM * (1 - 1e-5) / np.maximum(norms, 1e-9), 1.0)
     return (updates * scales).sum(axis=0)
 

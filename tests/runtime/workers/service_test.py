@@ -1,4 +1,4 @@
-"""Tests of a worker that serves others: its start, its death, and who can reach it."""
+"""Tests of a worker process: its start, its end, and who can reach it."""
 
 import importlib.machinery
 import importlib.util
@@ -17,7 +17,7 @@ from tests import paths
 
 ROOT = paths.ROOT
 
-# Seconds. Starting is given time for a loaded machine; dying is not.
+# Seconds. A start may be slow on a loaded machine; an end may not.
 START = 240
 DEATH = 2
 
@@ -29,7 +29,7 @@ def listener():
 
 
 def is_alive(pid):
-    """Whether the process runs; one that waits to be collected by its parent does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         status = pathlib.Path(f'/proc/{pid}/stat').read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -95,7 +95,7 @@ def test_worker_that_does_not_start_is_an_error_in_one_line(
 
 
 def _install(path, monkeypatch):
-    """Makes a directory the installation of TFF in which the worker is looked for."""
+    """Makes a directory look like the installation of TFF that has the worker."""
     origin = f'{path}/__init__.py'
     spec = importlib.machinery.ModuleSpec('tensorflow_federated', None, origin=origin)
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: spec)
