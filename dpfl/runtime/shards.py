@@ -70,7 +70,7 @@ def sharded_cohorts(
 
     Args:
       cohorts: clients of each round; read one round ahead.
-      client_data: returns the batches of a client, as in `shard`; called in a thread of its own.
+      client_data: returns the batches of a client, as in `shard`; called in another thread.
       num_shards: as in `shard`.
       observe: called in that thread, before a cohort is yielded, with the batches of each of its
         clients, in the order of the cohort.

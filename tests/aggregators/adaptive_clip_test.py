@@ -202,7 +202,7 @@ def test_noise_has_the_scale_of_the_norm_in_use():
 
 
 def test_counts_have_seeded_noise_of_their_own():
-    # A known mistake: an unseeded tree for the counts, which gives every run the same noise, or none.
+    # A known mistake: an unseeded tree for the counts, so every run has the same noise, or none.
     plan = _plan(30)
     estimates = []
     for seed in (1, 2):

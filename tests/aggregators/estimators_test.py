@@ -167,7 +167,7 @@ def test_records_and_plans_go_together():
     specs = tf.TensorSpec([_SIZE])
     with pytest.raises(ValueError, match='must be of WeightedRecord with example_cap=5.0'):
         aggregators.build_query(_plan(weighted), record_specs=specs)
-    with pytest.raises(ValueError, match='must be of updates alone with example_cap=None'):
+    with pytest.raises(ValueError, match='must be of plain updates with example_cap=None'):
         aggregators.build_query(
             _plan(plain), record_specs=aggregators.WeightedRecord(specs, tf.TensorSpec([]))
         )

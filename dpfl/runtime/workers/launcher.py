@@ -50,6 +50,8 @@ _CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG = 1
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
+# Exit status if ISOLATION is `required`, and the system does not allow it.
+NO_ISOLATION_STATUS = 77
 _MAX_STRANGERS = 32
 _NOTICE_SECONDS = 1.0
 
@@ -70,7 +72,8 @@ def main(
     """Forks the relay and becomes the worker; ends at once if the parent is gone."""
     is_isolated = sys.platform == 'linux' and _leave_network()
     if not is_isolated and isolation == 'required':
-        sys.exit('this system gives a process no network of its own')
+        print('this system gives a process no network of its own', file=sys.stderr)
+        sys.exit(NO_ISOLATION_STATUS)
     if sys.platform == 'linux':
         _die_with_parent()  # After the namespaces: a change of credentials would undo it.
     if os.getppid() != parent:

@@ -24,9 +24,7 @@ from collections.abc import Callable
 
 from dpfl import errors
 from dpfl.runtime import failures
-from dpfl.runtime.workers import credentials
-
-_LAUNCHER = pathlib.Path(__file__).with_name('launcher.py')
+from dpfl.runtime.workers import credentials, launcher
 
 
 class Worker:
@@ -109,11 +107,15 @@ class Worker:
         """Waits until the worker answers.
 
         Raises:
+          IsolationError: if isolation is required, and the system does not allow it.
           WorkerError: if it ends, or does not answer within `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
         while not self._accepts_connections():
-            if self._process.poll() is not None:
+            status = self._process.poll()
+            if status == launcher.NO_ISOLATION_STATUS:
+                raise failures.IsolationError(self.describe_end())
+            if status is not None:
                 raise failures.WorkerError(self.describe_end())
             if time.monotonic() > deadline:
                 raise failures.WorkerError(
@@ -229,7 +231,7 @@ def _start(launch, descriptors, concurrency, log) -> subprocess.Popen:
     path = binary()
     arguments = [os.getpid(), *launch, path, f'--max_concurrent_computation_calls={concurrency}']
     return subprocess.Popen(
-        [sys.executable, '-IS', _LAUNCHER, *map(str, arguments)],
+        [sys.executable, '-IS', launcher.__file__, *map(str, arguments)],
         pass_fds=descriptors,
         stdin=subprocess.DEVNULL,
         stdout=log,

@@ -200,7 +200,7 @@ class _End:
         return False
 
     def _fill(self):
-        """Fills the buffer; from TLS with as many records, of 16 KB each, as are available."""
+        """Fills the buffer. TLS gives a record of at most 16 KB at a time: reads all there are."""
         count = self._source.recv_into(self._buffer)
         self.is_over = not count
         if isinstance(self._source, ssl.SSLSocket):

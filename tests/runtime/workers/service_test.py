@@ -115,7 +115,7 @@ with service_test.service.Worker(service_test.listener()) as tried:
 try:
     with service_test.service.Worker(service_test.listener(), require_isolation=True) as required:
         required.await_ready(60)
-except service_test.failures.WorkerError as error:
+except service_test.failures.IsolationError as error:
     print(error)
 """
 
