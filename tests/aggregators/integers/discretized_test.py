@@ -305,7 +305,7 @@ def test_adaptive_clipping_and_rounding_together():
         ),
         (
             lambda: _query(_plan(Discretization(1e18, 4, 0.5))),
-            r'scale=1e\+18: must be smaller, for',
+            r'scale=1e\+18: must be smaller: sums',
         ),
         (
             lambda: _query(

@@ -213,7 +213,7 @@ def test_sums_stay_within_the_modulus(kind, scale):
         ),
         (
             lambda: plan_of(discretization=Discretization(1e12, 5, 0.5)),
-            'must be smaller, for the n',
+            'must be smaller: the noise',
         ),
         (
             lambda: plan_of(discretization=Discretization(1e18, 5, 0.5), noise_multiplier=0.0),
