@@ -99,8 +99,10 @@ def _read(client) -> list[Any]:
         counts = {np.shape(leaf)[:1] for leaf in tf.nest.flatten(batch)}
         if len(counts) != 1 or counts <= {(), (0,)}:
             shapes = ', '.join(str(np.shape(leaf)) for leaf in tf.nest.flatten(batch))
-            raise ValueError(
-                f'batch of arrays {shapes}: must have rows, equally many in all arrays'
+            raise errors.ArgumentError(
+                'clients',
+                errors.NOT_SHOWN,
+                f'must have rows in each batch, equally many in all arrays; a batch has {shapes}',
             )
     return batches
 
