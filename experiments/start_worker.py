@@ -71,7 +71,7 @@ def main() -> None:
             running.wait(lambda line: print(line, file=sys.stderr, flush=True))
             raise failures.WorkerError(running.describe_end())
     except failures.WorkerError as error:
-        sys.exit(f'error: {_explain(str(error))}')
+        sys.exit(f'error: {_explain(error)}')
 
 
 def _address() -> str:
@@ -143,9 +143,9 @@ def _announcement(running: service.Worker) -> str:
     return '\n'.join(lines)
 
 
-def _explain(message: str) -> str:
-    if 'no network of its own' not in message:
-        return message
+def _explain(error: failures.WorkerError) -> str:
+    if not isinstance(error, failures.IsolationError):
+        return str(error)
     consequence = (
         'others could go round the token'
         if _TOKEN_FILE.value is not None

@@ -129,7 +129,7 @@ class AdaptiveClipQuery(query.WrappedQuery):
         return result, AdaptiveState(inner, estimate, fractions, noise_state), event
 
     def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
-        """The clip norm in use and the estimate, computed from noised counts alone."""
+        """The clip norm in use and the estimate, computed only from noised counts."""
         return collections.OrderedDict(
             clip_norm=self.clip_norm(global_state), clip_norm_estimate=global_state.estimate
         )

@@ -65,7 +65,7 @@ def build_query(
     cap, estimator = plan.estimator.example_cap, plan.estimator.kind
     is_weighted = isinstance(record_specs, estimators.WeightedRecord)
     if record_specs is not None and is_weighted != (cap is not None):
-        kind = 'updates alone' if cap is None else 'WeightedRecord'
+        kind = 'plain updates' if cap is None else 'WeightedRecord'
         raise errors.ArgumentError(
             'record_specs', record_specs, f'must be of {kind} with example_cap={cap}'
         )

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import _validate
+from dpfl import _validate, errors
 from dpfl.aggregators.noise import keys
 from dpfl.learning import gan, gan_work
 from dpfl.tasks.images import gan_models
@@ -61,8 +61,10 @@ def build_gan_evaluation(
     """
     images = tf.constant(gan_models.images_of(pixels), tf.float32)
     if images.shape[1:] != model.image_shape or not len(images):
-        raise ValueError(
-            f'pixels of shape {images.shape}: must be images of shape {model.image_shape}'
+        raise errors.ArgumentError(
+            'pixels',
+            errors.NOT_SHOWN,
+            f'must be images of shape {model.image_shape}, has shape {images.shape}',
         )
     key = keys.seeded_root_key(seed, 'generator evaluation')
 

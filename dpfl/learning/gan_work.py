@@ -82,7 +82,7 @@ def initial_setting(model: gan_models.GanModel, seed: int) -> Setting:
 def client_scores(
     model: gan_models.GanModel, discriminator: Any, setting: Setting, images: tf.Tensor
 ) -> Scores:
-    """Scores of a client's batch: as many images are generated as it has, from its own inputs."""
+    """Scores of a client's batch and of as many generated images, from inputs for this batch."""
     round_key = keys.derive(keys.derive(setting.key, setting.round), _CLIENTS)
     key = keys.derive_from_content(round_key, tf.reshape(images, [-1]))
     return scores(model, discriminator, setting.generator, images, key)

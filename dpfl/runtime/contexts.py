@@ -35,7 +35,7 @@ __all__ = [
 
 # How long a signal may wait.
 _SIGNAL_SECONDS = 0.2
-# A run has few numbers of shards: that of its rounds, and none in other computations.
+# A run has few of them: the number of shards in its rounds, and 0 in other computations.
 _MAX_COHORT_SIZES = 10
 
 
@@ -49,7 +49,7 @@ def local_runtime(
 
     In the main thread SIGINT raises `KeyboardInterrupt` within the block, SIGTERM and SIGHUP raise
     `SystemExit(128 + number)`, unless the process handles or ignores them itself. A signal ends the
-    block and a computation in progress. If the exception is caught or lost on its way, the next
+    block and a computation in progress. If the exception is caught or gets lost, the next
     computation raises it again. Long native calls in the main thread, other than computations,
     delay it.
 

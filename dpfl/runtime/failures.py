@@ -1,4 +1,4 @@
-"""Errors of computations and workers, with messages of one line."""
+"""Errors of computations and of workers, with messages of one line."""
 
 from typing import Any
 
@@ -17,12 +17,16 @@ class WorkerError(errors.RunError):
     """A worker could not be started, died, or is no longer reachable."""
 
 
+class IsolationError(WorkerError):
+    """The system does not let a worker be isolated from the network."""
+
+
 class OutOfMemoryError(errors.RunError):
     """A computation needs more memory than this process can get."""
 
 
 class ComputationError(RuntimeError):
-    """A computation failed, for instance by an error of TensorFlow in one client."""
+    """A computation failed, for instance because of a TensorFlow error in one client."""
 
 
 class RemoteComputationError(WorkerError, ComputationError):

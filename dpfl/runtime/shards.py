@@ -70,7 +70,7 @@ def sharded_cohorts(
 
     Args:
       cohorts: clients of each round; read one round ahead.
-      client_data: returns the batches of a client, as in `shard`; called in a thread of its own.
+      client_data: returns the batches of a client, as in `shard`; called in another thread.
       num_shards: as in `shard`.
       observe: called in that thread, before a cohort is yielded, with the batches of each of its
         clients, in the order of the cohort.
@@ -99,8 +99,10 @@ def _read(client) -> list[Any]:
         counts = {np.shape(leaf)[:1] for leaf in tf.nest.flatten(batch)}
         if len(counts) != 1 or counts <= {(), (0,)}:
             shapes = ', '.join(str(np.shape(leaf)) for leaf in tf.nest.flatten(batch))
-            raise ValueError(
-                f'batch of arrays {shapes}: must have rows, equally many in all arrays'
+            raise errors.ArgumentError(
+                'clients',
+                errors.NOT_SHOWN,
+                f'must have rows in each batch, equally many in all arrays; a batch has {shapes}',
             )
     return batches
 

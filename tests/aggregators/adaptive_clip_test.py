@@ -1,4 +1,4 @@
-"""Adaptive clipping against algorithm 1 of document 000, and mistakes that others made with it."""
+"""Adaptive clipping against [Xu23], algorithm 1, and against known mistakes in other versions."""
 
 import functools
 
@@ -83,7 +83,7 @@ def _redrawn(stream, rounds, spec, seed=5):
 
 
 def _algorithm_1(plan, base, restarts, rounds, size, client_updates, z_model, z_count):
-    """Algorithm 1 of document 000 line by line, without momentum; yields what each round has."""
+    """[Xu23], algorithm 1, line by line, without momentum; yields the values of each round."""
     m, settings = plan.clients_per_round, plan.adaptive_clip
     sigma_b = m / 20
     z_delta = (plan.noise_multiplier**-2 - (2 * sigma_b) ** -2) ** -0.5
@@ -95,7 +95,7 @@ def _algorithm_1(plan, base, restarts, rounds, size, client_updates, z_model, z_
         deltas = client_updates(t, theta)
         lengths = np.linalg.norm(deltas, axis=1)
         bits = lengths <= norm
-        # The code keeps 1e-5 below the norm.
+        # The code clips to 1e-5 below the norm.
         clipped = deltas * np.minimum(1, clip_norm * (1 - 1e-5) / lengths)[:, None]
         delta_bar = tree_model.add(clipped.sum(axis=0)) / m
         theta = 0.5 * delta_bar
@@ -167,7 +167,7 @@ def test_estimate_converges_to_the_true_quantile(quantile):
 
 
 def test_the_norm_shrinks_below_it_and_grows_above():
-    # Others had the sign inverted, and the norm diverged.
+    # A known mistake: the sign inverted, so that the norm diverged.
     for length, sign in ((0.01, -1), (100.0, 1)):
         run, estimates = _Run(_plan(60, first=10, every=20), 2), [0.5]
         for _ in range(30):
@@ -177,7 +177,7 @@ def test_the_norm_shrinks_below_it_and_grows_above():
 
 
 def test_the_first_restart_is_after_round_128_counted_from_0():
-    # Others restarted after 127.
+    # A known mistake: a restart after 127.
     run, seen = _Run(_plan(1300), 1), []
     for _ in range(1300):
         run.next(np.full((10, 1), 2.0))
@@ -190,7 +190,7 @@ def test_the_first_restart_is_after_round_128_counted_from_0():
 
 
 def test_noise_has_the_scale_of_the_norm_in_use():
-    # Tiny updates: each round is noise alone.
+    # Tiny updates: each round is only noise.
     plan = _plan(40, mechanisms.BinaryTree(20), 9, 15, noise_multiplier=0.9)
     run, z = _Run(plan, 4), _redrawn('noise', 40, tf.TensorSpec([4]))
     unit = oracles.streamed_by_solving(plan.mechanism, z)
@@ -202,7 +202,7 @@ def test_noise_has_the_scale_of_the_norm_in_use():
 
 
 def test_counts_have_seeded_noise_of_their_own():
-    # Others never seeded the tree of the counts: every run then has the same noise, or none.
+    # A known mistake: an unseeded tree for the counts, so every run has the same noise, or none.
     plan = _plan(30)
     estimates = []
     for seed in (1, 2):
@@ -224,7 +224,7 @@ def test_runs_without_a_seed_share_no_noise():
 
 
 def test_noisy_fractions_beyond_0_and_1_are_added_up_as_they_are():
-    # Others clamped the fraction of each round.
+    # A known mistake: clamping the fraction of each round.
     adaptive = accounting.AdaptiveClip(count_stddev=200.0, learning_rate=0.001)
     plan = _plan(50, mechanisms.Identity(50), 10, 20, adaptive=adaptive)
     run, fractions = _Run(plan, 1), []
@@ -269,7 +269,7 @@ def test_a_client_moves_both_sums_by_what_theorem_1_counts():
     query = aggregators.build_query(plan, 0, record_specs=tf.TensorSpec([2]))
     params = query.derive_sample_params(query.initial_global_state())
     units = exact_sum.units_per_clip_norm(plan.clients_per_round)
-    # A client that sends zero is zeroed out: it moves neither sum.
+    # A zero update moves neither sum.
     for length, half in ((0.1, 1), (7.0, -1), (0.0, 0), (np.nan, 0)):
         sample = query.preprocess_record(params, tf.constant([length, 0.0]))
         assert np.linalg.norm(sample.sum) <= units

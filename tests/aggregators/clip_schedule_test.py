@@ -1,4 +1,4 @@
-"""Clip norms that change in planned rounds, at a constant noise multiplier (document 001)."""
+"""Clip norms that change in planned rounds, at a constant noise multiplier ([McMahan18])."""
 
 import numpy as np
 import pytest

@@ -19,7 +19,7 @@ def _update(scales, seed=0):
 
 
 def test_equal_shares_of_the_norm():
-    # Document 001: S_j = S / sqrt(m).
+    # [McMahan18]: S_j = S / sqrt(m).
     update = _update([5.0, 0.01, 100.0])
     clipped = aggregators.PerLayer()(update, tf.constant(0.9))
     bound = 0.9 / np.sqrt(3)
@@ -89,7 +89,7 @@ def test_another_number_of_tensors_is_refused():
 
 @pytest.mark.parametrize('clip_norm', [1e-25, 1e-11, 1e16])
 def test_clip_norms_that_float32_cannot_measure_are_refused(clip_norm):
-    # Squares of entries around 1e-25 vanish: the update would pass as it is, far above the bound.
+    # Squares of entries near 1e-25 underflow: the update would pass unclipped, far above the bound.
     plan = accounting.PrivacyPlan(
         mechanism=mechanisms.Identity(2),
         participation=Participation(2),

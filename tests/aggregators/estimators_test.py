@@ -1,4 +1,4 @@
-"""The estimators of document 001: exact values, sensitivities by trial, scale of the noise."""
+"""The estimators of [McMahan18]: exact values, sensitivities by trial, scale of the noise."""
 
 import numpy as np
 import pytest
@@ -98,7 +98,7 @@ def test_one_client_moves_the_release_by_at_most_lemma_1(kind, factor, cap):
 
 @pytest.mark.parametrize('kind, factor', [('fixed', 1), ('clipped', 2)])
 def test_noise_is_z_times_the_sensitivity(kind, factor):
-    # Theorem 1 of document 001: sigma = z S / (q W), or 2 z S / (q W_min).
+    # [McMahan18], theorem 1: sigma = z S / (q W), or 2 z S / (q W_min).
     plan = _plan(accounting.Estimator(kind, 3.0), noise_multiplier=1.7)
     unit = oracles.streamed_by_solving(
         plan.mechanism,
@@ -167,7 +167,7 @@ def test_records_and_plans_go_together():
     specs = tf.TensorSpec([_SIZE])
     with pytest.raises(ValueError, match='must be of WeightedRecord with example_cap=5.0'):
         aggregators.build_query(_plan(weighted), record_specs=specs)
-    with pytest.raises(ValueError, match='must be of updates alone with example_cap=None'):
+    with pytest.raises(ValueError, match='must be of plain updates with example_cap=None'):
         aggregators.build_query(
             _plan(plain), record_specs=aggregators.WeightedRecord(specs, tf.TensorSpec([]))
         )

@@ -1,4 +1,4 @@
-"""Sums of updates: exact in any order, and a client moves them by a clip norm at most."""
+"""Sums of updates: exact in any order, and one client moves them by at most a clip norm."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def test_units_leave_room_for_two_cohorts():
 
 
 def test_colluders_cannot_raise_the_effect_of_a_client():
-    # float32 sums beyond 4096 have steps twice as wide, and what is added there is rounded up.
+    # Above 4096 float32 steps are twice as wide, and what is added there is rounded up.
     spec = tf.TensorSpec([1])
     query = aggregators.build_query(_plan(6500, clip_norm=1.0), record_specs=spec)
     step = 2.0**-12 * 1.001

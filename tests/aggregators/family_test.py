@@ -116,7 +116,7 @@ def test_tff_and_an_eager_loop_release_the_same(changes):
     process = aggregators.build_aggregator(plan, seed=3).create(_NESTED)
     results, _ = _run(process, process.initialize(), cohorts)
     expected = _run_eagerly(plan, _NESTED, 3, cohorts)
-    # Where sums are of integers, clients may be added in any order; of floats up to rounding.
+    # Sums of integers do not depend on the order of clients; sums of floats only by rounding.
     np.testing.assert_allclose(results, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -72,9 +72,9 @@ def test_query_is_a_dp_query_for_an_eager_loop():
     key = keys.seeded_root_key(4)
     z = [correlated.independent_noise(key, t, specs) for t in range(6)]
     z = np.array([np.append(np.ravel(d['b']), d['w']) for d in z])
-    correlated = np.linalg.solve(plan.mechanism.strategy_matrix(), z) * plan.stddev
+    solution = np.linalg.solve(plan.mechanism.strategy_matrix(), z) * plan.stddev
     clipped = 0.25 * np.array([-1, 1, 1, 1])
-    np.testing.assert_allclose(results, (2 * clipped + correlated) / 2, atol=1e-5)
+    np.testing.assert_allclose(results, (2 * clipped + solution) / 2, atol=1e-5)
 
 
 def test_float64_records_keep_their_type():

@@ -1,4 +1,4 @@
-"""What leaves a shard, against a loop over the clients in NumPy. No TFF worker."""
+"""The output of a shard against a NumPy loop over its clients. Starts no TFF runtime."""
 
 import collections
 import functools
@@ -49,7 +49,7 @@ def _build(kind='fedavg', train_metrics=True):
 
 
 def _work(shards, *args, **kwargs):
-    """Sums over the shards of what leaves them: of the records, and of the metrics."""
+    """Sums of the records and of the metrics over all shards."""
     work = _build(*args, **kwargs)
     outputs = [work(_weights(), tf.constant(_CLIP), shard) for shard in shards]
     totals, metrics = tf.nest.map_structure(
@@ -61,7 +61,7 @@ def _work(shards, *args, **kwargs):
 
 
 def test_nothing_tunes_how_a_shard_is_read():
-    # The end of an iterator waits for the thread that does, which sleeps for up to a round.
+    # The end of an iterator waits for the tuning thread, which sleeps for up to a round.
     (shard,) = learning.shard(_COHORT, 1)
     weights = tf.nest.map_structure(tf.constant, _weights())
     graph = _build().get_concrete_function(weights, tf.constant(_CLIP), shard).graph
@@ -133,7 +133,7 @@ def test_a_data_set_without_marker_is_one_client():
 
 
 def test_a_batch_without_rows_within_a_client_is_an_error():
-    # Otherwise it would end a client, and the rest be clipped as another one.
+    # Otherwise it would end the client, and the rest would be clipped as another client.
     rows = collections.OrderedDict(x=np.ones((5, 2), np.float32), y=np.ones((5, 1), np.float32))
     dataset = tf.data.Dataset.from_tensors(rows).rebatch(np.array([3, 0, 2], np.int64))
     with pytest.raises(tf.errors.InvalidArgumentError, match='batch without rows'):

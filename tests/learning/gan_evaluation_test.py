@@ -1,4 +1,4 @@
-"""Metrics of a GAN against NumPy, and its samples. No TFF worker."""
+"""Metrics of a GAN against NumPy, and its samples. Starts no TFF runtime."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_samples_are_a_function_of_the_seed():
 
 @pytest.mark.parametrize('shape', [(0, 2), (3, 4)])
 def test_images_of_another_shape_are_refused(shape):
-    with pytest.raises(ValueError, match='pixels of shape .*: must be images of shape'):
+    with pytest.raises(ValueError, match='pixels: must be images of shape .*, has shape'):
         learning.build_gan_evaluation(
             _MODEL, np.zeros(shape, np.float32), gradient_penalty=1.0, seed=0
         )

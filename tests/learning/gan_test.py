@@ -71,7 +71,7 @@ def _assert_close(actual, expected, **tolerance):
 
 
 class _Reference:
-    """The plain algorithm in NumPy: no noise, no clipping; inputs are drawn anew from the seed."""
+    """The plain algorithm in NumPy: no noise, no clipping; inputs are drawn again from the seed."""
 
     def __init__(self):
         self._root = keys.seeded_root_key(_SEED, 'generator inputs')
@@ -141,7 +141,7 @@ def test_noise_on_the_discriminator_replays_exactly():
     z = [correlated.independent_noise(root, t, specs) for t in range(_ROUNDS)]
     expected = list(gan_models.DISCRIMINATOR)
     for t in range(_ROUNDS):
-        # Without any data there is no shard at all; the round is released all the same.
+        # Without any data there is no shard, but the round is released.
         state = process.next(state, learning.shard([[]] * 3, 2)).state
         row = np.linalg.inv(plan.mechanism.strategy_matrix())[t]
         for leaf in range(2):
@@ -152,7 +152,7 @@ def test_noise_on_the_discriminator_replays_exactly():
 
 
 def test_the_discriminator_is_trained_by_dp_fedavg():
-    """With the generator at rest nothing is left but the process whose guarantee it has."""
+    """Without generator steps it is exactly the process whose guarantee it has."""
     plan = _plan(clip_norm=0.05)
     ours = _process(plan, generator_steps=0)
     model = gan_work.discriminator_model(gan_models.linear_gan(), _PENALTY, _SEED)

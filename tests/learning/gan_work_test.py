@@ -1,4 +1,4 @@
-"""Steps of a GAN against derivatives worked out by hand, and against Keras. No TFF worker."""
+"""Steps of a GAN against derivatives worked out by hand, and Keras. Starts no TFF runtime."""
 
 import collections
 import functools
@@ -18,7 +18,7 @@ _SGD = tff.learning.optimizers.build_sgdm(_RATE)
 
 
 def _generated(generator, t, pixels):
-    """What a client's batch is compared with in round t: drawn anew from the seed."""
+    """The inputs for a client's batch in round t, drawn again from the seed."""
     root = keys.seeded_root_key(_SEED, 'generator inputs')
     key = keys.derive_from_content(
         keys.derive(keys.derive(root, t), 0), tf.reshape(2 * pixels - 1, [-1])
@@ -35,7 +35,7 @@ def _model():
 
 
 def _client_record(batches, t=0):
-    """Delta of a client, as the record of federated averaging has it: old minus new."""
+    """Delta of a client in federated averaging: old minus new."""
     model = _model()
     update = client_work.fedavg(model, _SGD)
     trainable, others = model.initial_weights
@@ -133,7 +133,7 @@ def test_metrics_are_those_of_all_examples():
 
 
 def test_convolutional_scores_against_keras():
-    """The gradient of the whole loss, penalty included, of networks that others wrote."""
+    """The gradient of the whole loss, penalty included, for Keras networks."""
     model = presets.build_gan_model('tiny', 0)
     rng = np.random.default_rng(1)
     # Biases that are not zero, and images that are.

@@ -73,7 +73,7 @@ def _cohorts(make_client):
 def _assert_same(actual, expected):
     assert type(actual) is type(expected)
     for one, other in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
-        # Sums in another order: some units in the last place of values up to one.
+        # Sums in another order differ by some units in the last place, of values up to one.
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
 
 

@@ -1,4 +1,4 @@
-"""Tests of how TFF computations are compiled."""
+"""Tests of the compilation of TFF computations."""
 
 import collections
 
@@ -29,7 +29,7 @@ def gradient_of_a_recurrence(inputs):
 
 
 def _operations(computation) -> collections.Counter:
-    """How many operations of each kind its graph has."""
+    """Number of operations of each kind in its graph."""
     graph_def = tf.compat.v1.GraphDef()
     proto = tff.framework.serialize_computation(computation)
     proto.tensorflow.graph_def.Unpack(graph_def)
@@ -40,7 +40,7 @@ def _operations(computation) -> collections.Counter:
 def test_activations_are_not_computed_again_for_their_gradients():
     # Two gates of each position.
     assert _operations(compilation.compiled(gradient_of_a_recurrence))['Sigmoid'] == 2 * _LENGTH
-    # Why there is a compilation of our own.
+    # The reason for not using TFF's compilation as it is.
     stock = tff.backends.native.desugar_and_transform_to_native(gradient_of_a_recurrence)
     assert _operations(stock)['Sigmoid'] > 2 * _LENGTH
 

@@ -1,4 +1,4 @@
-"""Tests of the runtime: results, errors, signals, and the ends of a process in every way."""
+"""Tests of the runtime: results, errors, signals, and every way in which a process can end."""
 
 import collections
 import functools
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.tff
 ROOT = paths.ROOT
 CHILD = pathlib.Path(__file__).with_name('runtime_child.py')
 
-# Seconds. Starting is given time for a loaded machine; dying is not.
+# Seconds. A start may be slow on a loaded machine; an end may not.
 START = 240
 END = 60
 DEATH = 2
@@ -170,7 +170,7 @@ class Process:
     def finish(self):
         status = self._process.wait(END)
         start = time.monotonic()
-        # Reading ends only when no process has the other end of the pipe.
+        # Reading ends only when no process holds the other end of the pipe.
         _, error = self._process.communicate(timeout=END)
         return Ending(status, time.monotonic() - start, error)
 

@@ -1,4 +1,4 @@
-"""Tests of the execution of TFF computations in this process, against TFF's own runtime."""
+"""Executing TFF computations in this process gives the same as TFF's own runtime."""
 
 import collections
 import threading
@@ -40,7 +40,7 @@ def total(numbers):
 
 @tff.federated_computation(CLIENTS_FLOAT)
 def statistics(values):
-    """Everything that is summed, in structures with and without names."""
+    """Sums of everything, in structures with and without names."""
     return collections.OrderedDict(
         sum=tff.federated_sum(tff.federated_map(reciprocal, values)),
         means=(tff.federated_mean(values), tff.federated_mean(values, weight=values)),
@@ -249,7 +249,7 @@ def test_what_is_not_executed_here_is_named(execute):
     def secure(values):
         return tff.federated_secure_sum_bitwidth(values, np.int32(8))
 
-    with pytest.raises(ComputationError, match='federated_secure_sum_bitwidth: is not executed'):
+    with pytest.raises(ComputationError, match='federated_secure_sum_bitwidth: is not supported'):
         execute(secure, [1, 2])
 
 

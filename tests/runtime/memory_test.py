@@ -9,7 +9,7 @@ import pytest
 # that what is freed lies in the middle of the heap.
 _PROGRAM = """
 import ctypes, os
-from dpfl.simulation import memory
+from dpfl.runtime import memory
 
 def resident():
     with open('/proc/self/statm') as file:

@@ -1,4 +1,4 @@
-"""Run by `runtime_test.py`: a process with a runtime, which ends in the way its argument names.
+"""Run by `contexts_test.py`: a process with a runtime that ends in the way its argument names.
 
 Writes lines of a word: `started` when a computation was executed, `running` when a round is in
 progress that takes far longer than any test, `leaving` at the end of the block.

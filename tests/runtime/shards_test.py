@@ -1,4 +1,4 @@
-"""Shards hold every client once, apart from the others; cohorts are read one ahead."""
+"""Shards hold every client once, separated from the others; cohorts are read one ahead."""
 
 import collections
 import threading
@@ -109,8 +109,8 @@ def _batch(rows, columns=2):
 @pytest.mark.parametrize(
     'clients, message',
     [
-        ([[_batch(2), _batch(0)]], r'batch of arrays \(0, 2\), \(0, 1\): must have rows'),
-        ([[collections.OrderedDict(_batch(2), y=np.zeros((3, 1)))]], 'as many in each array'),
+        ([[_batch(2), _batch(0)]], r'must have rows in each batch.* has \(0, 2\), \(0, 1\)'),
+        ([[collections.OrderedDict(_batch(2), y=np.zeros((3, 1)))]], 'equally many in all arrays'),
         ([[collections.OrderedDict(x=np.float32(1), y=np.float32(1))]], 'must have rows'),
         ([[_batch(2)], [_batch(2, columns=3)]], 'clients: must have batches of one structure'),
         ([[_batch(2)], [{'x': np.zeros((2, 2))}]], 'clients: must have batches of one structure'),

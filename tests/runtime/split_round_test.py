@@ -1,4 +1,4 @@
-"""A round in three parts: what each of them gets, and how shards are divided."""
+"""A round split in three parts: what each part gets, and how shards are divided."""
 
 import numpy as np
 import pytest

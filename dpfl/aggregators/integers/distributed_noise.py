@@ -194,7 +194,7 @@ class DistributedNoise:
         return (self.modulus - 1).bit_length()
 
     def _noise_bound(self) -> int:
-        """A bound on all noise of full cohorts in all rounds, but for `_WRAP_PROBABILITY`."""
+        """Bound on all noise of full cohorts in all rounds, violated with `_WRAP_PROBABILITY`."""
         variance = self.plan.clients_per_round * self.local_stddev**2
         if not variance:
             return 0

@@ -22,7 +22,7 @@ def zeros(shape: tuple[int, ...], dtype: Any, directory: str | os.PathLike | Non
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     if directory is None or not size:
         return np.zeros(shape, dtype)
-    with tempfile.TemporaryFile(dir=directory) as file:
+    with tempfile.TemporaryFile(dir=os.fspath(directory)) as file:
         # Allocates all space now: a full disk would otherwise kill the process in a later round.
         os.posix_fallocate(file.fileno(), 0, size)
         return np.memmap(file, dtype, 'r+', shape=shape)

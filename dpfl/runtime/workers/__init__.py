@@ -1,1 +1,1 @@
-"""Workers on other machines: how a run reaches them, and what they are trusted with."""
+"""Workers on other machines: how a run reaches them, and how it protects itself from them."""

@@ -1,4 +1,4 @@
-"""Addresses of workers on other machines, with the tokens that they ask for. No TensorFlow."""
+"""Addresses of workers on other machines, with their tokens. Imports no TensorFlow."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,9 @@ class Address:
     """Where a worker listens.
 
     Attributes:
-      host: a name, or a number without brackets.
-      port: of TCP.
-      token: of the worker, as in `tokens.read`; None for one that asks for none.
+      host: a name, or an IP address without brackets.
+      port: TCP port.
+      token: of the worker, as from `tokens.read`; None for a worker that asks for none.
     """
 
     host: str
@@ -31,11 +31,11 @@ def parse(workers: Iterable[str | Address], tokens: Sequence[bytes] = ()) -> tup
     """The addresses of workers.
 
     Args:
-      workers: as `host:port`, a number of IPv6 in brackets; an `Address` stays as it is.
-      tokens: none; or one for all of them; or one each, in their order.
+      workers: as `host:port`, an IPv6 address in brackets; an `Address` stays as it is.
+      tokens: none, one for all workers, or one for each, in their order.
 
     Raises:
-      ValueError: if one is not an address, or is there twice; or if the tokens are fewer or more.
+      ValueError: if one is not an address or is given twice, or if the number of tokens is wrong.
     """
     workers = tuple(workers)
     if len(tokens) not in (0, 1, len(workers)):
@@ -44,8 +44,8 @@ def parse(workers: Iterable[str | Address], tokens: Sequence[bytes] = ()) -> tup
             f'{len(tokens)} of them',
             f'must be one, or one for each of {len(workers)} workers',
         )
-    tokens = tuple(tokens) * (len(workers) if len(tokens) == 1 else 1) or (None,) * len(workers)
-    found = tuple(map(_parse, workers, tokens))
+    of_each = tuple(tokens) * (len(workers) if len(tokens) == 1 else 1) or (None,) * len(workers)
+    found = tuple(map(_parse, workers, of_each))
     for i, address in enumerate(found):
         if address in found[:i]:
             raise errors.ArgumentError('workers', address, 'must be given once')

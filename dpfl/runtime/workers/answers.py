@@ -1,7 +1,7 @@
-"""What a worker may answer: numbers of the type that was asked for, and nothing else.
+"""Checks the answers of a worker: only numbers or text of the requested type are accepted.
 
 A message of TFF can also hold a computation, or a data set as a graph, which TFF executes when it
-reads it. Such a graph can write files: a worker must not be able to send one.
+reads it. Such a graph can write files, so it must be refused before.
 """
 
 import math
@@ -13,14 +13,14 @@ from tensorflow_federated.proto.v0 import executor_pb2
 
 
 class AnswerError(ValueError):
-    """An answer is not of the type that was asked for; the message is one line."""
+    """An answer is not of the requested type; the message is one line."""
 
 
 def check_message(message: executor_pb2.Value) -> None:
-    """Refuses a message, before TFF reads it, that has more than numbers and text in structures.
+    """Checks, before TFF reads it, that a message holds only numbers and text in structures.
 
     Raises:
-      AnswerError: if it has, or if an array claims to be larger than the message is.
+      AnswerError: if it holds anything else, or if an array claims to be larger than the message.
     """
     kind = message.WhichOneof('value')
     if kind == 'array':
@@ -38,12 +38,12 @@ def check_message(message: executor_pb2.Value) -> None:
 
 
 def check_value(value: Any, expected: tff.Type, num_clients: int) -> None:
-    """Refuses a value of another type.
+    """Checks that a value is of a type.
 
     Args:
       value: as TFF reads it.
-      expected: the type of what was computed.
-      num_clients: how many values there must be of one at clients.
+      expected: type of the result of the computation.
+      num_clients: how many values a value at clients must have.
 
     Raises:
       AnswerError: if number, structure, dtype or shape differ.

@@ -1,4 +1,4 @@
-"""Executes TFF computations in a worker elsewhere, on an event loop in a thread."""
+"""Executes TFF computations in a remote worker, from an event loop in a thread."""
 
 import asyncio
 import collections
@@ -15,8 +15,8 @@ from google.protobuf import message
 from dpfl.runtime import compilation, failures
 from dpfl.runtime.workers import answers
 
-# A worker must not fill the memory of a run: its messages are bounded, to what those of TFF can be,
-# and those that are compressed are not taken (TFF compresses none), as they could become any size.
+# A worker must not fill the memory of a run. So messages are bounded by the largest size in TFF,
+# and compressed ones, which could expand to any size, are refused (TFF does not compress).
 _MOST_BYTES = (1 << 31) - 1
 _CHANNEL_OPTIONS = (
     ('grpc.max_receive_message_length', _MOST_BYTES),
@@ -25,10 +25,10 @@ _CHANNEL_OPTIONS = (
     ('grpc.enable_http_proxy', 0),
 )
 
-# That an executor keeps; a run has fewer.
+# Computations that an executor caches; a run has fewer.
 _MAX_COMPUTATIONS = 16
 
-# Seconds that a round in progress has for noticing that its worker is gone.
+# Seconds in which a round in progress can notice that its worker is gone.
 _DRAIN_SECONDS = 10.0
 
 
@@ -40,14 +40,14 @@ def channel(target: str, *options: tuple[str, int]) -> grpc.Channel:
 class Runner:
     """Executes computations in a worker, one after the other; a context manager.
 
-    TFF's own context joins its thread in a finalizer, which may run when the interpreter has
-    already stopped the thread.
+    TFF's own context joins its thread in a finalizer, which may run after the interpreter has
+    stopped the thread.
 
     Args:
       connection: a channel to the worker.
-      explain: the exception to raise for one of gRPC, for a ValueError (a channel that was closed),
-        or for whatever reading an answer raises.
-      max_cohort_sizes: for how many cohort sizes it keeps executors.
+      explain: returns the exception to raise instead of one of gRPC, of a ValueError (closed
+        channel) or of one from reading an answer.
+      max_cohort_sizes: number of cohort sizes for which it keeps executors.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Runner:
             transform_result=tff.tensorflow.transform_result,
         )
         self._loop = asyncio.new_event_loop()
-        # A daemon: a compilation that outlasts the drain must not keep the interpreter alive.
+        # A daemon: a compilation that outlasts the drain must not keep the process alive.
         self._thread = threading.Thread(target=self._run, name='dpfl-runtime', daemon=True)
         self._thread.start()
 
@@ -81,7 +81,7 @@ class Runner:
             self._loop.close()
 
     def submit(self, comp: tff.Computation, arg: Any) -> concurrent.futures.Future:
-        """Begins a computation."""
+        """Starts a computation."""
         return asyncio.run_coroutine_threadsafe(self._context.invoke(comp, arg), self._loop)
 
     def release(self) -> None:
@@ -89,7 +89,7 @@ class Runner:
         self._executors.close()
 
     def close(self) -> None:
-        """Waits until computations that were interrupted have failed, and ends the thread."""
+        """Cancels computations in progress, waits for them to end, and ends the thread."""
         asyncio.run_coroutine_threadsafe(self._drain(), self._loop)
         self._thread.join(_DRAIN_SECONDS)
         self.release()
@@ -103,10 +103,11 @@ class Runner:
 
 
 class QuietChannel:
-    """A channel that writes no tracebacks to standard error, and reports no changes of its state.
+    """A channel without tracebacks on standard error and without state notifications.
 
-    TFF subscribes to them for its restarts. A thread of gRPC polls for them, and writes a traceback
-    when the channel is closed under it. It writes another one for an answer that is no message.
+    TFF subscribes to state changes for its restarts. A thread of gRPC polls for them, and prints a
+    traceback when the channel is closed. gRPC prints another one for an answer that is not a valid
+    message.
     """
 
     def __init__(self, connection):
@@ -118,13 +119,13 @@ class QuietChannel:
     def unary_unary(
         self, method: str, request_serializer: Any, response_deserializer: Any, **options: Any
     ) -> Any:
-        """A call that fails, as a call does, if the answer is no message."""
+        """A call that fails like any other if the answer is not a valid message."""
 
         def read(data):
             try:
                 return response_deserializer(data)
             except message.DecodeError:
-                return None  # The failure of the call.
+                return None  # gRPC fails the call.
 
         return self._channel.unary_unary(method, request_serializer, read, **options)
 
@@ -133,10 +134,10 @@ class QuietChannel:
 
 
 class _Stub(tff.framework.RemoteExecutorStub):
-    """Calls to the worker, whose failures are errors in one line.
+    """Calls to the worker. Their failures are errors of one line.
 
-    The absence of the worker is an error at once. TFF takes an unreachable executor for one that is
-    being restarted, and repeats the computation until it answers: here, a hang.
+    An absent worker is an error at once. TFF assumes that an unreachable executor is being
+    restarted, and repeats the computation until it answers, which here would be a hang.
     """
 
     def __init__(self, connection, explain):
@@ -151,7 +152,7 @@ class _Stub(tff.framework.RemoteExecutorStub):
         raise failure
 
     def _release(self, method, request):
-        # Called by finalizers too; a worker that is gone has nothing to release.
+        # Finalizers call this too. A worker that is gone has nothing to release.
         with contextlib.suppress(grpc.RpcError, ValueError):
             return method(request)
 
@@ -176,7 +177,7 @@ class _Stub(tff.framework.RemoteExecutorStub):
         return response
 
     def explain_answer(self, error):
-        """The exception for one that reading an answer has raised."""
+        """The exception to raise for an error in reading an answer."""
         if isinstance(error, answers.AnswerError):
             return self._explain(error)
         return self._explain(answers.AnswerError(f'{type(error).__name__}: {error}'))
@@ -189,10 +190,7 @@ class _Stub(tff.framework.RemoteExecutorStub):
 
 
 class _Executor(tff.framework.RemoteExecutor):
-    """An executor to which a computation is sent once, however often it is executed.
-
-    What it answers is read only if it can be what was asked for.
-    """
+    """An executor that sends each computation once, and checks answers before they are used."""
 
     def __init__(self, stub, num_clients):
         super().__init__(stub, dispose_batch_size=1)
@@ -206,7 +204,7 @@ class _Executor(tff.framework.RemoteExecutor):
             answers.check_value(value, type_spec, self._num_clients)
         except (failures.WorkerError, failures.ComputationError):
             raise
-        except Exception as error:  # Whatever TFF stumbles upon in what is not what it expects.
+        except Exception as error:  # TFF may raise anything for an unexpected answer.
             failure = self._answering.explain_answer(error)
         else:
             return value
@@ -215,12 +213,12 @@ class _Executor(tff.framework.RemoteExecutor):
     async def create_value(self, value, type_spec=None):
         if not isinstance(value, tff.framework.ConcreteComputation):
             return await super().create_value(value, type_spec)
-        # By identity, which the entry keeps: equality compares all of the graphs.
+        # By identity: equality compares all graphs. The entry keeps the object alive.
         if id(value) not in self._computations:
             if len(self._computations) == _MAX_COMPUTATIONS:
                 self._computations.clear()
-            there = await super().create_value(value, type_spec)
-            self._computations[id(value)] = (value, there)
+            remote = await super().create_value(value, type_spec)
+            self._computations[id(value)] = (value, remote)
         return self._computations[id(value)][1]
 
     def close(self):
@@ -229,11 +227,11 @@ class _Executor(tff.framework.RemoteExecutor):
 
 
 class _Executors(tff.framework.ExecutorFactory):
-    """The executors of the cohort sizes used last, one for each.
+    """LRU cache of executors, one per cohort size.
 
-    Unlike TFF's own factory, it closes the executors that it drops, and has their values released
-    at once rather than twenty at a time: otherwise a cohort size that changes from round to round
-    fills the memory of the worker with graphs and models of earlier rounds.
+    Unlike TFF's own factory, it closes the executors that it drops, and releases their values at
+    once instead of twenty at a time. Otherwise cohort sizes that vary from round to round fill the
+    worker's memory with graphs and models of earlier rounds.
     """
 
     def __init__(self, stub, max_count):

@@ -1,29 +1,34 @@
-"""Becomes TFF's worker, cut off from the network, with a relay as the only way to it.
+"""Becomes TFF's worker, isolated from the network; a relay is the only way to reach it.
 
     python -IS launcher.py PARENT LISTENER PORT ISOLATION NOTICES SECRET BINARY [FLAG ...]
 
-TFF's `worker_binary` listens on every network interface of the host (its address is
-`[::]:` and the port of its flag), asks nobody who they are, and executes whatever it is sent. So it
-gets a network namespace of its own, which has nothing but a loopback interface: the superuser may
-make one, others as the owner of a user namespace. A relay, forked here, accepts connections on a
-socket that was made outside (a socket stays in the namespace that it was made in) and passes their
-bytes on: with a token, of those alone that have proved over TLS that they have it (`tls.py`). The
-worker itself never has the token.
+TFF's `worker_binary` listens on every network interface of the host (`[::]:` and the port of its
+flag), authenticates nobody, and executes whatever it receives. So it gets its own network
+namespace, with only a loopback interface. The superuser may create one; other users need a user
+namespace for it. A relay, forked here, accepts connections on a socket from outside the namespace
+(a socket stays in the namespace in which it was made) and forwards their bytes; with a token, only
+those of clients that have proved over TLS that they have it (`tls.py`). The worker itself never has
+the token.
 
-Whoever has not proved it yet has 10 seconds for that, and there are at most 32 of them: one more,
-and the oldest is dropped, so that idle connections do not keep others out. What the relay writes
-about those whom it refuses is a line a second at most.
+A client has 10 seconds for that proof. At most 32 clients may be in a handshake: one more, and the
+oldest is dropped, so that idle connections cannot keep others out. The relay writes at most one
+line a second about refused clients.
 
-Where the kernel or a container allows no namespace, and on other systems than Linux, the worker
-runs as it is, or not at all if ISOLATION is `required`. On those systems nothing kills it with its
-parent either.
+If the kernel or a container allows no namespace, and on systems other than Linux, the worker runs
+without isolation, or not at all if ISOLATION is `required`. On those systems it also does not die
+with its parent.
 
-Arguments: process id of the parent, with which the worker dies; descriptor of a socket that is
-bound and does not listen yet: it does when the worker is ready; port of the worker; `required` or
-`tried`; descriptor of a pipe for lines about who was refused; descriptor of a file with a JSON
-object of the fields of `credentials.Credentials`, or `-` for no token; the binary and further
-flags. A small script for an interpreter without packages: Python code between fork and exec in a
-large process with threads can deadlock.
+Arguments:
+  PARENT: process id of the parent, with which the worker dies.
+  LISTENER: descriptor of a bound socket. The relay calls `listen` when the worker is ready.
+  PORT: port of the worker.
+  ISOLATION: `required` or `tried`.
+  NOTICES: descriptor of a pipe for lines about refused clients.
+  SECRET: descriptor of a JSON file with the fields of `credentials.Credentials`; `-` for no token.
+  BINARY, FLAG: the worker and its flags.
+
+It is a small script for an interpreter without packages, because Python code between fork and exec
+can deadlock in a large process with threads.
 """
 
 import contextlib
@@ -45,6 +50,8 @@ _CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG = 1
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
+# Exit status if ISOLATION is `required`, and the system does not allow it.
+NO_ISOLATION_STATUS = 77
 _MAX_STRANGERS = 32
 _NOTICE_SECONDS = 1.0
 
@@ -65,7 +72,8 @@ def main(
     """Forks the relay and becomes the worker; ends at once if the parent is gone."""
     is_isolated = sys.platform == 'linux' and _leave_network()
     if not is_isolated and isolation == 'required':
-        sys.exit('this system gives a process no network of its own')
+        print('this system gives a process no network of its own', file=sys.stderr)
+        sys.exit(NO_ISOLATION_STATUS)
     if sys.platform == 'linux':
         _die_with_parent()  # After the namespaces: a change of credentials would undo it.
     if os.getppid() != parent:
@@ -86,13 +94,13 @@ def main(
 
 
 def _leave_network() -> bool:
-    """Moves this process to a network namespace of its own; False if it may not."""
+    """Moves this process to its own network namespace; False if that is not permitted."""
     user, group = os.getuid(), os.getgid()
     unshare = ctypes.CDLL(None).unshare
     if unshare(_CLONE_NEWNET) != 0:
         if unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
             return False
-        # It stays who it is.
+        # Keeps its user and group.
         for name, text in (
             ('setgroups', 'deny'),
             ('uid_map', f'{user} {user} 1'),
@@ -110,7 +118,7 @@ def _die_with_parent() -> None:
 
 
 def _load_tls():
-    """The module beside this file: on the path, its neighbours would hide modules of Python."""
+    """Loads `tls.py` by its path: with this folder on `sys.path` it would shadow other modules."""
     path = pathlib.Path(__file__).with_name('tls.py')
     spec = importlib.util.spec_from_file_location('dpfl_tls', path)
     module = importlib.util.module_from_spec(spec)
@@ -119,12 +127,12 @@ def _load_tls():
 
 
 class _Relay:
-    """Connects clients with the worker: all, or those alone that prove to have the token.
+    """Connects clients with the worker: all, or only those that prove that they have the token.
 
     Args:
       port: of the worker.
-      notices: where it says whom it refused.
-      secret: descriptor of the credentials; None to ask nobody.
+      notices: where it reports refused clients.
+      secret: descriptor of the credentials; None to accept everybody.
     """
 
     def __init__(self, port, notices, secret):
@@ -135,12 +143,12 @@ class _Relay:
         if secret is not None:
             with open(secret) as file:
                 self._context = self._tls.context(**json.load(file), is_server=True)
-        # Those who have proved nothing yet, the oldest first.
+        # Connections in their handshake, the oldest first.
         self._strangers = []
         self._lock = threading.Lock()
 
     def run(self, listener: socket.socket, worker: int) -> None:
-        """Waits for the worker, and then accepts connections until it is gone."""
+        """Waits for the worker, then accepts connections until it is gone."""
         while not _is_listening(self._port):
             _require_parent(worker)
             time.sleep(0.02)
@@ -176,13 +184,13 @@ class _Relay:
             with self._as_stranger(client):
                 return self._tls.handshake(client, self._context, is_server=True)
         except self._tls.HandshakeError as error:
-            if str(error) != self._tls.CLOSED:  # Whoever only looks whether the port is open.
+            if str(error) != self._tls.CLOSED:  # A mere check that the port is open is no refusal.
                 self._notices.refused(host, str(error))
             raise
 
     @contextlib.contextmanager
     def _as_stranger(self, client):
-        with client.dup() as stranger:  # Stays the same connection when `client` is closed.
+        with client.dup() as stranger:  # Still the same connection when `client` is closed.
             with self._lock:
                 if len(self._strangers) == _MAX_STRANGERS:
                     self._tls.shut(self._strangers.pop(0))
@@ -196,7 +204,7 @@ class _Relay:
 
 
 class _Notices:
-    """Lines about those who were refused, in a pipe that nobody may be reading."""
+    """Writes lines about refused clients to a pipe that may have no reader."""
 
     def __init__(self, descriptor):
         self._descriptor = descriptor
@@ -206,6 +214,7 @@ class _Notices:
         self._untold = 0
 
     def refused(self, host: str, reason: str) -> None:
+        """Reports a refused client, at most one a second."""
         with self._lock:
             now = time.monotonic()
             if now - self._last < _NOTICE_SECONDS:

@@ -1,10 +1,9 @@
-"""Workers that are not ours: checked at the start, and watched, as nobody tells when they are gone.
+"""Remote workers: checked at the start, then watched by pings.
 
-A worker that was killed closes its connections, and calls fail at once. One that is stopped, or no
-longer reachable, just does not answer; nor does one that computes. So another connection asks for
-an answer to something small, again and again. (The pings of gRPC's own keepalive do not serve: by
-default a server, such as the worker, breaks the connection if they come more often than every five
-minutes.)
+A worker that is killed closes its connections, and calls fail at once. A worker that is stopped or
+no longer reachable does not answer, but neither does one that is computing. So a second connection
+regularly sends a small request. (gRPC's own keepalive pings do not help: by default a server, such
+as the worker, closes the connection if they come more often than every five minutes.)
 """
 
 import concurrent.futures
@@ -26,15 +25,15 @@ from tensorflow_federated.proto.v0 import executor_pb2, executor_pb2_grpc
 from dpfl.runtime import failures
 from dpfl.runtime.workers import addresses, answers, executors, tls, tunnel
 
-# It counts as lost after four pings in turn without an answer: not after a time, because clocks go
-# on while this process is stopped.
+# A worker is lost after this many unanswered pings in a row. Not after a time, because clocks go on
+# while this process is stopped.
 _PING_SECONDS = 4.0
 _PINGS = 4
 _CONNECT_SECONDS = 10.0
 _CHECK_SECONDS = 60.0
 _RELEASE_SECONDS = 5.0
 
-# Releases nothing, of an executor that no worker has.
+# A request to release nothing, of an executor that no worker has.
 _PING = executor_pb2.DisposeRequest(executor=executor_pb2.ExecutorId(id='dpfl'))
 _ANSWER = 42
 
@@ -43,22 +42,22 @@ class RemoteWorker:
     """A worker at an address; a context manager that leaves it running.
 
     Args:
-      address: where it listens; with the token that it asks for, connections are encrypted.
+      address: where it listens. With a token in it, connections are encrypted.
       max_cohort_sizes: as in `executors.Runner`.
     """
 
     def __init__(self, address: addresses.Address, max_cohort_sizes: int):
         self._address = address
         self._max_cohort_sizes = max_cohort_sizes
-        self._tunnel = None
-        self._failure = None
+        self._tunnel: tunnel.Tunnel | None = None
+        self._failure: str | None = None
         self._closed = threading.Event()
 
     def __enter__(self):
         """Connects and checks.
 
         Raises:
-          WorkerError: if it cannot be reached, does not compute, or is of another version of TFF.
+          WorkerError: if it cannot be reached, does not compute, or has another version of TFF.
         """
         with contextlib.ExitStack() as stack:
             self._target = str(self._address)
@@ -84,11 +83,11 @@ class RemoteWorker:
         self._resources.close()
 
     def submit(self, comp: tff.Computation, arg: Any) -> concurrent.futures.Future:
-        """Begins a computation."""
+        """Starts a computation."""
         return self._runner.submit(comp, arg)
 
     def explain(self, error: Exception) -> Exception:
-        """What the failure of a call means, as an exception in one line."""
+        """The exception to raise for a failed call, with a message of one line."""
         if self._failure is not None:
             return self._error(self._failure)
         if isinstance(error, answers.AnswerError):
@@ -133,8 +132,8 @@ class RemoteWorker:
             raise self._error(f'has TFF {named}; this process has {ours}')
 
     def _watch(self) -> None:
-        """Closes the channel, so that calls in progress fail, when the worker does not answer."""
-        # Without a pool of its own, gRPC would use the connection that is watched.
+        """Pings the worker. If it does not answer, closes the channel: calls in progress fail."""
+        # Without its own pool, gRPC would reuse the watched connection.
         options = [('grpc.use_local_subchannel_pool', 1), ('grpc.max_reconnect_backoff_ms', 1000)]
         with executors.channel(self._target, *options) as channel:
             dispose = executor_pb2_grpc.ExecutorGroupStub(executors.QuietChannel(channel)).Dispose
@@ -143,7 +142,7 @@ class RemoteWorker:
                 started = time.monotonic()
                 try:
                     is_answer = _is_answer(dispose, _PING_SECONDS)
-                except ValueError:  # The interpreter is ending, and has closed the channel.
+                except ValueError:  # The process is ending, and has closed the channel.
                     return
                 unanswered = 0 if is_answer else unanswered + 1
                 if unanswered == _PINGS:
@@ -155,7 +154,7 @@ class RemoteWorker:
 
     def _close(self) -> None:
         if self._failure is None:
-            # In a thread, because a worker that has just been lost would not answer.
+            # In a thread, because a worker that was just lost would not answer.
             releasing = threading.Thread(target=self._runner.release, daemon=True)
             releasing.start()
             releasing.join(_RELEASE_SECONDS)
@@ -174,7 +173,7 @@ def _is_answer(dispose, timeout) -> bool:
 
 @functools.cache
 def _probe() -> tff.Computation:
-    """Takes n; n + 1, and what is installed beside the worker if `start_worker` started it."""
+    """Takes n. Returns n + 1, and the TFF packages installed where `start_worker` runs workers."""
 
     @tff.tensorflow.computation(np.int32)
     def probe(number):

@@ -1,13 +1,12 @@
-"""A worker that serves runs on other hosts, owned from its start to its end. Imports no TensorFlow.
+"""A worker process that serves runs on other hosts. Imports no TensorFlow.
 
-It is the `worker_binary` of TFF's wheel. Started by TFF itself, that process keeps the standard
-output of its parent open and can outlive it. Here it is dead when the `with` block of its `Worker`
-is left, and on Linux the kernel also kills it when its parent dies without leaving the block
-(SIGKILL): to be exact, when the thread ends that started it.
-It has a session of its own, so that Ctrl-C in a terminal reaches the parent alone, and none of the
-parent's standard streams, so that a pipe ends with the parent.
+It is the `worker_binary` of TFF's wheel. Started by TFF, that process keeps its parent's standard
+output open and can outlive it. Here it ends with the `with` block of its `Worker`. On Linux the
+kernel also kills it when its parent dies inside the block (SIGKILL), or more exactly, when the
+thread that started it ends. It has its own session, so that Ctrl-C in a terminal reaches only the
+parent, and none of the parent's standard streams, so that a pipe ends with the parent.
 
-Who can reach it is decided by `launcher.py`.
+`launcher.py` decides who can reach it.
 """
 
 import contextlib
@@ -25,25 +24,24 @@ from collections.abc import Callable
 
 from dpfl import errors
 from dpfl.runtime import failures
-from dpfl.runtime.workers import credentials
-
-_LAUNCHER = pathlib.Path(__file__).with_name('launcher.py')
+from dpfl.runtime.workers import credentials, launcher
 
 
 class Worker:
     """The worker process, its port and its log; a context manager that ends all three.
 
     Args:
-      listener: a socket that is bound and does not listen yet; whoever connects to it reaches the
-        worker. It is closed here.
-      require_isolation: end at once if it would listen on every network interface of the host, too.
-      token: what whoever connects has to prove that it has, see `credentials.py`; needs
-        `require_isolation`. None to ask nobody.
+      listener: a bound socket that does not listen yet. Whoever connects to it reaches the worker.
+        It is closed here.
+      require_isolation: whether the process ends at once if it cannot be isolated, in which case it
+        would listen on every network interface of the host.
+      token: clients must prove that they have it, see `credentials.py`; needs `require_isolation`.
+        None to accept everybody.
       max_concurrent_clients: how many clients of a round it trains at a time; None for no limit.
 
     Raises:
       OSError: if the process cannot be started.
-      ValueError: for a token without isolation: others could go round the relay that asks for it.
+      ValueError: for a token without isolation: clients could bypass the relay that asks for it.
       WorkerError: if the installed TFF has no worker.
 
     Attributes:
@@ -66,8 +64,8 @@ class Worker:
             port = stack.enter_context(_reserve_port())
             notices, writing = map(open, os.pipe(), 'rw')
             self._notices = stack.enter_context(notices)
-            # Ours are closed: a listener that nobody serves would keep those waiting who connect to
-            # it, and the pipe would not end with the relay.
+            # Closes the parent's copies. Otherwise clients would wait on a listener that nobody
+            # serves after the relay has ended, and the pipe would not end with the relay.
             with listener, writing, _secret(token) as secret:
                 self._address = (listener.family, listener.getsockname())
                 isolation = 'required' if require_isolation else 'tried'
@@ -92,14 +90,14 @@ class Worker:
             self._resources.close()
 
     def kill(self) -> None:
-        """Ends the process at once: it holds nothing that is worth saving."""
+        """Kills the process, which has nothing to save."""
         self._process.kill()
 
     def wait(self, report: Callable[[str], None] = lambda line: None) -> None:
         """Waits for the end of the process.
 
         Args:
-          report: called with a line about who was refused, at most one a second.
+          report: called with a line about a refused client, at most once a second.
         """
         for line in self._notices:
             report(line.rstrip('\n'))
@@ -109,11 +107,15 @@ class Worker:
         """Waits until the worker answers.
 
         Raises:
-          WorkerError: if it ends, or does not answer for `timeout` seconds.
+          IsolationError: if isolation is required, and the system does not allow it.
+          WorkerError: if it ends, or does not answer within `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
         while not self._accepts_connections():
-            if self._process.poll() is not None:
+            status = self._process.poll()
+            if status == launcher.NO_ISOLATION_STATUS:
+                raise failures.IsolationError(self.describe_end())
+            if status is not None:
                 raise failures.WorkerError(self.describe_end())
             if time.monotonic() > deadline:
                 raise failures.WorkerError(
@@ -122,9 +124,9 @@ class Worker:
             time.sleep(0.02)
 
     def is_isolated(self) -> bool:
-        """Whether a worker that is ready can be reached through its listener alone.
+        """Whether a ready worker can be reached only through its listener.
 
-        Otherwise it listens on every network interface of the host, too.
+        Otherwise it also listens on every network interface of the host.
         """
         try:
             theirs = os.readlink(f'/proc/{self.pid}/ns/net')
@@ -157,7 +159,7 @@ class Worker:
 
 @contextlib.contextmanager
 def _secret(token: bytes | None):
-    """Yields a descriptor of what the relay needs to ask for the token, in memory; '-' for none."""
+    """Yields the descriptor of an in-memory file with the relay's credentials; '-' for no token."""
     if token is None:
         yield '-'
         return
@@ -176,11 +178,11 @@ def _target(family, address) -> str:
 
 @contextlib.contextmanager
 def _reserve_port():
-    """Yields a free TCP port that stays out of the pool of free ports until the end of the block.
+    """Yields a free TCP port, which nobody else gets until the end of the block.
 
-    For a worker that is not isolated: it shares the port (gRPC sets SO_REUSEPORT). A socket that is
-    bound but does not listen gets no connections, and keeps two runs on one host from being given
-    the same port: they would share it, and each other's clients, without an error.
+    For a worker that is not isolated. The worker can bind it too (gRPC sets SO_REUSEPORT). A socket
+    that is bound but does not listen gets no connections. Without it two workers on one host could
+    get the same port, and would share it and each other's clients without an error.
     """
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as reservation:
@@ -192,13 +194,13 @@ def _reserve_port():
 
 
 def binary() -> pathlib.Path:
-    """The worker of the installed TFF.
+    """Path of the worker of the installed TFF.
 
     Raises:
-      WorkerError: if it has none.
+      WorkerError: if there is none.
     """
     spec = importlib.util.find_spec('tensorflow_federated')
-    if spec is None:
+    if spec is None or spec.origin is None:
         raise failures.WorkerError('tensorflow_federated: is not installed')
     path = pathlib.Path(spec.origin).parent / 'data' / 'worker_binary'
     if not path.is_file():
@@ -208,16 +210,16 @@ def binary() -> pathlib.Path:
     return path
 
 
-# What the user has set in the environment goes before it.
+# Defaults; variables that the user has set take precedence.
 _ENVIRONMENT = {
-    # The worker warns in every round of events that are part of its normal work.
+    # In every round the worker warns about events that are part of its normal work.
     'TF_CPP_MIN_LOG_LEVEL': '2',
-    # Shards already run side by side; with more threads per operation a round takes longer.
+    # Shards already run in parallel; with more threads per operation a round takes longer.
     'TF_NUM_INTRAOP_THREADS': '1',
-    # With a heap for every thread the worker grows by tens of megabytes in hundreds of rounds.
+    # With a heap per thread the worker grows by tens of megabytes in hundreds of rounds.
     'MALLOC_ARENA_MAX': '2',
-    # The memory of tensors is kept when they are freed: given back to the kernel, it would cost a
-    # page fault for every 4 KB of every result. The threshold is the largest that glibc takes.
+    # Keeps the memory of freed tensors. Given back to the kernel, it would cost a page fault for
+    # every 4 KB of every result. The threshold is the largest that glibc takes.
     'MALLOC_MMAP_THRESHOLD_': str(32 << 20),
     'MALLOC_TRIM_THRESHOLD_': str(1 << 30),
     'MALLOC_TOP_PAD_': str(64 << 20),
@@ -225,16 +227,16 @@ _ENVIRONMENT = {
 
 
 def _start(launch, descriptors, concurrency, log) -> subprocess.Popen:
-    """Starts `launcher.py` with what it takes between the process id and the binary."""
+    """Starts `launcher.py`; `launch` are its arguments between the parent and the binary."""
     path = binary()
     arguments = [os.getpid(), *launch, path, f'--max_concurrent_computation_calls={concurrency}']
     return subprocess.Popen(
-        [sys.executable, '-IS', _LAUNCHER, *map(str, arguments)],
+        [sys.executable, '-IS', launcher.__file__, *map(str, arguments)],
         pass_fds=descriptors,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
-        # `remote.py` looks from here for the version of TFF.
+        # `remote.py` looks for the version of TFF relative to this folder.
         cwd=path.parents[2],
         env={**_ENVIRONMENT, **os.environ},
         start_new_session=True,

@@ -1,7 +1,7 @@
-"""TLS between a run and a worker, and the copying of bytes between two connections.
+"""TLS between a run and a worker, and copying of bytes between two connections.
 
-Both ends use it: `tunnel.py` in the run, `launcher.py` beside the worker. Standard library only,
-because the launcher is a script for an interpreter without packages.
+Used on both ends: by `tunnel.py` in the run and by `launcher.py` next to the worker. Uses only the
+standard library, because the launcher runs in an interpreter without packages.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ import ssl
 
 HANDSHAKE_SECONDS = 10.0
 _BUFFER_BYTES = 1 << 18
-# Of one direction before it is the turn of the other.
+# Steps in one direction before the other one's turn.
 _STEPS = 32
-# A host that vanishes without a word is given up after about two minutes.
+# A host that vanishes silently is given up after about two minutes.
 _KEEPALIVE = (
     ('SO_KEEPALIVE', socket.SOL_SOCKET, 1),
     ('TCP_KEEPIDLE', socket.IPPROTO_TCP, 60),
@@ -37,25 +37,25 @@ _REASONS = {
 
 
 class HandshakeError(OSError):
-    """A handshake failed; the message says why in a few words, none of them from the other side."""
+    """A handshake failed. The message says why, in no words of the other side."""
 
 
 def context(own: str, peer: str, *, is_server: bool) -> ssl.SSLContext:
-    """TLS 1.3 in which each side shows a certificate, and only that of the peer is accepted.
+    """A TLS 1.3 context in which both sides present certificates, and only the peer's is accepted.
 
     Args:
       own: private key and certificate, PEM.
       peer: the certificate that the other side must have, PEM.
-      is_server: whether it accepts connections.
+      is_server: whether this side accepts connections.
     """
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
     made.minimum_version = ssl.TLSVersion.TLSv1_3
-    made.check_hostname = False  # The one certificate that is accepted says who it is.
+    made.check_hostname = False  # The only accepted certificate identifies the peer.
     made.verify_mode = ssl.CERT_REQUIRED
     made.load_verify_locations(cadata=peer)
     if is_server:
-        made.num_tickets = 0  # Sessions are not resumed: each connection has a whole handshake.
-    # The module reads keys from files alone. This one is in memory, and gone when it is closed.
+        made.num_tickets = 0  # No session resumption: each connection has a full handshake.
+    # `ssl` reads keys only from files. This file is in memory, and gone when it is closed.
     descriptor = os.memfd_create('dpfl-key')
     with open(descriptor, 'w') as file:
         file.write(own)
@@ -67,8 +67,8 @@ def context(own: str, peer: str, *, is_server: bool) -> ssl.SSLContext:
 def handshake(plain: socket.socket, made: ssl.SSLContext, *, is_server: bool) -> ssl.SSLSocket:
     """A connection over which both sides have proved that they have the token.
 
-    On the side that is not the server, the proof that the server accepted it comes with the first
-    byte that it sends. `plain` is closed if that fails.
+    A client knows that the server accepted it only with the first byte from the server. `plain` is
+    closed if the handshake fails.
 
     Raises:
       HandshakeError: if it fails, after `HANDSHAKE_SECONDS` at the latest.
@@ -78,7 +78,7 @@ def handshake(plain: socket.socket, made: ssl.SSLContext, *, is_server: bool) ->
     )
     try:
         secured.settimeout(HANDSHAKE_SECONDS)
-        # Called here: the module itself leaves it out for a connection that has just ended.
+        # Explicitly: `wrap_socket` skips it for a connection that has just ended.
         secured.do_handshake()
     except OSError as error:
         secured.close()
@@ -87,10 +87,10 @@ def handshake(plain: socket.socket, made: ssl.SSLContext, *, is_server: bool) ->
 
 
 def await_acceptance(secured: ssl.SSLSocket) -> None:
-    """Waits for a byte of the server, which sends none to whoever has not proved to have the token.
+    """Waits for a byte from the server, which sends none before a client has proved its token.
 
     Raises:
-      HandshakeError: if it does not within `HANDSHAKE_SECONDS`.
+      HandshakeError: if none comes within `HANDSHAKE_SECONDS`.
     """
     try:
         is_over = not secured.recv(1)
@@ -101,7 +101,7 @@ def await_acceptance(secured: ssl.SSLSocket) -> None:
 
 
 def is_spoken(host: str, port: int) -> bool:
-    """Whether a server that speaks TLS, whoever it is, listens there."""
+    """Whether some server at this address speaks TLS."""
     anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anybody.check_hostname = False
     anybody.verify_mode = ssl.CERT_NONE
@@ -122,7 +122,7 @@ def _reason(error: OSError) -> str:
 
 
 def prepare(connection: socket.socket) -> None:
-    """Sets how a TCP connection behaves: no delays, and an end if the other host is gone."""
+    """Sets options of a TCP connection: no delays, and keepalive to notice that a host is gone."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name, level, value in _KEEPALIVE:
         if hasattr(socket, name):
@@ -132,16 +132,16 @@ def prepare(connection: socket.socket) -> None:
 def connect(one: socket.socket, other: socket.socket) -> None:
     """Copies bytes between two connections until one of them ends, and closes both.
 
-    In one thread for both directions: an object of OpenSSL must not be read and written at once. It
-    sleeps while there is nothing to do, and holds at most a buffer for each direction.
+    One thread serves both directions, since an OpenSSL object must not be read and written at the
+    same time. It sleeps while there is nothing to do, and has one buffer per direction.
     """
     with contextlib.closing(one), contextlib.closing(other):
         one.setblocking(False)
         other.setblocking(False)
         ends = (_End(one, other), _End(other, one))
-        with contextlib.suppress(OSError):  # Also what TLS finds wrong.
+        with contextlib.suppress(OSError):  # TLS errors included.
             while not any(end.is_over for end in ends):
-                # Both get a turn, not the first alone.
+                # A list, so that both get a turn.
                 if not sum([end.advance() for end in ends]):
                     _sleep(ends)
         for end in (one, other):
@@ -149,21 +149,21 @@ def connect(one: socket.socket, other: socket.socket) -> None:
 
 
 def shut(connection: socket.socket) -> None:
-    """Ends a connection, from any thread: whoever reads or writes it notices.
+    """Shuts a connection down from any thread; reads and writes of it then end.
 
-    The method of an `SSLSocket` of that name first takes TLS away, so that another thread could
-    then write to the network what was to be encrypted.
+    Not `SSLSocket.shutdown`, which first removes TLS: another thread could then write plain text to
+    the network.
     """
     with contextlib.suppress(OSError):
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 class _End:
-    """A direction: what was read from a source, and its sink has not taken yet.
+    """One direction: a source, a sink, and the bytes that were read but not yet written.
 
     Attributes:
-      is_over: the source has ended, and the sink has all of it.
-      awaits: what has to happen before `advance` can: a socket and events of `poll`.
+      is_over: whether the source has ended, and the sink has everything.
+      awaits: what `advance` waits for: a socket and events of `poll`.
     """
 
     def __init__(self, source, sink):
@@ -175,7 +175,7 @@ class _End:
         self.awaits = None
 
     def advance(self) -> bool:
-        """Reads and writes what is there, up to some buffers; whether there was anything."""
+        """Copies what is available, up to some buffers; whether there was anything."""
         for step in range(_STEPS):
             if self.is_over or not self._step():
                 return step > 0
@@ -188,7 +188,7 @@ class _End:
                 self._rest = self._rest[end.send(self._rest) :]
             else:
                 self._fill()
-        # TLS may have to write before it can read, and the other way round.
+        # TLS may have to write before it can read, and vice versa.
         except ssl.SSLWantWriteError:
             self.awaits = (end, select.POLLOUT)
         except ssl.SSLWantReadError:
@@ -200,11 +200,11 @@ class _End:
         return False
 
     def _fill(self):
-        """Reads; of TLS, which gives one record of 16 KB at a time, as many as there are."""
+        """Fills the buffer. TLS gives a record of at most 16 KB at a time: reads all there are."""
         count = self._source.recv_into(self._buffer)
         self.is_over = not count
         if isinstance(self._source, ssl.SSLSocket):
-            # What goes wrong here goes wrong in the next call again.
+            # An error here occurs again in the next call.
             with contextlib.suppress(OSError):
                 while 0 < count < _BUFFER_BYTES:
                     more = self._source.recv_into(self._buffer[count:])
@@ -215,7 +215,7 @@ class _End:
 
 
 def _sleep(ends) -> None:
-    events = {}
+    events: dict[int, int] = {}
     for end in ends:
         connection, event = end.awaits
         events[connection.fileno()] = events.get(connection.fileno(), 0) | event

@@ -1,7 +1,7 @@
-"""Token files: the secret by which a run and its workers know each other. No TensorFlow.
+"""Token files: the secret that a run and its workers share. Imports no TensorFlow.
 
 A token is 256 bits from the operating system, in a file of 64 hexadecimal digits that only its
-owner can read. Who has the token of a worker can execute code there, and can pose as that worker.
+owner can read. Whoever has a worker's token can execute code there, and can pose as that worker.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ _MOST_BYTES = 4096
 
 
 def make(path: str | os.PathLike) -> bool:
-    """Makes a file with a new token, unless there is a file already; whether it did.
+    """Makes a file with a new token, unless the file exists. Returns whether it made one.
 
-    The file appears as a whole: another process finds none, or all of it.
+    The file appears atomically: another process sees all of it or none.
 
     Raises:
       OSError: if the file cannot be made.
@@ -51,8 +51,8 @@ def read(path: str | os.PathLike) -> bytes:
     """The token in a file, 32 bytes.
 
     Raises:
-      ValueError: if there is no such file, if others than its owner can read or change it, or if it
-        holds no token; one line, which does not show what the file holds.
+      ValueError: if there is no such file, if users other than its owner can read or change it, or
+        if it holds no token; a message of one line that does not show the contents.
     """
     text = _read_private(path)
     digits = text.strip()
@@ -67,7 +67,7 @@ def read(path: str | os.PathLike) -> bytes:
 
 def _read_private(path) -> bytes:
     try:
-        # Opening a pipe would wait for its writer.
+        # Non-blocking: opening a pipe would otherwise wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         raise errors.ArgumentError(

@@ -1,8 +1,8 @@
-"""The run's end of an encrypted connection to a worker. No TensorFlow.
+"""The run's end of an encrypted connection to a worker. Imports no TensorFlow.
 
-gRPC, as TFF uses it, speaks in the clear. So here it connects to a Unix socket in a directory that
-only this user can enter, and what it writes there goes to the worker over TLS, after both sides
-have proved that they have the token (`credentials.py`).
+gRPC, as TFF uses it, is not encrypted. So it connects to a Unix socket in a directory that only
+this user can enter, and a thread forwards its bytes to the worker over TLS, after both sides have
+proved that they have the token (`credentials.py`).
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 
+from dpfl import errors
 from dpfl.runtime import failures
 from dpfl.runtime.workers import addresses, credentials, tls
 
@@ -28,30 +29,35 @@ class Tunnel:
 
     Attributes:
       target: what gRPC connects to.
-      failure: why the last connection to the worker was not made, in a few words; None if it was.
+      failure: why the last connection to the worker failed, in a few words; None if none failed.
+
+    Raises:
+      ValueError: if the address has no token.
     """
 
     def __init__(self, address: addresses.Address):
+        if address.token is None:
+            raise errors.ArgumentError('address', address, 'must have a token')
         self._address = address
         found = credentials.for_run(address.token)
         self._context = tls.context(found.own, found.peer, is_server=False)
-        self._threads = []
-        self._clients = set()
+        self._threads: list[threading.Thread] = []
+        self._clients: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._is_closed = False
-        self.failure = None
+        self.failure: str | None = None
 
     def __enter__(self):
-        """Begins to listen.
+        """Starts to listen.
 
         Raises:
-          WorkerError: if there is no place for the socket.
+          WorkerError: if the socket cannot be made.
         """
         with contextlib.ExitStack() as stack:
             try:
                 folder = tempfile.mkdtemp(prefix='dpfl-')  # For this user alone.
                 stack.callback(shutil.rmtree, folder, ignore_errors=True)
-                # By this way a path is short enough, wherever the directory is.
+                # Such a path is short enough for a socket, wherever the directory is.
                 descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
                 stack.callback(os.close, descriptor)
                 path = f'/proc/self/fd/{descriptor}/worker'
@@ -72,7 +78,7 @@ class Tunnel:
         self._resources.close()
 
     def check(self) -> None:
-        """Connects once: whether there is a worker that has the token, and accepts this one.
+        """Connects once, to check that the worker has the token and accepts this run's.
 
         Raises:
           OSError: if not; its `strerror`, or else its message, says why.
@@ -115,7 +121,7 @@ class Tunnel:
         self._threads.append(thread)
 
     def _end(self):
-        """Ends all connections; a thread that is still connecting ends within seconds by itself."""
+        """Ends all connections. A thread that is still connecting ends by itself within seconds."""
         self._is_closed = True
         tls.shut(self._listener)
         with self._lock:

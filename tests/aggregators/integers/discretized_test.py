@@ -1,4 +1,4 @@
-"""Algorithm 2 of document 000 without TFF: bounds, bias, exact sums."""
+"""Discretized updates ([Xu23], algorithm 2) without TFF: bounds, bias, exact sums."""
 
 import dataclasses
 import math
@@ -138,7 +138,7 @@ def test_when_no_rounding_is_accepted_the_norm_does_not_grow():
 
 
 def test_rejected_roundings_are_drawn_again():
-    # 0.5 in 64 coordinates: the squared norm is binomial around 32; the limit is its lower tail.
+    # 0.5 in 64 coordinates: the squared norm is binomial around 32, the limit in its lower tail.
     class Tight(Discretization):
         inflated_norm = math.sqrt(28.5)
 
@@ -305,7 +305,7 @@ def test_adaptive_clipping_and_rounding_together():
         ),
         (
             lambda: _query(_plan(Discretization(1e18, 4, 0.5))),
-            r'scale=1e\+18: must be smaller, for',
+            r'scale=1e\+18: must be smaller: sums',
         ),
         (
             lambda: _query(

@@ -138,7 +138,7 @@ def test_it_is_never_less_than_that_of_continuous_noise(kind):
 
 
 def test_the_share_is_the_noise_over_the_root_of_the_clients():
-    # Not over their number: the variances add up.
+    # Not divided by their number: the variances add up.
     noise = DistributedNoise(plan_of(clients_per_round=100))
     assert noise.local_stddev == pytest.approx(0.5 * 2.0 * 20.0 / 10)
     assert noise.variance == pytest.approx((0.5 * 2.0 * 20.0) ** 2)
@@ -186,7 +186,7 @@ def test_sums_stay_within_the_modulus(kind, scale):
         else stats.norm.sf(room / variance**0.5)
     )
     assert tail * 2 * 8 * 6 <= 2.0**-40
-    # And the room is not far more than that takes.
+    # And the bound is not much larger than needed.
     assert room <= 1.3 * (variance**0.5 * 9) + 30
     assert noise.bits_per_parameter == math.ceil(math.log2(noise.modulus))
 
@@ -213,7 +213,7 @@ def test_sums_stay_within_the_modulus(kind, scale):
         ),
         (
             lambda: plan_of(discretization=Discretization(1e12, 5, 0.5)),
-            'must be smaller, for the n',
+            'must be smaller: the noise',
         ),
         (
             lambda: plan_of(discretization=Discretization(1e18, 5, 0.5), noise_multiplier=0.0),

@@ -123,7 +123,7 @@ def test_the_noise_is_that_of_tensorflow_privacy():
 
 @every_kind
 def test_no_two_shares_are_the_same(kind):
-    # Not even those of equal updates, nor those of a repeated round.
+    # Not even for equal updates, or in a repeated round.
     query = _query(DistributedNoise(_plan(256), kind))
     state = query.initial_global_state()
     params, zeros = query.derive_sample_params(state), tf.zeros([256])

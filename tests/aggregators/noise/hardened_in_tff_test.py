@@ -79,7 +79,7 @@ def test_a_process_releases_the_mean_and_the_noise_of_the_mechanism(name):
         means, _ = _run(process, ring, process.initialize(), _ROUNDS, clients)
     clipped = [aggregators.clip_flat(client, 0.5) for client in clients]
     expected = sum(np.concatenate([np.ravel(c['b']), c['a']]) for c in clipped) / 4
-    # The rest of one coordinate is a unit of the integers for each client, and float32.
+    # A coordinate is off by an integer unit per client, and by float32 rounding.
     np.testing.assert_allclose(means - noise, np.tile(expected, (_ROUNDS, 1)), atol=1e-6)
     independent = plan.mechanism.strategy_matrix() @ noise * 4
     assert 0.6 < independent.std() / plan.stddev < 1.5

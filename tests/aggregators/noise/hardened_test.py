@@ -144,7 +144,7 @@ def test_without_noise_the_release_is_the_exact_sum():
 @pytest.mark.parametrize('scale', [1e-3, 1.0, 1e6, 1e30, np.inf, np.nan, 0.0])
 @pytest.mark.parametrize('clip', [aggregators.clip_flat, aggregators.PerLayer(), lambda u, _: u])
 def test_the_norm_of_the_integers_is_bounded_whatever_clips(scale, clip):
-    """In integers of any length; also if nothing clips before."""
+    """In integers of any length; also without clipping before."""
     plan = _plan()
     query = hardened_query.HardenedQuery(plan, _SPECS, 3, clip)
     state = query.initial_global_state()

@@ -76,7 +76,7 @@ def _cohorts(specs):
 def _clipped_sum(cohort) -> np.ndarray:
     updates = np.array([_flat(update) for update in cohort], np.float64)
     norms = np.linalg.norm(updates, axis=1, keepdims=True)
-    # What is clipped stays 1e-5 below the bound.
+    # Clipped updates stay 1e-5 below the bound.
     scales = np.where(norms > _CLIP_NORM, _CLIP_NORM * (1 - 1e-5) / np.maximum(norms, 1e-9), 1.0)
     return (updates * scales).sum(axis=0)
 
@@ -94,12 +94,12 @@ def _check(mechanism, value_type, supplied=False):
             state = output.state
     key = keys.seeded_root_key(7)
     z = np.array([_flat(correlated.independent_noise(key, t, specs)) for t in range(_ROUNDS)])
-    correlated = oracles.streamed_by_solving(mechanism, z) * plan.stddev
+    solution = oracles.streamed_by_solving(mechanism, z) * plan.stddev
     sums = np.array([_clipped_sum(cohort) for cohort in cohorts])
     assert not sums[::2].any() and sums[1::2].all()
     # float32: a few units in the last place of the largest term of each sum.
-    np.testing.assert_allclose(4 * np.array(released) - sums, correlated, atol=1e-5)
-    assert np.abs(correlated).min() > 0
+    np.testing.assert_allclose(4 * np.array(released) - sums, solution, atol=1e-5)
+    assert np.abs(solution).min() > 0
 
 
 @every_mechanism

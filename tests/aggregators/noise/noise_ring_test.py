@@ -1,4 +1,4 @@
-"""Noise supplied from outside of TFF: the rows that the state would give, always of equal bits."""
+"""Noise supplied from outside of TFF: the rows that a state would give, always the same bits."""
 
 import itertools
 

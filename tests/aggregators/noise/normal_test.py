@@ -58,7 +58,7 @@ def test_distribution():
     directions = np.arctan2(y, x).ravel() / (2 * np.pi) + 0.5
     assert stats.kstest(directions, 'uniform').pvalue > 1e-3
     assert stats.kstest(np.square(np.hypot(x, y)).ravel(), 'chi2', args=(2,)).pvalue > 1e-3
-    # Every octant as often, and signs of the two are independent.
+    # All octants are equally likely, and the signs of a pair are independent.
     octants = np.bincount((directions * 8).astype(int), minlength=8)
     assert stats.chisquare(octants).pvalue > 1e-3
 
@@ -75,7 +75,7 @@ def test_tails_have_their_weight():
 
 def test_resolution_is_that_of_float64():
     drawn = normal.normal(_KEY, 200_000).numpy()
-    # Were they float32, or from 23 bits, all of these would be 0.
+    # In float32, or from 23 bits, all of these would be 0.
     assert (drawn != drawn.astype(np.float32)).mean() > 0.999
     u = np.exp(-np.square(np.hypot(*drawn[: 64 * 2048].reshape(-1, 2, 1024).swapaxes(0, 1))) / 2)
     distance = np.abs(u * 2**23 - np.rint(u * 2**23))

@@ -1,4 +1,4 @@
-"""Addresses of workers: what is one, and what is not."""
+"""Addresses of workers, valid and invalid."""
 
 import pytest
 

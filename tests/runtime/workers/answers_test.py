@@ -1,4 +1,4 @@
-"""What a worker can make of a run by its answers: an end in one line that names it."""
+"""Whatever a worker answers, a run ends at worst in one line that names the worker."""
 
 import grpc
 import numpy as np
@@ -41,7 +41,7 @@ def _updates(*members):
 
 
 def _result(*answered, **options):
-    """Of a round with two clients, with a worker that answers so."""
+    """The result of a round with two clients, whose worker gives this answer."""
     with lying_worker.lying_worker(lying_worker.probed(), *answered, **options) as address:
         with contexts.distributed_runtime([address]):
             return _round(0, [1, 1])
@@ -136,7 +136,7 @@ def test_bytes_that_are_no_message_are_one_line(capfd):
 
 def test_messages_that_would_grow_are_not_unpacked():
     zeros = lying_worker.array(np.zeros(1 << 22, np.int64), _INT64, [1 << 22])
-    # Unpacked, it would be refused for its shape.
+    # Decompressed, it would be refused for its shape.
     with pytest.raises(contexts.WorkerError, match='Exception deserializing response'):
         _result(_updates(zeros, zeros), compression=grpc.Compression.Gzip)
 

@@ -1,4 +1,4 @@
-"""Keys and certificates of a token: the same wherever they are derived, and of no other token."""
+"""Keys and certificates: the same wherever they are derived from a token, others for others."""
 
 import hashlib
 

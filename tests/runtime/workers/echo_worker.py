@@ -1,4 +1,4 @@
-"""A worker that sends back what it gets, in place of TFF's, and a proxy before it."""
+"""A worker that echoes bytes, used instead of TFF's, and a proxy in front of it."""
 
 import contextlib
 import importlib.machinery
@@ -77,7 +77,7 @@ class EchoWorker:
         return socket.create_connection((self.address.host, self.address.port), timeout=20)
 
     def reached(self) -> int:
-        """How many connections the worker has seen, but for that by which the relay awaits it."""
+        """Number of connections to the worker, except the one by which the relay waits for it."""
         return self._log.stat().st_size - 1
 
     def relay(self) -> int:
@@ -87,7 +87,7 @@ class EchoWorker:
 
 
 class Proxy:
-    """Passes connections on to a worker, and does something to their bytes; a context manager.
+    """Forwards connections to a worker and tampers with their bytes; a context manager.
 
     Args:
       address: of the worker.

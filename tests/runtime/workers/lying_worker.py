@@ -1,4 +1,4 @@
-"""A worker that passes the checks of a run and then answers what it likes."""
+"""A worker that passes the checks of a run and then gives arbitrary answers."""
 
 import concurrent.futures
 import contextlib
@@ -33,7 +33,7 @@ def federated(*members: executor_pb2.Value) -> executor_pb2.Value:
 
 
 def probed() -> executor_pb2.Value:
-    """The right answer to the question by which a run checks its workers."""
+    """The right answer to the check of a run."""
     no_text = array_pb2.Array(
         dtype=data_type_pb2.DataType.Value('DT_STRING'), shape=array_pb2.ArrayShape(dim=[0])
     )
@@ -79,7 +79,7 @@ class _Service(executor_pb2_grpc.ExecutorGroupServicer):
 
 @contextlib.contextmanager
 def lying_worker(*answers, compression=None, heard=None):
-    """Yields where a worker listens that answers so, the last one again and again.
+    """Yields the address of a worker that gives these answers, and repeats the last one.
 
     Args:
       answers: `executor_pb2.Value`, or the bytes of a message, or a function of a context.

@@ -1,4 +1,4 @@
-"""Workers elsewhere: the results of a local run, and one clear line when they are gone."""
+"""Remote workers: the results of a local run, and one clear line when they are gone."""
 
 import dataclasses
 import os
@@ -54,13 +54,13 @@ def _listener(port=0):
 
 
 def _addresses(workers, token):
-    """Of workers that have a token, or none."""
+    """With and without a token."""
     return addresses.parse([one.target for one in workers], [token] if token else ())
 
 
 @pytest.fixture(name='start')
 def _start():
-    """Starts a worker that listens as one elsewhere does."""
+    """Starts a worker that listens like a remote one."""
     workers = []
 
     def start(token=None, port=0):
@@ -88,7 +88,7 @@ def _counting_round(state, limits):
 
 
 def _endless(seconds, then):
-    """A round that takes for ever; `then` is called when it has begun."""
+    """A round that never ends; `then` is called when it has begun."""
     timer = threading.Timer(seconds, then)
     timer.start()
     try:
@@ -119,7 +119,7 @@ def test_results_are_those_of_a_local_run_and_the_same_bits_for_any_workers(star
         alone = two_rounds()
     assert type(found[0].state) is type(expected[0].state)
     assert _bits(found) == _bits(alone)
-    # Another build of TensorFlow rounds differently. The state has keys, too: of no tolerance.
+    # Another build of TensorFlow rounds differently. Keys in the state must be equal.
     for one, other in zip(tree.flatten(found), tree.flatten(expected), strict=True):
         if np.asarray(one).dtype.kind == 'f':
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
@@ -299,7 +299,7 @@ def test_a_run_that_lost_a_worker_goes_on_here_to_the_same_end(start, tmp_path, 
 
     def client_data(client):
         asked.append(int(client))
-        # Asked for a round ahead: while round 4 is in progress, or about to be.
+        # Requested a round ahead: round 4 is in progress or about to start.
         if client == last and len(asked) > 3 * 4:
             workers[1].kill()
         return toy_experiment.data(client)
@@ -312,7 +312,7 @@ def test_a_run_that_lost_a_worker_goes_on_here_to_the_same_end(start, tmp_path, 
         contexts.WorkerError, match=f'round [45]: worker {workers[1].target} does not answer: '
     ):
         program.run_training(distributed, directory)
-    # Said before the report, which can take long.
+    # Logged before the report, which can take long.
     (said,) = (line for line in caplog.messages if 'writing the report' in line)
     assert f'worker {workers[1].target} does not answer: ' in said
 
@@ -325,7 +325,7 @@ def test_a_run_that_lost_a_worker_goes_on_here_to_the_same_end(start, tmp_path, 
         assert saved.rounds >= 3  # All that were complete, though no checkpoint was due.
         program.run_training(resumed, outputs.RunDirectory(path, resume=True), saved)
         assert set(runs.differences(path, tmp_path / 'reference')) <= allowed
-    # Here another build of TensorFlow has computed the last rounds.
+    # The last rounds were computed here, by another build of TensorFlow.
     models = [np.load(path / 'model.npz') for path in (directory.path, tmp_path / 'reference')]
     for name in models[0].files:
         np.testing.assert_allclose(models[0][name], models[1][name], rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Tests of a worker that serves others: its start, its death, and who can reach it."""
+"""Tests of a worker process: its start, its end, and who can reach it."""
 
 import importlib.machinery
 import importlib.util
@@ -17,7 +17,7 @@ from tests import paths
 
 ROOT = paths.ROOT
 
-# Seconds. Starting is given time for a loaded machine; dying is not.
+# Seconds. A start may be slow on a loaded machine; an end may not.
 START = 240
 DEATH = 2
 
@@ -29,7 +29,7 @@ def listener():
 
 
 def is_alive(pid):
-    """Whether the process runs; one that waits to be collected by its parent does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         status = pathlib.Path(f'/proc/{pid}/stat').read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -54,8 +54,8 @@ def test_it_is_dead_when_the_block_is_left():
 def test_the_kernel_kills_it_with_its_parent():
     code = (
         'import os, signal, sys\n'
-        'from tests.simulation import worker_test\n'
-        'running = worker_test.worker.Worker(worker_test.listener())\n'
+        'from tests.runtime.workers import service_test\n'
+        'running = service_test.service.Worker(service_test.listener())\n'
         'running.await_ready(240)\n'
         'print(running.pid, flush=True)\n'
         'os.kill(os.getpid(), signal.SIGKILL)\n'
@@ -95,7 +95,7 @@ def test_worker_that_does_not_start_is_an_error_in_one_line(
 
 
 def _install(path, monkeypatch):
-    """Makes a directory the installation of TFF in which the worker is looked for."""
+    """Makes a directory look like the installation of TFF that has the worker."""
     origin = f'{path}/__init__.py'
     spec = importlib.machinery.ModuleSpec('tensorflow_federated', None, origin=origin)
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: spec)
@@ -108,14 +108,14 @@ def test_missing_worker_is_named(tmp_path, monkeypatch):
 
 
 _ISOLATION = """
-from tests.simulation import worker_test
-with worker_test.worker.Worker(worker_test.listener()) as tried:
+from tests.runtime.workers import service_test
+with service_test.service.Worker(service_test.listener()) as tried:
     tried.await_ready(60)
     print(tried.is_isolated())
 try:
-    with worker_test.worker.Worker(worker_test.listener(), require_isolation=True) as required:
+    with service_test.service.Worker(service_test.listener(), require_isolation=True) as required:
         required.await_ready(60)
-except worker_test.failures.WorkerError as error:
+except service_test.failures.IsolationError as error:
     print(error)
 """
 

@@ -1,4 +1,4 @@
-"""Token files: made once, for their owner alone, and refused in one line that shows no secret."""
+"""Token files: made once, readable only by their owner, refused in a line without the secret."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Runs and workers over TLS: what gets through, and what others on the way can do."""
+"""Runs and workers over TLS: what gets through, and what attackers on the network can do."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 def _echo(tmp_path, monkeypatch):
     with EchoWorker(tmp_path, monkeypatch, _TOKEN) as running:
         yield running
-        # Whatever a test did to it: it serves, and it did not write a traceback.
+        # Whatever a test did to it, it still serves, and has written no traceback.
         with _through(running.address) as connection:
             assert _echoed(connection, b'still there') == b'still there'
         assert running.worker._describe_log() == 'its log is empty'
@@ -35,7 +35,7 @@ def _echo(tmp_path, monkeypatch):
 
 @contextlib.contextmanager
 def _through(address):
-    """A connection to the worker as gRPC has it."""
+    """A connection to the worker as gRPC makes it."""
     with tunnel.Tunnel(address) as made, socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)
         connection.connect(made.target.removeprefix('unix:'))
@@ -95,7 +95,7 @@ def test_another_token_is_refused_on_both_sides(echo):
 
 @pytest.mark.parametrize('own, peer', [(_OTHER, _TOKEN), (_TOKEN, _OTHER)], ids=['worker', 'run'])
 def test_each_side_refuses_by_itself(echo, own, peer):
-    """Though the other side accepts what it is shown."""
+    """Even if the other side accepts any certificate."""
     with pytest.raises(tls.HandshakeError, match='another token'):
         with tls.handshake(echo.connect(), _client(own, peer), is_server=False) as connection:
             tls.await_acceptance(connection)
@@ -247,7 +247,7 @@ def test_those_who_never_end_the_handshake_keep_nobody_out_and_are_dropped(echo)
             assert _echoed(connection, b'let in') == b'let in'
         threads = len(os.listdir(f'/proc/{echo.relay()}/task'))
         assert threads <= 32 + 3
-        # One that sends a byte now and then has no more time than others.
+        # A client that sends a byte now and then gets no more time than others.
         started = time.monotonic()
         with pytest.raises(OSError):
             while True:
@@ -349,7 +349,7 @@ def test_a_silent_server_is_given_up(monkeypatch):
 
 
 def test_ending_a_connection_leaves_its_encryption():
-    """Else another thread could write in the clear what it was about to encrypt."""
+    """Otherwise another thread could write in plain text what it was about to encrypt."""
     one, other = socket.socketpair()
     worker = credentials.for_worker(_TOKEN)
     accepting = tls.context(worker.own, worker.peer, is_server=True)
