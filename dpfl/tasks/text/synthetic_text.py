@@ -30,7 +30,7 @@ __all__ = [
     'SyntheticText',
 ]
 
-# Purposes of `_random.generator`. Held-out clients have one of their own, so no training client has
+# Domains of `_random.generator`. Held-out clients have one of their own, so no training client has
 # the same random stream.
 _TRAIN = 'text.train'
 _HELDOUT = 'text.heldout'
