@@ -125,7 +125,7 @@ class SyntheticText:
 
     @property
     def best_accuracy(self) -> float:
-        """Accuracy of the best predictor that knows the process and the client's themes."""
+        """Best accuracy given the process, the sentence so far and the client's themes."""
         return self.ceilings.best
 
     # Clients.
