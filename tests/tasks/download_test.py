@@ -1,4 +1,4 @@
-"""Downloads from a server of the test: complete, cut off, changed, and damaged."""
+"""Downloads from a local server: complete, interrupted, changed, and damaged."""
 
 import base64
 import contextlib

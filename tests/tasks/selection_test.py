@@ -1,4 +1,4 @@
-"""The six criteria of [Augenstein20], table 1, on data that can be looked at."""
+"""The six criteria of [Augenstein20], table 1, on small data."""
 
 import collections
 

@@ -15,7 +15,7 @@ import numpy as np
 from dpfl import _random, _validate
 from dpfl.tasks.images import glyph_atlas, glyph_hands, image_batches, pixel_inversion
 
-# Purposes of `_random.generator`. The integer before the client separates held-out clients.
+# Domains of `_random.generator`. The integer before the client separates held-out clients.
 _HAND, _LABELS, _SIGNS, _PIXELS = 'glyphs.hand', 'glyphs.labels', 'glyphs.signs', 'glyphs.pixels'
 _TRAIN, _HELDOUT = 0, 1
 _MAX_CLIENT = 2**64 - 1

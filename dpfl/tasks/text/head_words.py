@@ -1,4 +1,4 @@
-"""How often a next-word model predicts only the most frequent words ([McMahan18], table 3)."""
+"""How much a next-word model prefers the most frequent words ([McMahan18], table 3)."""
 
 import collections
 from collections.abc import Callable, Iterable, Sequence

@@ -30,7 +30,7 @@ __all__ = [
     'SyntheticText',
 ]
 
-# Purposes of `_random.generator`. Held-out clients have one of their own, so no training client has
+# Domains of `_random.generator`. Held-out clients have one of their own, so no training client has
 # the same random stream.
 _TRAIN = 'text.train'
 _HELDOUT = 'text.heldout'
@@ -125,7 +125,7 @@ class SyntheticText:
 
     @property
     def best_accuracy(self) -> float:
-        """Accuracy of the best predictor that knows the process and the client's themes."""
+        """Best accuracy given the process, the sentence so far and the client's themes."""
         return self.ceilings.best
 
     # Clients.

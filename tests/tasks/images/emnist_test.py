@@ -1,4 +1,4 @@
-"""Federated EMNIST: both formats, like TFF reads them; damaged files give one line."""
+"""Federated EMNIST: both formats, read as TFF reads them; damaged files give one line."""
 
 import collections
 import sqlite3

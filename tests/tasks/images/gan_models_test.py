@@ -53,7 +53,7 @@ def test_sizes_of_the_networks_of_document_004():
 
 
 def test_generated_images_against_keras():
-    """A batch of Keras, in training, normalises by itself: it has the fixed inputs only."""
+    """Keras in training mode normalises over its batch, which has the fixed inputs only."""
     model = gan_models.build_gan_model('tiny', 0)
     weights = _shifted(model.initial_generator)
     inputs = _random.generator('gan.reference', 0).normal(size=(32, model.input_size))
@@ -81,7 +81,7 @@ def test_generated_images_against_keras():
 
 
 def test_units_cannot_become_constant():
-    """Kernels near 0 make the same images: what normalises undoes it."""
+    """Kernels near 0 make the same images, because normalisation undoes the scale."""
     model = gan_models.build_gan_model('tiny', 0)
     weights = [np.array(w) for w in model.initial_generator]
     inputs = _inputs(64, model.input_size)

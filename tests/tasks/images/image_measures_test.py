@@ -73,7 +73,7 @@ def test_inversion_by_intensity():
 
 
 def test_inversion_by_the_classifier():
-    """A classifier that is sure of an image in proportion to its paper."""
+    """A classifier whose confidence in an image is its share of paper."""
 
     def probabilities(pixels):
         sure = pixels.mean(axis=(1, 2))

@@ -80,7 +80,7 @@ def test_thresholds_are_percentiles_of_clients_with_examples():
 
 
 def test_a_quarter_of_the_clean_population_is_poor_and_a_quarter_strong():
-    """So [Augenstein20], table 11: 850 and 850 of 3,400 without the bug."""
+    """As in [Augenstein20], table 11: 850 and 850 of 3,400 without the bug."""
     examples = 1_000
     correct = [np.arange(examples) < 200 + client % 3_400 // 5 for client in range(3_400)]
     verdicts = Verdicts(np.arange(3_400), np.full(3_400, examples), np.concatenate(correct))

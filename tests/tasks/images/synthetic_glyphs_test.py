@@ -1,4 +1,4 @@
-"""Writers of glyphs: pure functions, like EMNIST, each with a hand of their own, and the bug."""
+"""Writers of glyphs: pure functions, similar to EMNIST, each with a hand of its own; the bug."""
 
 import numpy as np
 import pytest
@@ -190,7 +190,7 @@ def test_slant_and_rotation_of_a_sign():
     columns = np.arange(28)
 
     def lean(pixels):
-        """Columns by which the top of the ink is to the right of its bottom."""
+        """Number of columns by which the top of the ink is to the right of its bottom."""
         ink = 1 - pixels
         rows = np.flatnonzero(ink.sum(axis=1) > 0.5)
         ends = ink[[rows[1], rows[-2]]]

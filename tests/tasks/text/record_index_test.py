@@ -1,4 +1,4 @@
-"""The index of a file against a dictionary, and when a kept one is used again."""
+"""The index of a file against a dictionary, and when a cached one is used."""
 
 import json
 import os

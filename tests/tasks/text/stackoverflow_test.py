@@ -1,4 +1,4 @@
-"""Files of TFF's own writer, read as TFF reads them, and files that are damaged or others."""
+"""Files written by TFF, read as TFF reads them; damaged files, and files of other kinds."""
 
 import collections
 import sqlite3

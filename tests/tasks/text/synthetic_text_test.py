@@ -37,7 +37,7 @@ def test_a_client_is_a_pure_function_of_seed_and_index():
 
 
 def test_clients_of_this_version_stay_the_same():
-    """Results that are stored or published must not change under the reader's feet."""
+    """Results that are stored or published must not change."""
     assert _TASK.tokens(3)[:2].tolist() == _PINNED_TOKENS
     assert _TASK.text(3)[:2] == _PINNED_TEXT
 

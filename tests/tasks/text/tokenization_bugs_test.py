@@ -1,4 +1,4 @@
-"""The tokenisation fault, and words as bytes."""
+"""The tokenisation bug, and words as bytes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Files of users: splits, what is refused and how, and files that change."""
+"""Users' files: splits, refused files with their messages, and files that change."""
 
 import csv
 import hashlib

@@ -1,4 +1,4 @@
-"""SavedModels are the models that they were made of, also for those who have no dpfl."""
+"""SavedModels compute what the models do that they were made from, also without dpfl."""
 
 import json
 import os
