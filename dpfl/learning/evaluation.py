@@ -1,7 +1,9 @@
 """Evaluation of a model on held-out data."""
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -19,23 +21,44 @@ def build_evaluation(
     Returns:
       The function; its result maps a metric's name to its value.
     """
-    batches = list(dataset)
-
-    @tf.function
-    def update(weights, state, batch):
+    batches = [tf.nest.map_structure(np.asarray, batch) for batch in dataset]
+    # A graph of its own: TFF's models made of Keras refuse to work where TensorFlow is eager.
+    graph = tf.Graph()
+    with graph.as_default():
+        first = model.initialize_metrics_state()
+        weights = tf.nest.map_structure(_placeholder, _structure(model.initial_weights))
+        state = tf.nest.map_structure(_placeholder, first)
+        batch = tf.nest.map_structure(_placeholder, dict(model.input_spec))
         output = model.predict_on_batch(weights, batch['x'], training=False)
         outcome = tff.learning.models.BatchOutput(
             loss=model.loss(output, batch['y']), predictions=output, num_examples=None
         )
-        return model.update_metrics_state(state, labels=batch['y'], batch_output=outcome)
+        following = model.update_metrics_state(state, labels=batch['y'], batch_output=outcome)
+        metrics = model.finalize_metrics(state)
+    session = tf.compat.v1.Session(graph=graph)
 
-    def evaluate(weights: tff.learning.models.ModelWeights) -> dict[str, float]:
-        tensors = tf.nest.map_structure(
-            tf.convert_to_tensor, (tuple(weights.trainable), tuple(weights.non_trainable))
-        )
-        state = model.initialize_metrics_state()
-        for batch in batches:
-            state = update(tensors, state, batch)
-        return {name: value.numpy().item() for name, value in model.finalize_metrics(state).items()}
+    def feed(structure: Any, values: Any) -> dict[Any, Any]:
+        return dict(zip(tf.nest.flatten(structure), tf.nest.flatten(values), strict=True))
+
+    def evaluate(given: tff.learning.models.ModelWeights) -> dict[str, float]:
+        fixed = feed(weights, tf.nest.map_structure(np.asarray, _structure(given)))
+        values = session.run(first)
+        for each in batches:
+            fed = {**fixed, **feed(state, values), **feed(batch, {n: each[n] for n in batch})}
+            values = session.run(following, fed)
+        found = session.run(metrics, feed(state, values))
+        return {name: value.item() for name, value in found.items()}
 
     return evaluate
+
+
+def _structure(weights: Any) -> tuple[tuple, tuple]:
+    """Trainable and other weights of a model, as tuples."""
+    trainable, others = (
+        weights if isinstance(weights, tuple) else (weights.trainable, weights.non_trainable)
+    )
+    return tuple(trainable), tuple(others)
+
+
+def _placeholder(like: Any) -> tf.Tensor:
+    return tf.compat.v1.placeholder(like.dtype, like.shape)

@@ -35,9 +35,9 @@ from dpfl.accounting.records import archive, ledger_lines, verification
 from dpfl.accounting.report import PrivacyReport
 from dpfl.errors import DataError
 from dpfl.simulation import checkpoint, ledger, population_run
+from dpfl.simulation.training import run_model
 from dpfl.tasks.images import emnist_files
 from dpfl.tasks.text import parquet_records, record_index, stackoverflow, vocabulary
-from experiments import run_model
 from experiments.command import command_line
 from experiments.studies import definition
 from tests import paths

@@ -2,14 +2,13 @@
 
 import functools
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from experiments.studies import definition
+from dpfl.simulation.training.plan import build_plan
+from experiments.studies import definition, jobs, work
 from tests import binaries
 
 _STUDY = {
@@ -112,89 +111,68 @@ def test_bad_flags_are_refused_in_one_line(tmp_path, arguments, message):
     assert done.stderr.startswith(f'error: {message}') and done.stderr.count('\n') == 1
 
 
-# In a process of its own: other tests import binaries whose flags have the same names.
-_PRESETS = """
-import json, pathlib, sys
-from absl import flags
-from absl.testing import flagsaver
-from dpfl import Participation, mechanisms
-from experiments import train
-from experiments.studies import definition, jobs
+@pytest.fixture(scope='module', name='configs')
+def _configs(tmp_path_factory):
+    """The configurations of the runs of every preset, of one seed, point by point."""
+    folder = tmp_path_factory.mktemp('presets')
+    found = {}
+    for name in definition.names():
+        study = definition.load(name)
+        rounds, prepared = int(study.flags['rounds']), folder / name / 'prepared'
+        prepared.mkdir(parents=True)
+        mechanisms.save(mechanisms.Blt(rounds, [0.9], [0.1]), prepared / 'blt.npz')
+        mechanisms.save(_banded(rounds), prepared / 'banded.npz')
+        made = jobs.runs(study, folder / name, study.seeds[:1], {})
+        found[name] = [work.train_config(job.flags) for job in made.values()]
+    return found
 
-class Caught(BaseException):
-    pass
 
-def caught(*arguments):
-    found.append(arguments)
-    raise Caught
+def _banded(rounds):
+    return mechanisms.optimize_banded(Participation(rounds, 2), 2, loss='rms')
 
-def main_of(arguments):
-    # Defaults first: the values of a point are not for the next.
-    with flagsaver.flagsaver():
-        flags.FLAGS.unparse_flags()
-        flags.FLAGS(['train', *arguments])
-        try:
-            train._main()
-        except Caught:
-            pass
 
-directory, seen = pathlib.Path(sys.argv[1]), {}
-(directory / 'prepared').mkdir()
-begin = train._train
-for name in definition.names():
+def _plan(config):
+    return build_plan(
+        config.privacy,
+        config.sampling,
+        population=lambda: config.sampling.population or 10_000,
+        dimension=lambda: 1_000,
+    )
+
+
+@pytest.mark.parametrize('name', definition.names())
+def test_a_preset_makes_plans(name, configs):
     study = definition.load(name)
-    rounds = int(study.flags['rounds'])
-    mechanisms.save(mechanisms.Blt(rounds, [0.9], [0.1]), directory / 'prepared' / 'blt.npz')
-    banded = mechanisms.optimize_banded(Participation(rounds, 2), 2, loss='rms')
-    mechanisms.save(banded, directory / 'prepared' / 'banded.npz')
-    made = list(jobs.runs(study, directory / name, study.seeds[:1], {}).values())
-    given = [
-        [each.replace(str(directory / name / 'prepared'), str(directory / 'prepared'))
-         for each in job.arguments] for job in made
-    ]
-    found, train._train = [], caught
-    for arguments in given:
-        main_of(arguments)
-    plans = [
-        {'rounds': plan.participation.rounds, 'noise_multiplier': plan.noise_multiplier,
-         'clip_schedule': plan.clip_schedule} for plan, *_ in found
-    ]
+    assert len(configs[name]) == len(study.points)
+    for point, config in zip(study.points, configs[name], strict=True):
+        plan = _plan(config)
+        assert plan.participation.rounds == int(point.flags['rounds'])
+        assert bool(plan.noise_multiplier) == (point.flags['mechanism'] != 'none')
+
+
+def test_clip_norms_of_later_rounds_reach_the_plan(configs):
+    schedules = [_plan(config).clip_schedule for config in configs['exchange']]
+    assert schedules == [(), (), (), ((24, 0.1),), ((24, 0.05),)]
+
+
+@pytest.mark.tff
+def test_the_runs_of_a_preset_are_trained_in_their_folders(tmp_path, monkeypatch):
     from dpfl.simulation import program
 
-    found, train._train, program.run_training = [], begin, caught
-    main_of(given[0])
-    ((experiment, run, _),) = found
-    seen[name] = {
-        'plans': plans, 'experiment': type(experiment).__name__,
-        'is_its_folder': run.path == made[0].folder,
-    }
-print(json.dumps(seen))
-"""
+    class Caught(BaseException):
+        pass
 
+    def caught(experiment, directory, start):
+        raise Caught(experiment, directory, start)
 
-@pytest.fixture(scope='module', name='presets')
-def _presets(tmp_path_factory):
-    command = [sys.executable, '-c', _PRESETS, str(tmp_path_factory.mktemp('presets'))]
-    done = subprocess.run(command, cwd=binaries.ROOT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-@pytest.mark.tff
-@pytest.mark.parametrize('name', definition.names())
-def test_a_preset_makes_plans_and_an_experiment(name, presets):
-    study = definition.load(name)
-    assert len(presets[name]['plans']) == len(study.points)
-    for point, plan in zip(study.points, presets[name]['plans'], strict=True):
-        assert plan['rounds'] == int(point.flags['rounds'])
-        assert bool(plan['noise_multiplier']) == (point.flags['mechanism'] != 'none')
-    assert presets[name]['experiment'] == 'Experiment' and presets[name]['is_its_folder']
-
-
-@pytest.mark.tff
-def test_clip_norms_of_later_rounds_reach_the_plan(presets):
-    schedules = [plan['clip_schedule'] for plan in presets['exchange']['plans']]
-    assert schedules == [[], [], [], [[24, 0.1]], [[24, 0.05]]]
+    monkeypatch.setattr(program, 'run_training', caught)
+    study = definition.load('clip')
+    job = next(iter(jobs.runs(study, tmp_path, study.seeds[:1], {}).values()))
+    with pytest.raises(Caught) as found:
+        work.run(job.binary, job.flags)
+    experiment, directory, start = found.value.args
+    assert isinstance(experiment, program.Experiment) and start is None
+    assert directory.path == job.folder
 
 
 @pytest.mark.parametrize('value', ['2', 'a:1', '2:0', '0:0.1'])

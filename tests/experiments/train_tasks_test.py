@@ -255,7 +255,7 @@ def test_a_download_that_fails_is_one_line_and_status_1(data, tmp_path):
 
 
 def test_names_of_models_are_those_that_there_are():
+    from dpfl.tasks import config
     from dpfl.tasks.text.models import catalog
-    from experiments.flags import task_flags
 
-    assert sorted(task_flags.WORD_MODELS) == sorted(catalog.WORD_MODELS)
+    assert sorted(config.WORD_MODELS) == sorted(catalog.WORD_MODELS)

@@ -253,10 +253,12 @@ def test_a_strategy_file_that_changed_is_noticed(copied, tmp_path):
     mechanisms.save(mechanisms.Blt(30, [0.9], [0.1]), changed)
     code = (
         'import sys\n'
-        'from experiments import command_line, strategies, train\n'
+        'from dpfl.simulation.training import mechanism\n'
+        'from experiments import train\n'
+        'from experiments.command import command_line\n'
         'from dpfl import mechanisms\n'
         'sys.argv[0] = train.__name__\n'  # Whose flags count.
-        f'strategies.load = lambda *args, **kwargs: mechanisms.load({str(changed)!r})\n'
+        f'mechanism.load_strategy = lambda *args: mechanisms.load({str(changed)!r})\n'
         'command_line.run(train.main)\n'
     )
     done = subprocess.run(
@@ -447,11 +449,12 @@ def test_presets_make_a_plan(preset):
     code = (
         'import sys\n'
         'from absl import flags\n'
-        'from experiments import privacy_flags, train\n'
+        'from experiments import train\n'
+        'from dpfl.simulation.training.plan import build_plan\n'
         'flags.FLAGS(sys.argv)\n'
-        'plan = privacy_flags.plan(flags.FLAGS.mechanism, clip_norm=flags.FLAGS.clip_norm,\n'
-        '                          clients_per_round=flags.FLAGS.clients_per_round)\n'
-        'print(flags.FLAGS.mechanism, plan.rho)\n'
+        'config = train._CONFIG.read()\n'
+        'plan = build_plan(config.privacy, config.sampling, population=None, dimension=None)\n'
+        'print(config.privacy.mechanism, plan.rho)\n'
     )
     done = subprocess.run(
         [sys.executable, '-c', code, f'--flagfile={preset}'],

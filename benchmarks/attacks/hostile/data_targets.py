@@ -15,10 +15,10 @@ from benchmarks.attacks.hostile.target import Target, require
 from dpfl import errors
 from dpfl.errors import DataError
 from dpfl.simulation import state
+from dpfl.simulation.training import run_model
 from dpfl.tasks.images import emnist_files
 from dpfl.tasks.text import stackoverflow
 from dpfl.tasks.text.models import catalog, saved_models
-from experiments import run_model
 
 # Values of a column that is declared as text or blob: SQLite takes any in any column.
 _CELLS = (

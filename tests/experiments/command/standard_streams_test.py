@@ -19,7 +19,7 @@ def _run(code='', *, closed=(), **streams):
     if code:
         program = (
             'import os, signal, sys, time\n'
-            'from experiments import command_line\n'
+            'from experiments.command import command_line\n'
             'def main():\n'
             + ''.join(f'    {line}\n' for line in code.splitlines())
             + 'command_line.run(main)\n'

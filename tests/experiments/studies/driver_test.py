@@ -1,9 +1,10 @@
 """Jobs run in children of their own, at most so many at a time; what is done stays done."""
 
+import contextlib
+import io
 import json
 import os
 import pathlib
-import runpy
 import signal
 import sys
 import threading
@@ -12,7 +13,7 @@ import time
 import pytest
 
 from dpfl import errors
-from experiments.studies import driver, jobs
+from experiments.studies import driver, jobs, work
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +30,15 @@ def _jobs(folder, count, **flags):
 
 
 def _binary(monkeypatch, run):
-    """`run` in place of the binaries: forked children have it, too."""
+    """`run` in place of the work: forked children have it, too."""
 
-    def run_module(name, run_name, alter_sys):
-        assert (name, run_name, alter_sys) == ('experiments.train', '__main__', True)
-        run(dict(each.removeprefix('--').split('=') for each in sys.argv[1:]))
+    def work_run(binary, flags):
+        assert binary == 'train'
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            run(flags)
+        return json.loads(printed.getvalue())
 
-    monkeypatch.setattr(runpy, 'run_module', run_module)
+    monkeypatch.setattr(work, 'run', work_run)
 
 
 def _mark(folder, number):

@@ -8,16 +8,39 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import Participation, accounting, learning, mechanisms
+from dpfl import learning, mechanisms
 from dpfl.runtime import contexts
-from dpfl.simulation import checkpoint, ledger, outputs, program, sampling
-from experiments import gan_run, run_model
+from dpfl.simulation import checkpoint, ledger, outputs, program
+from dpfl.simulation.training import (
+    EvaluationConfig,
+    ExecutionConfig,
+    GanClients,
+    GanConfig,
+    PrivacyConfig,
+    SamplingConfig,
+    gan,
+    run_model,
+    train_gan,
+)
+from dpfl.tasks.images import saved_generator
 
 _ROUNDS = 4
 # Clients 3 and 7 have nothing to train on; the others have fewer images than a batch, or more.
 _SIZES = {3: 0, 7: 0}
 _SAME = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
-_TRAINING = gan_run.Training(model='tiny', client_batch_size=4, client_max_batches=2, seed=1)
+_CONFIG = GanConfig(
+    optimization=gan.GanOptimizationConfig(model='tiny', client_batch_size=4, client_max_batches=2),
+    privacy=PrivacyConfig(
+        mechanism=mechanisms.Blt(_ROUNDS, [0.9], [0.2]),
+        clip_norm=0.1,
+        noise_multiplier=0.01,
+        delta=1e-6,
+    ),
+    sampling=SamplingConfig(rounds=_ROUNDS, min_separation=2, population=8, clients_per_round=4),
+    evaluation=EvaluationConfig(eval_every=2, release_train_metrics=True),
+    execution=ExecutionConfig(checkpoint_every=2),
+    seed=1,
+)
 
 
 class _CrashError(Exception):
@@ -36,34 +59,22 @@ def _client_batches(client, batch_size, epochs, max_batches):
     ]
 
 
-def _experiment(sheets, client_batches=_client_batches):
-    schema = Participation(_ROUNDS, 2)
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Blt(_ROUNDS, [0.9], [0.2]),
-        participation=schema,
-        clip_norm=0.1,
-        noise_multiplier=0.01,
-        clients_per_round=4,
-    )
-    return gan_run.experiment(
-        _TRAINING,
-        plan,
-        sampler=sampling.MinSeparationSampler(schema, 8, 4),
-        client_batches=client_batches,
-        heldout=_client_batches(1, 4, 1, 2)[0]['x'][..., 0],
-        sheets=sheets,
-        train_metrics=True,
-        delta=1e-6,
-        eval_every=2,
-        checkpoint_every=2,
-    )
+def _clients():
+    heldout = _client_batches(1, 4, 1, 2)[0]['x'][..., 0]
+    return GanClients(client_batches=_client_batches, heldout=heldout, population=8)
+
+
+def _experiment(path):
+    """What `train_gan` runs in a directory."""
+    plan = gan.gan_plan(_CONFIG, lambda: 8)
+    return gan._experiment(_CONFIG, plan, _clients(), path / 'plots')
 
 
 @pytest.fixture(scope='module', name='runs')
 def _runs(tmp_path_factory):
     """A run without a noise seed that crashed in its third round, and one that did not."""
     crashed, whole = (tmp_path_factory.mktemp(name) / 'run' for name in ('crashed', 'whole'))
-    experiment = _experiment(crashed / 'plots')
+    experiment = _experiment(crashed)
     third = set(experiment.sampler.cohort(2).tolist())
     asked = []
 
@@ -130,28 +141,38 @@ def test_what_a_run_leaves(runs):
         'train_discriminator_loss',
         'train_critic_gap',
         'seconds',
-    } == set(result.metrics)
+    } == set(result.rows[-1]) - {'round'}
     sheets = sorted(file.name for file in (path / 'plots').glob('generated_*.png'))
     assert sheets == ['generated_000002.png', 'generated_000004.png']
     page = (path / 'privacy_report.md').read_text()
-    assert all(sentence in page for sentence in gan_run.NOT_COVERED)
+    assert all(sentence in page for sentence in gan.NOT_COVERED)
 
 
 @pytest.mark.tff
-def test_the_generator_can_be_loaded(runs):
+def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(runs):
     _, (path, _), _ = runs
+    for _ in range(2):  # A second time its SavedModel takes the place of the first.
+        result = train_gan(_CONFIG, path, clients=_clients(), resume=True, progress=False)
     generator = run_model.weights(path)
-    before = _TRAINING.build_model().initial_generator
-    assert all((new != old).any() for new, old in zip(generator, before, strict=True))
-    for _ in range(2):  # A second time it takes the place of the first.
-        gan_run.save_generator(_TRAINING, path)
-    generate = tf.saved_model.load(str(path / gan_run.SAVED_MODEL)).signatures['generate']
+    for mine, kept in zip(result.weights, generator, strict=True):
+        np.testing.assert_array_equal(mine, kept)
+    model = gan.build_model(_CONFIG.optimization, _CONFIG.seed)
+    assert all(
+        (new != old).any() for new, old in zip(generator, model.initial_generator, strict=True)
+    )
+    saved = tf.saved_model.load(str(path / saved_generator.IN_RUN)).signatures['generate']
     inputs = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
-    pixels = generate(inputs=tf.constant(inputs))['pixels']
-    model = _TRAINING.build_model()
     expected = (model.generate(generator, inputs) + 1) / 2
-    np.testing.assert_allclose(pixels, expected, atol=1e-6)
-    assert gan_run.sample(_TRAINING, generator, 5).shape == (5, 28, 28)
+    np.testing.assert_allclose(saved(inputs=tf.constant(inputs))['pixels'], expected, atol=1e-6)
+    assert gan.sample(_CONFIG, generator, 5).shape == (5, 28, 28)
+
+
+@pytest.mark.tff
+def test_a_run_is_continued_with_the_same_clients_only(runs):
+    _, (path, _), _ = runs
+    other = dataclasses.replace(_clients(), made_from={'trained_on': 'others'})
+    with pytest.raises(ValueError, match='trained_on=others: must be None, as when the run began'):
+        train_gan(_CONFIG, path, clients=other, resume=True, progress=False)
 
 
 @pytest.mark.tff
@@ -168,13 +189,6 @@ def test_rounds_without_any_data_release_noise(runs):
     )
 
 
-@pytest.mark.parametrize('selected', [[], [4, 5]])
-def test_too_few_clients_are_one_line(selected):
-    with pytest.raises(ValueError, match=f'population={len(selected)}: .* nothing can be trained'):
-        gan_run.require_clients(selected, 3)
-    gan_run.require_clients([1, 2, 3], 3)
-
-
 @pytest.mark.parametrize(
     'changes, message',
     [
@@ -189,4 +203,18 @@ def test_too_few_clients_are_one_line(selected):
 )
 def test_bad_values_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
-        gan_run.Training(**changes)
+        _CONFIG.with_values(changes)
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(noise='hardened'), 'noise=hardened: must be default for a GAN'),
+        (dict(clip_schedule=((2, 0.2),)), 'clip_schedule'),
+        (dict(population=3), 'population|clients_per_round'),
+    ],
+)
+def test_what_a_gan_cannot_do_is_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        train_gan(_CONFIG.with_values(changes), tmp_path / 'run', clients=_clients())
+    assert not (tmp_path / 'run').exists()

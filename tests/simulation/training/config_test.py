@@ -1,0 +1,155 @@
+"""Configurations as values: JSON, validation without TensorFlow, unique names."""
+
+import collections
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from dpfl import _settings, mechanisms
+from dpfl.errors import ArgumentError
+from dpfl.simulation.training import (
+    GanConfig,
+    GenerateConfig,
+    PretrainConfig,
+    PrivacyConfig,
+    SamplingConfig,
+    TaskConfig,
+    TextConfig,
+    TrainConfig,
+)
+from tests import paths
+
+_ALL = (TrainConfig, GanConfig, PretrainConfig, GenerateConfig)
+_CONFIG = TrainConfig(
+    task=TaskConfig(model='tiny', text=TextConfig(vocabulary_size=50)),
+    privacy=PrivacyConfig(
+        mechanism='blt',
+        blt_decay=(0.9, 0.5),
+        blt_scale=(0.1, 0.2),
+        noise_multiplier=2.0,
+        clip_schedule=((3, 0.5), (6, 0.25)),
+    ),
+    sampling=SamplingConfig(rounds=9, min_separation=3),
+    seed=7,
+)
+
+
+@pytest.mark.parametrize('config', [*(kind() for kind in _ALL), _CONFIG])
+def test_json_round_trip(config):
+    values = json.loads(json.dumps(config.to_dict(), allow_nan=False))
+    assert type(config).from_dict(values) == config
+    assert type(config).from_dict({}) == type(config)()
+    assert type(config).from_dict(values).digest() == config.digest()
+
+
+def test_a_mechanism_may_be_an_object():
+    mechanism = mechanisms.BandedToeplitz(9, [1.0, 0.5])
+    config = _CONFIG.with_values({'mechanism': mechanism, 'blt_decay': None, 'blt_scale': None})
+    again = TrainConfig.from_dict(json.loads(json.dumps(config.to_dict())))
+    assert again.privacy.mechanism.digest() == mechanism.digest()
+    assert again.digest() == config.digest() != _CONFIG.digest()
+
+
+@pytest.mark.parametrize('kind', _ALL)
+def test_every_value_changes_the_digest(kind):
+    """A setting that is added later must be in the JSON form, too."""
+    config = kind()
+    for name, value in config.flat().items():
+        kinds = {
+            each: found
+            for owner in _owners(kind)
+            for each in (field.name for field in dataclasses.fields(owner))
+            if (found := _settings.kind_of(owner, each)) is not None
+        }
+        other = _other(kinds[name], value, name)
+        if other is None:
+            continue
+        try:
+            changed = config.with_values({name: other})
+        except ArgumentError:
+            continue  # Not allowed by itself.
+        assert changed.digest() != config.digest(), name
+        assert kind.from_dict(json.loads(json.dumps(changed.to_dict()))) == changed, name
+
+
+def _owners(kind):
+    yield kind
+    for field in dataclasses.fields(kind):
+        nested = _settings.nested(kind, field.name)
+        if nested is not None:
+            yield from _owners(nested)
+
+
+def _other(kind, value, name):
+    if kind.is_tuple:
+        return {float: (0.5,), str: ('a',)}.get(kind.scalar, ((2, 0.5),))
+    if kind.scalar is bool:
+        return not value
+    if kind.scalar is int:
+        return (value or 1) + 1
+    if kind.scalar is float:
+        return (value or 0.25) * 0.5
+    choices = {'mechanism': 'tree'}
+    return choices.get(name, 'other')
+
+
+@pytest.mark.parametrize('kind', _ALL)
+def test_no_two_settings_have_one_name(kind):
+    def names(cls):
+        for field in dataclasses.fields(cls):
+            nested = _settings.nested(cls, field.name)
+            yield from names(nested) if nested is not None else [field.name]
+
+    counts = collections.Counter(names(kind))
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+@pytest.mark.parametrize(
+    'values, message',
+    [
+        ({'sead': 1}, 'sead: is not a setting of TrainConfig'),
+        ({'privacy': {'clip': 1}}, 'clip: is not a setting of PrivacyConfig'),
+        ({'privacy': 3}, 'PrivacyConfig=3: must be an object'),
+        ({'seed': -1}, 'seed=-1: must be an integer >= 0'),
+        ({'seed': True}, 'seed=True: must be an integer'),
+        ({'privacy': {'delta': '1e-6'}}, 'delta=1e-6: must be a finite number'),
+        ({'privacy': {'mechanism': 3}}, 'mechanism=3: must be a name or a mechanism'),
+        ({'privacy': {'restart_first': 3}}, 'restart_first=3: needs restart_every'),
+        ({'privacy': {'clip_schedule': [[1]]}}, 'clip_schedule=.*: must be pairs'),
+        (
+            {'privacy': {'noise_multiplier': 1.0, 'target_epsilon': 2.0}},
+            'target_epsilon=2.0: cannot be combined with noise_multiplier',
+        ),
+        ({'task': {'task': 'emnist', 'model': 'lstm_256'}}, 'model=lstm_256: must be one of small'),
+        ({'optimization': {'server_momentum': 1}}, 'server_momentum=1: must be .* < 1'),
+        ({'task': {'text': {'strict': 1}}}, 'strict=1: must be true or false'),
+        ({'execution': {'workers': 'a:1'}}, 'workers=a:1: must be a list'),
+    ],
+)
+def test_bad_values_are_named(values, message):
+    with pytest.raises(ArgumentError, match=message):
+        TrainConfig.from_dict(values)
+
+
+def test_values_are_replaced_wherever_they_are():
+    changed = _CONFIG.with_values({'rounds': 5, 'clip_norm': 0.5, 'timer_hours': 3.0, 'seed': 8})
+    assert changed.sampling.rounds == 5 and changed.sampling.devices.timer_hours == 3.0
+    assert changed.privacy.clip_norm == 0.5 and changed.seed == 8
+    assert changed.with_values(_CONFIG.flat()) == _CONFIG
+    with pytest.raises(ArgumentError, match='rond: is not a setting of TrainConfig'):
+        _CONFIG.with_values({'rond': 5})
+
+
+def test_configurations_need_no_tensorflow():
+    code = (
+        'import sys, json; from dpfl.simulation import training\n'
+        'training.TrainConfig.from_dict(json.loads("{}"))\n'
+        'print(sorted(m for m in sys.modules if m.split(".")[0].startswith("tensorflow")))'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', code], cwd=paths.ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == '[]'
