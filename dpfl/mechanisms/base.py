@@ -34,12 +34,14 @@ class Mechanism(abc.ABC):
       shortens: whether `with_rounds` takes fewer rounds.
       extends: whether `with_rounds` takes any larger number of rounds.
       is_independent: whether the noise of different rounds is independent.
+      starts_afresh: whether the noise starts afresh in given rounds, see `fresh_rounds`.
     """
 
     name: ClassVar[str]
     shortens: ClassVar[bool] = True
     extends: ClassVar[bool] = True
     is_independent: ClassVar[bool] = False
+    starts_afresh: ClassVar[bool] = False
     rounds: int
 
     # The matrix, and how to stream its noise.

@@ -22,6 +22,7 @@ class Identity(base.Mechanism):
 
     name: ClassVar[str] = 'gaussian'
     is_independent: ClassVar[bool] = True
+    starts_afresh: ClassVar[bool] = True
     rounds: int
 
     def __post_init__(self):

@@ -12,7 +12,7 @@ from dpfl import _npz, errors
 
 _SCHEMA_VERSION = 1
 # A file may unpack to 64 times its size plus so many bytes; `write` does not compress.
-_BYTES_BESIDES = 1 << 24
+_EXTRA_BYTES = 1 << 24
 
 
 def write(values: dict[str, Any], file: str | os.PathLike | BinaryIO) -> None:
@@ -39,7 +39,7 @@ def read(path: str | os.PathLike) -> dict[str, Any]:
         # Arrays are not converted to lists, which would take several times the memory.
         values = {
             name: array if array.ndim else array.item()
-            for name, array in _npz.load(path, beside=_BYTES_BESIDES).items()
+            for name, array in _npz.load(path, beside=_EXTRA_BYTES).items()
         }
         version = values.pop('schema_version', None)
     except ValueError as error:

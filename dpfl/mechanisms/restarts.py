@@ -44,6 +44,7 @@ class Restarted(Mechanism):
     """
 
     name: ClassVar[str] = 'restarted'
+    starts_afresh: ClassVar[bool] = True
     extends: ClassVar[bool] = False  # Only as far as the base has rounds for the last segment.
     base: Mechanism
     starts: tuple[int, ...]

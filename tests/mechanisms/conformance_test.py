@@ -120,6 +120,7 @@ def test_what_a_mechanism_says_of_its_matrix_is_true(make, rounds):
         assert not np.tril(matrix, -mechanism.strategy_bands).any()
     if mechanism.is_independent:
         np.testing.assert_array_equal(matrix, np.diag(np.diag(matrix)))
+    assert mechanism.starts_afresh or not mechanism.fresh_rounds
     for start in mechanism.fresh_rounds:
         assert not matrix[start:, :start].any()
     forest = mechanism.forest()
