@@ -53,7 +53,7 @@ def statement(report: 'PrivacyReport') -> str:
         f'({round_up(epsilon)}, {delta:g})-DP'
         for epsilon, delta in zip(holds.epsilons, report.deltas, strict=True)
     ]
-    secrets = known_secrets(report)
+    secrets = seeded_secrets(report)
     run = 'The run' if not secrets else f'Simulation: with secret {" and ".join(secrets)} this run'
     ended = early_end(report)
     run += f', which ended {ended},' if ended else ''
@@ -71,7 +71,7 @@ def statement_together(reports: Sequence['PrivacyReport'], guarantee: str) -> st
     subject = f'This run and {len(reports) - 1} other(s) on the same clients together'
     if not guarantee:
         return f'{subject}: no differential privacy.'
-    secrets = sorted({secret for report in reports for secret in known_secrets(report)})
+    secrets = sorted({secret for report in reports for secret in seeded_secrets(report)})
     if secrets:
         subject = (
             f'Simulation: with secret {" and ".join(reversed(secrets))} this run and '
@@ -82,7 +82,7 @@ def statement_together(reports: Sequence['PrivacyReport'], guarantee: str) -> st
     return f'{subject} {guarantee} for each client{_exception(reports)}.'
 
 
-def known_secrets(report: 'PrivacyReport') -> list[str]:
+def seeded_secrets(report: 'PrivacyReport') -> list[str]:
     """Which secrets of the guarantee come from a known seed: with any, the run is a simulation."""
     return [
         *(['noise'] if report.noise_is_seeded else []),

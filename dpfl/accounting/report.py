@@ -167,7 +167,9 @@ class PrivacyReport:
         try:
             values = _json.loads(text)
             if values['schema_version'] != SCHEMA_VERSION:
-                raise ValueError(f'schema version {values["schema_version"]}')
+                raise errors.ArgumentError(
+                    'schema_version', values['schema_version'], f'must be {SCHEMA_VERSION}'
+                )
             mechanism = mechanisms.from_dict(values['mechanism_parameters'])
             plan = PrivacyPlan.from_dict(values['plan'], mechanism)
             deltas = stated.deltas(values['deltas'])

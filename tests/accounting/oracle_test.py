@@ -56,7 +56,7 @@ def _check(mu, delta, epsilon):
 
 
 def test_the_oracle_itself():
-    # Document 000, appendix A: rho 0.25 and 1.86 correspond to epsilon 4.49 and 13.69.
+    # [Xu23], appendix A: rho 0.25 and 1.86 correspond to epsilon 4.49 and 13.69.
     for rho, epsilon in ((0.25, 4.49), (1.86, 13.69)):
         assert round(float(_exact_epsilon(math.sqrt(2 * rho), 1e-10)), 2) == epsilon
 

@@ -125,6 +125,19 @@ def test_plans_that_differ_in_a_field_are_told_apart(path):
     _require_told_apart(*_pair(path))
 
 
+@pytest.mark.parametrize('path', list(_ALTERED))
+def test_a_changed_field_in_the_directory_of_a_run_is_found(path, tmp_path):
+    plan, other = _pair(path)
+    archive_test.write(tmp_path, _record(plan))
+    assert verification.verify(tmp_path).differences == ()
+    (tmp_path / archive.PLAN).write_text(_record(other).to_json())
+    mechanisms.save(other.mechanism, tmp_path / archive.STRATEGY)
+    (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
+    differences = verification.verify(tmp_path).differences
+    assert f'{archive.PLAN}: is not the plan with which' in ' '.join(differences)
+    assert any(each.startswith(f'{archive.REPORT}: plan.') for each in differences)
+
+
 @pytest.mark.parametrize(
     'mechanism, changes',
     [

@@ -308,7 +308,7 @@ def test_estimators_change_the_denominator_and_not_the_guarantee():
         for kind in ('fixed', 'clipped')
     )
     assert plan.mu == fixed.mu == clipped.mu
-    # S / (q W), and 2 S / (q W_min) of lemma 1 in document 001.
+    # S / (q W), and 2 S / (q W_min) of [McMahan18], lemma 1.
     assert (plan.denominator, fixed.denominator, clipped.denominator) == (6500.0, 4000.0, 2000.0)
     assert fixed.sensitivity_is_exact and not clipped.sensitivity_is_exact
 

@@ -71,7 +71,7 @@ def test_a_given_separation_is_kept():
 
 
 def test_plan_with_noise_is_that_of_the_library():
-    # Document 000, table 1, es-ES: MinS 526, MaxP 3, z = 7: rho 0.35.
+    # [Xu23], table 1, es-ES: MinS 526, MaxP 3, z = 7: rho 0.35.
     deployment = dataclasses.replace(_ES_ES, min_separation=527, max_participations=3)
     plan = _TREE.with_noise(deployment, 7.0)
     direct = accounting.PrivacyPlan(
@@ -86,7 +86,7 @@ def test_plan_with_noise_is_that_of_the_library():
 
 
 def test_noise_of_a_simulation_grows_with_the_cohort():
-    # Document 000, section 2.2: 0.54 with 500 clients goes with about 7 with 6500.
+    # [Xu23], section 2.2: 0.54 with 500 clients goes with about 7 with 6500.
     assert planning.Simulation(0.54, 500).scaled(6500) == pytest.approx(7.02)
     assert planning.Simulation(7.0, 6500).scaled(6500) == 7.0
 

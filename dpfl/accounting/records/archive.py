@@ -110,7 +110,7 @@ class PlanRecord:
         of_plan = dict(values)
         version = of_plan.pop('schema_version')
         if version != _PLAN_VERSION:
-            raise ValueError(f'schema version {version}')
+            raise errors.ArgumentError('schema_version', version, f'must be {_PLAN_VERSION}')
         of_plan.pop('mechanism', None)  # The name, for people; `strategy.npz` has it too.
         fields: dict[str, Any] = dict(
             deltas=stated.deltas(of_plan.pop('deltas')),

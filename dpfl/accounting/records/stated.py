@@ -49,9 +49,10 @@ def guarantee(
     computed = Guarantee.of(plan, deltas, accountant)
     for field in _COUNTS:
         if getattr(found, field) != getattr(computed, field):
-            raise ValueError(
-                f'{name}.{field}={getattr(found, field)}: must be {getattr(computed, field)}, '
-                'that of the plan'
+            raise errors.ArgumentError(
+                f'{name}.{field}',
+                getattr(found, field),
+                f'must be {getattr(computed, field)}, as in the plan',
             )
     _require_not_below(name, found, computed)
     return found
@@ -91,7 +92,9 @@ def observed(
     )
     violations = texts('violations', values['violations'])
     if not violations and _breaks(holds, plan):
-        raise ValueError('observed.violations=[]: must say how the limits break the plan')
+        raise errors.ArgumentError(
+            'observed.violations', '[]', 'must say how the limits break the plan'
+        )
     return Observed(
         **{
             **values,
@@ -110,14 +113,18 @@ def observed(
 def _read(name: str, values: Any, num_deltas: int) -> Guarantee:
     """A guarantee with numbers of the right types; their sizes are not checked."""
     if not isinstance(values, dict) or not _FIELDS <= values.keys():
-        raise ValueError(f'{name}: must have {", ".join(sorted(_FIELDS))}')
+        raise errors.ArgumentError(
+            name, errors.NOT_SHOWN, f'must have {", ".join(sorted(_FIELDS))}'
+        )
     for field in _COUNTS:
         _validate.integer(f'{name}.{field}', values[field], minimum=1)
     _validate.number(f'{name}.sensitivity', values['sensitivity'], minimum=0)
     _validate.truth(f'{name}.sensitivity_is_exact', values['sensitivity_is_exact'])
     epsilons = values['epsilons']
     if not isinstance(epsilons, (list, tuple)) or len(epsilons) != num_deltas:
-        raise ValueError(f'{name}.epsilons: must be a list of {num_deltas} numbers')
+        raise errors.ArgumentError(
+            f'{name}.epsilons', errors.NOT_SHOWN, f'must be a list of {num_deltas} numbers'
+        )
     for field, value in (
         ('rho', values['rho']),
         ('mu', values['mu']),
@@ -127,7 +134,9 @@ def _read(name: str, values: Any, num_deltas: int) -> Guarantee:
             _validate.number(f'{name}.{field}', value, minimum=0)
     accountants = texts(f'{name}.accountants', values.get('accountants', ()))
     if accountants and len(accountants) != num_deltas:
-        raise ValueError(f'{name}.accountants: must be a list of {num_deltas} texts')
+        raise errors.ArgumentError(
+            f'{name}.accountants', errors.NOT_SHOWN, f'must be a list of {num_deltas} texts'
+        )
     for accountant in accountants:
         # 'best' is a choice among the others: one of them showed the number.
         allowed = [each for each in gaussian.ACCOUNTANTS if each != 'best']
@@ -144,7 +153,9 @@ def _require_not_below(name: str, found: Guarantee, computed: Guarantee) -> None
     for field, was, least in pairs:
         # None means no guarantee, which promises nothing.
         if was is not None and (least is None or was < least * (1 - _TOLERANCE)):
-            raise ValueError(f'{name}.{field}={was}: must be at least {least}, what the plan gives')
+            raise errors.ArgumentError(
+                f'{name}.{field}', was, f'must be at least {least}, as follows from the plan'
+            )
 
 
 def _breaks(holds: Guarantee, plan: PrivacyPlan) -> bool:
