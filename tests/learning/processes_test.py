@@ -179,7 +179,7 @@ def test_a_batch_without_rows_is_one_line():
     [
         (dict(client_update='fedprox'), 'client_update=fedprox: must be one of fedavg, fedsgd'),
         (dict(client_optimizer=None), 'client_optimizer=None: must be given for fedavg'),
-        (dict(client_update='fedsgd'), 'client_optimizer=.*and not for fedsgd'),
+        (dict(client_update='fedsgd'), 'client_optimizer=.*, not for fedsgd'),
         (dict(noise_seed=-1), 'seed=-1: must be an integer >= 0'),
     ],
 )

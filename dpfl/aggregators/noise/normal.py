@@ -2,7 +2,7 @@
 
 TensorFlow makes its normal variables from uniform numbers of 23 bits: squared radii of pairs lie on
 a lattice that shows in a float32 release, and no variable exceeds 5.68. Here each pair is made from
-two 64-bit words of Philox by the method of Box and Muller (1958), with
+two 64-bit words of Philox by the Box-Muller method ([Box58]), with
 
 - a radius `sqrt(-2 log u)` whose u has full relative precision at both ends: the largest radius is
   9.49 (one pair in 2^64), and radii near 0 have no coarser steps than others;

@@ -221,3 +221,5 @@ def test_a_ring_from_before_a_fork_is_refused(monkeypatch):
             patch.setattr('os.getpid', lambda: -1)
             with pytest.raises(RuntimeError, match='NoiseRing: must be made in the process that'):
                 ring.supply(state)
+            ring.close()  # The fork's: the ring of its parent goes on.
+        ring.supply(state)
