@@ -130,13 +130,12 @@ def test_a_bug_still_shows_its_traceback():
 @pytest.mark.parametrize(
     'name', ['two\nlines', ' at its end ', 'a\0b', b'\xff'.decode(errors='surrogateescape')]
 )
-def test_names_that_no_line_of_flags_can_hold_are_refused(name, monkeypatch):
-    from experiments.flags import run_flags
+def test_names_that_no_line_of_flags_can_hold_are_refused(name):
+    from experiments.flags import output_flags, run_flags
 
-    monkeypatch.setattr(run_flags.schema_flags, 'required', lambda flag: name)
-    monkeypatch.setattr(run_flags, 'RESUME', type('', (), {'value': False}))
+    config = output_flags.RunDirectoryConfig(output_dir=name)
     with pytest.raises(command_line.UsageError, match='must have printable characters') as caught:
-        run_flags.output_dir()
+        run_flags.directory(config)
     assert '\n' not in str(caught.value) and str(caught.value).isascii()
 
 
@@ -146,19 +145,19 @@ class _Directory:
 
 
 def test_a_run_that_begins_replaces_no_files_of_an_earlier_one(tmp_path):
-    from experiments.flags import run_flags
+    from dpfl.simulation.training import execution
 
-    run_flags.require_start(_Directory(tmp_path), None)
+    execution._require_start(_Directory(tmp_path), None)
     (tmp_path / 'checkpoints').mkdir()
-    run_flags.require_start(_Directory(tmp_path), None)
+    execution._require_start(_Directory(tmp_path), None)
     (tmp_path / 'ledger.jsonl').write_text('{}\n')
     with pytest.raises(
         errors.RunError, match='ledger.jsonl: has rounds, and there is no checkpoin'
     ):
-        run_flags.require_start(_Directory(tmp_path), None)
+        execution._require_start(_Directory(tmp_path), None)
     (tmp_path / 'checkpoints' / '00000000.checkpoint').touch()
     with pytest.raises(errors.RunError, match='another run has begun there meanwhile'):
-        run_flags.require_start(_Directory(tmp_path), None)
+        execution._require_start(_Directory(tmp_path), None)
 
 
 def test_a_run_in_progress_is_not_verified(tmp_path):
