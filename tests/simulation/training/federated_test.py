@@ -1,0 +1,219 @@
+"""Runs as calls: the bits of the binary's, any number of them in a process, and resumable."""
+
+import dataclasses
+import json
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from dpfl.errors import ArgumentError
+from dpfl.simulation.training import (
+    EvaluationConfig,
+    PrivacyConfig,
+    SamplingConfig,
+    TaskConfig,
+    TextConfig,
+    TrainConfig,
+    train,
+)
+from dpfl.tasks import own_data
+from tests import binaries, runs
+
+_CONFIG = TrainConfig(
+    task=TaskConfig(model='micro', text=TextConfig(vocabulary_size=40, sentence_length=6)),
+    privacy=PrivacyConfig(
+        mechanism='blt',
+        blt_decay=(0.9, 0.5),
+        blt_scale=(0.1, 0.2),
+        noise_multiplier=3.0,
+        clip_norm=0.3,
+        delta=1e-3,
+    ),
+    sampling=SamplingConfig(rounds=4, population=16, clients_per_round=4, min_separation=4),
+    evaluation=EvaluationConfig(eval_every=2, eval_clients=4),
+    noise_seed=5,
+)
+_FLAGS = (
+    '--model=micro',
+    '--vocabulary_size=40',
+    '--sentence_length=6',
+    '--mechanism=blt',
+    '--blt_decay=0.9,0.5',
+    '--blt_scale=0.1,0.2',
+    '--noise_multiplier=3',
+    '--clip_norm=0.3',
+    '--delta=1e-3',
+    '--rounds=4',
+    '--population=16',
+    '--clients_per_round=4',
+    '--min_separation=4',
+    '--eval_every=2',
+    '--eval_clients=4',
+    '--noise_seed=5',
+)
+_SAME = ('model.npz', 'participation.npz', 'privacy_report.json', 'plan.json', 'config.json')
+
+
+@pytest.fixture(scope='module', name='called')
+def _called(tmp_path_factory):
+    path = tmp_path_factory.mktemp('called') / 'run'
+    config = TrainConfig.from_dict(json.loads(json.dumps(_CONFIG.to_dict())))
+    return path, train(config, path, progress=False)
+
+
+@pytest.mark.tff
+def test_a_call_and_the_binary_leave_the_same_bits(called, tmp_path):
+    path, _ = called
+    done = binaries.run('train', *_FLAGS, f'--output_dir={tmp_path}/run')
+    assert done.returncode == 0, done.stderr
+    for name in _SAME:
+        assert (path / name).read_bytes() == (tmp_path / 'run' / name).read_bytes(), name
+    verified = binaries.run('report_privacy', f'--run_dir={path}')
+    assert verified.returncode == 0, verified.stderr
+
+
+@pytest.mark.tff
+def test_the_result_has_what_the_directory_has(called):
+    path, result = called
+    assert result.directory == path
+    assert result.metrics['round'].tolist() == [1, 2, 3, 4]
+    assert np.isnan(result.metrics['loss']).tolist() == [True, False, True, False]
+    assert result.last['loss'] == result.metrics['loss'][-1]
+    with np.load(path / 'model.npz') as arrays:
+        for number, weight in enumerate(result.weights):
+            np.testing.assert_array_equal(weight, arrays[str(number)])
+    assert TrainConfig.from_dict(json.loads((path / 'config.json').read_text())) == _CONFIG
+    assert result.report.noise_is_seeded
+
+
+@pytest.mark.tff
+def test_more_runs_in_one_process_leave_nothing_behind(called, tmp_path):
+    path, first = called
+    threads = {thread.name for thread in threading.enumerate()}
+    context = tff.framework.get_context_stack().current
+    other = _CONFIG.with_values({'mechanism': 'tree', 'blt_decay': None, 'blt_scale': None})
+    found = train(other, tmp_path / 'tree', progress=False)
+    assert found.report.plan.mechanism.name == 'tree'
+    again = train(_CONFIG, tmp_path / 'again', progress=False)
+    assert runs.differences(path, tmp_path / 'again') == []
+    for mine, same in zip(first.weights, again.weights, strict=True):
+        np.testing.assert_array_equal(mine, same)
+    assert {thread.name for thread in threading.enumerate()} <= threads
+    assert tff.framework.get_context_stack().current is context
+
+
+@pytest.mark.tff
+def test_a_finished_run_is_returned_as_it_is(called):
+    path, result = called
+    before = (path / 'model.npz').stat().st_mtime_ns
+    again = train(_CONFIG, path, resume=True, progress=False)
+    assert (path / 'model.npz').stat().st_mtime_ns == before
+    assert again.last == result.last and again.report.to_json() == result.report.to_json()
+
+
+@pytest.mark.tff
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        ({'seed': 3}, 'seed=3: must be 0, as when the run began'),
+        ({'noise_multiplier': 4.0}, 'noise_multiplier=4.0: must be 3.0'),
+        ({'timer_hours': 5.0}, 'timer_hours=5.0: must be 72.0'),
+    ],
+)
+def test_a_run_is_continued_with_its_configuration_only(called, changes, message):
+    with pytest.raises(ArgumentError, match=message):
+        train(_CONFIG.with_values(changes), called[0], resume=True, progress=False)
+
+
+@pytest.mark.tff
+def test_what_changes_no_bit_may_change(called):
+    config = _CONFIG.with_values({'checkpoint_every': 1, 'profile': True})
+    assert train(config, called[0], resume=True, progress=False).last['loss'] > 0
+
+
+@pytest.mark.tff
+def test_an_interrupted_call_can_be_continued(called, tmp_path):
+    def interrupting(client, *arguments):
+        if client == victim:
+            os.kill(os.getpid(), signal.SIGINT)
+        return batches(client, *arguments)
+
+    task, victim = _own_task(), 9
+    batches = task.client_batches
+    config = _CONFIG.with_values({'clients_per_round': 3, 'population': None})
+    whole = train(config, tmp_path / 'whole', task=task, progress=False)
+    with pytest.raises(KeyboardInterrupt):
+        broken = dataclasses.replace(task, client_batches=interrupting)
+        train(config, tmp_path / 'run', task=broken, progress=False)
+    continued = train(config, tmp_path / 'run', task=task, resume=True, progress=False)
+    for mine, same in zip(continued.weights, whole.weights, strict=True):
+        np.testing.assert_array_equal(mine, same)
+    assert runs.differences(tmp_path / 'run', tmp_path / 'whole') == []
+
+
+def _own_task():
+    random = np.random.default_rng(0)
+
+    def client(examples):
+        x = random.normal(size=(examples, 2)).astype(np.float32)
+        return {'x': x, 'y': (x.sum(axis=1) > 0).astype(np.float32)}
+
+    @tf.function
+    def predict(weights, x, training=True):
+        kernel, bias = weights[0]
+        return tf.squeeze(tf.matmul(x, kernel), -1) + bias
+
+    @tf.function
+    def loss(output, label, sample_weight=None):
+        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(label, output))
+
+    model = tff.learning.models.FunctionalModel(
+        initial_weights=((np.zeros((2, 1), np.float32), np.zeros([], np.float32)), ()),
+        predict_on_batch_fn=predict,
+        loss_fn=loss,
+        metrics_fns=(
+            lambda: (0.0, 0.0),
+            lambda state, labels, batch_output, sample_weight=None: (
+                state[0] + batch_output.loss,
+                state[1] + 1.0,
+            ),
+            lambda state: {'loss': state[0] / state[1]},
+        ),
+        input_spec={
+            'x': tf.TensorSpec([None, 2], tf.float32),
+            'y': tf.TensorSpec([None], tf.float32),
+        },
+    )
+    return own_data.from_arrays(model, [client(5) for _ in range(12)], [client(9)])
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        ({'delta': 2.0}, 'delta=2.0'),
+        ({'rounds': None}, 'rounds: must be given'),
+        ({'min_separation': 9}, 'min_separation=9: must be <= 4, the rounds'),
+        ({'task': 'custom', 'model': None}, 'task=custom: needs a task of your own'),
+        ({'strategy': 'absent', 'blt_decay': None, 'blt_scale': None}, 'strategy=absent: must be'),
+        ({'accountant': 'guess'}, 'accountant=guess: must be one of'),
+        ({'workers': ('nowhere',)}, 'workers=nowhere'),
+        ({'mechanism': 'cake'}, 'mechanism=cake: must be one of'),
+    ],
+)
+def test_bad_values_are_refused_before_anything_is_written(tmp_path, changes, message):
+    with pytest.raises(ArgumentError, match=message):
+        train(_CONFIG.with_values(changes), tmp_path / 'run', progress=False)
+    assert not (tmp_path / 'run').exists()
+
+
+def test_a_directory_that_holds_a_run_is_left_alone(tmp_path):
+    (tmp_path / 'model.npz').touch()
+    with pytest.raises(ArgumentError, match='directory=.*: must not hold an earlier run'):
+        train(_CONFIG, tmp_path, progress=False)
+    with pytest.raises(ArgumentError, match='resume=True: cannot be combined with overwrite'):
+        train(_CONFIG, tmp_path, resume=True, overwrite=True, progress=False)
