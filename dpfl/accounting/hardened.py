@@ -119,7 +119,7 @@ def with_slack(of_gaussian: Callable[[float], Bound], delta: float, slack: float
     return found._replace(epsilon=found.epsilon + slack)
 
 
-def target(plan: 'PrivacyPlan', epsilon: float, delta: float) -> tuple[float, float]:
+def gaussian_target(plan: 'PrivacyPlan', epsilon: float, delta: float) -> tuple[float, float]:
     """Epsilon and delta of a Gaussian mechanism whose hardened form is (`epsilon`, `delta`)-DP.
 
     Raises:

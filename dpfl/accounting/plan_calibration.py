@@ -37,7 +37,7 @@ def calibrated(plan: 'PrivacyPlan', epsilon: float, delta: float, accountant: st
             )
         )
     if plan.noise == 'hardened':
-        target = hardened.target(plan, epsilon, delta)
+        target = hardened.gaussian_target(plan, epsilon, delta)
         mu = calibration.mu_from_epsilon(*target, accountant)
         found = with_noise(hardened.noise_multiplier(plan, mu))
     else:
