@@ -205,7 +205,7 @@ def test_no_tensorflow():
     'flags, message',
     [
         ([], '--noise_multiplier: must be given, or a target, or a simulation'),
-        (['--target_rho=nan'], '--target_rho=nan: must be a finite number > 0'),
+        (['--target_rho=nan'], '--target_rho=nan: must be a finite number'),
         (['--target_epsilon=1e-9', '--accountant=rdp'], '--target_epsilon=1e-09: must be at least'),
         (['--target_epsilon=1', '--delta=1'], '--delta=1.0: must be a finite number > 0 and < 1'),
         (['--noise_multiplier=7', '--min_separation=700'], '--min_separation=700: must be <= 647'),
@@ -223,7 +223,7 @@ def test_no_tensorflow():
                 '--simulated_noise_multiplier=1',
                 '--simulated_clients_per_round=9',
             ],
-            '--max_clients_per_round: goes with a target',
+            '--max_clients_per_round: needs a target',
         ),
     ],
 )

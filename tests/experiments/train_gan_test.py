@@ -104,8 +104,8 @@ def test_a_finished_run_gets_back_what_is_made_of_it(finished, tmp_path):
     [
         (['--model=huge'], '--model=huge: must be one of small, dcgan, tiny'),
         (['--population=1'], '--population=1: must be an integer >= 2'),
-        (['--population=0'], '--population=0: must be an integer >= 2'),
-        (['--scale=2'], '--scale, --scaled_population: go together'),
+        (['--population=0'], '--population=0: must be an integer >= 1'),
+        (['--scale=2'], '--scale=2.0: needs scaled_population'),
         (['--scale=0.3', '--scaled_population=9'], '--scale=0.3: must make whole cohorts of 2'),
         (['--scale=2', '--scaled_population=3'], '--scaled_population=3: must be an integer >= 4'),
         (['--generator_steps=-1'], '--generator_steps=-1: must be'),

@@ -190,12 +190,12 @@ def _bad_file(kind: str, data, path):
         ),
         (
             ['--data_path={data}/data.sqlite', '--vocabulary_text={data}/words'],
-            '--vocabulary_text: goes without --vocabulary_file',
+            '--vocabulary_text: cannot be combined with vocabulary_file',
         ),
         (['--data_path={data}/data.sqlite', '--sentence_length=0'], '--sentence_length=0: must be'),
-        ([], '--data_path: must be given for --task=stackoverflow, or --download'),
+        ([], '--data_path: must be given for task=stackoverflow, or download'),
         (['--download'], '--data_path: must say where to; there is no cache directory'),
-        (['--task=user_text', '--download'], '--download: --task=user_text has no data set'),
+        (['--task=user_text', '--download'], '--download: task=user_text has no data set'),
         (
             ['--task=user_text', '--data_path={data}/data.jsonl', '--strict'],
             '--data_path={data}/data.jsonl: line 2001 is malformed: not JSON',
@@ -216,7 +216,7 @@ def _bad_file(kind: str, data, path):
             ['--task=synthetic_text', '--data_path=x'],
             '--data_path: --task=synthetic_text makes its',
         ),
-        (['--task=synthetic_text'], '--vocabulary_file: --task=synthetic_text makes its own'),
+        (['--task=synthetic_text'], '--vocabulary_file: task=synthetic_text makes its own'),
     ],
 )
 def test_bad_data_and_flags_are_one_line_and_status_2(flags, message, data, tmp_path):

@@ -96,5 +96,9 @@ def _named(config: MechanismConfig, rounds: int) -> mechanisms.Mechanism:
             given[parameter] = value
         elif value != getattr(MechanismConfig, f'tree_{parameter}'):
             raise ArgumentError(f'tree_{parameter}', value, f'mechanism={name} has no such choice')
+    named = {name: value for name, value in given.items() if value is not None}
+    if set(named) <= set(entry.parameters) and not entry.accepts(named):
+        needed = entry.needs(lambda parameter: _NAMES.get(parameter, parameter))
+        raise ArgumentError('mechanism', name, f'needs {needed}')
     with renaming(**_NAMES):
-        return entry.construct(rounds, **given)
+        return entry.construct(rounds, **named)

@@ -141,7 +141,7 @@ class SecureAggregationConfig(Settings):
 class ClippingConfig(Settings):
     """How updates are clipped, weighed and summed."""
 
-    clip_norm: float = setting(1.0, "L2 bound of one client's update.")
+    clip_norm: float = setting(1.0, "L2 bound of one client's update.", above=0)
     clip_schedule: tuple[tuple[int, float], ...] = setting(
         (),
         'Clip norms from later rounds on, as round:norm,...; rounds count from 0, and the noise '
