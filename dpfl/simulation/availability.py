@@ -114,7 +114,7 @@ class Windows:
     def _number(self, hours: float) -> float:
         """Number in the line of a window that usually opens at that time."""
         day, hour = divmod(hours, _DAY)
-        return self._population * (day + np.interp(hour, self._edges, self._opened))
+        return self._population * (day + float(np.interp(hour, self._edges, self._opened)))
 
 
 def _cumulative_share(habits: Availability) -> np.ndarray:

@@ -25,7 +25,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class Checkpoint:
                     name, now.get(name), f'must be {before.get(name)}, as when the run began'
                 )
 
-    def write(self, file) -> None:
+    def write(self, file: BinaryIO) -> None:
         """Writes the checkpoint to a binary file."""
         header = {
             'rounds': self.rounds,
@@ -131,7 +131,7 @@ class Checkpoint:
             raise CheckpointError(f'{path}: cannot be read ({reason})') from None
 
     @classmethod
-    def _parse(cls, file) -> 'Checkpoint':
+    def _parse(cls, file: io.BytesIO) -> 'Checkpoint':
         header = _json.loads(file.readline(), allow_nan=True)  # A loss may be NaN.
         rounds = _validate.integer(
             'rounds', header['rounds'], minimum=0, maximum=_validate.MOST_ROUNDS
@@ -183,11 +183,11 @@ def _rows(values, rounds: int) -> list[dict]:
 class _Hashing:
     """A binary file for writing that knows the digest of what was written."""
 
-    def __init__(self, file):
+    def __init__(self, file: BinaryIO):
         self._file = file
         self._total = hashlib.sha256()
 
-    def write(self, data):
+    def write(self, data: bytes) -> int:
         self._total.update(data)
         return self._file.write(data)
 
@@ -195,7 +195,7 @@ class _Hashing:
         return self._total.digest()
 
 
-def latest(folder, refused: Callable[[str], None]) -> Checkpoint | None:
+def latest(folder: str | os.PathLike[str], refused: Callable[[str], None]) -> Checkpoint | None:
     """The newest checkpoint in a folder that can be used; None if there is none at all.
 
     Nothing in the folder is changed.
@@ -218,7 +218,7 @@ def latest(folder, refused: Callable[[str], None]) -> Checkpoint | None:
     return None
 
 
-def exist(folder) -> bool:
+def exist(folder: str | os.PathLike[str]) -> bool:
     """Whether there are checkpoints in a folder, which need not exist."""
     return bool(_paths(pathlib.Path(folder)))
 
@@ -254,7 +254,7 @@ class Writer:
                 if start is None or _rounds(path) > start:
                     os.replace(path, path.with_name(path.name + '.refused'))
 
-    def __enter__(self):
+    def __enter__(self) -> 'Writer':
         return self
 
     def __exit__(self, kind, error, trace):

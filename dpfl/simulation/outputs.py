@@ -9,7 +9,7 @@ import os
 import pathlib
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -73,7 +73,9 @@ class RunDirectory:
       StorageError: if `overwrite` is set and another run uses the directory.
     """
 
-    def __init__(self, path, *, overwrite: bool = False, resume: bool = False):
+    def __init__(
+        self, path: str | os.PathLike[str], *, overwrite: bool = False, resume: bool = False
+    ):
         self.path = pathlib.Path(path)
         self._is_in_use = False
         try:
@@ -102,7 +104,7 @@ class RunDirectory:
             ) from None
 
     @contextlib.contextmanager
-    def in_use(self):
+    def in_use(self) -> Iterator[None]:
         """Context in which no other run can use the directory; contexts may be nested.
 
         Raises:
@@ -161,7 +163,7 @@ class RunDirectory:
         log.save(file)
         self._write(archive.LOG, file.getvalue())
 
-    def write_model(self, weights) -> None:
+    def write_model(self, weights: tff.learning.models.ModelWeights) -> None:
         """Writes `model.npz`: the trainable weights as arrays `0`, `1`, ..."""
         arrays = {str(i): np.asarray(weight) for i, weight in enumerate(weights.trainable)}
         file = io.BytesIO()
@@ -242,7 +244,7 @@ class Metrics:
             disable=not progress,
         )
 
-    def __enter__(self):
+    def __enter__(self) -> 'Metrics':
         return self
 
     def __exit__(self, kind, error, trace):
@@ -260,7 +262,7 @@ class Metrics:
         self._bar.set_postfix({name: f'{self.last[name]:.4g}' for name in shown})
         self._bar.update()
 
-    def _keep(self, round_number: int, values: Mapping[str, float]) -> None:
+    def _keep(self, round_number: float, values: Mapping[str, float]) -> None:
         self.rows.append({'round': round_number, **values})
         self.last.update(values)
 
@@ -271,7 +273,7 @@ class Metrics:
             os.chmod(self._directory.path / 'metrics.csv', _storage.PRIVATE)
         self._write_events(round_number, values)
 
-    def _write_events(self, round_number: int, values: Mapping[str, float]) -> None:
+    def _write_events(self, round_number: float, values: Mapping[str, float]) -> None:
         finite = {name: value for name, value in values.items() if np.isfinite(value)}
         with _naming(self._directory.path / 'tensorboard'):
             asyncio.run(self._tensorboard.release(finite, round_number))
@@ -289,7 +291,7 @@ class Metrics:
 
 
 @contextlib.contextmanager
-def _naming(path):
+def _naming(path: pathlib.Path) -> Iterator[None]:
     """As `files.naming`, also for the errors of TensorFlow's file system."""
     with _storage.naming(path):
         try:

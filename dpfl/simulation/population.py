@@ -219,20 +219,19 @@ class _CheckIns:
         """
         end = _next_multiple(now, _STEP)
         low, high = self._windows.reach(now, end)
-        is_listed = self._share < _FEW
-        listed = self._ready(now) if is_listed else None
-        candidates = listed.size if is_listed else high - low
+        listed = self._ready(now) if self._share < _FEW else None
+        candidates = high - low if listed is None else listed.size
         if not candidates:
             return np.zeros(0, np.int64), np.zeros(0), end
         rate = candidates / self._pause
-        share = self._listed_share if is_listed else self._share
+        share = self._share if listed is None else self._listed_share
         guesses = int(min(1.1 * most / share, 1.1 * rate * (end - now), _MOST)) + _ENOUGH
         times = now + np.cumsum(self._generator.exponential(1 / rate, guesses))
         until = min(float(times[-1]), end)
         times = times[times <= until]
         picks = self._generator.integers(candidates, size=guesses)[: times.size]
-        devices, able = self._that_can(listed[picks] if is_listed else low + picks, times)
-        if times.size >= _ENOUGH and is_listed:
+        devices, able = self._that_can(low + picks if listed is None else listed[picks], times)
+        if times.size >= _ENOUGH and listed is not None:
             self._listed_share = max(able.size / times.size, 0.01)
         elif times.size >= _ENOUGH:
             self._share = max(able.size / times.size, 0.01)

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 # In the order of a round.
 STAGES = {
@@ -56,9 +56,9 @@ class Profile:
         self._clock = clock
         self._open('start', clock())
 
-    def _open(self, name, now):
+    def _open(self, name: str, now: float) -> None:
         self._name, self._started = name, now
-        self._stages = {}
+        self._stages: dict[str, float] = {}
         # Seconds of the innermost span in progress (or of the period) that count for a stage.
         self._counted = 0.0
 
@@ -71,7 +71,7 @@ class Profile:
         self._open(name, now)
 
     @contextlib.contextmanager
-    def span(self, stage: str):
+    def span(self, stage: str) -> Iterator[None]:
         """Context whose time counts for a stage, but for that of the spans within."""
         outer, self._counted = self._counted, 0.0
         started = self._clock()
@@ -86,7 +86,7 @@ class Profile:
         self._count(stage, seconds)
         self._counted += seconds
 
-    def _count(self, stage, seconds):
+    def _count(self, stage: str, seconds: float) -> None:
         self._stages[stage] = self._stages.get(stage, 0.0) + seconds
 
     def to_json(self) -> str:
@@ -105,12 +105,12 @@ class Profile:
         rows = [
             (
                 name,
-                *_figures(usual, total, lambda period, name=name: period.stages.get(name, 0.0)),
+                *_figures([period.stages.get(name, 0.0) for period in usual], total),
                 STAGES[name],
             )
             for name in names
         ]
-        rows.append(('a round', *_figures(usual, total, lambda period: period.seconds), ''))
+        rows.append(('a round', *_figures([period.seconds for period in usual], total), ''))
         lines = [f'{"":<11}{"median ms":>10}{"share":>8}']
         lines += [
             f'{name:<11}{1e3 * median:>10.2f}{share:>8.1%}  {about}'.rstrip()
@@ -138,12 +138,11 @@ class Nothing:
     def begin(self, name: str) -> None:
         """Does nothing."""
 
-    def span(self, stage: str):
+    def span(self, stage: str) -> contextlib.AbstractContextManager[None]:
         """A context that does nothing."""
         return self._span
 
 
-def _figures(periods, total, seconds) -> tuple[float, float]:
-    """Median of `seconds` over periods, and the share of their sum in `total`."""
-    values = [seconds(period) for period in periods]
-    return statistics.median(values), sum(values) / total if total else 0.0
+def _figures(seconds: Sequence[float], total: float) -> tuple[float, float]:
+    """Median of the seconds of each period, and the share of their sum in `total`."""
+    return statistics.median(seconds), sum(seconds) / total if total else 0.0

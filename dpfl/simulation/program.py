@@ -162,7 +162,12 @@ def run_training(
 class _Run:
     """A run from its start, or from a checkpoint, to its end."""
 
-    def __init__(self, experiment, directory, start):
+    def __init__(
+        self,
+        experiment: Experiment,
+        directory: outputs.RunDirectory,
+        start: checkpoint.Checkpoint | None,
+    ):
         self._experiment = experiment
         self._directory = directory
         self._start = start
@@ -197,7 +202,7 @@ class _Run:
             raise errors.RunError(f'{path}: is not the ledger of the checkpoint (round {done})')
         log = ParticipationLog(() if self._start is None else self._start.cohorts)
         for t in range(done, self._ledger.rounds):
-            cohort = self._experiment.sampler.cohort(t)
+            cohort: Any = self._experiment.sampler.cohort(t)
             if ledger_lines.cohort_digest(cohort) != self._ledger.cohort(t):
                 raise errors.RunError(f'{path}: round {t} had another cohort')
             log.append(cohort)
@@ -242,7 +247,7 @@ class _Run:
         return Result(report, metrics.rows, profile)
 
     def _write_profile(self) -> profile_lib.Profile | None:
-        if not self._experiment.profile:
+        if not isinstance(self._profile, profile_lib.Profile):
             return None
         self._profile.begin('')
         with contextlib.suppress(errors.StorageError):
@@ -251,17 +256,17 @@ class _Run:
 
     def _train(self, writer: checkpoint.Writer):
         state = self._experiment.process.initialize()
-        first, rows = 0, ()
+        first, rows = 0, tuple[Mapping[str, float], ...]()
         if self._start is not None:
             state = state_lib.restore(self._start.state, state)
-            first, rows = self._start.rounds, self._start.rows
+            first, rows = self._start.rounds, tuple(self._start.rows)
         else:
             # Before the first release, so that it can be repeated: its noise key is nowhere else.
             writer.save(self._checkpoint(0, state, ()))
             writer.wait()
         experiment = self._experiment
-        cohorts = map(experiment.sampler.cohort, range(first, self._rounds))
-        shards = learning.sharded_cohorts(
+        cohorts: Iterator[Any] = map(experiment.sampler.cohort, range(first, self._rounds))
+        shards: Any = learning.sharded_cohorts(
             cohorts, experiment.client_data, experiment.num_shards, self._observe
         )
         with (
@@ -325,7 +330,7 @@ class _Run:
         """The state after round `t`, which counts from 0."""
         experiment, span = self._experiment, self._profile.span
         started = time.monotonic()
-        cohort = experiment.sampler.cohort(t)
+        cohort: Any = experiment.sampler.cohort(t)
         with span('data'):
             data = next(shards)
         with span('ledger'):
@@ -377,7 +382,7 @@ def _naming_round(number: int):
 
 def _round_metrics(experiment: Experiment, output, done, started, span) -> dict[str, float]:
     plan = experiment.plan
-    values = {}
+    values: dict[str, float] = {}
     if done % experiment.eval_every == 0 or done == plan.participation.rounds:
         with span('evaluation'):
             weights = experiment.process.get_model_weights(output.state)

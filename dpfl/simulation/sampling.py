@@ -7,7 +7,7 @@ random and independent of other rounds.
 
 import dataclasses
 import functools
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, cast
 
 import numpy as np
 
@@ -22,11 +22,28 @@ _STREAM = 0x73616D70
 class Sampler(Protocol):
     """What the training loop needs to know of cohorts."""
 
-    amplification: str
-    participation: Participation
+    @property
+    def amplification(self) -> str:
+        """The sampling that a guarantee may count on: 'none', or a sampling of a plan."""
+
+    @property
+    def participation(self) -> Participation:
+        """The schema that the cohorts are sure to keep."""
 
     def cohort(self, round_index: int) -> np.ndarray:
         """Clients of a round, int64 [cohort size]; raises ValueError if there is no such round."""
+
+
+class AmplifyingSampler(Sampler, Protocol):
+    """A sampler whose `amplification` is not 'none'."""
+
+    @property
+    def population(self) -> int:
+        """Number of clients that cohorts are drawn from."""
+
+    @property
+    def clients_per_round(self) -> int:
+        """Size of a cohort, the expected one where sizes are random."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,7 +256,8 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
             f'must be {sampler.amplification}, which is how {type(sampler).__name__} draws cohorts',
         )
     if plan.sampling != 'none':
-        drawn = (sampler.population, sampler.clients_per_round)
+        random = cast(AmplifyingSampler, sampler)
+        drawn = (random.population, random.clients_per_round)
         if drawn != (plan.population, plan.clients_per_round):
             raise errors.ArgumentError(
                 'population',

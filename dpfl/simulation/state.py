@@ -1,6 +1,7 @@
 """The state of a learning process as a list of arrays, and back."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tree
@@ -11,12 +12,12 @@ from dpfl.aggregators.noise import correlated
 from dpfl.simulation import checkpoint
 
 
-def leaves(state) -> list[np.ndarray | bytes]:
+def leaves(state: Any) -> list[np.ndarray | bytes]:
     """The arrays and bytes in a state, in the order of `tree`."""
     return [leaf if isinstance(leaf, bytes) else np.asarray(leaf) for leaf in tree.flatten(state)]
 
 
-def restore(saved: Sequence[np.ndarray | bytes], template):
+def restore(saved: Sequence[np.ndarray | bytes], template: Any) -> Any:
     """The state whose leaves were saved.
 
     Args:
@@ -36,20 +37,21 @@ def restore(saved: Sequence[np.ndarray | bytes], template):
     return tree.unflatten_as(template, list(restored))
 
 
-def _restore_leaf(path, leaf, expected):
+def _restore_leaf(path: tuple, leaf: np.ndarray | bytes, expected: Any) -> Any:
     if _kind(leaf) != _kind(expected):
         name = '/'.join(map(str, path))
         raise checkpoint.CheckpointError(
             f'the checkpoint has {_kind(leaf)} for {name}, the process {_kind(expected)}'
         )
-    return leaf[()] if isinstance(expected, np.generic) else leaf
+    is_scalar = isinstance(expected, np.generic)
+    return leaf[()] if is_scalar and isinstance(leaf, np.ndarray) else leaf
 
 
-def _kind(leaf) -> str:
+def _kind(leaf: Any) -> str:
     return 'bytes' if isinstance(leaf, bytes) else f'{np.asarray(leaf).dtype}{np.shape(leaf)}'
 
 
-def ledger_entry(state, cohort, data: str) -> ledger_lines.Entry:
+def ledger_entry(state: Any, cohort: Sequence[int], data: str) -> ledger_lines.Entry:
     """What the ledger records of the round that begins with a state.
 
     Args:
@@ -73,10 +75,10 @@ def ledger_entry(state, cohort, data: str) -> ledger_lines.Entry:
     )
 
 
-def _noise_states(state) -> list[correlated.NoiseState]:
-    found = []
+def _noise_states(state: Any) -> list[correlated.NoiseState]:
+    found: list[correlated.NoiseState] = []
 
-    def visit(part):
+    def visit(part: Any) -> None:
         if isinstance(part, correlated.NoiseState):
             found.append(part)
 

@@ -37,7 +37,7 @@ def test_overwriting_removes_the_files_of_the_run_and_no_others(tmp_path):
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / 'file').touch()
-    with pytest.raises(ValueError, match='output_dir=.*/file/run: must be writable'):
+    with pytest.raises(ValueError, match='directory=.*/file/run: must be writable'):
         outputs.RunDirectory(tmp_path / 'file' / 'run')
 
 

@@ -114,6 +114,7 @@ def discretization(
     with renaming(**names):
         if config.secagg_scale is not None:
             return Discretization(config.secagg_scale, dimension, clip_norm)
+        assert config.secagg_bits is not None  # One of the two is given.
         return Discretization.for_bits(config.secagg_bits, clients_per_round, dimension, clip_norm)
 
 
