@@ -54,6 +54,7 @@ def main() -> None:
     with command_line.refusing_bad_values():
         opened = source.open_task(_TASK.read(), seed, execution.teller(True))
         language = opened.language_model()
+    assert language is not None  # --task allows tasks of words only.
     words = tuple(language[1])
     from dpfl.tasks.text import head_words
 

@@ -61,7 +61,7 @@ def main() -> None:
         )
     with command_line.refusing_bad_values():
         base = participation(_SCHEMA.read())
-    vary = _SWEEP.read().vary
+    vary = command_line.required(_SWEEP.read(), 'vary')
     values = _values(base, vary)
     with command_line.refusing_bad_values():
         rows = [_row(name, vary, value, base) for name in names for value in values]
@@ -92,18 +92,19 @@ def _row(name: str, vary: str, value: int, base: Participation) -> dict:
     participation = dataclasses.replace(base, **{vary: value})
     mechanism = _mechanism(name, base, participation)
     bound = mechanism.sensitivity_bound(participation)
+    sensitivity = mechanism.sensitivity(participation)
     row = {
         'mechanism': name,
         vary: value,
         'max_loss': mechanism.max_loss(participation),
         'rms_loss': mechanism.rms_loss(participation),
-        'sensitivity': mechanism.sensitivity(participation),
+        'sensitivity': sensitivity,
         'exact': bound.is_exact,
         'buffers': mechanism.kernel().buffers,
     }
     noise = _NOISE.read()
     if noise.noise_multiplier:
-        mu = row['sensitivity'] / noise.noise_multiplier
+        mu = sensitivity / noise.noise_multiplier
         row['epsilon'] = accounting.epsilon_from_mu(mu, noise.delta)
     return row
 
@@ -118,6 +119,7 @@ def _mechanism(name: str, base: Participation, schema: Participation) -> mechani
     kind = kind.removeprefix('best_')
     if separator and kind in registry.OPTIMIZED and size.isdecimal():
         entry = registry.ENTRIES[kind]
+        assert entry.optimizer is not None
         longest = dataclasses.replace(base, rounds=max(base.rounds, schema.rounds))
         made_for = schema if fresh else base if entry.extends else longest
         made = entry.optimizer.optimize(made_for, int(size), progress=True)

@@ -15,6 +15,7 @@ With --resume, models that are finished are kept, and one that was interrupted c
 
 import functools
 import json
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dpfl import _storage
 from dpfl.simulation.training import PrivacyConfig, TrainConfig
@@ -25,6 +26,9 @@ from experiments.debugging.text.clients import OpenedText
 from experiments.debugging.text.config import KINDS, StudyConfig
 from experiments.flags import mechanism_flags, output_flags, run_flags
 from experiments.flags.settings_flags import SettingsFlags
+
+if TYPE_CHECKING:
+    from experiments.debugging.text import results
 
 _TASK = SettingsFlags(TextTaskConfig)
 _STUDY = SettingsFlags(StudyConfig)
@@ -65,13 +69,16 @@ def main() -> None:
     page_path, json_path = output_dir / 'study.html', output_dir / 'study.json'
     summary = json.dumps({'settings': [setting.to_dict() for setting in settings]})
     for path, content in ((page_path, page.render(settings)), (json_path, summary)):
-        data = content.encode()
-        _storage.write_atomically(path, lambda file, data=data: file.write(data))
+        _storage.write_atomically(path, functools.partial(_write, content.encode()))
     if _FORMAT.read().format == 'json':
         print(summary)
     else:
         print(command_line.columns([_row(setting) for setting in settings]))
         print(f'\n{page_path}')
+
+
+def _write(data: bytes, file: BinaryIO) -> None:
+    file.write(data)
 
 
 def _check(config: TrainConfig, opened: OpenedText) -> None:
@@ -82,7 +89,7 @@ def _check(config: TrainConfig, opened: OpenedText) -> None:
     config.sampling.sampler(plan.participation, population(), config.seed)
 
 
-def _row(setting) -> dict:
+def _row(setting: 'results.Setting') -> dict[str, Any]:
     conclusion = setting.conclusion
     return {
         'setting': setting.name,

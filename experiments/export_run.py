@@ -23,7 +23,7 @@ from absl import flags
 
 from dpfl import _storage, accounting
 from dpfl.accounting import checklist
-from dpfl.accounting.records import archive, verification
+from dpfl.accounting.records import archive
 from experiments.command import command_line
 from experiments.flags import output_flags, recorded_flags
 from experiments.flags.settings_flags import SettingsFlags
@@ -75,8 +75,8 @@ def main() -> None:
     if not _PUBLIC.value:
         raise command_line.UsageError('--public: must be given; the copy is made to be public')
     _check_output(run, output)
-    found = verified_run.verify(run)
-    _check_run(run, found)
+    found, report = verified_run.verify(run)
+    _check_run(run, report, found.has_old_ledger)
     record = archive.read_plan(run)
     added = (_HELDOUT,) if _PUBLIC_HELDOUT.value else ()
     record = dataclasses.replace(
@@ -97,14 +97,13 @@ def _check_output(run: pathlib.Path, output: pathlib.Path) -> None:
         raise command_line.UsageError(f'--output_dir={output}: must not be within --run_dir')
 
 
-def _check_run(run: pathlib.Path, found: verification.Verification) -> None:
+def _check_run(run: pathlib.Path, report: accounting.PrivacyReport, has_old_ledger: bool) -> None:
     """Refuses a run of which a copy would reveal what no guarantee covers."""
-    report = found.report
     made_with = recorded_flags.read_config(run) or recorded_flags.read(run)
     reason = None
     if report.observed is None:
         reason = 'is a copy already'
-    elif found.has_old_ledger:
+    elif has_old_ledger:
         reason = 'was made by an older version, and cannot be verified as a whole'
     elif not report.plan.noise_multiplier:
         reason = 'adds no noise: there is no guarantee'
@@ -175,7 +174,7 @@ def _metrics(path: pathlib.Path) -> str:
         reader = csv.DictReader(file)
         columns = [
             name
-            for name in reader.fieldnames
+            for name in reader.fieldnames or ()
             if name in _FROM_PLAN or _PUBLIC_HELDOUT.value and not name.startswith(_NEVER)
         ]
         text = io.StringIO()

@@ -106,7 +106,8 @@ def _row(record: archive.PlanRecord, population: int, cohort: int) -> dict:
 def _delta(record: archive.PlanRecord, population: int) -> float:
     if _DELTA_POWER.value is not None:
         return population**-_DELTA_POWER.value
-    return record.deltas[0] if _delta_flag() is None else _delta_flag()
+    given = _delta_flag()
+    return record.deltas[0] if given is None else given
 
 
 def _run(record: archive.PlanRecord, accuracy: float | None) -> dict:

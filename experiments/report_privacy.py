@@ -102,12 +102,12 @@ def _planned() -> accounting.PrivacyReport:
     command_line.required(mechanism, 'mechanism')
     with command_line.refusing_bad_values():
         schema = participation(SamplingConfig(**sampling))
-        command_line.required(noise, 'noise_multiplier')
+        noise_multiplier = command_line.required(noise, 'noise_multiplier')
         plan = accounting.PrivacyPlan(
             mechanism=build(mechanism, schema.rounds),
             participation=schema,
             clip_norm=clip_norm,
-            noise_multiplier=noise.noise_multiplier,
+            noise_multiplier=noise_multiplier,
             clients_per_round=sampling['clients_per_round'],
             adjacency=noise.adjacency,
             noise=noise.noise,

@@ -97,7 +97,7 @@ def main() -> None:
     if is_json:
         print(json.dumps(values))
     elif isinstance(values, list):
-        print(command_line.columns([population_values.short(row, vary) for row in values]))
+        print(command_line.columns([population_values.short(row, str(vary)) for row in values]))
     else:
         print(population_values.text(values))
 
@@ -156,7 +156,7 @@ def _simulate(changed: dict):
 
 def _mechanism(rounds: int) -> tuple[mechanisms.Mechanism | None, float]:
     """The mechanism of --mechanism over so many rounds, and its noise multiplier."""
-    name, noise = _MECHANISM.read().mechanism, _NOISE.read().noise_multiplier
+    name, noise = _MECHANISM.values()['mechanism'], _NOISE.values()['noise_multiplier']
     if not 0 < noise < math.inf:
         raise command_line.UsageError(f'--noise_multiplier={noise}: must be a finite number > 0')
     if name is None:

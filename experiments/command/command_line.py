@@ -12,8 +12,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
@@ -37,7 +37,7 @@ class UsageError(Exception):
 
 
 @contextlib.contextmanager
-def refusing_bad_values(**flags_of_arguments: str):
+def refusing_bad_values(**flags_of_arguments: str) -> Iterator[None]:
     """Context in which a ValueError of the library is a `UsageError` that names the flag.
 
     Args:
@@ -239,7 +239,7 @@ def _check_flagfiles(arguments, seen: set[str]) -> None:
         _check_flagfiles(lines, seen)
 
 
-def _fail(message: str, status: int):
+def _fail(message: str, status: int) -> NoReturn:
     message = errors.shown(message, _MOST_CHARACTERS)
     print(f'error: {message}', file=sys.stderr, flush=True)
     sys.exit(status)

@@ -41,13 +41,14 @@ def together(report: accounting.PrivacyReport, config: CompositionConfig) -> dic
     event = dp_accounting.ComposedDpEvent([each.dp_event() for each in reports])
     slack = sum(each.plan.slack for each in reports)
     rhos = [each.guarantee.rho for each in reports]
+    known = [rho for rho in rhos if rho is not None]
     with command_line.refusing_bad_values():
         found = accounting.with_slack(
             lambda delta: events.bound(event, delta, report.accountant), report.deltas[0], slack
         )
     values = {
         'reports': len(reports),
-        'rho': None if None in rhos else sum(rhos),
+        'rho': sum(known) if len(known) == len(rhos) else None,
         'delta': report.deltas[0],
         'epsilon': None if math.isinf(found.epsilon) else found.epsilon,
         'accountant': found.accountant,
@@ -77,7 +78,7 @@ def _read(path: str) -> accounting.PrivacyReport:
         with open(path, errors='replace') as file:
             return accounting.PrivacyReport.from_json(file.read())
     except OSError as error:
-        reason = error.strerror
+        reason = str(error.strerror)
     except ValueError as error:
         reason = str(error)
     raise command_line.UsageError(f'--compose_with={path}: {" ".join(reason.split())}')

@@ -11,10 +11,10 @@ from experiments.flags import recorded_flags
 _DIFFERS = 1
 
 
-def verify(path: pathlib.Path) -> verification.Verification:
-    """Checks a run against its own files and its flags.
+def verify(path: pathlib.Path) -> tuple[verification.Verification, accounting.PrivacyReport]:
+    """Checks a run against its own files and its flags; returns what was found, and its report.
 
-    Says on standard error what differs, and exits with status 1 then.
+    If something differs, says what on standard error and exits with status 1.
 
     Raises:
       UsageError: if it is not the directory of a finished run.
@@ -29,27 +29,28 @@ def verify(path: pathlib.Path) -> verification.Verification:
         differences += recorded_flags.differences(path, found.report)
     for difference in differences:
         print(f'error: {path}: {difference}', file=sys.stderr)
-    if differences:
+    if differences or found.report is None:
         sys.exit(_DIFFERS)
-    return found
+    return found, found.report
 
 
 def verified(directory: str) -> accounting.PrivacyReport:
     """The report of a run that agrees with all its files; says so on standard error."""
     path = pathlib.Path(directory)
-    found = verify(path)
-    print(f'{path}: {_verdict(path, found)}', file=sys.stderr)
+    found, report = verify(path)
+    is_export = report.observed is None
+    print(f'{path}: {_verdict(path, found, is_export)}', file=sys.stderr)
     for note in found.notes:
         print(f'{path}: note: {note}', file=sys.stderr)
-    return found.report
+    return report
 
 
-def _verdict(path: pathlib.Path, found: verification.Verification) -> str:
+def _verdict(path: pathlib.Path, found: verification.Verification, is_export: bool) -> str:
     """What was verified, in one sentence, and no more than that."""
     listed = f'verified: every file that {archive.SUMS} lists is as it was'
     if found.notes:
         return f'{listed}, log and ledger agree, and the numbers follow from plan and log'
-    if found.report.observed is None:
+    if is_export:
         return (
             f'{listed}, none was added, and the report follows from the plan; this is an export, '
             'without the log and the ledger of its run'

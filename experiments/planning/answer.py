@@ -39,7 +39,8 @@ def answer(request: Request) -> Answer:
     """
     sweeps = request.sweeps()
     target, simulation = request.target, request.simulation
-    rows, plans, left = [], [], []
+    rows, plans = [], []
+    left: list[dict[str, Any]] = []
     for point in tqdm(_points(sweeps), disable=None if sweeps else True):
         deployment = _deployment(request, point)
         candidates, left = _candidates(request, deployment)
@@ -116,11 +117,14 @@ def _candidates(
     if privacy.mechanism != AUTO:
         made = mechanism_lib.build(privacy, request.schema['rounds'])
         return [(str(privacy.mechanism), made, None)], []
+    assert privacy.model_dimension is not None  # `Request.check` has seen to it.
     _, candidates = mechanisms.choose(
         deployment.participation, privacy.model_dimension, privacy.memory_limit
     )
-    found = [(each.name, each.mechanism, each.verdict) for each in candidates if each.mechanism]
-    left = [
+    found: list[tuple[str, mechanisms.Mechanism, str | None]] = [
+        (each.name, each.mechanism, each.verdict) for each in candidates if each.mechanism
+    ]
+    left: list[dict[str, Any]] = [
         {
             'mechanism': each.name,
             'buffers': each.buffers,
@@ -150,10 +154,12 @@ def _plan(
     )
     most = request.planning.max_clients_per_round
     if most is not None:
+        assert target is not None and simulation is not None  # `Request.check` has seen to it.
         return planner.with_simulation(deployment, target, simulation, most)
     if target is not None:
         return deployment, planner.with_target(deployment, target)
     noise = privacy.noise_multiplier
     if simulation is not None:
         noise = simulation.scaled(deployment.clients_per_round)
+    assert noise is not None  # `Request.check` has seen to it.
     return deployment, planner.with_noise(deployment, noise)

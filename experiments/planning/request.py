@@ -144,11 +144,11 @@ class Request:
     @property
     def simulation(self) -> planning_lib.Simulation | None:
         """The simulation whose noise was good enough, if any."""
-        if not self.has_simulation:
+        noise = self.planning.simulated_noise_multiplier
+        cohort = self.planning.simulated_clients_per_round
+        if noise is None or cohort is None:
             return None
-        return planning_lib.Simulation(
-            self.planning.simulated_noise_multiplier, self.planning.simulated_clients_per_round
-        )
+        return planning_lib.Simulation(noise, cohort)
 
     def sweeps(self) -> dict[str, list[int]]:
         """Values of the swept quantities, by name; the first is on the plot's horizontal axis."""

@@ -159,7 +159,7 @@ class Study:
     @property
     def points(self) -> tuple[Point, ...]:
         """All points, line by line."""
-        values = {None: {}} if self.axis is None else self.axis.values
+        values: Mapping[Any, Flags] = {None: {}} if self.axis is None else self.axis.values
         return tuple(
             Point(line, value, _merged(self.flags, flags, more))
             for line, flags in self.lines.items()

@@ -69,7 +69,7 @@ def run(jobs: Sequence[jobs_lib.Job], parallel: int, label: str) -> dict[str, di
         tqdm.tqdm.monitor_interval = 0  # No thread besides this one.
         with signals.Signals(), _Bar(jobs, results, label) as bar:
             _run(missing, parallel, results, bar)
-    return results
+    return {name: result for name, result in results.items() if result is not None}
 
 
 def _run(missing, parallel, results, bar) -> None:

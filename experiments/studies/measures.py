@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _storage, errors
+from dpfl import Participation, _storage, errors, mechanisms
 from dpfl.accounting.records import archive
 from experiments.studies import definition
 
@@ -74,7 +74,7 @@ def read(study: definition.Study, folder: pathlib.Path, result: Mapping[str, Any
     """
     curve = _curve(folder / 'metrics.csv', study.smooth)
     rounds, is_bound = rounds_to(curve, study.threshold, result['rounds'])
-    values = {}
+    values: dict[str, float | None] = {}
     for name in dict.fromkeys([*study.measures, *study.orders, *_claimed(study)]):
         if name in _SMOOTHED:
             values[name] = float(getattr(curve, name)[-1])
@@ -136,9 +136,9 @@ def _of_plan(folder: str, name: str) -> float | None:
 
 
 @functools.lru_cache(maxsize=1000)
-def _loss(mechanism, participation, name: str) -> float:
+def _loss(mechanism: mechanisms.Mechanism, participation: Participation, name: str) -> float:
     return float(getattr(mechanism, name)(participation))
 
 
-def _finite(value) -> float | None:
+def _finite(value: float | None) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None

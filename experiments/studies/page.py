@@ -34,7 +34,8 @@ def _cell(measure: str, runs: Sequence[measures.Run]) -> str:
     if found is None:
         return '-'
     if measure in _ROUNDED_UP:  # Of guarantees, the weakest.
-        return accounting.round_up(max(run.values[measure] for run in runs))
+        values = (run.values[measure] for run in runs)
+        return accounting.round_up(max(value for value in values if value is not None))
     return _shown(found)
 
 

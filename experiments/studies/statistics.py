@@ -62,8 +62,8 @@ Runs = Mapping[str, Sequence[measures.Run]]
 
 def summary(runs: Sequence[measures.Run], measure: str) -> Interval | None:
     """Of a measure at a point; None if it has no values there."""
-    values = [run.values[measure] for run in runs]
-    if None in values:
+    values = [value for run in runs if (value := run.values[measure]) is not None]
+    if len(values) < len(runs):
         return None
     return interval(values, any(measure in run.is_bound for run in runs))
 
@@ -91,14 +91,12 @@ def check(claim: definition.Claim, runs: Runs) -> Finding:
     larger, nothing is settled.
     """
     pairs = list(zip(runs[claim.higher], runs[claim.lower], strict=True))
-    if any(run.values[claim.measure] is None for pair in pairs for run in pair):
+    differences = _differences(claim.measure, runs[claim.higher], runs[claim.lower])
+    if differences is None:
         return Finding(claim, None, OPEN)
     bound_above = any(claim.measure in higher.is_bound for higher, _ in pairs)
     bound_below = any(claim.measure in lower.is_bound for _, lower in pairs)
-    difference = interval(
-        [higher.values[claim.measure] - lower.values[claim.measure] for higher, lower in pairs],
-        bound_above,
-    )
+    difference = interval(differences, bound_above)
     verdict = OPEN
     if difference.low > claim.by and not bound_below:
         verdict = HOLDS
@@ -135,11 +133,9 @@ def orders(names: Sequence[str], runs: Runs) -> Orders:
     sign = -1 if first in measures.SMALLER_IS_BETTER else 1
     unsettled, agree_where_settled = [], True
     for better, worse in itertools.combinations(best, 2):
-        differences = [
-            sign * (one.values[first] - other.values[first])
-            for one, other in zip(runs[better], runs[worse], strict=True)
-        ]
-        if not interval(differences).low > 0:
+        differences = _differences(first, runs[better], runs[worse])
+        assert differences is not None  # These points have all measures.
+        if not interval([sign * difference for difference in differences]).low > 0:
             unsettled.append((better, worse))
         elif any(order.index(better) > order.index(worse) for order in found.values()):
             agree_where_settled = False
@@ -147,6 +143,21 @@ def orders(names: Sequence[str], runs: Runs) -> Orders:
     return Orders(found, agree, tuple(unsettled), agree_where_settled)
 
 
-def _worse(name: str, runs) -> float:
-    mean = summary(runs, name).mean
-    return mean if name in measures.SMALLER_IS_BETTER else -mean
+def _worse(name: str, runs: Sequence[measures.Run]) -> float:
+    """A number that is larger for a point that is worse by a measure; the point has it."""
+    found = summary(runs, name)
+    assert found is not None
+    return found.mean if name in measures.SMALLER_IS_BETTER else -found.mean
+
+
+def _differences(
+    measure: str, higher: Sequence[measures.Run], lower: Sequence[measures.Run]
+) -> list[float] | None:
+    """Differences of a measure, seed by seed; None if a run does not have it."""
+    found = []
+    for one, other in zip(higher, lower, strict=True):
+        minuend, subtrahend = one.values[measure], other.values[measure]
+        if minuend is None or subtrahend is None:
+            return None
+        found.append(minuend - subtrahend)
+    return found

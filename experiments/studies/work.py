@@ -59,7 +59,8 @@ def _pretrain(flags: Texts) -> dict[str, Any]:
 def _optimize_strategy(flags: Texts) -> dict[str, Any]:
     own = {name: kind(flags[name]) for name, kind in _OPTIMIZATION.items() if name in flags}
     rest = _without(flags, (*_OF_THE_BINARY, *_OPTIMIZATION))
-    of_mechanism = {name: rest[name] for name in ('mechanism', 'bands') if name in rest}
+    names: tuple[str, ...] = ('mechanism', 'bands')
+    of_mechanism = {name: rest[name] for name in names if name in rest}
     mechanism = with_texts(MechanismConfig(), of_mechanism)
     schema = with_texts(ParticipationConfig(), _without(rest, tuple(of_mechanism)))
     return optimization.optimize(

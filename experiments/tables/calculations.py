@@ -1,12 +1,15 @@
 """From a row to its result: which calculation, and whether the numbers agree."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from dpfl import errors
 from experiments.tables import losses, releases, rounding, rows, sampled
 
 # By `Row.mechanism`.
-_CALCULATIONS = {
+_CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {
     'tree': releases.tree,
     'blt': releases.blt,
     'banded': releases.banded,
@@ -22,7 +25,7 @@ _CALCULATIONS = {
     'blt_parameters': losses.blt_parameters,
 }
 # What a calculation adds to the note of a row.
-_FINDINGS = {
+_FINDINGS: dict[str, Callable[[rows.Row, dict[str, Any]], str]] = {
     'tree': releases.with_exact_rho,
     'launch': releases.which_rho,
     'gaussian_without_replacement': sampled.with_half_the_noise,
@@ -46,7 +49,9 @@ def compute(row: rows.Row) -> rows.Result:
     try:
         computed = _CALCULATIONS[row.mechanism](row)
         finding = _FINDINGS[row.mechanism](row, computed) if row.mechanism in _FINDINGS else ''
-        published = losses.parameters(row) if row.mechanism == 'blt_parameters' else row.published
+        published: Any = row.published
+        if row.mechanism == 'blt_parameters':
+            published = losses.parameters(row)
         match = _match(row, computed, published) if row.reproducible else None
     except KeyError as error:
         raise ValueError(f'{error.args[0]}: must be given') from None

@@ -48,7 +48,9 @@ def at_published_parameters(row: rows.Row, computed: dict) -> str:
 
 
 def _published_blt(row: rows.Row) -> mechanisms.Blt:
-    return strategies.load(f'blt_b{row.inputs["b"]}')
+    mechanism = strategies.load(f'blt_b{row.inputs["b"]}')
+    assert isinstance(mechanism, mechanisms.Blt)
+    return mechanism
 
 
 def _parameters(mechanism: mechanisms.Blt) -> dict[str, list[float]]:

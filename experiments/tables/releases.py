@@ -50,6 +50,7 @@ def tree_and_banded(row: rows.Row) -> dict[str, float]:
     by_tree = _plan(
         row, mechanisms.BinaryTree(row.inputs['rounds']), row.inputs['noise_multiplier']
     )
+    assert by_tree.rho is not None
     return {'zcdp_treeagg': by_tree.rho, 'zcdp_bandmf': _banded_rho(row.inputs)}
 
 
@@ -100,6 +101,7 @@ def exact_rho(row: rows.Row, convention: str) -> tuple[float, float] | None:
       None if there is no such rho.
     """
     below, above = {'nearest': (0.5, 0.5), 'up': (1.0, 0.0)}[convention]
+    assert isinstance(row.published, dict)
     ranges = {}
     for name in ('zcdp', 'eps'):
         unit = 10.0 ** -row.decimals[name]
@@ -114,11 +116,13 @@ def exact_rho(row: rows.Row, convention: str) -> tuple[float, float] | None:
 
 
 def _schema(inputs: dict) -> Participation:
-    rounds = inputs.get('rounds', inputs.get('n'))
+    rounds = inputs['rounds'] if 'rounds' in inputs else inputs['n']
     return Participation.from_rounds_between(rounds, inputs['MinS'], inputs['MaxP'])
 
 
-def _plan(row: rows.Row, mechanism, noise_multiplier: float) -> accounting.PrivacyPlan:
+def _plan(
+    row: rows.Row, mechanism: mechanisms.Mechanism, noise_multiplier: float
+) -> accounting.PrivacyPlan:
     # Neither the clip norm nor the cohort size is part of the guarantee.
     return accounting.PrivacyPlan(
         mechanism=mechanism,
@@ -156,8 +160,9 @@ def _epsilon_method(row: rows.Row) -> _EpsilonMethod:
 _epsilon = functools.cache(accounting.epsilon_from_rho)
 
 
-def _release(row: rows.Row, rho: float) -> dict[str, float]:
+def _release(row: rows.Row, rho: float | None) -> dict[str, float]:
     """Rho and epsilon, as far as the row has them."""
+    assert rho is not None  # All these plans have noise.
     computed = {'zcdp': rho}
     if 'eps' in row.published:
         method = _epsilon_method(row)

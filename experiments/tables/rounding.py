@@ -1,9 +1,10 @@
 """How documents print numbers, and whether a computed number prints as the published one."""
 
 import math
+from collections.abc import Callable
 
 # Ways in which a document rounds what it prints.
-_WAYS = {
+_WAYS: dict[str, Callable[[float], float]] = {
     'nearest': round,
     'up': lambda units: math.ceil(units - 1e-9),
     'down': lambda units: math.floor(units + 1e-9),

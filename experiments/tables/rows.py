@@ -3,7 +3,10 @@
 import dataclasses
 import json
 import math
+import os
 import pathlib
+from collections.abc import Iterator
+from typing import Any
 
 from dpfl import _validate, errors
 from experiments.tables import rounding
@@ -77,7 +80,7 @@ class Row:
 
     def convention(self, name: str) -> str:
         """How the number of that name is rounded in print."""
-        return self.rounding if isinstance(self.rounding, str) else self.rounding.get(name)
+        return self.rounding if isinstance(self.rounding, str) else self.rounding.get(name, '')
 
     @property
     def method_text(self) -> str:
@@ -120,7 +123,7 @@ PUBLISHED = pathlib.Path(__file__).with_name('published.json')
 _FIELDS = {field.name for field in dataclasses.fields(Row)}
 
 
-def load(path) -> list[Row]:
+def load(path: str | os.PathLike[str]) -> list[Row]:
     """Reads the rows of a data file.
 
     Raises:
@@ -146,13 +149,13 @@ def load(path) -> list[Row]:
     return list(rows.values())
 
 
-def _leaves(values: dict):
+def _leaves(values: dict) -> Iterator[tuple[str, Any]]:
     """Names and values, also of dictionaries in it."""
     for name, value in values.items():
         yield from _leaves(value) if isinstance(value, dict) else [(name, value)]
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(entry) for entry in value]
     return float(value) if math.isfinite(value) else None

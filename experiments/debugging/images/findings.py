@@ -90,21 +90,22 @@ def guarantees(
     Raises:
       ValueError: if there is no such plan.
     """
+    assert plan.population is not None  # Cohorts are samples of it.
     selected = round(plan.population / simulated_population * realistic_population)
     larger = extrapolation.with_cohort_scaled(plan, scale, selected)
     return (
-        _guarantee('simulation', plan, 1 / plan.population),
-        _guarantee('realistic', larger, 0.01 / selected),
+        _guarantee('simulation', plan, plan.population, 1 / plan.population),
+        _guarantee('realistic', larger, selected, 0.01 / selected),
     )
 
 
-def _guarantee(name: str, plan: accounting.PrivacyPlan, delta: float) -> Guarantee:
+def _guarantee(name: str, plan: accounting.PrivacyPlan, population: int, delta: float) -> Guarantee:
     accountant = plan.accountants[0]
     half = dataclasses.replace(plan, adjacency=_HALF_SHIFT)
     return Guarantee(
         name=name,
         clients_per_round=plan.clients_per_round,
-        population=plan.population,
+        population=population,
         noise_multiplier=plan.noise_multiplier,
         delta=delta,
         epsilon=plan.epsilon(delta, accountant),

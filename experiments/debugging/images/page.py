@@ -179,7 +179,7 @@ def _population(study: Study, results) -> str:
     axes = drawn.add_subplot(xlabel='accuracy on a client', ylabel='clients')
     for state, label in ((settings.FIXED, 'without bug'), (settings.BUG, 'with bug')):
         known = study.accuracies[state][~np.isnan(study.accuracies[state])]
-        axes.hist(known, bins=np.linspace(0, 1, 41), alpha=0.6, label=label)
+        axes.hist(known, bins=np.linspace(0, 1, 41).tolist(), alpha=0.6, label=label)
     for limit in (study.limits.poor, study.limits.strong):
         axes.axvline(limit, color='grey', linestyle='--', linewidth=1)
     axes.legend()

@@ -60,7 +60,7 @@ class Primary:
 
 def train(
     recipe: Recipe,
-    data,
+    data: Any,
     directory: pathlib.Path,
     configuration: Mapping[str, Any],
     *,
@@ -111,7 +111,7 @@ def train(
 def judge(
     model: Primary,
     name: str,
-    data,
+    data: Any,
     population: int,
     directory: pathlib.Path,
     configuration: Mapping[str, Any],

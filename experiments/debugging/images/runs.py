@@ -41,7 +41,7 @@ def config_of(base: GanConfig, training: settings.Training) -> GanConfig:
         {
             'population': plan.population,
             'sampling': plan.sampling,
-            'delta': 1 / plan.population,
+            'delta': 1 / len(training.chosen),
             'accountant': plan.accountants[0],
             'eval_every': -(-plan.participation.rounds // _EVALUATIONS),
         }
@@ -85,7 +85,7 @@ def train(
     clients = GanClients(
         client_batches=training.client_batches,
         heldout=heldout,
-        population=config.sampling.population,
+        population=len(training.chosen),
         not_covered=not_covered,
         made_from={**made_from, 'trained_on': training.name},
     )

@@ -8,6 +8,7 @@ import numpy as np
 
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.simulation.training import GanConfig
+from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks.images import image_batches, image_selection
 
 BUG, FIXED = 'bug', 'fixed'
@@ -89,11 +90,12 @@ def plan(training: Training, config: GanConfig) -> accounting.PrivacyPlan:
             f'must be at most {len(training.chosen)}, the clients of {training.name}; otherwise '
             'nothing can be trained there',
         )
+    rounds = required(config.sampling, 'rounds')
     return accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(config.sampling.rounds),
-        participation=Participation(rounds=config.sampling.rounds),
+        mechanism=mechanisms.Identity(rounds),
+        participation=Participation(rounds=rounds),
         clip_norm=config.privacy.clip_norm,
-        noise_multiplier=config.privacy.noise_multiplier,
+        noise_multiplier=required(config.privacy, 'noise_multiplier'),
         clients_per_round=cohort,
         sampling='without_replacement',
         population=len(training.chosen),

@@ -1,15 +1,17 @@
 """Trains the classifier and the GANs of the study, and writes what they show."""
 
 import dataclasses
+import functools
 import json
 import pathlib
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from dpfl import _storage, errors
 from dpfl.reporting import contact_sheet
 from dpfl.simulation.training import GanConfig
+from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks.images import image_selection
 from dpfl.tasks.images.image_task import open_clients
 from experiments.debugging.images import findings, page, primary, runs, settings
@@ -67,7 +69,7 @@ class Study:
             for state, share in shares.items()
         }
         available = getattr(data[settings.FIXED], 'population', None)
-        population = self.base.sampling.population
+        population = required(self.base.sampling, 'population')
         if available is not None and population > available:
             raise errors.ArgumentError(
                 'population', population, f'must be <= {available}, the clients that the data have'
@@ -79,7 +81,7 @@ class Study:
     ) -> tuple[page.Study, list[settings.Training], primary.Primary]:
         """Trains the classifier, and divides the clients or their examples."""
         base, how = self.base, self.config.primary
-        population = base.sampling.population
+        population = required(base.sampling, 'population')
         recipe = primary.Recipe(
             how.primary_model,
             how.primary_clients,
@@ -139,7 +141,7 @@ class Study:
                 plan,
                 self.config.scale,
                 self.config.realistic_population,
-                self.base.sampling.population,
+                required(self.base.sampling, 'population'),
             )
         trained = runs.train(
             training,
@@ -185,6 +187,9 @@ def write(
         (page_path, page.render(study, results)),
         (directory / 'study.json', json.dumps(summary) + '\n'),
     ):
-        data = content.encode()
-        _storage.write_atomically(path, lambda file, data=data: file.write(data))
+        _storage.write_atomically(path, functools.partial(_write, content.encode()))
     return summary, page_path
+
+
+def _write(data: bytes, file: BinaryIO) -> None:
+    file.write(data)

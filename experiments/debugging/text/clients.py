@@ -1,7 +1,7 @@
 """The clients whose text the study trains on: synthetic or real. TensorFlow: on demand only."""
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpfl.simulation.training import execution
 from dpfl.tasks import data_path, source
@@ -16,7 +16,7 @@ _ENDLESS = 2**62
 # Synthetic clients that are not trained on: no population reaches their numbers.
 _FIRST_HELDOUT = 2**63
 # A synthetic language with a few usual ways to begin a sentence, as natural ones have.
-_SYNTHETIC = dict(num_themes=6, function_share=0.02)
+_SYNTHETIC: dict[str, Any] = dict(num_themes=6, function_share=0.02)
 
 
 class OpenedText:

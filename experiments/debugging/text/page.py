@@ -113,7 +113,7 @@ def _rankings(settings) -> str:
     most = max(len(each.ranking.words) for each in settings)
     rows = []
     for i in range(most):
-        row = []
+        row: list[str] = []
         for each in settings:
             row += _ranked(each.ranking.words[i]) if i < len(each.ranking.words) else ['', '']
         rows.append(row)
@@ -213,7 +213,9 @@ def _epsilon(value) -> str:
 class _Cell(str):
     """Text of a cell, with the class that it has in the style."""
 
-    def __new__(cls, text: str, kind: str):
+    kind: str
+
+    def __new__(cls, text: str, kind: str) -> '_Cell':
         cell = super().__new__(cls, text)
         cell.kind = kind
         return cell

@@ -119,16 +119,18 @@ def task(
 
 def _limited(clients: word_clients.WordClients, max_tokens: int | None) -> word_clients.WordClients:
     """Clients with their first `max_tokens` words; the sentence that exceeds them is cut."""
+    if max_tokens is None:
+        return clients
 
     def sentences(client: int) -> Iterator[list[str]]:
-        left = max_tokens
+        left: int = max_tokens
         for words in clients.sentences(client):
             yield words[:left]
             left -= len(words)
             if left <= 0:
                 return
 
-    return clients if max_tokens is None else word_clients.WordClients(clients.count, sentences)
+    return word_clients.WordClients(clients.count, sentences)
 
 
 def name(rate: float) -> str:
