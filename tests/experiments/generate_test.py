@@ -112,7 +112,11 @@ def test_public_text_from_a_file(tmp_path):
     [
         ('generate', [], '--model_dir: must be given'),
         ('generate', ['--model_dir=/nowhere'], '--model_dir=/nowhere: must be a SavedModel'),
-        ('generate', ['--model_dir=x', '--rank=9', '--top_k=2'], '--rank=9: cannot be combined with top_k'),
+        (
+            'generate',
+            ['--model_dir=x', '--rank=9', '--top_k=2'],
+            '--rank=9: cannot be combined with top_k',
+        ),
         ('pretrain', ['--output=x', '--public_text=/nowhere'], '--public_text=/nowhere: cannot be'),
         ('pretrain', ['--output=x', '--batch_size=0'], '--batch_size=0: must be'),
         ('pretrain', ['--output=x', '--learning_rate=nan'], '--learning_rate=nan: must be'),

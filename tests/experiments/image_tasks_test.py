@@ -48,7 +48,7 @@ def test_files_that_cannot_be_used_are_one_line(tmp_path):
     for arguments, message in (
         ([f'--data_path={path}'], f'--data_path={path}: is truncated, has'),
         ([f'--data_path={tmp_path}/none'], f'--data_path={tmp_path}/none: cannot be read'),
-        ([], '--data_path: must be given for --task=emnist'),
+        ([], '--data_path: must be given for task=emnist'),
     ):
         done = _train(tmp_path, '--task=emnist', *arguments)
         assert done.returncode == 2
@@ -58,4 +58,4 @@ def test_files_that_cannot_be_used_are_one_line(tmp_path):
 def test_models_of_other_tasks_are_refused(tmp_path):
     done = _train(tmp_path, '--task=synthetic_glyphs', '--model=micro')
     assert done.returncode == 2
-    assert 'must be one of small, cnn, tiny for --task=synthetic_glyphs' in done.stderr
+    assert 'must be one of small, cnn, tiny for task=synthetic_glyphs' in done.stderr

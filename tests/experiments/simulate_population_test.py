@@ -203,7 +203,10 @@ def _logs(tmp_path_factory):
         (('--log={logs}/truncated.npz',), 'truncated.npz: not a participation log'),
         (('--log={logs}/empty.npz',), 'empty.npz: must hold at least one client'),
         (('--log={logs}/nobody.npz',), 'nobody.npz: must hold at least one client'),
-        (('--log={logs}/whole.npz', '--population=9'), '--population: cannot be combined with --log'),
+        (
+            ('--log={logs}/whole.npz', '--population=9'),
+            '--population: cannot be combined with --log',
+        ),
     ],
 )
 def test_bad_flags_are_one_line_and_status_2(flags, message, logs):

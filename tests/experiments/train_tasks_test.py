@@ -214,7 +214,7 @@ def _bad_file(kind: str, data, path):
         ),
         (
             ['--task=synthetic_text', '--data_path=x'],
-            '--data_path: --task=synthetic_text makes its',
+            '--data_path: task=synthetic_text makes its',
         ),
         (['--task=synthetic_text'], '--vocabulary_file: task=synthetic_text makes its own'),
     ],

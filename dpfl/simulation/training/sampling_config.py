@@ -22,43 +22,63 @@ class DeviceConfig(Settings):
     """How devices behave: timers, nights, drop-outs. For `sampling='timer'`."""
 
     timer_hours: float = setting(
-        Population.timer_hours, 'Hours from one report of a device until it may take part again.'
+        Population.timer_hours,
+        'Hours from one report of a device until it may take part again.',
+        minimum=0,
     )
     over_selection: float = setting(
-        Population.over_selection, 'Devices selected in a round, divided by the report goal.'
+        Population.over_selection,
+        'Devices selected in a round, divided by the report goal.',
+        minimum=1,
     )
     drop_out: float = setting(
-        Population.drop_out, 'Probability that a selected device does not report.'
+        Population.drop_out,
+        'Probability that a selected device does not report.',
+        minimum=0,
+        below=1,
     )
     check_in_minutes: float = setting(
-        Population.check_in_minutes, 'Average time between two check-ins of an eligible device.'
+        Population.check_in_minutes,
+        'Average time between two check-ins of an eligible device.',
+        above=0,
     )
     client_minutes: float = setting(
-        Population.client_minutes, 'Median time from check-in to report.'
+        Population.client_minutes, 'Median time from check-in to report.', above=0
     )
     client_spread: float = setting(
-        Population.client_spread, 'Standard deviation of the logarithm of that time.'
+        Population.client_spread, 'Standard deviation of the logarithm of that time.', minimum=0
     )
     server_minutes: float = setting(
-        Population.server_minutes, 'Time from the end of a round to the start of the next one.'
+        Population.server_minutes,
+        'Time from the end of a round to the start of the next one.',
+        minimum=0,
     )
     eligible_share: float = setting(
         Availability.eligible_share,
         'Probability that a device is idle, charging and unmetered at some time of a day.',
+        above=0,
+        maximum=1,
     )
     daytime_share: float = setting(
         Availability.daytime_share,
         'Share of devices that are eligible at any time of the day; the others in the evening.',
+        minimum=0,
+        maximum=1,
     )
     window_hours: float = setting(
-        Availability.window_hours, 'Average number of hours for which a device is eligible.'
+        Availability.window_hours,
+        'Average number of hours for which a device is eligible.',
+        above=0,
     )
     jitter_hours: float = setting(
         Availability.jitter_hours,
         'A device becomes eligible up to this many hours earlier or later from day to day.',
+        minimum=0,
     )
     time_zone_hours: float = setting(
-        Availability.time_zone_hours, 'Hours over which the time zones of the population spread.'
+        Availability.time_zone_hours,
+        'Hours over which the time zones of the population spread.',
+        minimum=0,
     )
 
     def population(self, population: int, clients_per_round: int, seed: int) -> Population:
