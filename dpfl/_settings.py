@@ -59,7 +59,7 @@ class Kind:
       is_tuple: it is a tuple of scalars.
     """
 
-    scalar: type
+    scalar: Any
     is_optional: bool = False
     is_tuple: bool = False
 

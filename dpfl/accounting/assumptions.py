@@ -1,15 +1,11 @@
 """The assumptions of a privacy report, and what its guarantee does not cover, as sentences."""
 
-from typing import TYPE_CHECKING
-
 from dpfl.accounting import checklist
 from dpfl.accounting.plan import PrivacyPlan
-
-if TYPE_CHECKING:
-    from dpfl.accounting.report import PrivacyReport
+from dpfl.accounting.report_values import ReportValues
 
 
-def assumptions(report: 'PrivacyReport') -> list[str]:
+def assumptions(report: ReportValues) -> list[str]:
     """What the guarantee assumes, one item each."""
     plan = report.plan
     return [
@@ -26,7 +22,7 @@ def assumptions(report: 'PrivacyReport') -> list[str]:
     ]
 
 
-def _participation(report: 'PrivacyReport') -> list[str]:
+def _participation(report: ReportValues) -> list[str]:
     plan, holds = report.plan, report.guarantee
     if not checklist.uses_sampling(report):
         planned = '' if report.basis == 'log' else 'planned '
@@ -54,7 +50,7 @@ def _participation(report: 'PrivacyReport') -> list[str]:
     ]
 
 
-def _log(report: 'PrivacyReport') -> str:
+def _log(report: ReportValues) -> str:
     if report.basis == 'log':
         return (
             'The limits are those that the participation log shows, because the run did not keep '
@@ -120,7 +116,7 @@ def _discretization(plan: PrivacyPlan) -> list[str]:
     ]
 
 
-def _exactness(report: 'PrivacyReport') -> list[str]:
+def _exactness(report: ReportValues) -> list[str]:
     plan = report.plan
     if checklist.uses_sampling(report):
         if plan.sampling == 'poisson':
@@ -143,7 +139,7 @@ def _exactness(report: 'PrivacyReport') -> list[str]:
     return ['The sensitivity is a proven upper bound; it may be larger than what can be attained.']
 
 
-def not_covered(report: 'PrivacyReport') -> list[str]:
+def not_covered(report: ReportValues) -> list[str]:
     """What the guarantee does not cover, one item each; the gravest first."""
     uses_sampling = checklist.uses_sampling(report)
     items = []

@@ -2,10 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dpfl.accounting.report import PrivacyReport
+from dpfl.accounting.report_values import ReportValues
 
 _ADJACENCY = {
     'zero_out': 'Zero-out: neighbouring runs differ in one client, whose update is replaced by '
@@ -24,7 +22,7 @@ _ACCOUNTANT = {
 }
 
 
-def adjacency(report: 'PrivacyReport') -> str:
+def adjacency(report: ReportValues) -> str:
     """Which runs are neighbours."""
     text = _ADJACENCY[report.plan.adjacency]
     if report.plan.sampling == 'poisson':
@@ -32,7 +30,7 @@ def adjacency(report: 'PrivacyReport') -> str:
     return text
 
 
-def accountant(report: 'PrivacyReport') -> str:
+def accountant(report: ReportValues) -> str:
     """How epsilon was computed."""
     used = dict.fromkeys(report.guarantee.accountants or (report.accountant,))
     how = ' and '.join(_ACCOUNTANT[name] for name in used)
@@ -43,7 +41,7 @@ def accountant(report: 'PrivacyReport') -> str:
     return how
 
 
-def statement(report: 'PrivacyReport') -> str:
+def statement(report: ReportValues) -> str:
     """The formal statement, in one sentence."""
     holds = report.guarantee
     if not report.plan.noise_multiplier:
@@ -61,7 +59,7 @@ def statement(report: 'PrivacyReport') -> str:
     return f'{run} {verb} {" and ".join(parts)} for each client{_exception([report])}.'
 
 
-def statement_together(reports: Sequence['PrivacyReport'], guarantee: str) -> str:
+def statement_together(reports: Sequence[ReportValues], guarantee: str) -> str:
     """What several runs on the same clients satisfy together, in one sentence.
 
     Args:
@@ -82,7 +80,7 @@ def statement_together(reports: Sequence['PrivacyReport'], guarantee: str) -> st
     return f'{subject} {guarantee} for each client{_exception(reports)}.'
 
 
-def seeded_secrets(report: 'PrivacyReport') -> list[str]:
+def seeded_secrets(report: ReportValues) -> list[str]:
     """Which secrets of the guarantee come from a known seed: with any, the run is a simulation."""
     return [
         *(['noise'] if report.noise_is_seeded else []),
@@ -90,7 +88,7 @@ def seeded_secrets(report: 'PrivacyReport') -> list[str]:
     ]
 
 
-def early_end(report: 'PrivacyReport') -> str:
+def early_end(report: ReportValues) -> str:
     """After how many of the planned rounds the log ends, in words; empty if it has all of them."""
     planned = report.plan.participation.rounds
     if report.observed is None or report.observed.guarantee.rounds >= planned:
@@ -98,13 +96,13 @@ def early_end(report: 'PrivacyReport') -> str:
     return f'after {report.observed.guarantee.rounds} of {planned} planned rounds'
 
 
-def _exception(reports: Sequence['PrivacyReport']) -> str:
+def _exception(reports: Sequence[ReportValues]) -> str:
     if not any(report.train_metrics_released for report in reports):
         return ''
     return ', except for the metrics of the training clients, which were released without noise'
 
 
-def uses_sampling(report: 'PrivacyReport') -> bool:
+def uses_sampling(report: ReportValues) -> bool:
     """Whether the guarantee that holds relies on random sampling."""
     sampled = report.plan.sampling != 'none'
     return sampled and (report.basis == 'plan' or report.guarantee.mu is None)

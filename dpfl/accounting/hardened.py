@@ -8,14 +8,11 @@ is a vector of integers of norm at most `STDDEV / noise_multiplier`.
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from dpfl import errors, mechanisms
 from dpfl.accounting.gaussian import Bound
+from dpfl.accounting.plan_values import PlanValues
 from dpfl.mechanisms.hardened import rounding
-
-if TYPE_CHECKING:
-    from dpfl.accounting.plan import PrivacyPlan
 
 NOISES = ('default', 'hardened')
 # Standard deviation of the integers z where the diagonal of C is 1.
@@ -30,7 +27,7 @@ _LEAST_DELTA = 1e-280
 _TAILS = 2.0**-40
 
 
-def check(plan: 'PrivacyPlan') -> None:
+def check(plan: PlanValues) -> None:
     """Checks that a plan with hardened noise holds only what the proof covers.
 
     Raises:
@@ -53,7 +50,7 @@ def check(plan: 'PrivacyPlan') -> None:
         )
 
 
-def sensitivity(plan: 'PrivacyPlan', unrounded: float) -> float:
+def sensitivity(plan: PlanValues, unrounded: float) -> float:
     """The sensitivity for clip norm 1 with rounding.
 
     Args:
@@ -74,7 +71,7 @@ def sensitivity(plan: 'PrivacyPlan', unrounded: float) -> float:
     return total if total <= rounding.LARGEST_MU * plan.noise_multiplier else math.inf
 
 
-def noise_multiplier(plan: 'PrivacyPlan', mu: float) -> float:
+def noise_multiplier(plan: PlanValues, mu: float) -> float:
     """The noise multiplier with which a plan reaches `mu`; the plan itself is without noise.
 
     Raises:
@@ -88,7 +85,7 @@ def noise_multiplier(plan: 'PrivacyPlan', mu: float) -> float:
     return plan.sensitivity * (1 + rounding.COEFFICIENTS) / (mu - added) * (1 + 1e-12)
 
 
-def slack(plan: 'PrivacyPlan', largest_shift: float) -> float:
+def slack(plan: PlanValues, largest_shift: float) -> float:
     """By how much epsilon may exceed that of the Gaussian mechanism: 2 tau of the theorem.
 
     Args:
@@ -119,7 +116,7 @@ def with_slack(of_gaussian: Callable[[float], Bound], delta: float, slack: float
     return found._replace(epsilon=found.epsilon + slack)
 
 
-def gaussian_target(plan: 'PrivacyPlan', epsilon: float, delta: float) -> tuple[float, float]:
+def gaussian_target(plan: PlanValues, epsilon: float, delta: float) -> tuple[float, float]:
     """Epsilon and delta of a Gaussian mechanism whose hardened form is (`epsilon`, `delta`)-DP.
 
     Raises:

@@ -229,7 +229,7 @@ def _composed(parts: _Parts, theta: float, low: int, length: int) -> tuple[np.nd
     composed = np.roll(fft.irfft(spectrum, length), offset - low)
     operations = sum(count for _, count in parts) + 4 * math.log2(length)
     noise = 8 * np.finfo(np.float64).eps * operations * float(np.linalg.norm(composed))
-    return composed, noise
+    return composed, float(noise)
 
 
 def _crossing(places: np.ndarray, deltas: np.ndarray, step: float, target: float) -> float:

@@ -2,19 +2,16 @@
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from dpfl.accounting import assumptions, checklist
 from dpfl.accounting.observed import Guarantee, Observed
-
-if TYPE_CHECKING:
-    from dpfl.accounting.report import PrivacyReport
+from dpfl.accounting.report_values import ReportValues
 
 # Longer lists of how often clients took part are cut.
 _MOST_COUNTS = 12
 
 
-def render(report: 'PrivacyReport') -> str:
+def render(report: ReportValues) -> str:
     """The whole page."""
     sections = [
         '# Privacy report',
@@ -37,7 +34,7 @@ def _bullets(items: Iterable[str]) -> str:
     return '\n'.join(f'- {item}' for item in items)
 
 
-def _checklist(report: 'PrivacyReport') -> str:
+def _checklist(report: ReportValues) -> str:
     kind = 'approximate DP' if checklist.uses_sampling(report) else 'zCDP'
     return '\n'.join(
         [
@@ -61,7 +58,7 @@ def _checklist(report: 'PrivacyReport') -> str:
     )
 
 
-def _rounds(report: 'PrivacyReport') -> str:
+def _rounds(report: ReportValues) -> str:
     ended = checklist.early_end(report)
     if ended:
         return f'The run ended {ended}.'
@@ -70,7 +67,7 @@ def _rounds(report: 'PrivacyReport') -> str:
     return f'The run had {report.observed.guarantee.rounds} rounds.'
 
 
-def _participation(report: 'PrivacyReport') -> str:
+def _participation(report: ReportValues) -> str:
     holds, plan = report.guarantee, report.plan
     if not checklist.uses_sampling(report):
         return (
@@ -84,7 +81,7 @@ def _participation(report: 'PrivacyReport') -> str:
     )
 
 
-def _log_section(report: 'PrivacyReport', observed: Observed) -> str:
+def _log_section(report: ReportValues, observed: Observed) -> str:
     verdict = (
         'The participation log **breaks the plan**; the statement above is for what happened.'
         if observed.violations
@@ -108,7 +105,7 @@ def _log_section(report: 'PrivacyReport', observed: Observed) -> str:
     )
 
 
-def _numbers(report: 'PrivacyReport') -> str:
+def _numbers(report: ReportValues) -> str:
     columns = [('plan', report.plan_guarantee)]
     if report.observed is not None:
         columns.append(('observed limits', report.observed.guarantee))
@@ -142,7 +139,7 @@ def _epsilon(holds: Guarantee, place: int) -> str:
     return checklist.round_up(holds.epsilons[place])
 
 
-def _run(report: 'PrivacyReport') -> str:
+def _run(report: ReportValues) -> str:
     plan = report.plan
     part = 'part' if checklist.uses_sampling(report) else 'not part'
     lines = [

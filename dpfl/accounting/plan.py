@@ -13,6 +13,7 @@ from dpfl.accounting import adaptive_clip as adaptive_clip_lib
 from dpfl.accounting import events, gaussian, hardened, plan_calibration, plan_checks
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
+from dpfl.accounting.plan_values import PlanValues
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
@@ -33,7 +34,7 @@ _ADDED_LATER = ('adaptive_clip', 'clip_schedule', 'estimator', 'noise')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrivacyPlan:
+class PrivacyPlan(PlanValues):
     """What a run releases, and therefore what it guarantees.
 
     In each round t of `participation.rounds` the run releases the sum of the clipped updates plus
@@ -52,52 +53,11 @@ class PrivacyPlan:
     Noise that is distributed among the clients is `aggregators.DistributedNoise`; it is not part of
     a plan.
 
-    Attributes:
-      mechanism: holds the strategy matrix C, for at least as many rounds as `participation`.
-      participation: the schema that every client keeps.
-      clip_norm: L2 bound of one client's update in one round, above 0.
-      noise_multiplier: standard deviation of the entries of z divided by `clip_norm`, at least 0.
-      clients_per_round: planned cohort size, the denominator of the mean. It is part of the
-        guarantee with sampling only.
-      adjacency: 'zero_out': one client's updates become zero in all rounds ([Xu23], [McMahan24]).
-        'replace_one': they become any others within the clip norm, which doubles the sensitivity.
-        'replace_one_half_shift', with 'without_replacement' only: replace-one, counting one clip
-        norm instead of two, as [Augenstein20] does; clipping alone does not ensure that.
-      sampling: one of `SAMPLINGS`.
-      population: number of clients, at least `clients_per_round`; None without sampling.
-      discretization: how updates become integers, or None. The sensitivity counts its inflated norm
-        instead of the clip norm ([Xu23], algorithm 2).
-      adaptive_clip: how the clip norm follows a private quantile, starting from `clip_norm`; None
-        for a fixed norm ([Xu23], algorithm 1). The noise is in units of the norm in use, so the
-        guarantee is that of `noise_multiplier`. It covers the counts of clipped updates (theorem 1
-        there).
-      clip_schedule: clip norms of later rounds, as ((first round, clip norm), ...). They may change
-        only where the noise starts afresh. The noise is in units of the norm in use, so the
-        guarantee stays the same, as in [McMahan18], section 3, which lowers norm and noise during
-        training.
-      estimator: how the mean of a round is estimated ([McMahan18]). The noise is in units of how
-        far one client moves the estimate, so the guarantee is that of `noise_multiplier`.
-      noise: 'default' for continuous Gaussian noise in floating point; 'hardened' for discrete
-        Gaussian noise on integer sums from a cryptographic generator (docs/hardened.md), whose
-        rounding the sensitivity counts.
+    The fields are those of `PlanValues`.
 
     Raises:
       ValueError: if a field is out of its range, or fields contradict each other.
     """
-
-    mechanism: mechanisms.Mechanism
-    participation: Participation
-    clip_norm: float
-    noise_multiplier: float
-    clients_per_round: int
-    adjacency: str = 'zero_out'
-    sampling: str = 'none'
-    population: int | None = None
-    discretization: Discretization | None = None
-    adaptive_clip: AdaptiveClip | None = None
-    clip_schedule: tuple[tuple[int, float], ...] = ()
-    estimator: Estimator = Estimator()
-    noise: str = 'default'
 
     def __post_init__(self) -> None:
         plan_checks.check(self)
@@ -163,11 +123,7 @@ class PrivacyPlan:
     def fresh_rounds(self) -> tuple[int, ...]:
         """Rounds after the first in which the noise starts afresh, so the clip norm may change."""
         rounds = self.participation.rounds
-        if isinstance(self.mechanism, mechanisms.Identity):
-            return tuple(range(1, rounds))
-        if isinstance(self.mechanism, mechanisms.Restarted):
-            return tuple(start for start in self.mechanism.starts if start < rounds)
-        return ()
+        return tuple(start for start in self.mechanism.fresh_rounds if 0 < start < rounds)
 
     @classmethod
     def calibrated(

@@ -2,15 +2,15 @@
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from dpfl.accounting import calibration, hardened
+from dpfl.accounting.plan_values import PlanValues
 
-if TYPE_CHECKING:
-    from dpfl.accounting.plan import PrivacyPlan
+_P = TypeVar('_P', bound=PlanValues)
 
 
-def calibrated(plan: 'PrivacyPlan', epsilon: float, delta: float, accountant: str) -> 'PrivacyPlan':
+def calibrated(plan: _P, epsilon: float, delta: float, accountant: str) -> _P:
     """The plan with the least noise multiplier that is (`epsilon`, `delta`)-DP.
 
     Args:
@@ -23,7 +23,7 @@ def calibrated(plan: 'PrivacyPlan', epsilon: float, delta: float, accountant: st
       ValueError: if an argument is out of its range, or no noise meets the target.
     """
 
-    def with_noise(noise_multiplier: float) -> 'PrivacyPlan':
+    def with_noise(noise_multiplier: float) -> _P:
         return dataclasses.replace(plan, noise_multiplier=noise_multiplier)
 
     if plan.sampling != 'none':

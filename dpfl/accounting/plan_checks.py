@@ -1,14 +1,10 @@
 """What a privacy plan may hold: the range of each field, and which fields go together."""
 
-from typing import TYPE_CHECKING
-
-from dpfl import _validate, errors, mechanisms
+from dpfl import _validate, errors
 from dpfl.accounting import hardened
 from dpfl.accounting.adaptive_clip import AdaptiveClip, update_noise_multiplier
+from dpfl.accounting.plan_values import PlanValues
 from dpfl.mechanisms.discretization import Discretization
-
-if TYPE_CHECKING:
-    from dpfl.accounting.plan import PrivacyPlan
 
 ADJACENCIES = ('zero_out', 'replace_one', 'replace_one_half_shift')
 SAMPLINGS = ('none', 'poisson', 'without_replacement')
@@ -19,7 +15,7 @@ _ADJACENCIES_OF_SAMPLING = {
 }
 
 
-def check(plan: 'PrivacyPlan') -> None:
+def check(plan: PlanValues) -> None:
     """Checks all fields of a plan.
 
     Raises:
@@ -46,7 +42,7 @@ def check(plan: 'PrivacyPlan') -> None:
         hardened.check(plan)
 
 
-def _check_discretization(plan: 'PrivacyPlan', discretization: Discretization) -> None:
+def _check_discretization(plan: PlanValues, discretization: Discretization) -> None:
     norm = discretization.clip_norm
     if norm != plan.clip_norm:
         raise errors.ArgumentError(
@@ -59,8 +55,8 @@ def _check_discretization(plan: 'PrivacyPlan', discretization: Discretization) -
         )
 
 
-def _check_adaptive_clip(plan: 'PrivacyPlan', adaptive_clip: AdaptiveClip) -> None:
-    if not isinstance(plan.mechanism, mechanisms.Restarted | mechanisms.Identity):
+def _check_adaptive_clip(plan: PlanValues, adaptive_clip: AdaptiveClip) -> None:
+    if not plan.mechanism.starts_afresh:
         raise errors.ArgumentError(
             'mechanism',
             plan.mechanism.name,
@@ -71,7 +67,7 @@ def _check_adaptive_clip(plan: 'PrivacyPlan', adaptive_clip: AdaptiveClip) -> No
     update_noise_multiplier(plan.noise_multiplier, adaptive_clip.stddev(plan.clients_per_round))
 
 
-def _check_clip_schedule(plan: 'PrivacyPlan') -> None:
+def _check_clip_schedule(plan: PlanValues) -> None:
     if plan.adaptive_clip:
         raise errors.ArgumentError(
             'clip_schedule', errors.NOT_SHOWN, 'must be empty with adaptive_clip'
@@ -90,9 +86,9 @@ def _check_clip_schedule(plan: 'PrivacyPlan') -> None:
         before = first
 
 
-def _check_sampling(plan: 'PrivacyPlan') -> None:
+def _check_sampling(plan: PlanValues) -> None:
     _validate.integer('population', plan.population, minimum=plan.clients_per_round)
-    if not isinstance(plan.mechanism, mechanisms.Identity):
+    if not plan.mechanism.is_independent:
         raise errors.ArgumentError(
             'sampling',
             plan.sampling,

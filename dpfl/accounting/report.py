@@ -14,9 +14,10 @@ import dp_accounting
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl.accounting import assumptions, checklist, gaussian, page
 from dpfl.accounting import observed as observed_lib
-from dpfl.accounting.observed import Guarantee, Observed
+from dpfl.accounting.observed import Guarantee
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
+from dpfl.accounting.report_values import ReportValues
 from dpfl.participation import ParticipationLog
 
 # Raised when a key of the JSON form is removed or changes its meaning.
@@ -27,34 +28,14 @@ TEXT_VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class PrivacyReport:
+class PrivacyReport(ReportValues):
     """A privacy report: `to_json` writes it for programs, `render` for people.
 
     The numbers at the top level of its JSON form follow from the plan. If the participation log
     breaks the plan they follow from the log instead, and `basis` says so.
 
-    Attributes:
-      plan: the privacy plan of the run.
-      accountant: by which epsilon is computed.
-      deltas: each strictly between 0 and 1, at least one.
-      plan_guarantee: the guarantee that follows from the plan.
-      observed: what the log says, or None without a log.
-      noise_is_seeded: whether the noise came from a known seed; the run is then a simulation.
-      sampling_is_seeded: whether the cohorts came from a known seed; a run whose guarantee relies
-        on sampling is then a simulation.
-      also_not_covered: what else of the run the guarantee does not cover, one sentence each.
-      train_metrics_released: whether metrics of the training clients were released without noise.
+    The fields are those of `ReportValues`.
     """
-
-    plan: PrivacyPlan
-    accountant: str
-    deltas: tuple[float, ...]
-    plan_guarantee: Guarantee
-    observed: Observed | None
-    noise_is_seeded: bool
-    sampling_is_seeded: bool = False
-    also_not_covered: tuple[str, ...] = ()
-    train_metrics_released: bool = False
 
     @classmethod
     def from_plan(
@@ -91,18 +72,6 @@ class PrivacyReport:
             also_not_covered=tuple(also_not_covered),
             train_metrics_released=train_metrics_released,
         )
-
-    @property
-    def basis(self) -> str:
-        """Where the guarantee follows from: 'plan', or 'log' if the log breaks the plan."""
-        return 'log' if self.observed and self.observed.violations else 'plan'
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The guarantee that holds for the run."""
-        if self.observed is not None and self.basis == 'log':
-            return self.observed.guarantee
-        return self.plan_guarantee
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """The run as an event, for composition with other runs on the same clients."""

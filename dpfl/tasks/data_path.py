@@ -51,7 +51,9 @@ def downloadable(
     from dpfl.tasks import download
 
     return download.fetch_lzma(
-        config.download_url or url, path or directory / name, config.download_sha256 or sha256
+        config.download_url or url,
+        path or pathlib.Path(directory or '') / name,
+        config.download_sha256 or sha256,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from dpfl import Participation, _json, accounting, errors, mechanisms
 from dpfl.accounting.records import archive, verification
-from dpfl.mechanisms import serialization
+from dpfl.mechanisms import registry
 from tests.accounting import archive_test
 
 _PLAN = accounting.PrivacyPlan(
@@ -177,7 +177,7 @@ def test_plans_that_differ_in_a_parameter_of_the_mechanism_are_told_apart(mechan
 
 def test_every_mechanism_is_altered_here():
     (mark,) = test_plans_that_differ_in_a_parameter_of_the_mechanism_are_told_apart.pytestmark
-    assert {case[0].name for case in mark.args[1]} == set(serialization._TYPES)
+    assert {case[0].name for case in mark.args[1]} == set(registry.TYPES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

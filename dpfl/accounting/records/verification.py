@@ -169,7 +169,7 @@ def _changed_log(ledger: ledger_lines.Ledger, log: ParticipationLog) -> list[str
     if log.rounds != rounds:
         return [f'{LOG}: has {log.rounds} rounds, {LEDGER} has {rounds}']
     for t, entry in enumerate(ledger.entries):
-        if ledger_lines.cohort_digest(log.cohort(t)) != entry.cohort:
+        if ledger_lines.cohort_digest(log.cohort(t).tolist()) != entry.cohort:
             return [f'{LOG}: has another cohort than {LEDGER} in round {t}']
     return []
 

@@ -16,7 +16,7 @@ import numpy as np
 from dp_accounting import rdp
 from scipy import optimize
 
-from dpfl import _validate, accounting, errors, mechanisms
+from dpfl import _validate, accounting, errors
 from dpfl.aggregators.integers import discretized
 from dpfl.mechanisms.discretization import Discretization
 
@@ -218,7 +218,7 @@ def _check_plan(plan: accounting.PrivacyPlan) -> None:
         raise errors.ArgumentError(
             'discretization', 'None', 'must be given: clients add noise to integers'
         )
-    if not isinstance(plan.mechanism, mechanisms.Identity):
+    if not plan.mechanism.is_independent:
         raise errors.ArgumentError(
             'mechanism',
             plan.mechanism.name,

@@ -123,7 +123,7 @@ class DiscreteGaussian:
         is_open |= values == 0
         minus = (place >> np.uint64(self._low_bits)).view(np.int64)
         minus &= 1
-        rejected = []
+        rejected = np.zeros(0, np.int64)
         indices = np.flatnonzero(is_open)
         if indices.size:
             accepted = self._compare(values, indices, strip, uniform, minus, stream)

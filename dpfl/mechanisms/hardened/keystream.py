@@ -43,5 +43,6 @@ class Keystream:
         out = np.empty(8 * size + _ROOM, np.uint8)
         for begin in range(0, 8 * size, _ZEROS.size):
             length = min(8 * size - begin, _ZEROS.size)
-            self._encryptor.update_into(_ZEROS[:length], out[begin : begin + length + _ROOM])
+            room = memoryview(out[begin : begin + length + _ROOM])
+            self._encryptor.update_into(memoryview(_ZEROS[:length]), room)
         return out[: 8 * size].view('<u8')

@@ -46,9 +46,10 @@ class StateMap(NamedTuple):
 
     def apply(self, z: np.ndarray, buffers: np.ndarray) -> np.ndarray:
         """w_t, int64 [size], from z_t, int64 [size]; changes the buffers, [d, size]."""
-        w = z + _rounded(_combined(self.recall, buffers)) if self.recall else z
+        recalled = _combined(self.recall, buffers)
+        w = z if recalled is None else z + _rounded(recalled)
         known = w.astype(np.float64)
-        changed = []
+        changed: list[np.ndarray | float] = []
         for _, input_coefficient, coefficients in self.updates:
             row = _combined(coefficients, buffers)
             if input_coefficient:

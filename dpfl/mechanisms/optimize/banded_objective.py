@@ -248,7 +248,7 @@ class _Frame:
 
     def __init__(self, size: int, bands: int, dtype: type):
         width = size + bands - 1
-        self.matrix = np.zeros((width, width), dtype)[bands - 1 :, bands - 1 :]
+        self.matrix: np.ndarray = np.zeros((width, width), dtype)[bands - 1 :, bands - 1 :]
         step = self.matrix.itemsize
 
         def table(lag_stride):

@@ -161,10 +161,10 @@ class _Search:
             (0.1 / n, 0.8, False),
             (1 / b, 0.8, True),
         )
-        log_rates = [np.linspace(*np.log([min(0.2, max(1 / n**0.5, 1 / n)), 0.3]), 2)]
+        log_rates = [np.log([min(0.2, max(1 / n**0.5, 1 / n)), 0.3])]
         for least, greatest, constant in grids[:starts]:
-            ends = np.log([min(least, greatest / 4), greatest])
-            log_rates.append(np.linspace(*ends, max(2, self._most_rates - constant)))
+            first, last = np.log([min(least, greatest / 4), greatest])
+            log_rates.append(np.linspace(first, last, max(2, self._most_rates - constant)))
         return self.run_from(error, log_rates)
 
     def run_from(self, error: blt_loss.ErrorFunction, log_rates: list[np.ndarray]) -> np.ndarray:

@@ -166,8 +166,9 @@ def _halves(
         last = child[count].last
         never = np.full((len(last), half), _NEVER)
         yield child[count].values, np.hstack([last, never])
-        right = np.minimum(half + last, _NEVER)
-        yield as_right_child(count), np.hstack([np.repeat(right[:, :1], half, axis=1), right])
+        shifted = np.minimum(half + last, _NEVER)
+        first = np.repeat(shifted[:, :1], half, axis=1)
+        yield as_right_child(count), np.hstack([first, shifted])
     for on_left, left in child.items():
         right = child.get(count - on_left)
         if right is None:

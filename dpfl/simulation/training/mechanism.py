@@ -49,10 +49,10 @@ def with_restarts(
     if config.restart_first is not None and config.restart_every is not None:
         given = config.restart_first, config.restart_every
     schedule = given or default_restarts
-    if schedule is None or isinstance(base, mechanisms.Restarted):
+    if schedule is None or (base.starts_afresh and not base.is_independent):
         return base
-    if given is None and isinstance(base, mechanisms.Identity):
-        return base  # Its noise restarts in every round.
+    if given is None and base.is_independent:
+        return base  # Its noise starts afresh in every round.
     return mechanisms.Restarted.every(base, *schedule)
 
 

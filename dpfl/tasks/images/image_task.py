@@ -103,7 +103,8 @@ def _heldout(task: Any, num_clients: int, batch_size: int) -> Any:
 
     from dpfl.tasks.images import image_batches
 
-    batches = image_batches.batches(*task.heldout_examples(num_clients), batch_size)
+    pixels, labels = task.heldout_examples(num_clients)
+    batches = image_batches.batches(pixels, labels, batch_size)
     return tf.data.Dataset.from_generator(
         lambda: batches, output_signature=image_batches.element_spec()
     )

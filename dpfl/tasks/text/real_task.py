@@ -76,10 +76,11 @@ def vocabulary_source(config: TextConfig) -> str:
 
 def public_vocabulary(config: TextConfig) -> vocabulary.Vocabulary | None:
     """The vocabulary of a file or of public text; None if it is to be made of the data."""
-    source, size = vocabulary_source(config), config.vocabulary_size
-    if source == 'vocabulary_file':
+    vocabulary_source(config)
+    size = config.vocabulary_size
+    if config.vocabulary_file:
         return vocabulary.load(config.vocabulary_file, size)
-    if source == 'vocabulary_text':
+    if config.vocabulary_text:
         return vocabulary.count_public_text(config.vocabulary_text, size or DEFAULT_VOCABULARY_SIZE)
     return None
 

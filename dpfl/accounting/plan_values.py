@@ -1,0 +1,73 @@
+"""The values of a privacy plan, for what is checked and computed below the plan itself."""
+
+import abc
+import dataclasses
+
+from dpfl import mechanisms
+from dpfl.accounting.adaptive_clip import AdaptiveClip
+from dpfl.accounting.estimator import Estimator
+from dpfl.mechanisms.discretization import Discretization
+from dpfl.participation import Participation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanValues(abc.ABC):
+    """Everything that a run's noise and its guarantee depend on; see `PrivacyPlan`.
+
+    Attributes:
+      mechanism: holds the strategy matrix C, for at least as many rounds as `participation`.
+      participation: the schema that every client keeps.
+      clip_norm: L2 bound of one client's update in one round, above 0.
+      noise_multiplier: standard deviation of the entries of z divided by `clip_norm`, at least 0.
+      clients_per_round: planned cohort size, the denominator of the mean. It is part of the
+        guarantee with sampling only.
+      adjacency: 'zero_out': one client's updates become zero in all rounds ([Xu23], [McMahan24]).
+        'replace_one': they become any others within the clip norm, which doubles the sensitivity.
+        'replace_one_half_shift', with 'without_replacement' only: replace-one, counting one clip
+        norm instead of two, as [Augenstein20] does; clipping alone does not ensure that.
+      sampling: one of `SAMPLINGS`.
+      population: number of clients, at least `clients_per_round`; None without sampling.
+      discretization: how updates become integers, or None. The sensitivity counts its inflated norm
+        instead of the clip norm ([Xu23], algorithm 2).
+      adaptive_clip: how the clip norm follows a private quantile, starting from `clip_norm`; None
+        for a fixed norm ([Xu23], algorithm 1). The noise is in units of the norm in use, so the
+        guarantee is that of `noise_multiplier`. It covers the counts of clipped updates (theorem 1
+        there).
+      clip_schedule: clip norms of later rounds, as ((first round, clip norm), ...). They may change
+        only where the noise starts afresh. The noise is in units of the norm in use, so the
+        guarantee stays the same, as in [McMahan18], section 3, which lowers norm and noise during
+        training.
+      estimator: how the mean of a round is estimated ([McMahan18]). The noise is in units of how
+        far one client moves the estimate, so the guarantee is that of `noise_multiplier`.
+      noise: 'default' for continuous Gaussian noise in floating point; 'hardened' for discrete
+        Gaussian noise on integer sums from a cryptographic generator (docs/hardened.md), whose
+        rounding the sensitivity counts.
+    """
+
+    mechanism: mechanisms.Mechanism
+    participation: Participation
+    clip_norm: float
+    noise_multiplier: float
+    clients_per_round: int
+    adjacency: str = 'zero_out'
+    sampling: str = 'none'
+    population: int | None = None
+    discretization: Discretization | None = None
+    adaptive_clip: AdaptiveClip | None = None
+    clip_schedule: tuple[tuple[int, float], ...] = ()
+    estimator: Estimator = Estimator()
+    noise: str = 'default'
+
+    @property
+    @abc.abstractmethod
+    def fresh_rounds(self) -> tuple[int, ...]:
+        """The rounds in which the noise starts afresh."""
+
+    @property
+    @abc.abstractmethod
+    def sensitivity(self) -> float:
+        """The sensitivity of what the run releases, for noise in units of the clip norm."""
+
+    @abc.abstractmethod
+    def epsilon(self, delta: float, accountant: str = 'pld') -> float:
+        """Epsilon of the run at a delta, by an accountant."""

@@ -1,0 +1,46 @@
+"""The values of a privacy report, for the texts that are made of them."""
+
+import dataclasses
+
+from dpfl.accounting.observed import Guarantee, Observed
+from dpfl.accounting.plan import PrivacyPlan
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportValues:
+    """What a privacy report says, as values; see `PrivacyReport`.
+
+    Attributes:
+      plan: the privacy plan of the run.
+      accountant: by which epsilon is computed.
+      deltas: each strictly between 0 and 1, at least one.
+      plan_guarantee: the guarantee that follows from the plan.
+      observed: what the log says, or None without a log.
+      noise_is_seeded: whether the noise came from a known seed; the run is then a simulation.
+      sampling_is_seeded: whether the cohorts came from a known seed; a run whose guarantee relies
+        on sampling is then a simulation.
+      also_not_covered: what else of the run the guarantee does not cover, one sentence each.
+      train_metrics_released: whether metrics of the training clients were released without noise.
+    """
+
+    plan: PrivacyPlan
+    accountant: str
+    deltas: tuple[float, ...]
+    plan_guarantee: Guarantee
+    observed: Observed | None
+    noise_is_seeded: bool
+    sampling_is_seeded: bool = False
+    also_not_covered: tuple[str, ...] = ()
+    train_metrics_released: bool = False
+
+    @property
+    def basis(self) -> str:
+        """Where the guarantee follows from: 'plan', or 'log' if the log breaks the plan."""
+        return 'log' if self.observed and self.observed.violations else 'plan'
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee that holds for the run."""
+        if self.observed is not None and self.basis == 'log':
+            return self.observed.guarantee
+        return self.plan_guarantee
