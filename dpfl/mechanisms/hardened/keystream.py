@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -43,6 +44,7 @@ class Keystream:
         out = np.empty(8 * size + _ROOM, np.uint8)
         for begin in range(0, 8 * size, _ZEROS.size):
             length = min(8 * size - begin, _ZEROS.size)
-            room = memoryview(out[begin : begin + length + _ROOM])
-            self._encryptor.update_into(memoryview(_ZEROS[:length]), room)
+            text: Any = _ZEROS[:length]
+            room: Any = out[begin : begin + length + _ROOM]
+            self._encryptor.update_into(text, room)
         return out[: 8 * size].view('<u8')

@@ -56,8 +56,8 @@ class StateMap(NamedTuple):
                 new = known if input_coefficient == 1 else known * input_coefficient
                 row = new if row is None else np.add(row, new, out=row)
             changed.append(0.0 if row is None else row)
-        for (buffer, _, _), row in zip(self.updates, changed, strict=True):
-            buffers[buffer] = row
+        for (buffer, _, _), value in zip(self.updates, changed, strict=True):
+            buffers[buffer] = value
         return w
 
 
