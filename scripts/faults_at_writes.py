@@ -21,7 +21,7 @@ from matplotlib import figure
 from dpfl import errors
 from dpfl.reporting import plots, privacy_page
 from dpfl.runtime import compilation
-from dpfl.simulation import checkpoint, outputs, program
+from dpfl.simulation import checkpoint_folder, outputs, program
 from scripts import system_calls
 from tests import runs
 from tests.simulation import toy_experiment
@@ -277,7 +277,7 @@ class _Runs:
 
     def _train(self, path: pathlib.Path) -> None:
         directory = outputs.RunDirectory(path, resume=True)
-        start = checkpoint.latest(path / 'checkpoints', refused=lambda line: None)
+        start = checkpoint_folder.latest(path / 'checkpoints', refused=lambda line: None)
         program.run_training(self._experiment, directory, start)
 
     def _tell(self, **values) -> None:

@@ -1,1 +1,1 @@
-"""Simulation of federated training: who takes part, what executes it, and the loop that runs it."""
+"""Simulation of federated training: who takes part, and the loop that runs the rounds."""

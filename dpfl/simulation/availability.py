@@ -1,9 +1,9 @@
 """When the devices of a population are eligible: idle, charging, on an unmetered network.
 
 Every device has one window a day in which it may be eligible. Most windows open in the evening of
-the device's time zone, the others at any time of the day. Documents 000 (section 1) and 002
-(section 2) name the criteria; the swing of a factor 4 between day and night is that of Bonawitz et
-al. 2019 (the system that document 000 runs on) for the devices of one country.
+the device's time zone, the others at any time of the day. The criteria are those of [Xu23],
+section 1, and [McMahan24], section 2. The number of eligible devices of one country varies by a
+factor of 4 between day and night, as in [Bonawitz19], the system that [Xu23] trained with.
 """
 
 import dataclasses
@@ -18,11 +18,11 @@ _MINUTES = 1440
 # Evening windows open around 22:30, most of them within three hours.
 _EVENING = 22.5
 _EVENING_SPREAD = 1.5
-# A window is between (1 - this) and (1 + this) times as long as the average.
+# A window lasts between (1 - _LENGTH_SPREAD) and (1 + _LENGTH_SPREAD) times the average.
 _LENGTH_SPREAD = 0.5
-# Devices in so many groups, of the same size, each with one usual time.
+# Number of groups of devices, equal in size. All devices of a group have the same usual time.
 _GROUPS = 2**16
-# Longest time that `Windows.reach` may be asked about, in hours.
+# Longest time span that `Windows.reach` accepts, in hours.
 LONGEST_REACH = 2.0
 
 
@@ -31,11 +31,11 @@ class Availability:
     """Habits of the devices.
 
     Attributes:
-      eligible_share: probability that a device is eligible at all on a day, within (0, 1].
+      eligible_share: probability that a device is eligible on a given day, within (0, 1].
       daytime_share: share of the devices whose window opens at any time of the day.
-      window_hours: average length of a window; one lasts between half and one and a half of it.
-      jitter_hours: a window opens up to so much earlier or later than usual.
-      time_zone_hours: the time zones of the population spread over so many hours.
+      window_hours: average length of a window. A window lasts between 0.5 and 1.5 times as long.
+      jitter_hours: how much earlier or later than usual a window may open.
+      time_zone_hours: number of hours over which the time zones of the population spread.
 
     Raises:
       ValueError: if a field is out of its range, or the windows of two days could overlap.
@@ -57,17 +57,17 @@ class Availability:
 
 
 class Windows:
-    """The windows of all devices on all days, without storing them.
+    """The windows of all devices on all days, computed on demand.
 
-    Devices are numbered in the order in which their windows usually open. The windows of all days
-    then stand in one line: number d N + i is that of device i of N on day d, and those that may be
-    open at some time are neighbours in it. Chance comes from a hash of the number, so that a
-    window is the same whenever it is asked for.
+    Devices are numbered in the order in which their windows usually open. Window d N + i is that of
+    device i of N on day d, so the windows that may be open at a given time have consecutive
+    numbers. All randomness comes from a hash of the number: a window is the same whenever it is
+    computed.
 
     Args:
       availability: the habits.
       population: number of devices N.
-      key: of the hash, an integer within [0, 2^64).
+      key: key of the hash, an integer within [0, 2^64).
     """
 
     def __init__(self, availability: Availability, population: int, key: int):
@@ -98,8 +98,9 @@ class Windows:
           numbers: int64 [m].
 
         Returns:
-          Which of the windows exist, since the device is eligible on that day: places in `numbers`
-          [e]; and when these open and close, hours since the beginning of day 0, float64 [e].
+          Indices in `numbers` of the windows that exist, since their device is eligible on that
+          day, [e]; and the times at which these open and close, in hours since the beginning of
+          day 0, each float64 [e].
         """
         bits = _hash(numbers, self._key)
         exist = np.flatnonzero(_uniform(bits, 0) < self._habits.eligible_share)
@@ -112,7 +113,7 @@ class Windows:
         return exist, opens, opens + length
 
     def _number(self, hours: float) -> float:
-        """Number in the line of a window that usually opens at that time."""
+        """Number of the window that usually opens at a time; may be a fraction."""
         day, hour = divmod(hours, _DAY)
         return self._population * (day + float(np.interp(hour, self._edges, self._opened)))
 
@@ -130,7 +131,7 @@ def _cumulative_share(habits: Availability) -> np.ndarray:
 
 
 def _hash(numbers: np.ndarray, key: np.uint64) -> np.ndarray:
-    """64 random bits for each number (SplitMix64), uint64 [m]."""
+    """64 pseudorandom bits for each number (SplitMix64), uint64 [m]."""
     bits = numbers.astype(np.uint64)
     bits *= np.uint64(0x9E3779B97F4A7C15)
     bits += key
@@ -141,5 +142,5 @@ def _hash(numbers: np.ndarray, key: np.uint64) -> np.ndarray:
 
 
 def _uniform(bits: np.ndarray, which: int) -> np.ndarray:
-    """One of three independent uniform variables in [0, 1) that a hash holds, float64 [m]."""
+    """The first, second or third of the uniform variables in [0, 1) in a hash, float64 [m]."""
     return ((bits >> np.uint64(21 * which)) & np.uint64(2**21 - 1)) / 2.0**21

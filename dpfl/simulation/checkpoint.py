@@ -1,30 +1,29 @@
-"""Checkpoints: everything that a run needs to continue with the same bits.
+"""Checkpoints: everything that a run needs to continue with exactly the same results.
 
-A checkpoint is one file of the run after some number of rounds. Whatever is random in a run is a
-function of that number (cohorts) or within the state (noise), so nothing else has a position.
+A checkpoint is a file that holds the run after some number of rounds. All randomness of a run is
+either a function of that number (cohorts) or part of the state (noise), so no other position in a
+random stream has to be saved.
 
-The format is dpfl's own, for what the program state manager of TFF does not do: its directories of
-SavedModel have no checksums, are not synced, and hold graphs that would be executed. This is:
+The format is dpfl's own. TFF's program state manager writes SavedModel directories, which have no
+checksums, are not synced to disk, and contain graphs that loading would execute. A checkpoint has:
 
 - a line `dpfl checkpoint 1`, with the version of the format;
 - a line of JSON: the rounds, the configuration, the position in the ledger, the rows of metrics,
   and how many arrays follow;
-- the arrays, each as in a `.npy` file, without pickle: first clients and offsets of the
-  participation log, as in its own file, then the state;
-- the SHA-256 digest of all this, 32 bytes.
+- the arrays, each as in a `.npy` file, without pickle: clients and offsets of the participation
+  log, as in its own file, then the state;
+- the SHA-256 digest of everything before it, 32 bytes.
 
-Who has a checkpoint has the noise key, and can take the noise off all that the run released: the
-files are readable by their owner only, and are not for sharing.
+A checkpoint contains the noise key. Whoever has it can remove the noise from everything that the
+run released, so checkpoints are readable by their owner only and must not be shared.
 """
 
-import concurrent.futures
 import dataclasses
 import hashlib
 import io
 import json
-import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -33,7 +32,6 @@ from dpfl import _files, _json, _npz, _storage, _validate, accounting, errors, p
 
 _VERSION = 1
 _MAGIC = b'dpfl checkpoint '
-_SUFFIX = '.checkpoint'
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -43,16 +41,16 @@ class CheckpointError(errors.RunError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A run after some of its rounds.
+    """The state of a run after some of its rounds.
 
     Attributes:
-      rounds: number of rounds done.
-      configuration: what the run was made from; values that JSON has.
-      plan_digest: of its privacy plan; see `PrivacyPlan.digest`.
-      ledger: position in the ledger, of `Ledger.position`.
+      rounds: number of completed rounds.
+      configuration: the settings that the run was made from, as JSON values.
+      plan_digest: digest of the privacy plan, from `PrivacyPlan.digest`.
+      ledger: position in the ledger, from `Ledger.position`.
       rows: metrics of the rounds.
       cohorts: clients of each round, int64.
-      state: the leaves of the state of the process, arrays or bytes, in the order of `tree`.
+      state: the leaves of the process's state, arrays or bytes, in the order of `tree.flatten`.
     """
 
     rounds: int
@@ -64,11 +62,11 @@ class Checkpoint:
     state: Sequence[np.ndarray | bytes]
 
     def require_run(self, configuration: Mapping[str, Any], plan: accounting.PrivacyPlan) -> None:
-        """Checks that a run is the one that the checkpoint is of.
+        """Checks that the checkpoint belongs to a run.
 
         Raises:
-          ValueError: if a value of the configuration differs, or the plan; the message begins with
-            its name.
+          ValueError: if a value of the configuration or the plan differs. The message begins with
+            the name of the value.
         """
         before = {**self.configuration, 'plan_digest': self.plan_digest}
         now = json.loads(json.dumps({**configuration, 'plan_digest': plan.digest()}))
@@ -104,13 +102,13 @@ class Checkpoint:
         """Reads a checkpoint.
 
         Raises:
-          CheckpointError: if it is damaged, no checkpoint, or of another version.
+          CheckpointError: if the file is damaged, not a checkpoint, or of another version.
           StorageError: if it cannot be read.
         """
         with _storage.naming(path):
             with _files.open_regular(path) as file:
                 data = file.read(len(_MAGIC))
-                if data == _MAGIC:  # Otherwise there is no need to know how long it is.
+                if data == _MAGIC:  # A file of another kind may be huge, and is not read.
                     data += file.read()
         first = data[: data.find(b'\n') + 1]
         if not first.startswith(_MAGIC):
@@ -156,20 +154,20 @@ class Checkpoint:
         )
 
 
-def _object(name: str, value) -> dict:
+def _object(name: str, value: Any) -> dict:
     if not isinstance(value, dict):
         raise errors.ArgumentError(name, value, 'must be an object')
     return value
 
 
-def _text(name: str, value) -> str:
+def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise errors.ArgumentError(name, value, 'must be a text')
     return value
 
 
-def _rows(values, rounds: int) -> list[dict]:
-    """Metrics of at most so many rounds, checked: objects of numbers."""
+def _rows(values: Any, rounds: int) -> list[dict]:
+    """Checks metrics of at most `rounds` rounds: objects of numbers."""
     if not isinstance(values, list) or len(values) > rounds:
         raise errors.ArgumentError(
             'rows', errors.NOT_SHOWN, f'must be a list of at most {rounds} objects'
@@ -181,7 +179,7 @@ def _rows(values, rounds: int) -> list[dict]:
 
 
 class _Hashing:
-    """A binary file for writing that knows the digest of what was written."""
+    """A binary file for writing that also computes the digest of what is written."""
 
     def __init__(self, file: BinaryIO):
         self._file = file
@@ -193,109 +191,3 @@ class _Hashing:
 
     def digest(self) -> bytes:
         return self._total.digest()
-
-
-def latest(folder: str | os.PathLike[str], refused: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint in a folder that can be used; None if there is none at all.
-
-    Nothing in the folder is changed.
-
-    Args:
-      folder: of the checkpoints; need not exist.
-      refused: is called with a line for each newer one that cannot be used.
-
-    Raises:
-      CheckpointError: if there are checkpoints, and none can be used.
-    """
-    paths = _paths(pathlib.Path(folder))
-    for path in reversed(paths):
-        try:
-            return Checkpoint.read(path)
-        except errors.RunError as error:
-            refused(str(error))
-    if paths:
-        raise CheckpointError(f'{folder}: holds no checkpoint that can be used')
-    return None
-
-
-def exist(folder: str | os.PathLike[str]) -> bool:
-    """Whether there are checkpoints in a folder, which need not exist."""
-    return bool(_paths(pathlib.Path(folder)))
-
-
-class Writer:
-    """Saves checkpoints in the background, and keeps the last ones.
-
-    A context manager; leaving it waits for the save in progress. A save that failed is an
-    exception of the next call.
-
-    Args:
-      folder: is made if need be.
-      keep: how many checkpoints to keep, at least 1.
-      start: rounds of the checkpoint that the run continues from; None for a new run. Later
-        checkpoints, which were refused, are set aside: `.refused` is added to their names.
-
-    Raises:
-      ValueError: if `keep` is below 1.
-      StorageError: if the folder cannot be made or changed.
-    """
-
-    def __init__(self, folder: pathlib.Path, keep: int, start: int | None = None):
-        _validate.integer('keep_checkpoints', keep, minimum=1)
-        self._folder = folder
-        self._keep = keep
-        self._thread = concurrent.futures.ThreadPoolExecutor(1)
-        self._saving: concurrent.futures.Future | None = None
-        with _storage.naming(folder):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            for path in folder.glob(f'*{_SUFFIX}.partial'):  # A save was killed.
-                path.unlink()
-            for path in _paths(folder):
-                if start is None or _rounds(path) > start:
-                    os.replace(path, path.with_name(path.name + '.refused'))
-
-    def __enter__(self) -> 'Writer':
-        return self
-
-    def __exit__(self, kind, error, trace):
-        self._thread.shutdown(wait=True)
-        if error is None:
-            self.wait()
-
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Begins to save a checkpoint, after the one before is saved.
-
-        Its arrays must not change: those that TFF returns are read-only.
-
-        Raises:
-          StorageError: if the save before has failed.
-        """
-        self.wait()
-        self._saving = self._thread.submit(self._save, checkpoint)
-
-    def check(self) -> None:
-        """Raises StorageError if a save has failed; does not wait."""
-        if self._saving is not None and self._saving.done():
-            self._saving.result()
-
-    def wait(self) -> None:
-        """Returns when the last checkpoint is on the disk; raises StorageError if it is not."""
-        if self._saving is not None:
-            self._saving.result()
-
-    def _save(self, checkpoint: Checkpoint) -> None:
-        path = self._folder / f'{checkpoint.rounds:08d}{_SUFFIX}'
-        _storage.write_atomically(path, checkpoint.write, mode=0o600)
-        for old in _paths(self._folder)[: -self._keep]:
-            with _storage.naming(old):
-                old.unlink(missing_ok=True)
-
-
-def _paths(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The checkpoints in a folder, the oldest first."""
-    found = [path for path in folder.glob(f'*{_SUFFIX}') if path.stem.isdecimal()]
-    return sorted(found, key=_rounds)
-
-
-def _rounds(path: pathlib.Path) -> int:
-    return int(path.stem)

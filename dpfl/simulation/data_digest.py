@@ -1,9 +1,9 @@
-"""Digests of the clients' data that tell nobody what the data are.
+"""Keyed digests of the clients' data, which reveal nothing about the data.
 
-A plain digest of private data is a test of every guess at them: whoever knows all but four digits
-tries ten thousand contents, and compares. So these have a key (HMAC-SHA-256, RFC 2104), 32 bytes
-from the operating system that stay with the checkpoints of the run: without it, nothing is learned
-from a digest, not even whether two runs had the same data.
+A plain digest of private data lets anyone check a guess: an attacker who knows all but four digits
+tries ten thousand contents and compares their digests. These digests therefore have a key
+(HMAC-SHA-256, RFC 2104): 32 bytes from the operating system that stay with the checkpoints of the
+run. Without the key, a digest tells nothing, not even whether two runs had the same data.
 """
 
 import hashlib
@@ -18,11 +18,12 @@ KEY_BYTES = 32
 
 
 def of_cohort(key: bytes, clients: Iterable[Sequence[Any]]) -> str:
-    """Digest of what a cohort trains on, in hexadecimal.
+    """Digest of the data that a cohort trains on, in hexadecimal.
 
     Args:
-      key: of the run.
-      clients: for each client, in the order of the cohort, its batches: structures of arrays.
+      key: the run's key.
+      clients: the batches of each client, in the order of the cohort. A batch is a structure of
+        arrays.
     """
     total = hmac.new(key, b'cohort\n', hashlib.sha256)
     for batches in clients:
@@ -36,22 +37,22 @@ def of_cohort(key: bytes, clients: Iterable[Sequence[Any]]) -> str:
 
 
 def of_file(key: bytes, name: str, digest: str) -> str:
-    """Digest of a file by its digest without a key, in hexadecimal.
+    """Keyed digest of a file, made from its digest without a key, in hexadecimal.
 
     Args:
-      key: of the run.
-      name: what the file is.
-      digest: of its contents.
+      key: the run's key.
+      name: role of the file.
+      digest: digest of its contents.
     """
     return hmac.new(key, f'file {name}\n{digest}'.encode(), hashlib.sha256).hexdigest()
 
 
-def _add(total, array: np.ndarray) -> None:
-    """Adds an array with its type and shape, so that no two lists of arrays are the same bytes."""
+def _add(total: Any, array: np.ndarray) -> None:
+    """Adds an array with its type and shape, so that different lists never give the same bytes."""
     total.update(f'{array.dtype.str} {array.shape}\n'.encode())
     if array.dtype != object:
         total.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         return
-    for value in array.ravel():  # Strings, of which the array has only the addresses.
+    for value in array.ravel():  # Strings: the array itself only holds their addresses.
         data = value if isinstance(value, bytes) else str(value).encode('utf-8', 'surrogatepass')
         total.update(f'{len(data)}\n'.encode() + data)

@@ -1,14 +1,15 @@
-"""The ledger of a run: which cohort met which noise, on the disk before the round is released.
+"""The ledger of a run: which cohort got which noise, written to disk before the round's release.
 
-Noise protects a round once. If the same noise is added to the sums of two different cohorts, or of
-one cohort with different data, the difference of the two releases has no noise at all. After a
-crash the rounds since the last checkpoint are run again with their noise; the ledger is what
-remains of the first time, and says whether the release would be the same one.
+The same noise must protect one release only. If it is added to the sums of two different cohorts,
+or of one cohort with different data, the difference of the two releases has no noise at all. After
+a crash, the rounds after the last checkpoint are run again with the same noise. The ledger is the
+record of the first time, and shows whether the release would be the same one.
 
-`ledger.jsonl` has a line for each round: digests of the cohort, of the data that it trains on, of
-the model it starts from, and of the noise key with its position. The noise key itself is not there:
-who has it can take the noise off. Nor is the key of the digest of the data: who has it can try what
-the data might be. `dpfl.accounting.records.ledger_lines` has the form of the lines.
+`ledger.jsonl` has a line for each round, with digests of the cohort, of the data that it trains on,
+of the model that it starts from, and of the noise key and its position. It does not hold the noise
+key itself, with which anyone could remove the noise. Nor does it hold the key of the data digests,
+with which anyone could check guesses about the data. The format of the lines is documented in
+`dpfl.accounting.records.ledger_lines`.
 """
 
 import os
@@ -24,17 +25,17 @@ class LedgerError(errors.RunError):
 
 
 class Ledger:
-    """The ledger in a file, which is made by the first entry, for its owner only.
+    """The ledger in a file. The first entry creates the file, readable by its owner only.
 
-    A last line without its end was cut off by a crash before its round was released: it is dropped.
+    If the last line is incomplete, a crash cut it off before its round was released. It is dropped.
 
     Args:
-      path: of the file.
-      plan: digest of the plan of the run, of `archive.PlanRecord.digest`.
+      path: the file.
+      plan: digest of the run's plan, from `archive.PlanRecord.digest`.
 
     Raises:
-      LedgerError: if any other line is not what was written, if the ledger is that of another plan,
-        or if an older version of dpfl has begun it.
+      LedgerError: if any other line is damaged, if the ledger belongs to another plan, or if an
+        older version of dpfl began it.
       StorageError: if the file cannot be read.
     """
 
@@ -44,7 +45,7 @@ class Ledger:
         self._lines = read(path)
         with _storage.naming(path):
             size = path.stat().st_size if path.exists() else 0
-        self._rest = size - self._lines.complete  # Bytes of a line that was cut off.
+        self._rest = size - self._lines.complete  # Bytes of an incomplete last line.
         if self._lines.plan not in (None, plan):
             raise LedgerError(f'{path}: is the ledger of another plan')
 
@@ -54,7 +55,7 @@ class Ledger:
         return len(self._lines.entries)
 
     def position(self, rounds: int) -> str:
-        """Digest of the first `rounds` rounds: tells a ledger from any other."""
+        """Digest of the first `rounds` rounds; ledgers that differ there have different ones."""
         chain = self._lines.chain
         return chain[rounds] if chain else ledger_lines.first_line(self._plan)[1]
 
@@ -63,15 +64,15 @@ class Ledger:
         return self._lines.entries[round_index].cohort
 
     def record(self, round_index: int, entry: Entry) -> None:
-        """Puts a round on the disk before its release; a round that is run again must be the same.
+        """Writes a round to disk before its release; a round that is run again must be the same.
 
         Args:
-          round_index: at most one more than the last one; counts from 0.
-          entry: of the round.
+          round_index: the round, counted from 0: the next one, or one that is in the ledger.
+          entry: digests of the round.
 
         Raises:
-          LedgerError: if the round may not be released: it was, with another cohort, model, noise
-            or data; or its noise belongs to another round.
+          LedgerError: if the round must not be released, because it was released before with
+            another cohort, model, noise or data, or its noise was used in another round.
           StorageError: if the file cannot be written.
         """
         if round_index < self.rounds:
@@ -103,7 +104,7 @@ class Ledger:
                 )
 
     def _drop_rest(self) -> None:
-        """Drops the line that was cut off when the ledger was read; nothing that came since."""
+        """Removes the incomplete last line, unless the file has changed since it was read."""
         if self._rest:
             with _storage.naming(self._path), open(self._path, 'r+b') as file:
                 if os.fstat(file.fileno()).st_size == self._lines.complete + self._rest:
@@ -112,10 +113,10 @@ class Ledger:
 
 
 def read(path: pathlib.Path) -> ledger_lines.Ledger:
-    """What the ledger of a run says that can be continued; nothing if there is no file.
+    """The ledger of a run that can be continued; empty if there is no file.
 
     Raises:
-      LedgerError: if a line is not what was written, or an older version of dpfl has begun it.
+      LedgerError: if a line is damaged, or an older version of dpfl began the ledger.
       StorageError: if the file cannot be read.
     """
     with _storage.naming(path):

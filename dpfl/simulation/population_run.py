@@ -1,4 +1,4 @@
-"""Many rounds with a population: the participation log, and how long it took."""
+"""Simulates many rounds with a population: participation log and durations."""
 
 import dataclasses
 import itertools
@@ -31,15 +31,15 @@ class PopulationRun:
 
     @property
     def days(self) -> float:
-        """Days from the first round's opening to the last one's close."""
+        """Days from the start of the first round to the end of the last one."""
         return float(self.start_hours[-1] + self.duration_hours[-1] - self.start_hours[0]) / 24
 
     def rounds_by_day(self) -> np.ndarray:
-        """Rounds that were opened on each day, the last one cut short, int64 [days]."""
+        """Number of rounds opened on each day, int64 [days]. The last day may be incomplete."""
         return np.bincount((self.start_hours // 24).astype(np.int64))
 
     def minutes_by_hour(self) -> np.ndarray:
-        """Median minutes of the rounds opened in each hour of the day; NaN for none, [24]."""
+        """Median minutes of the rounds opened in each hour of the day, [24]; NaN if none."""
         hour = (self.start_hours % 24).astype(np.int64)
         minutes = 60 * self.duration_hours
         return np.array(
@@ -48,15 +48,15 @@ class PopulationRun:
 
 
 def run(population: Population, rounds: int, *, progress: bool = False) -> PopulationRun:
-    """Runs the first rounds of a population.
+    """Simulates the first rounds of a population.
 
     Args:
       population: the devices and the server.
       rounds: number of rounds, at least 1.
-      progress: whether to show a bar with rounds and simulated days on standard error.
+      progress: show a bar with rounds and simulated days on standard error.
 
     Raises:
-      ValueError: if there is no round, or one cannot be filled.
+      ValueError: if `rounds` is out of its range, or a round cannot be filled.
     """
     _validate.integer('rounds', rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
     log, closed = ParticipationLog(), []

@@ -1,4 +1,4 @@
-"""Where the time of a run goes."""
+"""Profile of a run: how much time each stage takes."""
 
 import contextlib
 import dataclasses
@@ -7,19 +7,19 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-# In the order of a round.
+# The stages in the order of a round, with the descriptions that are shown.
 STAGES = {
     'data': 'waiting for the shards of the cohort',
     'ledger': 'recording the release before it is made',
-    'moving in': 'arguments of computations made ready: state and data',
-    'clients': 'shards at work here',
-    'workers': 'waiting for --workers: data and model there, training, updates back',
-    'server': 'updates summed, noise, the step of the optimizer',
-    'TFF': 'the rest of a computation: compiled the first time',
-    'evaluation': 'on held-out clients',
-    'accounting': 'epsilon so far',
-    'metrics': 'written and shown',
-    'checkpoint': 'copied, and waiting for the one before',
+    'moving in': 'converting the arguments of computations: state and data',
+    'clients': 'training shards on this host',
+    'workers': 'waiting for --workers: sending data and model, training, returning updates',
+    'server': 'summing updates, adding noise, optimizer step',
+    'TFF': 'the rest of a computation, compiling it in the first round',
+    'evaluation': 'evaluating on held-out clients',
+    'accounting': 'computing epsilon so far',
+    'metrics': 'writing and showing metrics',
+    'checkpoint': 'copying the state, and waiting for the previous checkpoint',
     'other': '',
 }
 
@@ -30,8 +30,8 @@ class Period:
 
     Attributes:
       name: `start`, the number of a round, or `end`.
-      seconds: that it took.
-      stages: seconds of each stage in it, adding up to `seconds`.
+      seconds: its duration.
+      stages: the seconds of each stage, which add up to `seconds`.
     """
 
     name: str
@@ -40,15 +40,13 @@ class Period:
 
 
 class Profile:
-    """Periods of a run, one after the other without gaps; the first is `start`.
+    """The periods of a run, one after the other without gaps; the first is `start`.
 
     Args:
-      clock: seconds since some moment.
+      clock: a function that returns the time in seconds.
 
     Attributes:
-      periods: those that have ended.
-      observe: counts seconds for a stage, within those of a span in progress; for the thread of a
-        runner that works for the span.
+      periods: the periods that have ended.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
@@ -59,11 +57,11 @@ class Profile:
     def _open(self, name: str, now: float) -> None:
         self._name, self._started = name, now
         self._stages: dict[str, float] = {}
-        # Seconds of the innermost span in progress (or of the period) that count for a stage.
+        # Seconds of the innermost open span (or of the period) that some stage has already counted.
         self._counted = 0.0
 
     def begin(self, name: str) -> None:
-        """Ends the period in progress, outside of all spans, and begins another."""
+        """Ends the current period and begins another. No span may be open."""
         now = self._clock()
         seconds = now - self._started
         self._count('other', seconds - self._counted)
@@ -72,7 +70,7 @@ class Profile:
 
     @contextlib.contextmanager
     def span(self, stage: str) -> Iterator[None]:
-        """Context whose time counts for a stage, but for that of the spans within."""
+        """A context whose time counts for a stage, except the time of spans inside it."""
         outer, self._counted = self._counted, 0.0
         started = self._clock()
         try:
@@ -83,6 +81,10 @@ class Profile:
             self._counted = outer + seconds
 
     def observe(self, stage: str, seconds: float) -> None:
+        """Counts seconds for a stage, and not for the open span that they are a part of.
+
+        May be called from another thread that works while that span is open.
+        """
         self._count(stage, seconds)
         self._counted += seconds
 
@@ -90,12 +92,12 @@ class Profile:
         self._stages[stage] = self._stages.get(stage, 0.0) + seconds
 
     def to_json(self) -> str:
-        """The periods, in seconds; `stages` says what the stages are."""
+        """The periods in seconds as JSON; `stages` describes the stages."""
         periods = [dataclasses.asdict(period) for period in self.periods]
         return json.dumps({'stages': STAGES, 'periods': periods}) + '\n'
 
     def render(self) -> str:
-        """A table of the rounds: a line per stage, medians of all rounds but the first."""
+        """A table with a line per stage: medians over all rounds except the first."""
         rounds = [period for period in self.periods if period.name.isdigit()]
         if not rounds:
             return 'no rounds\n'
@@ -130,7 +132,7 @@ class Profile:
 
 
 class Nothing:
-    """Takes the place of a `Profile`, and measures nothing."""
+    """Stands in for a `Profile` and measures nothing."""
 
     observe = None
     _span = contextlib.nullcontext()

@@ -1,8 +1,8 @@
 """Which clients take part in a round.
 
-A sampler is a pure function of its seed and the round. `amplification` is the sampling that a
-plan may rest its guarantee on when cohorts are drawn so: 'none' for all that are not uniformly
-random and independent of other rounds.
+A sampler is a pure function of its seed and the round. Its `amplification` names the sampling that
+a plan's guarantee may rely on. It is 'none' unless cohorts are uniformly random and independent of
+other rounds.
 """
 
 import dataclasses
@@ -15,51 +15,56 @@ from dpfl import _validate, accounting, errors
 from dpfl.participation import Participation, ParticipationLog
 from dpfl.simulation import population as population_lib
 
-# Keeps this stream apart from others that a run derives from the same seed.
+# Separates this random stream from the others that a run derives from the same seed.
 _STREAM = 0x73616D70
 
 
 class Sampler(Protocol):
-    """What the training loop needs to know of cohorts."""
+    """Draws the cohorts for the training loop."""
 
     @property
     def amplification(self) -> str:
-        """The sampling that a guarantee may count on: 'none', or a sampling of a plan."""
+        """The sampling that a plan's guarantee may rely on; 'none' for no amplification."""
 
     @property
     def participation(self) -> Participation:
-        """The schema that the cohorts are sure to keep."""
+        """The participation schema that all cohorts keep."""
 
     def cohort(self, round_index: int) -> np.ndarray:
-        """Clients of a round, int64 [cohort size]; raises ValueError if there is no such round."""
+        """Clients of a round, int64 [cohort size].
+
+        Raises:
+          ValueError: if the run has no such round.
+        """
 
 
 class AmplifyingSampler(Sampler, Protocol):
-    """A sampler whose `amplification` is not 'none'."""
+    """A sampler with an `amplification` other than 'none'."""
 
     @property
     def population(self) -> int:
-        """Number of clients that cohorts are drawn from."""
+        """Number of clients from which cohorts are drawn."""
 
     @property
     def clients_per_round(self) -> int:
-        """Size of a cohort, the expected one where sizes are random."""
+        """Size of a cohort; the expected size if sizes are random."""
 
 
 @dataclasses.dataclass(frozen=True)
 class MinSeparationSampler:
     """Cohorts that keep a participation schema over the whole run.
 
-    The population is shuffled once, by the seed, and the cohorts walk through it, round after
-    round: a client comes back after population / clients_per_round rounds, rounded down or up.
-    Nothing is reshuffled between two passes: that could bring a client back in the next round.
-    A cohort is a pure function of (seed, round). No amplification by sampling may be claimed.
+    The population is shuffled once with the seed, and the cohorts go through it in that order,
+    round after round. A client returns after population / clients_per_round rounds, rounded down or
+    up. The order stays the same in later passes: reshuffling could bring a client back in the very
+    next round. A cohort is a pure function of (seed, round). The guarantee must not claim
+    amplification by sampling.
 
     Attributes:
       participation: the schema; its rounds are those of the run.
       population: number of clients; they are 0 .. population - 1.
       clients_per_round: size of every cohort.
-      seed: of the order of the clients, an integer >= 0.
+      seed: seed of the order of the clients, an integer >= 0.
 
     Raises:
       ValueError: if the population is too small for the schema.
@@ -82,9 +87,9 @@ class MinSeparationSampler:
             raise errors.ArgumentError(
                 'population',
                 self.population,
-                f'must be at least '
-                f'{self.clients_per_round * schema.min_separation} for clients_per_round='
-                f'{self.clients_per_round} and min_separation={schema.min_separation}',
+                f'must be at least {self.clients_per_round * schema.min_separation} for '
+                f'clients_per_round={self.clients_per_round} and '
+                f'min_separation={schema.min_separation}',
             )
         if places > self.population * schema.count:
             raise errors.ArgumentError(
@@ -114,16 +119,16 @@ class MinSeparationSampler:
 
 @dataclasses.dataclass(frozen=True)
 class FixedSizeSampler:
-    """Uniformly random cohorts of one size, drawn afresh in every round (document 004).
+    """Uniformly random cohorts of one size, drawn afresh in every round ([Augenstein20]).
 
-    Nothing bounds how often, or how soon again, a client takes part.
+    There is no bound on how often, or how soon again, a client takes part.
 
     Attributes:
       rounds: number of rounds, at least 1.
       population: number of clients; they are 0 .. population - 1.
       clients_per_round: size of every cohort.
       seed: an integer >= 0.
-      amplification: 'without_replacement' if the guarantee rests on the sampling, else 'none'.
+      amplification: 'without_replacement' if the guarantee relies on the sampling, else 'none'.
 
     Raises:
       ValueError: if a field is out of its range.
@@ -141,7 +146,7 @@ class FixedSizeSampler:
 
     @property
     def participation(self) -> Participation:
-        """What is sure to be kept: nothing but the number of rounds."""
+        """The schema that is always kept: only the number of rounds."""
         return Participation(self.rounds)
 
     def cohort(self, round_index: int) -> np.ndarray:
@@ -156,12 +161,13 @@ class FixedSizeSampler:
 
 @dataclasses.dataclass(frozen=True)
 class PoissonSampler:
-    """Each client takes part in each round by itself, with one probability (document 001).
+    """Poisson sampling: each client takes part in each round independently ([McMahan18]).
 
     Attributes:
       rounds: number of rounds, at least 1.
       population: number of clients; they are 0 .. population - 1.
-      clients_per_round: expected size of a cohort; the probability is its share of the population.
+      clients_per_round: expected size of a cohort. The probability of taking part is
+        clients_per_round / population.
       seed: an integer >= 0.
 
     Raises:
@@ -179,7 +185,7 @@ class PoissonSampler:
 
     @property
     def participation(self) -> Participation:
-        """What is sure to be kept: nothing but the number of rounds."""
+        """The schema that is always kept: only the number of rounds."""
         return Participation(self.rounds)
 
     def cohort(self, round_index: int) -> np.ndarray:
@@ -189,22 +195,22 @@ class PoissonSampler:
           ValueError: if the run has no such round.
         """
         generator = _generator(self, round_index)
-        # The size of a Poisson sample is binomial, and all sets of that size are as likely.
+        # The size of a Poisson sample is binomial, and all sets of that size are equally likely.
         size = generator.binomial(self.population, self.clients_per_round / self.population)
         return generator.choice(self.population, size, replace=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class TimerSampler:
-    """Cohorts of a simulated population with timers (document 000, section 2.4).
+    """Cohorts of a simulated population with timers ([Xu23], section 2.4).
 
     Attributes:
       participation: the schema; its rounds are those of the run.
       devices: the population, see `population.Population`.
 
     Raises:
-      ValueError: if the cohorts do not keep the schema: their separation follows from the timer
-        and the time that rounds take, and is known only once they have been simulated.
+      ValueError: if the cohorts do not keep the schema. Their separation follows from the timer and
+        the duration of the rounds, so it is known only after the simulation.
     """
 
     amplification: ClassVar[str] = 'none'
@@ -244,10 +250,10 @@ class TimerSampler:
 
 
 def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
-    """Refuses a sampler whose cohorts are not those that the plan's guarantee rests on.
+    """Checks that a sampler draws the cohorts that the plan's guarantee relies on.
 
     Raises:
-      ValueError: if they do not go together.
+      ValueError: if it does not.
     """
     if sampler.amplification != plan.sampling:
         raise errors.ArgumentError(
@@ -262,8 +268,8 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
             raise errors.ArgumentError(
                 'population',
                 plan.population,
-                f'must be {drawn[0]} with clients_per_round='
-                f'{drawn[1]}, as the sampler draws them, not with {plan.clients_per_round}',
+                f'must be {drawn[0]} with clients_per_round={drawn[1]}, as the sampler draws them, '
+                f'not with {plan.clients_per_round}',
             )
     kept, planned = sampler.participation, plan.participation
     if (
@@ -274,9 +280,9 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
         raise errors.ArgumentError(
             'min_separation',
             planned.min_separation,
-            f'must be kept by the sampler, with at most '
-            f'{planned.count} participations in {planned.rounds} rounds; {type(sampler).__name__} '
-            f'keeps {kept.min_separation} with {kept.count} in {kept.rounds}',
+            f'must be kept by the sampler, with at most {planned.count} participations in '
+            f'{planned.rounds} rounds; {type(sampler).__name__} keeps {kept.min_separation} with '
+            f'{kept.count} in {kept.rounds}',
         )
 
 

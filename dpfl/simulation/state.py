@@ -13,19 +13,19 @@ from dpfl.simulation import checkpoint
 
 
 def leaves(state: Any) -> list[np.ndarray | bytes]:
-    """The arrays and bytes in a state, in the order of `tree`."""
+    """The arrays and bytes of a state, in the order of `tree.flatten`."""
     return [leaf if isinstance(leaf, bytes) else np.asarray(leaf) for leaf in tree.flatten(state)]
 
 
 def restore(saved: Sequence[np.ndarray | bytes], template: Any) -> Any:
-    """The state whose leaves were saved.
+    """Rebuilds a state from its leaves.
 
     Args:
-      saved: what `leaves` gave.
+      saved: the result of `leaves`.
       template: a state of the same process; its values do not matter.
 
     Raises:
-      CheckpointError: if the leaves are not those of such a state.
+      CheckpointError: if number, types or shapes of the leaves differ from the template's.
     """
     expected = tree.flatten(template)
     if len(saved) != len(expected):
@@ -52,15 +52,15 @@ def _kind(leaf: Any) -> str:
 
 
 def ledger_entry(state: Any, cohort: Sequence[int], data: str) -> ledger_lines.Entry:
-    """What the ledger records of the round that begins with a state.
+    """The ledger entry of the round that starts from a state.
 
     Args:
-      state: of the learning process.
+      state: state of the learning process.
       cohort: the clients of the round.
-      data: digest of what they train on, of `data_digest.of_cohort`.
+      data: digest of the data that they train on, from `data_digest.of_cohort`.
 
     Raises:
-      ValueError: if the state holds no noise of a privacy plan.
+      ValueError: if the state has no noise of a privacy plan.
     """
     positions = [[part.key, part.round] for part in _noise_states(state)]
     if not positions:

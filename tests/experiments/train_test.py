@@ -15,7 +15,7 @@ import time
 import pytest
 
 from dpfl import ParticipationLog, accounting, mechanisms
-from dpfl.simulation import checkpoint
+from dpfl.simulation import checkpoint_folder
 from tests import binaries, runs
 
 _CONFIGS = binaries.ROOT / 'configs'
@@ -389,7 +389,7 @@ def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp
     assert report.basis == 'plan'
     assert 2 <= report.observed.guarantee.rounds < 30
     # Saved at the end, though no checkpoint was due; the round in progress is repeated.
-    saved = checkpoint.latest(tmp_path / 'checkpoints', pytest.fail)
+    saved = checkpoint_folder.latest(tmp_path / 'checkpoints', pytest.fail)
     assert saved.rounds in (report.observed.guarantee.rounds - 1, report.observed.guarantee.rounds)
 
 

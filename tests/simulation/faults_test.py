@@ -13,7 +13,7 @@ import tensorflow_federated as tff
 
 from dpfl import errors
 from dpfl.runtime import contexts, failures
-from dpfl.simulation import checkpoint, outputs, program
+from dpfl.simulation import checkpoint_folder, outputs, program
 from tests import paths, runs
 from tests.simulation import toy_experiment
 
@@ -39,7 +39,7 @@ def _reference(experiment, tmp_path_factory):
 
 def _train(experiment, path, resume=True):
     directory = outputs.RunDirectory(path, resume=resume)
-    start = checkpoint.latest(path / 'checkpoints', pytest.fail)
+    start = checkpoint_folder.latest(path / 'checkpoints', pytest.fail)
     return program.run_training(experiment, directory, start)
 
 
@@ -67,7 +67,7 @@ def test_without_memory_the_rounds_before_are_saved(experiment, reference, tmp_p
     with pytest.raises(MemoryError, match='Unable to allocate'):
         _train(_failing(experiment, 3, fail), tmp_path)
     # No checkpoint was due.
-    assert checkpoint.latest(tmp_path / 'checkpoints', pytest.fail).rounds == 3
+    assert checkpoint_folder.latest(tmp_path / 'checkpoints', pytest.fail).rounds == 3
     _assert_resumed(experiment, tmp_path, reference)
 
 

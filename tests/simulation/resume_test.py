@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import Participation, ParticipationLog, accounting, errors
 from dpfl.runtime import contexts
-from dpfl.simulation import checkpoint, ledger, outputs, program, sampling
+from dpfl.simulation import checkpoint, checkpoint_folder, ledger, outputs, program, sampling
 from dpfl.simulation import state as state_lib
 from tests import paths
 from tests.simulation import toy_experiment
@@ -73,7 +73,7 @@ def _path(crashed, tmp_path):
 
 
 def _latest(path, refused=pytest.fail):
-    return checkpoint.latest(path / 'checkpoints', refused)
+    return checkpoint_folder.latest(path / 'checkpoints', refused)
 
 
 def _resume(experiment, path, refused=pytest.fail):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpfl import mechanisms
-from dpfl.simulation import checkpoint, outputs, program
+from dpfl.simulation import checkpoint_folder, outputs, program
 from tests import runs
 from tests.simulation import toy_experiment
 
@@ -18,12 +18,12 @@ _ROUNDS = 5
 def _experiment(name, **changes):
     place = mechanisms.NoiseStorage(name, 1e-9, 'for a test')
     return toy_experiment.experiment(
-        rounds=_ROUNDS, checkpoint_every=2, noise_place=place, **changes
+        rounds=_ROUNDS, checkpoint_every=2, noise_storage=place, **changes
     )
 
 
 def _run(experiment, path):
-    start = checkpoint.latest(path / 'checkpoints', pytest.fail)
+    start = checkpoint_folder.latest(path / 'checkpoints', pytest.fail)
     return program.run_training(experiment, outputs.RunDirectory(path, resume=True), start)
 
 
@@ -50,7 +50,7 @@ def test_a_run_that_crashed_ends_with_the_same_bits(finished, tmp_path, name):
 
     with pytest.raises(KeyError, match='crash in round 4'):
         _run(dataclasses.replace(experiment, client_data=client_data), tmp_path)
-    assert checkpoint.latest(tmp_path / 'checkpoints', pytest.fail).rounds == 2
+    assert checkpoint_folder.latest(tmp_path / 'checkpoints', pytest.fail).rounds == 2
     _run(experiment, tmp_path)
     assert runs.differences(tmp_path, finished['memory']) == []
     unknown = {path.name for path in tmp_path.iterdir()} - {
@@ -65,7 +65,8 @@ def test_the_noise_is_that_of_the_state_and_checkpoints_have_none_of_it(finished
         np.testing.assert_allclose(first[name], second[name], rtol=1e-5)
     sizes = {
         name: sum(
-            np.size(leaf) for leaf in checkpoint.latest(path / 'checkpoints', pytest.fail).state
+            np.size(leaf)
+            for leaf in checkpoint_folder.latest(path / 'checkpoints', pytest.fail).state
         )
         for name, path in finished.items()
     }

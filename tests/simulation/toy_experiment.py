@@ -59,7 +59,7 @@ def experiment(
     client_data=data,
     rounds=ROUNDS,
     noise_seed=5,
-    noise_place=None,
+    noise_storage=None,
     **changes,
 ):
     """The experiment; `noise_seed=None` takes noise from the operating system."""
@@ -79,7 +79,7 @@ def experiment(
         client_optimizer=sgd(0.2),
         server_optimizer=sgd(0.8, momentum=0.2),
         noise_seed=noise_seed,
-        supplied_noise=noise_place is not None and noise_place.is_supplied,
+        supplied_noise=noise_storage is not None and noise_storage.is_supplied,
     )
     return program.Experiment(
         **{
@@ -93,7 +93,7 @@ def experiment(
                 eval_every=2,
                 reference_accuracies={'best accuracy': 0.0},
                 noise_is_seeded=noise_seed is not None,
-                noise_place=noise_place,
+                noise_storage=noise_storage,
             ),
             **changes,
         }

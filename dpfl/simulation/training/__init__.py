@@ -1,6 +1,6 @@
-"""Training runs as values: a configuration, one call, a result.
+"""Training runs as values: a configuration goes in, one call runs it, a result comes out.
 
-Importing this package loads no TensorFlow; a call does.
+Importing this package does not load TensorFlow; running does.
 """
 
 from dpfl.simulation.training import run_model

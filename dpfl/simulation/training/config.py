@@ -1,4 +1,4 @@
-"""Configuration of a training run, as one value. No TensorFlow."""
+"""The configuration of a training run. Does not import TensorFlow."""
 
 import dataclasses
 from typing import Any
@@ -48,48 +48,52 @@ class ExecutionConfig(Settings):
 
     shards: int = setting(
         2,
-        'Parts of a cohort that are trained at the same time, best one for each processor core. '
-        'Another number adds updates in another order, which rounds differently.',
+        'Number of parts of a cohort that are trained at the same time, best one per processor '
+        'core. Another number adds the updates in another order, which rounds differently.',
         minimum=1,
     )
     checkpoint_every: int = setting(10, 'Rounds between two checkpoints.', minimum=1)
     keep_checkpoints: int = setting(3, 'How many of the latest checkpoints are kept.', minimum=1)
     workers: tuple[str, ...] = setting(
         (),
-        'Workers that train shards, as host:port,...: started by scripts/start_worker.sh. They '
-        'receive the model and client data, encrypted if there is a --worker_token_file; the noise '
-        'stays here. By default everything is done here.',
+        'Workers that train shards, as host:port,...; scripts/start_worker.sh starts them. They '
+        'receive the model and client data, encrypted if there is a --worker_token_file. Noise is '
+        'only added on this host. By default everything runs on this host.',
     )
     worker_token_file: tuple[str, ...] = setting(
         (),
-        'Token files of the workers, copies of those of their --token_file: one for all --workers, '
-        'or one for each, comma-separated in their order. Run and worker prove to each other that '
-        'they have it.',
+        'Copies of the token files given to the workers as --token_file: one file for all '
+        '--workers, or one for each, comma-separated in the same order. Run and worker prove to '
+        'each other that they have the token.',
     )
     profile: bool = setting(
-        False, 'Also measure where the time of a round goes: printed at the end, and profile.json.'
+        False,
+        'Also measure where the time of a round goes; printed at the end and saved in '
+        'profile.json.',
     )
 
 
-# Settings that change no bit of what a run trains, records or reports.
+# Settings that do not affect what a run trains, records or reports, not even by a bit.
 FREE = ('checkpoint_every', 'keep_checkpoints', 'workers', 'worker_token_file', 'profile')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConfig(Settings):
-    """What runs have in common."""
+    """Settings that all runs have."""
 
     execution: ExecutionConfig = ExecutionConfig()
-    seed: int = setting(0, 'Seed of data, order of the clients, and initial model.', minimum=0)
+    seed: int = setting(
+        0, 'Seed of the data, of the order of the clients, and of the initial model.', minimum=0
+    )
     noise_seed: int | None = setting(
         None,
-        'Makes the noise repeatable, and the run a simulation; by default the keys of the noise '
-        'come from the operating system.',
+        'Makes the noise repeatable, and the run only a simulation. By default the keys of the '
+        'noise come from the operating system.',
         minimum=0,
     )
 
     def fixed(self) -> dict[str, Any]:
-        """The values that a run cannot change when it is resumed, by name, as JSON has them."""
+        """The settings that must stay the same when a run is resumed, by name, as JSON values."""
         values = self.flat()
         plain = {
             name: value.to_dict() if hasattr(value, 'to_dict') else value
@@ -109,7 +113,7 @@ class TrainConfig(RunConfig):
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def check(self) -> None:
-        """The model is one of the task."""
+        """Checks that the task has the model."""
         allowed = MODELS[self.task.task]
         if self.task.task != CUSTOM and self.task.model not in (None, *allowed):
             raise ArgumentError(
@@ -119,7 +123,7 @@ class TrainConfig(RunConfig):
             )
 
 
-# Models of each task, the default first.
+# The models of each task, default first.
 MODELS = {
     **dict.fromkeys(TEXT_TASKS, WORD_MODELS),
     **dict.fromkeys(IMAGE_TASKS, IMAGE_MODELS),

@@ -1,4 +1,4 @@
-"""One run in its directory: begun, continued from a checkpoint, or found finished."""
+"""Runs in their directories: beginning one, continuing one, or returning a finished one."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, RunError, renaming
 from dpfl.runtime.workers import addresses, tokens
-from dpfl.simulation import checkpoint, ledger
+from dpfl.simulation import checkpoint, checkpoint_folder, ledger
 from dpfl.simulation.training import run_model
 from dpfl.simulation.training.config import ExecutionConfig
 from dpfl.tasks.federated_task import FederatedTask
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _DATA = 'data.json'
 _CONFIDENTIAL = (
     "These are exact counts of the clients' data, which no guarantee covers: they are not for "
-    'sharing. The digests have a key, which is in checkpoints/.'
+    'sharing. The key of the digests is in checkpoints/.'
 )
 
 
@@ -33,12 +33,13 @@ class TrainResult:
     """A finished run.
 
     Attributes:
-      directory: of the run.
+      directory: the directory of the run.
       report: its privacy report.
-      metrics: columns of its metrics by name, an entry for each round; NaN in rounds without one.
+      metrics: its metrics by name, each an array with an entry per round; NaN in rounds without a
+        value.
       weights: trainable weights of the final model, in the order of the model.
-      reference_accuracies: what accuracies can be compared with, by name.
-      noise_storage: where past noise was kept; None for a run that had been finished before.
+      reference_accuracies: accuracies to compare with, by name.
+      noise_storage: where past noise was kept; None if the run was already finished.
       profile: where the time went; None unless it was measured.
     """
 
@@ -66,15 +67,15 @@ class Run:
     """A run that is about to be executed.
 
     Attributes:
-      directory: of the run.
+      directory: the directory of the run.
       plan: its privacy plan.
-      configuration: what it is made from, by name, in values that JSON has; a run is continued
-        with the same values only.
-      build: makes the experiment; called unless the run is finished.
-      files: texts that are written when the run begins, by the names of their files.
-      resume: continue an earlier run, or take its result if it is finished.
+      configuration: the settings that it is made from, by name, as JSON values. A run can only be
+        continued with the same ones.
+      build: builds the experiment and its task; not called if the run is finished.
+      files: further text files to write when the run begins, by name.
+      resume: continue an earlier run, or return its result if it is finished.
       overwrite: replace an earlier run.
-      tell: gets sentences for the person who started the run.
+      tell: called with messages for the person who started the run.
     """
 
     directory: pathlib.Path
@@ -87,11 +88,12 @@ class Run:
     tell: Callable[[str], None] = lambda text: None
 
     def execute(self) -> TrainResult:
-        """Trains what is not trained yet.
+        """Trains the rounds that are not done yet.
 
         Raises:
-          ArgumentError: if a value is refused, or differs from that of the run to be continued.
-          RunError: if something cannot be read, written or continued, in one line.
+          ArgumentError: if a value is not allowed, or differs from that of the run to be continued.
+          RunError: if a file cannot be read or written, or the run cannot be continued. The message
+            is one line.
         """
         if self.resume and self.overwrite:
             raise ArgumentError('resume', True, 'cannot be combined with overwrite')
@@ -99,7 +101,7 @@ class Run:
         if start is not None and self._is_finished(start):
             self.tell(f'{self.directory}: is finished, all {start.rounds} rounds are done')
             return self._result(read_report(self.directory), start.rows)
-        # TensorFlow takes seconds to import: only after what can be checked without it.
+        # Importing TensorFlow takes seconds, so everything else is checked first.
         from dpfl.simulation import outputs, program
 
         experiment, task = self.build()
@@ -126,12 +128,12 @@ class Run:
         """The checkpoint that the run continues from; None for a new run."""
         if not self.resume:
             return None
-        # Refused before anything else, and in one line, if an older version began the run.
+        # Raises, before anything else is read, if an older version of dpfl began the run.
         ledger.read(self.directory / archive.LEDGER)
         refused: list[str] = []
         folder = self.directory / archive.CHECKPOINTS
         try:
-            found = checkpoint.latest(folder, refused.append)
+            found = checkpoint_folder.latest(folder, refused.append)
         finally:
             for reason in refused:
                 self.tell(f'refused: {reason}')
@@ -142,7 +144,7 @@ class Run:
         return found
 
     def _is_finished(self, start: checkpoint.Checkpoint) -> bool:
-        """Whether all rounds are done and all files written, the digests last."""
+        """Whether all rounds are done and all files are written; the digests are written last."""
         return start.rounds == self.plan.participation.rounds and archive.has_ended(self.directory)
 
     def _result(
@@ -154,7 +156,7 @@ class Run:
 
 
 def teller(progress: bool) -> Callable[[str], None]:
-    """What tells the person who started a run something: on standard error, or nowhere."""
+    """A function that prints messages to standard error, or drops them if `progress` is False."""
 
     def tell(text: str) -> None:
         if progress:
@@ -164,10 +166,10 @@ def teller(progress: bool) -> Callable[[str], None]:
 
 
 def workers(config: ExecutionConfig) -> tuple[addresses.Address, ...]:
-    """The addresses of the workers, with their tokens.
+    """The addresses of a configuration's workers, with their tokens.
 
     Raises:
-      ArgumentError: if one is not an address, or a token cannot be read.
+      ArgumentError: if an address is not one, or a token cannot be read.
     """
     with renaming(token_file='worker_token_file', tokens='worker_token_file'):
         found = [tokens.read(path) for path in config.worker_token_file]
@@ -175,7 +177,7 @@ def workers(config: ExecutionConfig) -> tuple[addresses.Address, ...]:
 
 
 def read_report(directory: pathlib.Path) -> accounting.PrivacyReport:
-    """The privacy report that a run has left.
+    """The privacy report in the directory of a run.
 
     Raises:
       StorageError: if it cannot be read.
@@ -186,16 +188,16 @@ def read_report(directory: pathlib.Path) -> accounting.PrivacyReport:
 
 
 def _require_start(directory: 'outputs.RunDirectory', start: checkpoint.Checkpoint | None) -> None:
-    """Checks that a run that begins replaces no earlier one.
+    """Checks that a new run does not replace an earlier one.
 
     Raises:
-      RunError: if there are rounds, and nothing to continue from; or another run has begun since
-        `start` was read.
+      RunError: if there are rounds but no checkpoint to continue from, or if another run has begun
+        since `start` was read.
     """
     if start is not None:
         return
     path = directory.path / archive.LEDGER
-    if checkpoint.exist(directory.path / archive.CHECKPOINTS):
+    if checkpoint_folder.exist(directory.path / archive.CHECKPOINTS):
         raise RunError(f'{directory.path}: another run has begun there meanwhile')
     if path.exists() and path.stat().st_size:
         raise RunError(f'{path}: has rounds, and there is no checkpoint to continue from')
@@ -204,7 +206,7 @@ def _require_start(directory: 'outputs.RunDirectory', start: checkpoint.Checkpoi
 def _record_data(
     directory: 'outputs.RunDirectory', task: FederatedTask | None, is_new: bool
 ) -> None:
-    """Writes to `data.json` what the data of a run are; a run that goes on must have the same."""
+    """Describes the run's data in `data.json`; a run that continues must have the same data."""
     if task is None or not task.description:
         return
     from dpfl.simulation import data_digest

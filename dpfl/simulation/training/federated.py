@@ -1,4 +1,4 @@
-"""`train`: a run of federated learning under a privacy plan, from its configuration."""
+"""`train`: federated learning under a privacy plan, as a configuration describes it."""
 
 import dataclasses
 import functools
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _EVAL_BATCH_SIZE = 256
 _WARM_START = (
-    'The model that training began with: it is taken to be public. If it learned from clients of '
-    'this run, its own guarantee has to be composed with this one.'
+    'The model that training began with: it is taken to be public. If it was trained on clients of '
+    'this run, its own guarantee must be composed with this one.'
 )
 
 
@@ -41,27 +41,27 @@ def train(
     files: Mapping[str, str] | None = None,
     on_choice: Callable[[list], None] = lambda candidates: None,
 ) -> TrainResult:
-    """Trains a model, and leaves the run in a directory, with its privacy report.
+    """Trains a model, and writes the run to a directory, with its privacy report.
 
-    It can be called any number of times in a process. Ctrl-C ends it with KeyboardInterrupt; with
-    `resume`, the run then continues to the same bits that it would have had.
+    It can be called any number of times in a process. Ctrl-C ends it with KeyboardInterrupt. With
+    `resume`, an interrupted run continues, and ends with the same results, bit for bit.
 
     Args:
-      config: of the run.
-      directory: of the run; made if it does not exist.
-      task: a task of one's own, such as from `dpfl.tasks.own_data.from_arrays`; by default the one
+      config: the configuration of the run.
+      directory: the directory of the run; created if it does not exist.
+      task: your own task, for example from `dpfl.tasks.own_data.from_arrays`; by default the task
         that the configuration names.
-      resume: continue the run in that directory, with the configuration that it had; begin one if
-        there is none. A finished run is returned as it is.
-      overwrite: replace an earlier run in that directory.
-      progress: show a progress bar, and what is worth knowing, on standard error.
-      files: other texts to keep in the directory of a run that begins, by the names of their files.
-      on_choice: gets the candidates of mechanism 'auto', the chosen one first.
+      resume: continue the run in the directory, which must have had the same configuration. If
+        there is none, begin one; if it is finished, return its result.
+      overwrite: replace an earlier run in the directory.
+      progress: show a progress bar and messages on standard error.
+      files: further text files to write to the directory when the run begins, by name.
+      on_choice: called with the candidates of mechanism 'auto', the chosen one first.
 
     Raises:
-      ArgumentError: if a value is not allowed, before anything takes long.
-      RunError: if a file or a worker fails; rounds that were saved are intact.
-      DataError: if data cannot be read any more.
+      ArgumentError: if a value is not allowed. Raised before anything that takes long.
+      RunError: if a file or a worker fails. Saved rounds stay intact.
+      DataError: if the data can no longer be read.
     """
     config, opened = _opened(config, task, execution.teller(progress))
     clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
@@ -72,7 +72,7 @@ def train(
         dimension=opened.num_parameters,
         on_choice=on_choice,
     )
-    # Refuses a bad delta, or an accountant that does not know the plan, before anything takes long.
+    # Raises early if delta is out of range, or the accountant does not know the plan.
     plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
     addresses = execution.workers(config.execution)
     made_from = {} if task is None else task.made_from
@@ -101,7 +101,7 @@ def train(
 
 
 class _OwnTask:
-    """A task that the caller has made; a `TaskSource`."""
+    """A `TaskSource` for a task that the caller has made."""
 
     def __init__(self, task: FederatedTask):
         self._task = task
@@ -188,12 +188,12 @@ def _experiment(
 def noise_storage(
     plan: accounting.PrivacyPlan, model: Any, memory_limit: float
 ) -> mechanisms.NoiseStorage:
-    """Where the past noise of a run is kept.
+    """Chooses where the past noise of a run is kept.
 
     Args:
-      plan: of the run.
-      model: a functional model, for its number of parameters.
-      memory_limit: in gigabytes.
+      plan: the privacy plan of the run.
+      model: a functional model; only its number of parameters matters.
+      memory_limit: limit on the memory for past noise, in gigabytes.
     """
     size = sum(math.prod(weight.shape) for weight in model.initial_weights[0])
     kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
@@ -205,12 +205,12 @@ def noise_storage(
 def _warm_started(
     config: TaskConfig, task: FederatedTask, language: tuple[str, Sequence[str]] | None
 ) -> FederatedTask:
-    """The task with the weights of a trained model, if the configuration names one."""
+    """The task, starting from the weights of `warm_start` if the configuration has one."""
     path = config.warm_start
     if path is None:
         return task
     if language is None:
-        raise ArgumentError('warm_start', path, 'is for language models')
+        raise ArgumentError('warm_start', path, 'only works for language models')
     from dpfl.tasks.text.models import architectures, saved_models
 
     with renaming(path='warm_start'):

@@ -1,4 +1,4 @@
-"""`train_gan`: a run that trains a generator of images under a privacy plan."""
+"""`train_gan`: trains a generator of images under a privacy plan."""
 
 import dataclasses
 import functools
@@ -38,14 +38,14 @@ class GanClients:
     """The clients that a GAN is trained on.
 
     Attributes:
-      client_batches: (client, batch size, epochs, most batches) -> its batches, none if it has no
-        image to train on; as `client_batches` of a task.
+      client_batches: (client, batch size, epochs, limit on batches) -> the batches of the client,
+        as `client_batches` of a task; empty if it has no image to train on.
       heldout: real images of clients that are not trained on, float32 [n, height, width] within
         [0, 1].
       population: number of clients; None for an endless population.
-      not_covered: what the guarantee says nothing about, a sentence each.
-      made_from: what they were made from, by name, in values that JSON has: a run is continued with
-        the same values only.
+      not_covered: parts of the data that the guarantee does not cover, a sentence each.
+      made_from: the settings that they were made from, by name, as JSON values. A run can only be
+        continued with the same ones.
     """
 
     client_batches: Callable[[int, int, int, int | None], Sequence[Any]]
@@ -66,25 +66,25 @@ def train_gan(
     files: Mapping[str, str] | None = None,
     check: Callable[[accounting.PrivacyPlan, str], object] = lambda plan, accountant: None,
 ) -> TrainResult:
-    """Trains a generator by DP-FedAvg-GAN ([Augenstein20], algorithm 1), and leaves the run.
+    """Trains a generator by DP-FedAvg-GAN ([Augenstein20], algorithm 1), and writes the run.
 
-    The weights of the result are those of the generator; `plots/` has a sheet of its images for
-    each evaluation, and `generator/` the generator as a SavedModel.
+    The weights of the result are those of the generator. In the directory, `plots/` has a sheet of
+    generated images for each evaluation, and `generator/` the generator as a SavedModel.
 
     Args:
-      config: of the run.
-      directory: of the run; made if it does not exist.
-      clients: clients of one's own; by default those that the configuration names.
-      resume: continue the run in that directory, or return it if it is finished.
-      overwrite: replace an earlier run in that directory.
-      progress: show a progress bar, and what is worth knowing, on standard error.
-      files: other texts to keep in the directory of a run that begins, by the names of their files.
-      check: gets plan and accountant before anything takes long, and may raise.
+      config: the configuration of the run.
+      directory: the directory of the run; created if it does not exist.
+      clients: your own clients; by default those that the configuration names.
+      resume: continue the run in the directory, or return its result if it is finished.
+      overwrite: replace an earlier run in the directory.
+      progress: show a progress bar and messages on standard error.
+      files: further text files to write to the directory when the run begins, by name.
+      check: called with plan and accountant before anything that takes long; may raise.
 
     Raises:
-      ArgumentError: if a value is not allowed, before anything takes long.
-      RunError: if a file or a worker fails; rounds that were saved are intact.
-      DataError: if data cannot be read any more.
+      ArgumentError: if a value is not allowed. Raised before anything that takes long.
+      RunError: if a file or a worker fails. Saved rounds stay intact.
+      DataError: if the data can no longer be read.
     """
     path, tell = pathlib.Path(directory), execution.teller(progress)
     given = functools.cache(lambda: clients or _clients(config))
@@ -124,7 +124,7 @@ def train_gan(
 
 
 def gan_plan(config: GanConfig, population: Callable[[], int]) -> accounting.PrivacyPlan:
-    """The privacy plan of a GAN's run; clients send changes of the discriminator.
+    """The privacy plan of a run that trains a GAN. Clients send updates of the discriminator.
 
     Raises:
       ArgumentError: if values are missing, not allowed, or contradict each other.
@@ -142,7 +142,7 @@ def gan_plan(config: GanConfig, population: Callable[[], int]) -> accounting.Pri
 
 
 def sample(config: GanConfig, generator: Sequence[Any], number: int) -> np.ndarray:
-    """Images of a generator, float32 [number, height, width] within [0, 1]."""
+    """Draws images from a generator, float32 [number, height, width] within [0, 1]."""
     from dpfl import learning
 
     model = build_model(config.optimization, config.seed)
@@ -150,7 +150,7 @@ def sample(config: GanConfig, generator: Sequence[Any], number: int) -> np.ndarr
 
 
 def build_model(how: GanOptimizationConfig, seed: int) -> Any:
-    """The generator and the discriminator at their start, a `gan_models.GanModel`."""
+    """The untrained generator and discriminator, a `gan_models.GanModel`."""
     from dpfl.tasks.images import gan_models
 
     return gan_models.build_gan_model(how.model, seed)
@@ -162,8 +162,8 @@ def build_process(
     """The process that trains the GAN of a configuration under a plan.
 
     Args:
-      config: of the run.
-      plan: the privacy plan.
+      config: the configuration of the run.
+      plan: its privacy plan.
       **others: further arguments of `learning.build_dp_fedavg_gan`.
     """
     import tensorflow_federated as tff
@@ -172,7 +172,7 @@ def build_process(
 
     how, optimizers = config.optimization, tff.learning.optimizers
     if how.generator_optimizer == 'adam':
-        # beta_1 = 0 as in Gulrajani et al. 2017, algorithm 1: the discriminator keeps changing.
+        # beta_1 = 0, since the discriminator keeps changing ([Gulrajani17], algorithm 1).
         generator = optimizers.build_adam(how.generator_learning_rate, beta_1=0.0, beta_2=0.9)
     else:
         generator = optimizers.build_sgdm(how.generator_learning_rate)
@@ -201,7 +201,7 @@ def _refuse_unsupported(config: GanConfig) -> None:
     if config.privacy.noise != 'default':
         raise ArgumentError('noise', config.privacy.noise, 'must be default for a GAN')
     if config.privacy.mechanism == 'auto':
-        raise ArgumentError('mechanism', 'auto', 'must be another one for a GAN')
+        raise ArgumentError('mechanism', 'auto', 'cannot be used for a GAN')
     if config.privacy.clip_schedule:
         raise ArgumentError('clip_schedule', NOT_SHOWN, 'must be empty for a GAN')
 
@@ -223,7 +223,7 @@ def _experiment(
     clients: GanClients,
     sheets: pathlib.Path,
 ) -> 'program.Experiment':
-    """The experiment, which draws a sheet of images at each evaluation."""
+    """The experiment of a run. Each evaluation also draws a sheet of images."""
     from dpfl import aggregators, learning
     from dpfl.reporting import contact_sheet
     from dpfl.simulation import program
@@ -272,7 +272,7 @@ def _experiment(
 
 
 def _save_generator(config: GanConfig, path: pathlib.Path) -> None:
-    """Writes the generator of a finished run as a SavedModel, and the digests of all files."""
+    """Saves the generator of a finished run as a SavedModel, and updates the digests."""
     from dpfl.simulation import outputs
     from dpfl.simulation.training import run_model
     from dpfl.tasks.images import saved_generator

@@ -1,4 +1,4 @@
-"""Configuration of a run that trains a GAN, as one value. No TensorFlow."""
+"""The configuration of a run that trains a GAN. Does not import TensorFlow."""
 
 import dataclasses
 
@@ -15,9 +15,9 @@ MODELS = ('small', 'dcgan', 'tiny')
 class GanOptimizationConfig(Settings):
     """How discriminator and generator are trained.
 
-    The defaults make recognisable glyphs within 150 rounds of 10 clients, with a clip norm of 1 and
-    the noise multiplier of [Augenstein20]. With more or larger steps of the generator the
-    discriminator cannot keep up.
+    With the defaults, recognisable glyphs appear within 150 rounds of 10 clients, for a clip norm
+    of 1 and the noise multiplier of [Augenstein20]. If the generator takes more or larger steps,
+    the discriminator cannot keep up.
     """
 
     model: str = setting(
@@ -29,7 +29,7 @@ class GanOptimizationConfig(Settings):
         0.1, "Learning rate of a client's SGD on the discriminator.", above=0
     )
     client_batch_size: int = setting(
-        32, "Real images in a client's step, and as many generated ones.", minimum=1
+        32, "Real images in a client's step; it also takes as many generated ones.", minimum=1
     )
     client_max_batches: int = setting(3, 'Limit on the steps of a client in a round.', minimum=1)
     server_learning_rate: float = setting(
@@ -39,16 +39,14 @@ class GanOptimizationConfig(Settings):
         0.0, "Momentum of the server's SGD on the discriminator.", minimum=0, below=1
     )
     generator_optimizer: str = setting(
-        'adam', 'Optimizer of the generator; [Augenstein20] has sgd.', choices=('sgd', 'adam')
+        'adam', 'Optimizer of the generator; [Augenstein20] uses sgd.', choices=('sgd', 'adam')
     )
     generator_learning_rate: float = setting(
         0.0005, "Learning rate of the generator's optimizer.", above=0
     )
-    generator_steps: int = setting(
-        3, 'Steps of the generator each time that it is trained.', minimum=0
-    )
+    generator_steps: int = setting(3, 'Steps of the generator each time it is trained.', minimum=0)
     generator_every: int = setting(
-        1, 'Rounds between two times that the generator is trained.', minimum=1
+        1, 'Number of rounds after which the generator is trained again.', minimum=1
     )
     generator_batch_size: int = setting(32, 'Images in a step of the generator.', minimum=1)
     gradient_penalty: float = setting(

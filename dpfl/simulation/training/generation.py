@@ -1,4 +1,4 @@
-"""`generate`: what a trained language model writes."""
+"""`generate`: draws texts from a trained language model."""
 
 import dataclasses
 import os
@@ -17,28 +17,28 @@ class GenerateConfig(Settings):
     count: int = setting(10, 'Number of texts.', minimum=1)
     length: int = setting(20, 'Limit on the tokens of each text: words, or bytes.', minimum=1)
     temperature: float = setting(
-        1.0, 'Below 1, probable tokens become more probable; 1 is the model itself.', above=0
+        1.0, 'Below 1, probable tokens become more probable; 1 samples the model as it is.', above=0
     )
     top_k: int | None = setting(
         None, 'Draw from this many of the most probable tokens only.', minimum=1
     )
     rank: int | None = setting(
         None,
-        'Draw this many texts, and give the distinct complete ones of the highest joint '
+        'Draw this many texts, and return the distinct complete ones with the highest joint '
         'probability ([Augenstein20], equation 1).',
         minimum=1,
     )
     seed: int = setting(0, 'Seed of the draws.', minimum=0)
 
     def check(self) -> None:
-        """A ranking is of draws of the model itself."""
+        """Checks that texts are ranked by the model itself, without temperature and top_k."""
         for name, default in (('temperature', 1.0), ('top_k', None)):
             if self.rank is not None and getattr(self, name) != default:
                 raise ArgumentError('rank', self.rank, f'cannot be combined with {name}')
 
 
 class Text(NamedTuple):
-    """A text of a model and the natural logarithm of its probability."""
+    """A text drawn from a model, and the natural logarithm of its probability."""
 
     text: str
     log_probability: float
@@ -47,11 +47,11 @@ class Text(NamedTuple):
 def generate(config: GenerateConfig, model_directory: str | os.PathLike[str]) -> list[Text]:
     """Draws texts from a language model.
 
-    What a model trained under a privacy plan writes is covered by its guarantee.
+    The guarantee of a model that was trained under a privacy plan covers its texts.
 
     Args:
-      config: how many, how long.
-      model_directory: a SavedModel that dpfl wrote, or the directory of a run that has one.
+      config: how texts are drawn.
+      model_directory: a SavedModel written by dpfl, or the directory of a run that contains one.
 
     Raises:
       ArgumentError: if there is no such model, or a value is not allowed.
@@ -84,7 +84,7 @@ def generate(config: GenerateConfig, model_directory: str | os.PathLike[str]) ->
 def _most_probable(
     tokens: np.ndarray, scores: np.ndarray, end: int, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct sequences that ended, of the highest scores, `count` at most."""
+    """The distinct complete sequences with the highest scores, at most `count`."""
     ended = (tokens == end).any(axis=1)
     distinct, first = np.unique(tokens[ended], axis=0, return_index=True)
     order = np.argsort(-scores[ended][first], kind='stable')[:count]

@@ -1,4 +1,4 @@
-"""The mechanism that a configuration describes. No TensorFlow."""
+"""The mechanism that a configuration describes. Does not import TensorFlow."""
 
 import pathlib
 from typing import Any
@@ -9,7 +9,7 @@ from dpfl.mechanisms import registry
 from dpfl.simulation.training.privacy_config import MechanismConfig
 
 NAMES = tuple(registry.ENTRIES)
-# Names of parameters in a configuration, by those in the registry.
+# Names of parameters in the registry, and in a configuration.
 _NAMES = {
     'decay': 'blt_decay',
     'scale': 'blt_scale',
@@ -21,16 +21,16 @@ _NAMES = {
 def build(
     config: MechanismConfig, rounds: int, default_restarts: tuple[int, int] | None = None
 ) -> mechanisms.Mechanism:
-    """The mechanism of a configuration over so many rounds.
+    """Builds the mechanism of a configuration.
 
     Args:
-      config: `mechanism` must be a mechanism, or a name of `NAMES`.
+      config: its `mechanism` must be a mechanism, or a name in `NAMES`.
       rounds: number of rounds.
-      default_restarts: first and every, for a mechanism whose noise is correlated, where the
-        configuration has no restarts.
+      default_restarts: (first, every), used if the configuration has no restarts and the noise of
+        the mechanism is correlated.
 
     Raises:
-      ArgumentError: if it has no such mechanism, or parameters are missing or wrong.
+      ArgumentError: if there is no such mechanism, or parameters are missing or wrong.
     """
     if isinstance(config.mechanism, mechanisms.Mechanism):
         base = config.mechanism.with_rounds(rounds)
@@ -57,10 +57,10 @@ def with_restarts(
 
 
 def load_strategy(name: str, argument: str = 'strategy') -> mechanisms.Mechanism:
-    """The mechanism of a name in dpfl/strategies, or of a file.
+    """Loads a mechanism from dpfl/strategies, by its name, or from a file.
 
     Raises:
-      ArgumentError: if there is none; it names `argument`.
+      ArgumentError: if there is no such mechanism. The error is about `argument`.
     """
     is_packaged = name in strategies.names()
     if not is_packaged and not pathlib.Path(name).is_file():

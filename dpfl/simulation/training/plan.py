@@ -1,4 +1,4 @@
-"""From the configuration of a run to its privacy plan. No TensorFlow."""
+"""Builds the privacy plan of a run from its configuration. Does not import TensorFlow."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from dpfl.simulation.training.privacy_config import (
 )
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation, required
 
-# First and every: restarts of adaptive clipping in [Xu23], algorithm 1.
+# (first, every): the restarts of adaptive clipping in [Xu23], algorithm 1.
 _ADAPTIVE_RESTARTS = (128, 1024)
 
 
@@ -32,10 +32,10 @@ def build_plan(
     Args:
       privacy: mechanism, noise and clipping.
       sampling: schema and cohorts.
-      population: number of clients; called if the guarantee counts on the sampling.
-      dimension: number of parameters of the model; called for mechanism 'auto', and for secure
-        aggregation.
-      on_choice: gets the candidates of mechanism 'auto', the chosen one first.
+      population: returns the number of clients; only called if the guarantee relies on sampling.
+      dimension: returns the number of parameters of the model; only called for mechanism 'auto' and
+        for secure aggregation.
+      on_choice: called with the candidates of mechanism 'auto', the chosen one first.
 
     Raises:
       ArgumentError: if values are missing, not allowed, or contradict each other.
@@ -78,7 +78,7 @@ def build_plan(
 
 
 def accountant(config: NoiseConfig, plan: accounting.PrivacyPlan) -> str:
-    """The accountant of the configuration; by default the best one where the plan has sampling."""
+    """The accountant of a configuration; the default is pld, and best if the plan has sampling."""
     return config.accountant or ('pld' if plan.sampling == 'none' else 'best')
 
 
@@ -91,9 +91,9 @@ def discretization(
     """The discretization of a configuration; None without secure aggregation.
 
     Args:
-      config: scale or bits.
-      clip_norm: of the plan.
-      clients_per_round: of the plan.
+      config: has either a scale or a number of bits.
+      clip_norm: clip norm of the plan.
+      clients_per_round: cohort size of the plan.
       dimension: number of parameters of the model; by default `config.model_dimension`.
 
     Raises:
@@ -102,10 +102,10 @@ def discretization(
     if not config.secagg:
         return None
     if (config.secagg_scale is None) == (config.secagg_bits is None):
-        raise ArgumentError('secagg', NOT_SHOWN, 'needs one of secagg_scale and secagg_bits')
+        raise ArgumentError('secagg', NOT_SHOWN, 'needs either secagg_scale or secagg_bits')
     if config.model_dimension is not None and dimension not in (None, config.model_dimension):
         raise ArgumentError(
-            'model_dimension', config.model_dimension, f'must be {dimension}, that of the model'
+            'model_dimension', config.model_dimension, f'must be {dimension}, as the model has'
         )
     dimension = config.model_dimension if dimension is None else dimension
     if dimension is None:

@@ -1,4 +1,4 @@
-"""`pretrain`: a word model trained centrally on public text, for a warm start of `train`."""
+"""`pretrain`: trains a word model centrally on public text, for a warm start of `train`."""
 
 import dataclasses
 import os
@@ -14,7 +14,8 @@ from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks.config import WORD_MODELS
 from dpfl.tasks.text import token_ids
 
-# Synthetic clients of public text: neither trained on nor held out.
+# The first synthetic client that writes public text. These clients are neither trained on nor held
+# out.
 _FIRST_PUBLIC = 3 * 2**62
 
 
@@ -26,16 +27,16 @@ class PretrainConfig(Settings):
         None, 'UTF-8 text file with public text; by default synthetic text.'
     )
     vocabulary_size: int = setting(
-        9_996, 'Words in the vocabulary; four special tokens are added.', minimum=1
+        9_996, 'Number of words in the vocabulary; four special tokens are added.', minimum=1
     )
     vocabulary_file: str | None = setting(
         None,
         'Text file with one word per line; by default the most frequent words of the public text.',
     )
     sentence_length: int = setting(20, 'Longer sentences are cut to this many words.', minimum=1)
-    model: str = setting('small', 'The model, as --model of train.', choices=WORD_MODELS)
+    model: str = setting('small', 'Name of the model, as in --model of train.', choices=WORD_MODELS)
     public_clients: int = setting(
-        300, 'Number of clients that have written the synthetic text.', minimum=1
+        300, 'Number of clients that write the synthetic text.', minimum=1
     )
     epochs: int = setting(1, 'Passes over the text.', minimum=1)
     batch_size: int = setting(64, 'Sentences in a step.', minimum=1)
@@ -48,8 +49,8 @@ class PretrainResult:
     """A model that was trained on public text.
 
     Attributes:
-      output: folder of the SavedModel.
-      vocabulary_file: its words, a file for `vocabulary_file` of a task.
+      output: the folder of the SavedModel.
+      vocabulary_file: a file with its words, for the setting `vocabulary_file` of a task.
       num_words: size of the vocabulary.
       num_sentences: sentences of the public text.
       losses: loss of each step.
@@ -65,11 +66,12 @@ class PretrainResult:
 def pretrain(
     config: PretrainConfig, output: str | os.PathLike[str], *, progress: bool = True
 ) -> PretrainResult:
-    """Trains a word model on public text, and writes it as a SavedModel. NOT private.
+    """Trains a word model on public text, and saves it as a SavedModel. NOT private.
 
     Args:
-      config: what is trained, on which text.
-      output: folder of the SavedModel; replaced if it exists. The vocabulary lies beside it.
+      config: the model, the text and the training.
+      output: the folder of the SavedModel; replaced if it exists. The file with the vocabulary is
+        written beside it.
       progress: show a progress bar on standard error.
 
     Raises:
@@ -115,7 +117,11 @@ def _synthetic(config: PretrainConfig) -> tuple[tuple[str, ...], np.ndarray]:
     from dpfl.tasks.text import synthetic_text
 
     if config.vocabulary_file is not None:
-        raise ArgumentError('vocabulary_file', NOT_SHOWN, 'synthetic text makes its own vocabulary')
+        raise ArgumentError(
+            'vocabulary_file',
+            NOT_SHOWN,
+            'cannot be used with synthetic text, which has its own vocabulary',
+        )
     language = synthetic_text.SyntheticText(
         vocabulary_size=config.vocabulary_size,
         sentence_length=config.sentence_length,

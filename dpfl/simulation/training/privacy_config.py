@@ -1,4 +1,4 @@
-"""The privacy of a run as values: schema, mechanism, noise, clipping. No TensorFlow."""
+"""Privacy settings: schema, mechanism, noise, clipping. Does not import TensorFlow."""
 
 import dataclasses
 from typing import Any
@@ -18,15 +18,15 @@ class ParticipationConfig(Settings):
     rounds: int | None = setting(None, 'Number of rounds.', minimum=1)
     min_separation: int = setting(
         1,
-        'A client that takes part in round i may do so again in round i + min_separation at the '
-        'earliest; 1 allows every round. (MinS of tensorflow-privacy and of the papers is one '
+        'A client that takes part in round i may take part again in round i + min_separation at '
+        'the earliest; 1 allows every round. (MinS of tensorflow-privacy and of the papers is one '
         'less.)',
         minimum=1,
     )
     max_participations: int | None = setting(
         None,
-        'Number of rounds that a client may take part in; by default as many as rounds and '
-        'separation allow.',
+        'Limit on the rounds that a client may take part in; by default as many as --rounds and '
+        '--min_separation allow.',
         minimum=1,
     )
 
@@ -40,8 +40,8 @@ class MechanismConfig(Settings):
     )
     strategy: str | None = setting(
         None,
-        'Parameters of the mechanism: a name in dpfl/strategies, or a file that '
-        'dpfl.mechanisms.save wrote. They are used for --rounds rounds.',
+        'Parameters of the mechanism: a name in dpfl/strategies, or a file written by '
+        'dpfl.mechanisms.save. They are used for --rounds rounds.',
     )
     blt_decay: tuple[float, ...] | None = setting(
         None, 'Buffer decays (theta) of a BLT, comma-separated.'
@@ -51,8 +51,8 @@ class MechanismConfig(Settings):
     )
     tree_released: str = setting(
         'nodes',
-        'What the sensitivity of a tree counts as released: all noised nodes, as the published '
-        'accounting does, or only the prefix sums, which is what is released.',
+        'What the sensitivity of a tree treats as released: all noised nodes, as the published '
+        'accounting does, or only the prefix sums, which is what is actually released.',
         choices=mechanisms.tree.RELEASED,
     )
     tree_completed: bool = setting(
@@ -83,7 +83,7 @@ class MechanismConfig(Settings):
 
     @classmethod
     def decode(cls, name: str, value: Any) -> Any:
-        """A mechanism that was given as an object is read from its parameters."""
+        """Builds a mechanism that is given as a JSON object from its parameters."""
         if name == 'mechanism' and isinstance(value, dict):
             return mechanisms.from_dict(value)
         return super().decode(name, value)
@@ -91,7 +91,7 @@ class MechanismConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoiseConfig(Settings):
-    """How much noise there is, of what kind, and how its guarantee is computed."""
+    """Amount and kind of noise, and how the guarantee is computed."""
 
     noise_multiplier: float | None = setting(
         None, 'Standard deviation of the noise z divided by the clip norm.', minimum=0
@@ -99,54 +99,56 @@ class NoiseConfig(Settings):
     delta: float = setting(1e-10, 'Delta at which epsilon is given.')
     accountant: str | None = setting(
         None,
-        'How epsilon is computed; by default pld, and best with --sampling: the least epsilon of '
-        'all accountants that know the plan, which the report names. Without replacement only rdp '
-        'and moments apply.',
+        'How epsilon is computed. The default is pld, and best if the guarantee relies on '
+        '--sampling. best is the least epsilon of all accountants that know the plan; the report '
+        'names the one it took. For sampling without replacement only rdp and moments apply.',
         choices=accounting.ACCOUNTANTS,
     )
     adjacency: str = setting(
         'zero_out',
         'Neighbouring runs: one client zeroed out, or one client replaced by another. '
-        'replace_one_half_shift: for --sampling=without_replacement, counts half of what replacing '
-        'a client can do, as [Augenstein20] does.',
+        'replace_one_half_shift: for --sampling=without_replacement, counts half of the change '
+        'that replacing a client can make, as [Augenstein20] does.',
         choices=accounting.ADJACENCIES,
     )
     noise: str = setting(
         'default',
         'default: Gaussian noise in floating point. hardened: exact discrete Gaussian noise on '
-        'sums of integers, from a cryptographic generator (docs/hardened.md); the guarantee counts '
-        'its rounding.',
+        'sums of integers, from a cryptographic generator (docs/hardened.md); the guarantee '
+        'accounts for the rounding.',
         choices=accounting.NOISES,
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecureAggregationConfig(Settings):
-    """Discretised updates for secure aggregation."""
+    """Rounding of updates for secure aggregation."""
 
     secagg: bool = setting(
         False,
         'Round updates to integers for secure aggregation ([Xu23], algorithm 2); the guarantee '
-        'counts the inflated norm. Needs --secagg_scale or --secagg_bits, and --model_dimension '
-        'where the model does not say it.',
+        'accounts for the inflated norm. Needs --secagg_scale or --secagg_bits, and '
+        '--model_dimension if there is no model to take it from.',
     )
-    secagg_scale: float | None = setting(None, 'Factor s by which updates are scaled first.')
+    secagg_scale: float | None = setting(
+        None, 'Factor s by which updates are scaled before rounding.'
+    )
     secagg_bits: int | None = setting(
-        None, 'Bits per parameter: the largest factor that fits is taken.'
+        None, 'Bits per parameter; the largest scale that fits is used.'
     )
     model_dimension: int | None = setting(None, 'Number of parameters of the model.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClippingConfig(Settings):
-    """How updates are clipped, weighed and summed."""
+    """How updates are clipped and averaged."""
 
     clip_norm: float = setting(1.0, "L2 bound of one client's update.", above=0)
     clip_schedule: tuple[tuple[int, float], ...] = setting(
         (),
-        'Clip norms from later rounds on, as round:norm,...; rounds count from 0, and the noise '
-        'must restart in them. The noise follows the norm, so the guarantee does not change '
-        '([McMahan18], section 3).',
+        'Clip norms that take effect in later rounds, as round:norm,... Rounds count from 0, and '
+        'the noise must restart in each of them. The noise scales with the clip norm, so the '
+        'guarantee does not change ([McMahan18], section 3).',
     )
     clipping: str = setting(
         'flat',
@@ -163,12 +165,12 @@ class ClippingConfig(Settings):
     )
     adaptive_clip: bool = setting(
         False,
-        'The clip norm follows a private quantile of the norms, starting from --clip_norm. It '
-        'changes where the noise restarts: --restart_first and --restart_every, by default 128 '
-        'and 1024 ([Xu23], algorithm 1).',
+        'Adapt the clip norm to a private quantile of the norms, starting from --clip_norm. It '
+        'only changes when the noise restarts: see --restart_first and --restart_every, by default '
+        '128 and 1024 ([Xu23], algorithm 1).',
     )
     clip_quantile: float = setting(
-        0.5, 'Share of updates within the clip norm that --adaptive_clip aims at.'
+        0.5, 'Share of the updates that --adaptive_clip keeps within the clip norm.'
     )
     count_stddev: float | None = setting(
         None,
@@ -178,7 +180,7 @@ class ClippingConfig(Settings):
 
     @classmethod
     def decode(cls, name: str, value: Any) -> Any:
-        """Clip norms are numbers; JSON may have integers."""
+        """Converts a clip schedule from JSON, where norms may be integers."""
         if name == 'clip_schedule' and isinstance(value, list):
             try:
                 return tuple((int(first), float(norm)) for first, norm in value)
@@ -189,31 +191,31 @@ class ClippingConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, MechanismConfig):
-    """Everything that a privacy plan is made of, except who takes part.
+    """Everything that a privacy plan consists of, except the participation schema.
 
-    `mechanism` is a name, or a mechanism itself; 'auto' optimises the one with the least noise that
-    fits `memory_limit`; 'none' clips without noise and without a guarantee.
+    `mechanism` is a name, or a mechanism itself. 'auto' optimises the mechanism with the least
+    noise that fits `memory_limit`. 'none' clips, but adds no noise and gives no guarantee.
     """
 
     mechanism: str | mechanisms.Mechanism | None = setting(
         'blt',
         'How the noise of the rounds is correlated. auto: the mechanism with the least noise for '
-        'the schema that fits --memory_limit, optimised on the spot; none: clipping only, no noise '
-        'and no guarantee.',
+        'the schema that fits --memory_limit, optimised when the run begins; none: clipping only, '
+        'no noise and no guarantee.',
     )
     target_epsilon: float | None = setting(
-        None, 'Use as much noise as this epsilon at --delta needs.'
+        None, 'Use the noise multiplier that gives this epsilon at --delta.'
     )
     memory_limit: float = setting(
         1.0,
-        'Gigabytes of memory that past noise may take. --mechanism=auto chooses within it; another '
-        'mechanism keeps what is more in a file in --output_dir, which has no name and is gone '
-        'with the process.',
+        'Gigabytes of memory that past noise may take. --mechanism=auto chooses a mechanism that '
+        'fits. Another mechanism that needs more keeps its noise in an unnamed temporary file in '
+        '--output_dir, which disappears with the process.',
         minimum=0,
     )
 
     def check(self) -> None:
-        """Noise is given once."""
+        """Checks that the amount of noise is given in one way only."""
         super().check()
         if self.noise_multiplier is not None and self.target_epsilon is not None:
             raise ArgumentError(

@@ -1,4 +1,4 @@
-"""The model of a finished run: its weights, and the SavedModel made of them. No flags."""
+"""The model of a finished run: loading its weights, saving it as a SavedModel."""
 
 import pathlib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ WEIGHTS = 'model.npz'
 
 
 def weights(directory: pathlib.Path) -> tuple[np.ndarray, ...]:
-    """The trainable weights that a run has left.
+    """The trainable weights of the model of a run.
 
     Raises:
       StorageError: if they cannot be read.
@@ -25,15 +25,15 @@ def weights(directory: pathlib.Path) -> tuple[np.ndarray, ...]:
 
 
 def save(directory: pathlib.Path, name: str, vocabulary: Sequence[str] | None) -> None:
-    """Writes the language model of a run as a SavedModel into its directory.
+    """Saves the language model of a run as a SavedModel in its directory.
 
     Args:
-      directory: of the run, with its weights.
-      name: of the model.
+      directory: the directory of the run, which holds the weights.
+      name: name of the model.
       vocabulary: its words; None for a model of characters.
 
     Raises:
-      StorageError: if that fails.
+      StorageError: if the model cannot be written.
     """
     from dpfl.tasks.text.models import saved_models
 

@@ -1,4 +1,4 @@
-"""Who takes part in which round, as values, and the sampler that they make. No TensorFlow."""
+"""Settings of participation, and the sampler that follows them. Does not import TensorFlow."""
 
 import dataclasses
 from typing import Any
@@ -11,7 +11,7 @@ from dpfl.simulation.availability import Availability
 from dpfl.simulation.population import Population
 from dpfl.simulation.training.privacy_config import ParticipationConfig
 
-# Ways to sample that the guarantee may count on.
+# Samplings that the guarantee may rely on.
 AMPLIFIED = ('poisson', 'without_replacement')
 SAMPLINGS = ('min_separation', 'timer', 'uniform', *AMPLIFIED)
 _HABITS = tuple(field.name for field in dataclasses.fields(Availability))
@@ -19,7 +19,7 @@ _HABITS = tuple(field.name for field in dataclasses.fields(Availability))
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceConfig(Settings):
-    """How devices behave: timers, nights, drop-outs. For `sampling='timer'`."""
+    """Behaviour of devices: timers, availability, drop-outs. Used with `sampling='timer'`."""
 
     timer_hours: float = setting(
         Population.timer_hours,
@@ -82,7 +82,7 @@ class DeviceConfig(Settings):
     )
 
     def population(self, population: int, clients_per_round: int, seed: int) -> Population:
-        """The population of devices that behave so.
+        """The population of devices with this behaviour.
 
         Raises:
           ArgumentError: if a value is not allowed.
@@ -100,37 +100,37 @@ class DeviceConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingConfig(ParticipationConfig):
-    """The participation schema, and how cohorts are chosen."""
+    """Participation schema and choice of cohorts."""
 
     sampling: str = setting(
         'min_separation',
         'How cohorts are chosen. min_separation: in turn, so that the schema holds; timer: by a '
-        'simulated population of devices with timers; uniform: at random, and the guarantee does '
-        'not count on it; poisson and without_replacement: at random, and the guarantee counts on '
+        'simulated population of devices with timers; uniform: at random, but the guarantee does '
+        'not rely on it; poisson and without_replacement: at random, and the guarantee relies on '
         'it.',
         choices=SAMPLINGS,
     )
     population: int | None = setting(
         None,
-        'Number of clients to train on; by default all that the data have, and 10000 for a '
+        'Number of clients to train on; by default all clients in the data, and 10000 for a '
         'synthetic task.',
         minimum=1,
     )
     clients_per_round: int = setting(
-        100, 'Clients in every round; with --sampling=poisson on average.', minimum=1
+        100, 'Clients in every round; the average number with --sampling=poisson.', minimum=1
     )
     devices: DeviceConfig = DeviceConfig()
 
     @property
     def is_amplified(self) -> bool:
-        """Whether the guarantee counts on the sampling."""
+        """Whether the guarantee relies on the sampling."""
         return self.sampling in AMPLIFIED
 
     def sampler(self, schema: Participation, population: int, seed: int) -> samplers.Sampler:
-        """The sampler for a schema and a population.
+        """Builds the sampler for a schema and a population.
 
         Raises:
-          ArgumentError: if it cannot keep the schema.
+          ArgumentError: if the sampler cannot keep the schema.
         """
         cohort = self.clients_per_round
         if self.sampling == 'min_separation':
@@ -145,10 +145,10 @@ class SamplingConfig(ParticipationConfig):
 
 
 def required(config: Settings, name: str) -> Any:
-    """The value of a setting that has no default.
+    """The value of a required setting.
 
     Raises:
-      ArgumentError: if it is not given, or empty.
+      ArgumentError: if it is missing or empty.
     """
     value = getattr(config, name)
     if value in (None, '', ()):
@@ -157,10 +157,11 @@ def required(config: Settings, name: str) -> Any:
 
 
 def participation(config: ParticipationConfig) -> Participation:
-    """The schema of a configuration.
+    """The participation schema of a configuration.
 
     Raises:
-      ArgumentError: if rounds are not given, or a limit can never be met: most likely a typo.
+      ArgumentError: if `rounds` is missing, or a limit can never be reached, which is most likely a
+        typing error.
     """
     schema = Participation(
         required(config, 'rounds'), config.min_separation, config.max_participations

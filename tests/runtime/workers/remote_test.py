@@ -20,7 +20,7 @@ import tree
 from dpfl import learning
 from dpfl.runtime import contexts
 from dpfl.runtime.workers import addresses, remote, service
-from dpfl.simulation import checkpoint, outputs, program
+from dpfl.simulation import checkpoint_folder, outputs, program
 from tests import runs
 from tests.runtime.workers import lying_worker
 from tests.simulation import toy_experiment
@@ -321,7 +321,7 @@ def test_a_run_that_lost_a_worker_goes_on_here_to_the_same_end(start, tmp_path, 
         (tmp_path / 'other', dataclasses.replace(experiment, workers=[workers[0].target]), set()),
         (directory.path, experiment, {'model.npz', 'ledger.jsonl', 'privacy_report.json'}),
     ]:
-        saved = checkpoint.latest(path / 'checkpoints', pytest.fail)
+        saved = checkpoint_folder.latest(path / 'checkpoints', pytest.fail)
         assert saved.rounds >= 3  # All that were complete, though no checkpoint was due.
         program.run_training(resumed, outputs.RunDirectory(path, resume=True), saved)
         assert set(runs.differences(path, tmp_path / 'reference')) <= allowed
@@ -348,7 +348,7 @@ def test_a_run_whose_worker_lies_keeps_the_rounds_before_and_goes_on(start, tmp_
             program.run_training(
                 dataclasses.replace(experiment, workers=[honest.target, liar]), directory
             )
-    saved = checkpoint.latest(directory.path / 'checkpoints', pytest.fail)
+    saved = checkpoint_folder.latest(directory.path / 'checkpoints', pytest.fail)
     program.run_training(
         dataclasses.replace(experiment, workers=[honest.target]),
         outputs.RunDirectory(directory.path, resume=True),

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from dpfl import learning, mechanisms
 from dpfl.runtime import contexts
-from dpfl.simulation import checkpoint, ledger, outputs, program
+from dpfl.simulation import checkpoint_folder, ledger, outputs, program
 from dpfl.simulation.training import (
     EvaluationConfig,
     ExecutionConfig,
@@ -95,7 +95,7 @@ def _runs(tmp_path_factory):
 
 
 def _resume(experiment, path):
-    start = checkpoint.latest(path / 'checkpoints', pytest.fail)
+    start = checkpoint_folder.latest(path / 'checkpoints', pytest.fail)
     done = program.run_training(experiment, outputs.RunDirectory(path, resume=True), start)
     return start.rounds, done
 

@@ -1,0 +1,116 @@
+"""What a run needs, and what it ends with."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow_federated as tff
+
+from dpfl import _validate, accounting, mechanisms
+from dpfl.accounting.records import archive
+from dpfl.runtime.workers import addresses
+from dpfl.simulation import profile as profile_lib
+from dpfl.simulation import sampling
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Everything that a run needs.
+
+    Attributes:
+      process: the learning process that trains one round; built from `plan`.
+      plan: the privacy plan.
+      delta: the delta at which epsilon is shown and reported, strictly between 0 and 1.
+      accountant: the accountant with which the report computes epsilon.
+      sampler: draws the cohorts in the way that the plan's guarantee requires.
+      client_data: returns the batches of a client, as `learning.shard` takes them. It must return
+        the same batches every time. It is called in a separate thread, one round ahead.
+      num_shards: number of parts of a cohort that are trained at a time. It determines the order
+        in which updates are added, so it cannot change during a run.
+      evaluate: metrics of a model on held-out clients, `loss` and `accuracy` among them.
+      eval_every: rounds between two evaluations; the last round is always evaluated.
+      release_train_metrics: also record the metrics of the training clients. They have no noise,
+        and the guarantee does not cover them.
+      reference_accuracies: accuracies drawn as lines in the plot, by name.
+      noise_is_seeded: the noise comes from a known seed, so the run is only a simulation.
+      noise_storage: where past noise is kept. If that is outside of TFF, the process must have been
+        built with `supplied_noise`. None keeps it in the state of the process.
+      checkpoint_every: rounds between two checkpoints.
+      keep_checkpoints: number of the latest checkpoints that are kept.
+      not_covered: parts of the data that the guarantee does not cover, a sentence each.
+      workers: where shards are trained, as in `runtime.distributed_runtime`; empty for this host.
+        The results do not depend on it, bit for bit.
+      finish: called with the directory of the run when training is done, to write further files
+        made from the model.
+      profile: also measure where the time goes.
+      progress: show a progress bar on standard error.
+      configuration: the settings that the run was made from, as JSON values. A run can only be
+        continued with the same ones.
+
+    Raises:
+      ValueError: if a value is out of its range, if the accountant does not know the plan, or if
+        the sampler does not match the plan.
+    """
+
+    process: tff.learning.templates.LearningProcess
+    plan: accounting.PrivacyPlan
+    delta: float
+    accountant: str = 'pld'
+    sampler: sampling.Sampler
+    client_data: Callable[[int], Any]
+    evaluate: Callable[[tff.learning.models.ModelWeights], Mapping[str, float]]
+    eval_every: int = 1
+    release_train_metrics: bool = False
+    reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    noise_is_seeded: bool = False
+    noise_storage: mechanisms.NoiseStorage | None = None
+    num_shards: int = 2
+    checkpoint_every: int = 10
+    keep_checkpoints: int = 3
+    not_covered: tuple[str, ...] = ()
+    workers: Sequence[str | addresses.Address] = ()
+    finish: Callable[[pathlib.Path], None] | None = None
+    profile: bool = False
+    progress: bool = True
+    configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        _validate.number('delta', self.delta, above=0, below=1)
+        _validate.choice('accountant', self.accountant, accounting.ACCOUNTANTS)
+        _validate.integer('eval_every', self.eval_every, minimum=1)
+        _validate.integer('checkpoint_every', self.checkpoint_every, minimum=1)
+        _validate.integer('num_shards', self.num_shards, minimum=1)
+        _validate.integer('keep_checkpoints', self.keep_checkpoints, minimum=1)
+        if self.accountant not in self.plan.accountants:
+            self.plan.epsilon(self.delta, self.accountant)  # Raises an error that says why.
+        sampling.check(self.sampler, self.plan)
+
+    @property
+    def record(self) -> archive.PlanRecord:
+        """Everything that the report needs except the participation log."""
+        return archive.PlanRecord(
+            self.plan,
+            (self.delta,),
+            self.accountant,
+            self.noise_is_seeded,
+            # All samplers draw their cohorts from a seed.
+            sampling_is_seeded=self.plan.sampling != 'none',
+            also_not_covered=self.not_covered,
+            train_metrics_released=self.release_train_metrics,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """The result of a run.
+
+    Attributes:
+      report: the privacy report over all rounds.
+      rows: the metrics of each round, `round` first.
+      profile: where the time went; None unless it was measured.
+    """
+
+    report: accounting.PrivacyReport
+    rows: Sequence[Mapping[str, float]]
+    profile: profile_lib.Profile | None = None

@@ -1,0 +1,106 @@
+"""The rounds that a run has released: its ledger and its participation log, kept in step."""
+
+import collections
+from typing import Any
+
+from dpfl import errors
+from dpfl.accounting.records import archive, ledger_lines
+from dpfl.participation import ParticipationLog
+from dpfl.simulation import checkpoint, data_digest, outputs
+from dpfl.simulation import ledger as ledger_lib
+from dpfl.simulation import state as state_lib
+from dpfl.simulation.experiment import Experiment
+
+
+class Releases:
+    """Ledger and participation log of a run.
+
+    Each round is recorded before it is released, so neither ever has fewer rounds than were
+    released. Rounds that are in the ledger but not in the checkpoint are run again: `record` then
+    checks that the release is the same.
+
+    Args:
+      experiment: the run.
+      directory: directory of the run.
+      start: the checkpoint that the run continues from; None for a new run.
+
+    Raises:
+      RunError: if checkpoint, ledger and sampler do not belong to the same run, or if a file cannot
+        be read or written.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        directory: outputs.RunDirectory,
+        start: checkpoint.Checkpoint | None,
+    ):
+        self._sampler = experiment.sampler
+        self._path = directory.path / archive.LEDGER
+        self._ledger = ledger_lib.Ledger(self._path, experiment.record.digest())
+        self._log = self._released(start)
+        self._data_key = directory.data_key(is_new=start is None)
+        # Data digests of the cohorts whose shards are ready, next round first.
+        self._data_digests: collections.deque[str] = collections.deque()
+
+    def _released(self, start: checkpoint.Checkpoint | None) -> ParticipationLog:
+        """The log of all rounds in the ledger, including those after the checkpoint."""
+        done = 0 if start is None else start.rounds
+        if start is None and self._ledger.rounds:
+            raise errors.RunError(
+                f'{self._path}: has {self._ledger.rounds} rounds, and there is no checkpoint to '
+                'continue from'
+            )
+        if self._ledger.rounds < done or (
+            start is not None and self._ledger.position(done) != start.ledger
+        ):
+            raise errors.RunError(
+                f'{self._path}: is not the ledger of the checkpoint (round {done})'
+            )
+        log = ParticipationLog(() if start is None else start.cohorts)
+        for t in range(done, self._ledger.rounds):
+            cohort: Any = self._sampler.cohort(t)
+            if ledger_lines.cohort_digest(cohort) != self._ledger.cohort(t):
+                raise errors.RunError(f'{self._path}: round {t} had another cohort')
+            log.append(cohort)
+        return log
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds that were released, or were about to be."""
+        return self._ledger.rounds
+
+    def observe_data(self, clients: list[list[Any]]) -> None:
+        """Keeps the digest of a cohort's data for `record`. Called in the thread of the shards."""
+        self._data_digests.append(data_digest.of_cohort(self._data_key, clients))
+
+    def record(self, t: int, state: Any) -> None:
+        """Records round `t`, counted from 0, before its release.
+
+        Args:
+          t: the round; `observe_data` has had the data of its cohort.
+          state: state of the learning process at the start of the round.
+
+        Raises:
+          LedgerError: if the round must not be released, see `ledger.Ledger.record`.
+          StorageError: if the ledger cannot be written.
+        """
+        cohort: Any = self._sampler.cohort(t)
+        entry = state_lib.ledger_entry(state, cohort, self._data_digests.popleft())
+        self._ledger.record(t, entry)
+        if t == self._log.rounds:  # Otherwise the round is run again, and the log has it already.
+            self._log.append(cohort)
+
+    def checkpoint(self, done: int) -> dict[str, Any]:
+        """The fields `ledger` and `cohorts` of a checkpoint after `done` rounds."""
+        return {
+            'ledger': self._ledger.position(done),
+            'cohorts': [self._log.cohort(t) for t in range(done)],
+        }
+
+    def log(self) -> ParticipationLog:
+        """The participation log, with every round of the ledger."""
+        # A signal can arrive after a round has entered the ledger and before it enters the log.
+        for t in range(self._log.rounds, self._ledger.rounds):
+            self._log.append(self._sampler.cohort(t))
+        return self._log
