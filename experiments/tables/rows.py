@@ -82,7 +82,10 @@ class Row:
 
     def convention(self, name: str) -> str:
         """How the number with this name is rounded in print."""
-        return self.rounding if isinstance(self.rounding, str) else self.rounding.get(name, '')
+        if isinstance(self.rounding, str):
+            return self.rounding
+        convention: Any = self.rounding.get(name)
+        return convention
 
     @property
     def method_text(self) -> str:

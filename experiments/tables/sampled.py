@@ -17,7 +17,7 @@ def poisson(row: rows.Row) -> dict[str, float]:
 
 
 def without_replacement(row: rows.Row) -> dict[str, float]:
-    """Each round draws a cohort of qN of the N clients ([Augenstein20]), with noise z clip norms."""
+    """Each round draws a cohort of qN of the N clients ([Augenstein20]); noise of z clip norms."""
     inputs = row.inputs
     sample = _sample(row, inputs['z'])
     return {'eps': _epsilon(sample, row), 'delta': inputs['delta_times_N'] / inputs['N']}
