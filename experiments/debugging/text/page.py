@@ -125,9 +125,9 @@ def _rankings(settings) -> str:
     return (
         _table(names, rows)
         + f'<p>Each character model wrote {settings[0].ranking.samples:,} words. They are ranked '
-        'by the joint probability of their characters (Augenstein et al. 2020, equation 1), without '
-        f'the words of the vocabulary. Entries of two words: {shares}. The probability that a '
-        f'ranking lacks a word because it was never drawn is at most {missing:.2g}.</p>'
+        'by the joint probability of their characters (Augenstein et al. 2020, equation 1), '
+        f'without the words of the vocabulary. Entries of two words: {shares}. The probability '
+        f'that a ranking lacks a word because it was never drawn is at most {missing:.2g}.</p>'
     )
 
 
