@@ -1,1 +1,1 @@
-"""Binaries: `python -m experiments.<name> --flags`, from the repository root."""
+"""Binaries, run from the repository root as `python -m experiments.<name> --flags`."""

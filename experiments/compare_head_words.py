@@ -1,16 +1,17 @@
-r"""Whether trained models keep to frequent words more than they should (document 001, table 3).
+r"""Checks whether trained models predict frequent words too often ([McMahan18], table 3).
 
 Example:
   python -m experiments.compare_head_words --models=runs/none,runs/blt,runs/tree \
       --vocabulary_size=996 --sentence_length=16
 
-At every position of held-out text the ten words that a model finds most probable are compared with
-the 10, 50 and 100 most frequent words of that text: the table says at which share of the positions
-0, 1, ... 10 of them are among these. Noise could push a model from rare words, whose embeddings
-have few updates, to frequent ones; the document finds that accuracy matters, not the noise itself.
+At every position of held-out text, the ten words that a model finds most probable are compared with
+the 10, 50 and 100 most frequent words of that text. The table shows at which share of the positions
+0, 1, ... 10 of the ten words are among the frequent ones. Noise could push a model from rare words,
+whose embeddings get few updates, to frequent ones. [McMahan18] finds that the accuracy of a model
+matters for this, not the noise itself.
 
-The flags of the task are those of the runs. Held-out text has no guarantee of its own: the table is
-for simulations and for public text.
+Give the task flags that the runs had. No guarantee covers held-out text, so use the table for
+simulations and public text only.
 """
 
 import functools
@@ -31,12 +32,12 @@ _TASK = SettingsFlags(
     skip=('warm_start', 'inverted_share'),
 )
 _MODELS = flags.DEFINE_list(
-    'models', None, 'SavedModels, or the directories of runs that have one, comma-separated.'
+    'models', None, 'SavedModels, or directories of runs that contain one, comma-separated.'
 )
 _EVALUATION = SettingsFlags(
     EvaluationConfig,
     only=('eval_clients',),
-    help={'eval_clients': 'Held-out clients whose text is used.'},
+    help={'eval_clients': 'Number of held-out clients whose text is used.'},
 )
 _SEED = SettingsFlags(
     output_flags.SeedConfig, help={'seed': 'Seed of the runs, for synthetic text.'}
@@ -46,7 +47,7 @@ _BATCH_SIZE = 256
 
 
 def main() -> None:
-    """Checks the flags, and prints the table."""
+    """Checks the flags and prints the table."""
     paths = _MODELS.value
     if not paths:
         raise command_line.UsageError('--models: must be given')
@@ -88,7 +89,7 @@ def _rows(task, models, words: tuple[str, ...], heads: list[int]) -> list[dict]:
 
     @functools.cache
     def functions(name: str):
-        """What measures the models of a name: traced once, however many there are."""
+        """Evaluation and histograms for the models of an architecture, traced once for all."""
         num_tokens = len(words) + token_ids.NUM_SPECIAL_TOKENS
         sequence_length = task.model.input_spec['x'].shape[1]
         model = models_lib.build(name, num_tokens, sequence_length, seed=0)
@@ -107,7 +108,7 @@ def _rows(task, models, words: tuple[str, ...], heads: list[int]) -> list[dict]:
 
 
 def _load(path: str, words: tuple[str, ...]):
-    """A trained model of these words."""
+    """A trained model; it must have this vocabulary."""
     from dpfl.tasks.text.models import saved_models
 
     with command_line.refusing_bad_values(path=_MODELS.name):
@@ -120,7 +121,7 @@ def _load(path: str, words: tuple[str, ...]):
 
 
 def _table(i: int, head: int, rows: list[dict]) -> str:
-    """The histograms of one number of frequent words, in percent."""
+    """The histograms for one number of frequent words, in percent."""
     cells = []
     for row in rows:
         counts = row['counts'][i]

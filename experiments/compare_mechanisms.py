@@ -1,16 +1,18 @@
-"""Losses of mechanisms over a range of rounds, separations or participations: a table and a plot.
+"""Compares losses of mechanisms over rounds, separations or participations: a table and a plot.
 
-Example: how robust mechanisms made for separation 400 are to other separations (document 002,
-figure 2),
+Example: how mechanisms optimised for separation 400 do at other separations ([McMahan24], figure
+2),
 
   python -m experiments.compare_mechanisms --rounds=2000 --min_separation=400 \
     --max_participations=5 --mechanisms=tree,full_honaker_tree,blt:4,banded:400 \
     --vary=min_separation --values=100,200,300,400,600,800 --plot=separations.png
 
-A mechanism is one of: gaussian, tree, honaker_tree, full_honaker_tree; blt:BUFFERS, banded:BANDS,
-banded_toeplitz:BANDS, banded_inverse:BANDS, optimised for the schema of the flags and then used at
-every value; best_blt:BUFFERS and so on, optimised anew for every value; or a strategy: a name in
-dpfl/strategies or a file.
+A mechanism is one of
+- gaussian, tree, honaker_tree, full_honaker_tree;
+- blt:BUFFERS, banded:BANDS, banded_toeplitz:BANDS, banded_inverse:BANDS: optimised for the schema
+  of the flags, and used at every value;
+- best_blt:BUFFERS and so on: optimised again for every value;
+- a strategy: a name in dpfl/strategies or a file.
 """
 
 import dataclasses
@@ -30,21 +32,26 @@ from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
-_MECHANISMS = flags.DEFINE_list('mechanisms', None, 'What is compared, comma-separated; see above.')
+_MECHANISMS = flags.DEFINE_list(
+    'mechanisms', None, 'Mechanisms to compare, comma-separated; see above.'
+)
 _SWEEP = SettingsFlags(
     output_flags.SweepConfig,
     defaults={'vary': 'rounds'},
     choices={'vary': ('rounds', 'min_separation', 'max_participations')},
-    help={'values': 'Values of --vary, comma-separated; by default the value of its flag.'},
+    help={
+        'values': 'Values of the quantity of --vary, comma-separated; by default the value of its '
+        'own flag.'
+    },
 )
 _LOSS = SettingsFlags(output_flags.LossConfig)
 _RELATIVE_TO = flags.DEFINE_string(
-    'relative_to', None, 'Plot losses divided by those of this one of the mechanisms.'
+    'relative_to', None, 'Plot losses divided by those of this mechanism, one of --mechanisms.'
 )
 _NOISE = SettingsFlags(
     NoiseConfig,
     only=('noise_multiplier', 'delta'),
-    help={'noise_multiplier': 'Also print epsilon with this noise.'},
+    help={'noise_multiplier': 'Also print epsilon for this noise multiplier.'},
 )
 _PLOT = SettingsFlags(output_flags.PlotConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)

@@ -3,14 +3,15 @@
 Example:
   python -m experiments.debug_images --output_dir=runs/debug_images
 
-A classifier of letters and digits runs on devices, some of which invert their images. By its
-accuracy the clients (or their examples) are divided; on those where it does well and on those where
-it does badly a GAN is trained each, by DP-FedAvg-GAN, and then once more after the fix. The
-directory then holds study.html, which shows the sheets of generated images side by side and
-concludes; study.json with the same numbers; sheets/ with the pictures; primary/ with the
-classifier; and a folder for each GAN, a run as those of experiments.train_gan.
+A classifier of letters and digits runs on devices, some of which invert their images. The clients
+(or their examples) are divided by its accuracy. DP-FedAvg-GAN trains one GAN where the classifier
+does well and one where it does badly, and two more after the fix. The output directory then has
+- study.html: sheets of generated images side by side, and the conclusion;
+- study.json: the same numbers;
+- sheets/ with the pictures, and primary/ with the classifier;
+- a folder for each GAN with the files of a run of experiments.train_gan.
 
-With --resume, what is finished is kept, and a run that was interrupted continues.
+With --resume, what is finished is kept, and an interrupted run continues.
 """
 
 import json
@@ -53,10 +54,10 @@ _CONFIG = SettingsFlags(
     },
     help={
         'population': 'Number of clients.',
-        'clients_per_round': 'Clients of a round, drawn without replacement.',
-        'model': 'Size of the GANs; dcgan is the one of [Augenstein20].',
-        'adjacency': "Adjacency of the runs' reports, as in report_privacy. The page also has the "
-        'figures of replace_one_half_shift, which [Augenstein20] prints.',
+        'clients_per_round': 'Number of clients in a round, drawn without replacement.',
+        'model': 'Size of the GANs; [Augenstein20] uses dcgan.',
+        'adjacency': 'Adjacency of the privacy reports, as in report_privacy. The page also has '
+        'the figures for replace_one_half_shift, which [Augenstein20] prints.',
         'noise_seed': 'Makes the noise repeatable, and the study a simulation.',
     },
 )
@@ -66,7 +67,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
-    """Checks the flags, trains what is not trained yet, and writes the page."""
+    """Checks the flags, trains what is missing, and writes the page."""
     where, config, base = _DIRECTORY.read(), _STUDY.read(), _CONFIG.read()
     output_dir = run_flags.directory(where)
     from experiments.debugging.images import study as study_lib

@@ -1,16 +1,18 @@
-"""Finds a fault of tokenisation in text that nobody may look at ([Augenstein20], section 5).
+"""Finds a bug in the tokenisation of text that nobody may look at ([Augenstein20], section 5).
 
 Example:
   python -m experiments.debug_text --flagfile=configs/debug_text.flags --output_dir=runs/debug_text
 
 In each setting of --bug_rates, another share of the sentences has its first two words joined to one
-token. For each, a word model of all sentences and a character model of the words outside the
-vocabulary are trained under a privacy plan, and only what these models write is looked at. The
-directory then holds study.html, which shows the settings side by side and concludes, study.json
-with the same numbers, and a folder for each model, a run as those of experiments.train. The preset
-trains eight small models on synthetic text, in about five minutes on two cores.
+token. For each setting, a word model of all sentences and a character model of the words outside
+the vocabulary are trained under a privacy plan. People look only at what these models write. The
+output directory then has
+- study.html: the settings side by side, and the conclusion;
+- study.json: the same numbers;
+- a folder for each model with the files of a run of experiments.train.
 
-With --resume, models that are finished are kept, and one that was interrupted continues.
+The preset trains eight small models on synthetic text, in about five minutes on two cores. With
+--resume, finished models are kept, and an interrupted one continues.
 """
 
 import functools
@@ -52,12 +54,12 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
-    """Checks the flags, trains what is not trained yet, and writes the page."""
+    """Checks the flags, trains what is missing, and writes the page."""
     where, study, base = _DIRECTORY.read(), _STUDY.read(), _CONFIG.read()
     output_dir = run_flags.directory(where)
     opened = OpenedText(_TASK.read(), base.seed)
     with command_line.refusing_bad_values(directory='output_dir'):
-        for kind in KINDS:  # Before anything takes long.
+        for kind in KINDS:  # Checks both before the long part begins.
             _check(study.train_config(base, kind), opened)
         from experiments.debugging.text import page, results
         from experiments.debugging.text.study import Study
@@ -82,7 +84,7 @@ def _write(data: bytes, file: BinaryIO) -> None:
 
 
 def _check(config: TrainConfig, opened: OpenedText) -> None:
-    """Refuses a plan that does not exist, or that the accountant does not know."""
+    """Raises ArgumentError if there is no such plan, or the accountant does not support it."""
     population = functools.partial(opened.population, config.sampling.population)
     plan = build_plan(config.privacy, config.sampling, population=population, dimension=lambda: 0)
     plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))

@@ -1,10 +1,10 @@
-"""Prints what a language model writes: sentences of a word model, words of a character model.
+"""Prints text that a language model generates: sentences or, for a character model, words.
 
 Example:
   python -m experiments.generate --model_dir=runs/blt --count=20 --temperature=0.8
 
-Works on a SavedModel that dpfl wrote, or on the directory of a run that has one. What a model
-trained under a privacy plan writes is covered by its guarantee, however much it writes.
+Takes a SavedModel that dpfl wrote, or the directory of a run that contains one. The guarantee of a
+model that was trained under a privacy plan covers whatever it writes, however much that is.
 """
 
 import json
@@ -18,14 +18,14 @@ from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
 
 _MODEL_DIR = flags.DEFINE_string(
-    'model_dir', None, 'A SavedModel, or the directory of a run that has one.'
+    'model_dir', None, 'A SavedModel, or the directory of a run that contains one.'
 )
 _CONFIG = SettingsFlags(GenerateConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
-    """Checks the flags, draws, and prints."""
+    """Checks the flags, generates text, and prints it with its probabilities."""
     config = _CONFIG.read()
     if not _MODEL_DIR.value:
         raise command_line.UsageError('--model_dir: must be given')

@@ -1,12 +1,12 @@
-"""Finds the parameters of a mechanism for a participation schema, and saves them.
+"""Optimises the parameters of a mechanism for a participation schema, and saves them.
 
 Example: a BLT with 4 buffers for the StackOverflow benchmark of [McMahan24], table 3,
 
   python -m experiments.optimize_strategy --mechanism=blt --rounds=2052 --min_separation=342 \
     --max_participations=6 --buffers=4 --loss=max --output=blt.npz
 
-The file goes to --strategy of the other binaries. Results are kept in a cache: a second call with
-the same flags returns at once.
+Give the file to other binaries as --strategy. Results are cached: a second call with the same flags
+returns at once.
 """
 
 import json
@@ -28,22 +28,22 @@ _MECHANISM = SettingsFlags(
     only=('mechanism', 'bands'),
     choices={'mechanism': registry.OPTIMIZED},
     help={
-        'mechanism': 'Mechanism that is optimised.',
-        'bands': 'Bands of a banded mechanism; by default min_separation.',
+        'mechanism': 'Mechanism to optimise.',
+        'bands': 'Number of bands of a banded mechanism; by default min_separation.',
     },
 )
 _LOSS = SettingsFlags(
     output_flags.LossConfig,
     defaults={'loss': None},
     help={
-        'loss': 'Largest or root mean square noise of the prefix sums, at equal privacy; by '
-        'default the one that the mechanism is published with: max for blt and banded_inverse, '
-        'rms for the others.'
+        'loss': 'Loss to minimise: largest or root mean square noise of the prefix sums, at equal '
+        'privacy. By default the loss that the mechanism is published with: max for blt and '
+        'banded_inverse, rms for the others.'
     },
 )
-_BUFFERS = flags.DEFINE_integer('buffers', 4, 'Buffers of a BLT.', lower_bound=1)
+_BUFFERS = flags.DEFINE_integer('buffers', 4, 'Number of buffers of a BLT.', lower_bound=1)
 _MOMENTUM = flags.DEFINE_float(
-    'momentum', 0.0, 'Optimise for the models of SGD with this momentum, not for prefix sums.'
+    'momentum', 0.0, 'Optimise for the models of SGD with this momentum instead of prefix sums.'
 )
 _OUTPUT = SettingsFlags(
     output_flags.OutputConfig, help={'output': 'File to save the mechanism in (.npz).'}
@@ -52,7 +52,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
-    """Optimises, saves, and prints losses and seconds."""
+    """Optimises and saves the mechanism, and prints its losses."""
     config, loss = _MECHANISM.read(), _LOSS.values()['loss']
     name = command_line.required(config, 'mechanism')
     output = pathlib.Path(command_line.required(_OUTPUT.read(), 'output'))

@@ -1,17 +1,18 @@
-"""Plans a private run before it starts: [Xu23], section 2.5, as a tool.
+"""Plans a private run before it starts, as in [Xu23], section 2.5.
 
-What separation can be reached with a population, a report goal and a timer, and what it is worth:
+Example: the separation that a population, a report goal and a timer allow, and its guarantee,
 
   python -m experiments.plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
     --timer_hours=24 --round_minutes=4.6 --mechanism=tree --noise_multiplier=7
 
-The noise and the mechanism for a target (--mechanism=auto compares those that fit a memory limit):
+The noise and the mechanism for a target (--mechanism=auto compares those that fit the memory
+limit):
 
   python -m experiments.plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
     --target_epsilon=5 --mechanism=auto --model_dimension=2400000 --memory_limit=0.1
 
-The report goal that a target needs with the noise that a small simulation found good enough, which
-grows in proportion; and more noise than that if --max_clients_per_round is not enough (strategy 3):
+The report goal for a target, with the noise that was good enough in a small simulation, scaled in
+proportion; with more noise if --max_clients_per_round is too small for the target (strategy 3):
 
   python -m experiments.plan_privacy --population=4210000 --rounds=1900 --mechanism=tree \
     --simulated_noise_multiplier=0.54 --simulated_clients_per_round=500 --target_rho=0.2 \
@@ -43,10 +44,10 @@ _SCHEMA = SettingsFlags(
     defaults={'min_separation': None, 'clients_per_round': None},
     help={
         'min_separation': 'A client that takes part in round i may do so again in round '
-        'i + min_separation at the earliest; by default all that the population or the timer '
-        'allows.',
-        'population': 'Number of clients, an estimate.',
-        'clients_per_round': 'Cohort size: the report goal.',
+        'i + min_separation at the earliest; by default the largest value that the population or '
+        'the timer allows.',
+        'population': 'Estimated number of clients.',
+        'clients_per_round': 'Cohort size, also called the report goal.',
     },
 )
 _TIMER = SettingsFlags(
@@ -54,8 +55,8 @@ _TIMER = SettingsFlags(
     only=('timer_hours',),
     defaults={'timer_hours': None},
     help={
-        'timer_hours': 'Hours until a client may take part again; needs --round_minutes. By '
-        'default, and without --min_separation, the separation is all that the population allows.'
+        'timer_hours': 'Hours until a client may take part again; needs --round_minutes. Without '
+        'a timer and --min_separation, the separation is the largest that the population allows.'
     },
 )
 _CLIPPING = {*ClippingConfig().flat()} - {'clip_norm'}
@@ -64,11 +65,12 @@ _PRIVACY = SettingsFlags(
     skip=(*_CLIPPING, 'noise'),
     choices={'mechanism': (*NAMES, AUTO)},
     help={
-        'mechanism': 'How the noise of the rounds is correlated. auto: compares what fits '
-        '--memory_limit and takes the least noise for the same guarantee, optimised on the spot.',
+        'mechanism': 'How the noise of the rounds is correlated. auto compares the mechanisms that '
+        'fit --memory_limit, optimises them if necessary, and takes the one with the least noise '
+        'for the same guarantee.',
         'memory_limit': 'Gigabytes that the state of the noise may take, for --mechanism=auto, '
-        'which needs --model_dimension too.',
-        'target_epsilon': 'Epsilon at --delta to be met, by --accountant.',
+        'which also needs --model_dimension.',
+        'target_epsilon': 'Epsilon to meet at --delta, by --accountant.',
     },
 )
 _PLANNING = SettingsFlags(PlanningConfig)
@@ -77,7 +79,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
-    """Prints the plan or the plans of a sweep, and draws the plot."""
+    """Prints the plan, or the plans of a sweep, and draws the plot."""
     path, is_json = _PLOT.read().plot, _FORMAT.read().format == 'json'
     request = Request(
         privacy=_PRIVACY.read(),

@@ -4,10 +4,10 @@ Example:
   python -m experiments.pretrain --public_text=corpus.txt --vocabulary_size=9996 \
       --output=runs/pretrained
 
-NOT private: the text has to be public. Without --public_text it is synthetic text by clients that
-no run trains on or holds out, in the language of --seed, which is that of the run. The model is a
-SavedModel that experiments.generate and plain TensorFlow can load; its vocabulary lies beside it,
-as a file for --vocabulary_file.
+NOT private: the text must be public. Without --public_text it is synthetic text of clients that no
+run trains on or holds out, in the language of --seed; give the run the same seed. The model is a
+SavedModel that experiments.generate and plain TensorFlow can load. Its vocabulary is written beside
+it, as a file for --vocabulary_file.
 """
 
 import json
@@ -20,7 +20,7 @@ from experiments.pages import run_summary
 
 _CONFIG = SettingsFlags(PretrainConfig)
 _OUTPUT = SettingsFlags(
-    output_flags.OutputConfig, help={'output': 'Folder of the SavedModel; replaced if it exists.'}
+    output_flags.OutputConfig, help={'output': 'Folder for the SavedModel; replaced if it exists.'}
 )
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 

@@ -1,4 +1,4 @@
-"""What a privacy plan guarantees, without training; or what a finished run guaranteed.
+"""Reports the guarantee of a privacy plan without training, or that of a finished run.
 
 Example: the numbers of the production run of [Xu23-accounting],
 
@@ -9,7 +9,7 @@ Example: the numbers of the production run of [Xu23-accounting],
 --clients_per_round=5000 --rounds=5000 --noise_multiplier=1 --delta=1e-9 --accountant=moments.
 
 --run_dir=<directory> checks the files of a finished run, recomputes its report from its plan and
-participation log, and prints it; or says what differs, with exit status 1.
+participation log, and prints it. If something differs, it says what and exits with status 1.
 """
 
 import json
@@ -36,7 +36,8 @@ _CLIPPING = SettingsFlags(
     ClippingConfig,
     only=('clip_norm',),
     help={
-        'clip_norm': "L2 bound of a client's update; stated in the report, changes no guarantee."
+        'clip_norm': 'L2 bound of the update of a client. The report states it; it does not change '
+        'the guarantee.'
     },
 )
 _SAMPLING = SettingsFlags(
@@ -52,22 +53,24 @@ _SAMPLING = SettingsFlags(
     defaults={'sampling': 'none', 'clients_per_round': 1},
     choices={'sampling': accounting.SAMPLINGS},
     help={
-        'sampling': 'Secret random sampling that the guarantee may count on; with '
+        'sampling': 'Secret random sampling that the guarantee relies on; for '
         '--mechanism=gaussian.',
-        'population': 'Number of clients that are sampled from; with --sampling.',
-        'clients_per_round': 'Planned cohort size; stated in the report, changes no guarantee '
-        'without --sampling.',
+        'population': 'Number of clients from which cohorts are sampled; for --sampling.',
+        'clients_per_round': 'Planned cohort size. The report states it; without --sampling it '
+        'does not change the guarantee.',
     },
 )
 _COMPOSITION = SettingsFlags(composition.CompositionConfig)
 _RUN = SettingsFlags(
     output_flags.RunDirConfig,
-    help={'run_dir': 'Directory of a finished run: verify it instead. Other flags do not apply.'},
+    help={
+        'run_dir': 'Directory of a finished run to verify. The flags of a plan do not apply then.'
+    },
 )
 _FORMAT = SettingsFlags(
     output_flags.FormatConfig,
     choices={'format': (*output_flags.FORMATS, 'html')},
-    help={'format': 'Form of the report: Markdown, JSON, or a page with figures.'},
+    help={'format': 'Format of the report: Markdown, JSON, or an HTML page with figures.'},
 )
 
 

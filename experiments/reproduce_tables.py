@@ -1,12 +1,13 @@
-"""Recomputes every published privacy and loss number, and compares.
+"""Recomputes every published privacy and loss number, and compares the results.
 
-Documents 000 to 004; the published values are in experiments/tables/published.json. Example:
-the tables of document 002,
+The documents are, by the numbers at the start of row ids, [Xu23] (000), [McMahan18] (001),
+[McMahan24] (002), [Xu23-accounting] (003) and [Augenstein20] (004). The published values are in
+experiments/tables/published.json. Example: the tables of [McMahan24],
 
   python -m experiments.reproduce_tables --only=002-T
 
-The exit status is 1 if a row that can be reproduced does not match. Rows that cannot are listed
-with the reason.
+The exit status is 1 if a row that can be reproduced does not match. Rows that cannot be reproduced
+are listed with the reason.
 """
 
 import json
@@ -18,20 +19,20 @@ from absl import flags
 from experiments.command import command_line
 from experiments.tables import calculations, render, rows
 
-_ONLY = flags.DEFINE_string('only', '', 'Only rows whose id begins so.')
+_ONLY = flags.DEFINE_string('only', '', 'Only rows whose id begins with this text.')
 _PUBLISHED = flags.DEFINE_string(
     'published',
     str(rows.PUBLISHED),
-    'Data file of the published values.',
+    'Data file with the published values.',
 )
-_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json', 'markdown'], 'Form of the tables.')
+_FORMAT = flags.DEFINE_enum('format', 'text', ['text', 'json', 'markdown'], 'Format of the tables.')
 _DIFFERS = 1
 
 
 def main() -> None:
-    """Prints the rows; exits with 1 if one differs that should not."""
+    """Prints the rows; exits with 1 if a row that can be reproduced does not match."""
     results = []
-    # On a terminal only; the slow rows are those that optimise a mechanism first.
+    # The bar is for terminals only. Rows that optimise a mechanism are slow.
     with tqdm.tqdm(_selected(), unit=' rows', disable=None) as bar:
         for row in bar:
             bar.set_postfix_str(row.id)
@@ -52,7 +53,7 @@ def _selected() -> list[rows.Row]:
     selected = [row for row in every if row.id.startswith(_ONLY.value)]
     if not selected:
         raise command_line.UsageError(
-            f'--only={_ONLY.value}: must begin the id of a row, such as {every[0].id}'
+            f'--only={_ONLY.value}: must be the beginning of a row id, such as {every[0].id}'
         )
     return selected
 

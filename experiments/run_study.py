@@ -1,14 +1,14 @@
-r"""Runs a study: many trainings that differ in a few flags, a table and a figure of what they show.
+r"""Runs a study: many trainings that differ in a few flags, a table and a figure of the results.
 
 Example:
   python -m experiments.run_study --study=mechanisms --output_dir=runs/mechanisms
 
-A study is a file in configs/studies, or one of your own of that form. Every run is one of
-experiments.train, in a directory of its own. Whatever ends the study, the same command continues
-it: runs that are done are kept, one that was interrupted goes on from its last checkpoint. At the
-end the directory has study.html, study.md, results.json and study.png.
+A study is a file in configs/studies, or a file of your own in the same form. Every run is a run of
+experiments.train in its own directory. If the study is interrupted, the same command continues it:
+finished runs are kept, and an interrupted one continues from its last checkpoint. At the end the
+directory has study.html, study.md, results.json and study.png.
 
-Another task, model or length, for all runs:
+To use another task, model or number of rounds for all runs:
   python -m experiments.run_study --study=clip --output_dir=runs/clip_1000 \
       --override=vocabulary_size=996 --override=rounds=200
 """
@@ -27,7 +27,7 @@ from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
 from experiments.studies import definition, driver, figure, jobs, measures, page, statistics
 
-_STUDY = flags.DEFINE_string('study', None, 'A name in configs/studies, or a JSON file.')
+_STUDY = flags.DEFINE_string('study', None, 'Name of a study in configs/studies, or a JSON file.')
 _DIRECTORY = SettingsFlags(
     output_flags.RunDirectoryConfig,
     only=('output_dir',),
@@ -39,14 +39,15 @@ _SEEDS = flags.DEFINE_list(
 _OVERRIDE = flags.DEFINE_multi_string(
     'override',
     [],
-    'A flag of all runs, as name=value, whatever the study says, except where a point has none.',
+    'A flag for all runs, as name=value, in place of that of the study. Points that remove the '
+    'flag stay without it.',
 )
-_JOBS = flags.DEFINE_integer('jobs', os.cpu_count(), 'How many runs at a time.', lower_bound=1)
+_JOBS = flags.DEFINE_integer('jobs', os.cpu_count(), 'Number of parallel runs.', lower_bound=1)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
-    """Runs what is missing, writes table, figure and page, and prints the table."""
+    """Runs what is missing; writes table, figure and page; prints the table."""
     name = _STUDY.value
     if not name:
         raise command_line.UsageError('--study: must be given')
@@ -75,7 +76,7 @@ def main() -> None:
 
 
 def _write(study, runs, seeds, directory) -> tuple[dict, str]:
-    """Writes what the study leaves; returns its values and the text to print."""
+    """Writes the results of the study; returns their values and the text to print."""
     findings = [statistics.check(claim, runs) for claim in study.claims]
     orders = statistics.orders(study.orders, runs) if study.orders else None
     values = page.values(study, runs, findings, orders, seeds)
@@ -123,8 +124,8 @@ def _overrides() -> dict[str, str]:
         name, separator, value = each.partition('=')
         if not separator or not name or name in jobs.OF_EACH_RUN:
             raise command_line.UsageError(
-                f'--override={each}: must be name=value, of a flag that the study does not set for '
-                'each run'
+                f'--override={each}: must be name=value, and not a flag that is set for each run: '
+                f'{", ".join(jobs.OF_EACH_RUN)}'
             )
         found[name] = value
     return found

@@ -1,11 +1,11 @@
-"""Trains a model by federated learning under a privacy plan, and reports what it guarantees.
+"""Trains a model by federated learning under a privacy plan, and reports the guarantee.
 
 Example:
   python -m experiments.train --flagfile=configs/synthetic_text.blt.flags --output_dir=runs/blt
 
-The directory then holds metrics.csv, the privacy report, the participation log, the ledger, the
-model, checkpoints, plots and events for TensorBoard. Accuracy and loss are measured on held-out
-clients. With --resume, a run that was interrupted continues from its last checkpoint.
+The output directory then has metrics.csv, the privacy report, the participation log, the ledger,
+the model, checkpoints, plots and events for TensorBoard. Accuracy and loss are measured on held-out
+clients. With --resume, an interrupted run continues from its last checkpoint.
 """
 
 import sys

@@ -1,12 +1,13 @@
-"""Trains a generator of images by DP-FedAvg-GAN under a privacy plan ([Augenstein20], algorithm 1).
+"""Trains an image generator by DP-FedAvg-GAN under a privacy plan ([Augenstein20], algorithm 1).
 
 Example:
   python -m experiments.train_gan --rounds=200 --population=850 --clients_per_round=10 \
     --sampling=without_replacement --noise_multiplier=0.01 --delta=1e-3 --output_dir=runs/gan
 
-The directory then holds what experiments.train leaves, with the generator as the model; sheets of
-generated images in plots/; the generator as a SavedModel in generator/; and gan_report.md, which
-says why the generator has the guarantee of the run. Losses are those of held-out clients.
+The output directory then has the files of a run of experiments.train, with the generator as the
+model; sheets of generated images in plots/; the generator as a SavedModel in generator/; and
+gan_report.md, which explains why the guarantee of the run covers the generator. Losses are those of
+held-out clients.
 """
 
 import sys

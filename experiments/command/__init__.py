@@ -1,1 +1,1 @@
-"""What every binary does alike: parsing, errors in one line, standard streams, exit status."""
+"""What all binaries share: parsing, one-line errors, standard streams, exit status."""

@@ -1,8 +1,8 @@
-"""What every binary does alike: flags, errors in one line, and the exit status.
+"""What all binaries share: flags, one-line errors, and the exit status.
 
-A bad flag, or a value that the library refuses, is one line `error: --flag=value: what is allowed`
-on standard error and exit status 2. What the machine refuses (a file, memory) is one line as well,
-with exit status 1, and Ctrl-C with 130. Anything else that goes wrong is a bug, with its traceback.
+A bad flag, or a value that the library refuses, gives one line `error: --flag=value: what is
+allowed` on standard error and exit status 2. A failure of the machine (a file, memory) gives one
+line and exit status 1, Ctrl-C one line and 130. Anything else is a bug and shows its traceback.
 """
 
 import atexit
@@ -24,24 +24,24 @@ from experiments.command import standard_streams
 _REFUSED = 1
 _BAD_USAGE = 2
 _INTERRUPTED = 130
-# Of one message; a value from the command line or a file may be of any length.
+# Longest message. A value from the command line or a file may have any length.
 _MOST_CHARACTERS = 2000
-# Of the name of a flag.
+# Longest name of a flag.
 _MOST_LETTERS = 100
-# What Python says where a thread finds no memory for its stack, or would be one too many.
+# Python's message if there is no memory for the stack of a thread, or there are too many threads.
 _NO_THREAD = "can't start new thread"
 
 
 class UsageError(Exception):
-    """What the user asked for cannot be done; the message is one line."""
+    """The user asked for something that cannot be done. The message is one line."""
 
 
 @contextlib.contextmanager
 def refusing_bad_values(**flags_of_arguments: str) -> Iterator[None]:
-    """Context in which a ValueError of the library is a `UsageError` that names the flag.
+    """Context that turns a ValueError of the library into a `UsageError` that names the flag.
 
     Args:
-      **flags_of_arguments: flags by the arguments that they are, where the names differ.
+      **flags_of_arguments: Name of the flag by the name of the argument, if the two differ.
     """
     try:
         yield
@@ -54,10 +54,10 @@ def refusing_bad_values(**flags_of_arguments: str) -> Iterator[None]:
 
 
 def required(settings: Settings, name: str) -> Any:
-    """The value of a flag that has no default.
+    """The value of a flag that must be given.
 
     Raises:
-      UsageError: if it is not given, or empty.
+      UsageError: If it is not given, or empty.
     """
     value = getattr(settings, name)
     if value in (None, '', ()):
@@ -69,15 +69,16 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
     """Parses the flags and calls `main`; does not return.
 
     Args:
-      main: what the binary does.
-      threads_per_operation: of TensorFlow, unless the environment says otherwise. 1 where shards
-        work side by side, which `runtime.local_runtime` can no longer set once a model is traced.
+      main: The work of the binary.
+      threads_per_operation: Threads of each TensorFlow operation, unless the environment sets
+        them. Use 1 if shards run in parallel: `runtime.local_runtime` cannot set it once a model
+        is traced.
     """
     if threads_per_operation is not None:
         os.environ.setdefault('TF_NUM_INTRAOP_THREADS', str(threads_per_operation))
-    # The faster kernels, which TensorFlow takes by itself on the processors of one maker only.
+    # Faster kernels. By default TensorFlow uses them only on the processors of one maker.
     os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
-    # What libraries log about themselves is there on request (TF_CPP_MIN_LOG_LEVEL, --verbosity).
+    # Logs of libraries are shown on request only (TF_CPP_MIN_LOG_LEVEL, --verbosity).
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
     def guarded(arguments):
@@ -93,7 +94,7 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
         except (errors.RunError, errors.DataError) as error:
             _fail(str(error), _REFUSED)
         except KeyboardInterrupt:
-            # Whoever is in more of a hurry ends the process as it cleans up, without a message.
+            # A second Ctrl-C ends the process while it cleans up, without a message.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             _fail('interrupted', _INTERRUPTED)
         except MemoryError as error:
@@ -124,7 +125,7 @@ def _what_failed(error: OSError) -> str:
 
 
 def _uncaught(kind, error, trace):
-    """A Ctrl-C that comes while another one is handled is no bug."""
+    """Reports a Ctrl-C that comes while another one is handled in one line: it is no bug."""
     if issubclass(kind, KeyboardInterrupt):
         print('error: interrupted', file=sys.stderr)
     else:
@@ -132,15 +133,15 @@ def _uncaught(kind, error, trace):
 
 
 def _unraisable(unraisable):
-    """What a signal raises in a finalizer gets lost; the runtime raises it once more."""
+    """Hides a Ctrl-C that a finalizer swallows: the runtime raises it again."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt | SystemExit):
         sys.__unraisablehook__(unraisable)
 
 
 def _drop_context_of_tff():
-    """Ends TFF's default context while the interpreter is whole.
+    """Removes TFF's default context before the interpreter shuts down.
 
-    Its finalizer may otherwise come when modules are gone, and then prints a traceback.
+    Otherwise its finalizer may run after modules are gone, and prints a traceback.
     """
     if 'tensorflow_federated' not in sys.modules:
         return
@@ -155,14 +156,14 @@ def _drop_context_of_tff():
 
 
 def flags_text() -> str:
-    """The flags of the binary with their values, a line each: a file for --flagfile."""
+    """The flags of the binary with their values, one per line, as a file for --flagfile."""
     own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
     lines = [flag.serialize() for flag in own if flag.value is not None]
     return ''.join(f'{line}\n' for line in sorted(lines) if line)
 
 
 def table(values: dict) -> str:
-    """Names and values in two columns, a line each."""
+    """A table with a name and its value in each line."""
     width = max(map(len, values))
     return '\n'.join(
         f'{name:<{width}}  {value:.4g}' if isinstance(value, float) else f'{name:<{width}}  {value}'
@@ -171,7 +172,7 @@ def table(values: dict) -> str:
 
 
 def columns(rows: list[dict]) -> str:
-    """Rows with the same names as a table, numbers to four digits."""
+    """A table of rows that have the same names; numbers have four digits."""
     names = list(rows[0])
     cells = [names] + [
         [f'{row[name]:.4g}' if isinstance(row[name], float) else str(row[name]) for name in names]
@@ -201,7 +202,7 @@ def _asks_for_help(arguments) -> bool:
 
 
 def _explain(error: flags.Error) -> str:
-    """The message of absl as `--flag=value: what is allowed`."""
+    """Rewrites a message of absl as `--flag=value: what is allowed`."""
     message = ' '.join(str(error).split())
     flag = message.removeprefix('flag ').partition(': ')[0]
     name = flag.removeprefix('--').partition('=')[0]
@@ -214,10 +215,10 @@ def _explain(error: flags.Error) -> str:
 
 
 def _check_flagfiles(arguments, seen: set[str]) -> None:
-    """Raises flags.Error unless all flagfiles are files of text, with names that may be flags.
+    """Raises flags.Error if a flagfile is not a text file, or the name of a flag is far too long.
 
-    absl opens them as they are: it would wait for a FIFO, and read a device without end. For a name
-    of a thousand letters that is no flag, it fails in the search for one that is like it.
+    absl opens flagfiles unchecked: it would wait for a FIFO and read a device without end. If the
+    name of an unknown flag has a thousand letters, it fails while it searches for similar names.
     """
     following = iter(arguments)
     for argument in following:

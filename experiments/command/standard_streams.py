@@ -1,4 +1,4 @@
-"""Standard input, output and error of a binary where they are closed, broken or on a full disk."""
+"""Makes binaries work with standard streams that are closed, broken or on a full disk."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ _NAMES = ('stdin', 'stdout', 'stderr')
 
 
 class _Messages:
-    """A text stream for messages: what cannot be written is dropped, and the work goes on."""
+    """A text stream for messages. What cannot be written is dropped, and the work goes on."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -29,7 +29,7 @@ class _Messages:
 
 
 class _Results(_Messages):
-    """A text stream for results: an error is raised, and says where it comes from."""
+    """A text stream for results. An error is raised and names the stream."""
 
     def write(self, text: str) -> int:
         with _naming():
@@ -41,26 +41,26 @@ class _Results(_Messages):
 
 
 def prepare() -> None:
-    """Makes the standard streams of this process fit for work; is called once.
+    """Prepares the standard streams of this process. Call it once.
 
-    One that is closed becomes the null device. Otherwise the next file that is opened would take
-    its place, and what a library prints would be written into that file. Messages on standard
-    error never end the work: their reader may be gone, as a terminal that was closed.
+    A closed stream is replaced by the null device. Otherwise the next file that is opened would
+    take its place, and the output of a library would end up in that file. Messages on standard
+    error never end the work, even if their reader is gone, for example a closed terminal.
     """
     for descriptor, name in enumerate(_NAMES):
         _open(descriptor, name)
     sys.stdout, sys.stderr = _Results(sys.stdout), _Messages(sys.stderr)
-    # Not `setStream`, which writes to the one before.
+    # Not `setStream`, which writes to the previous stream.
     logging.get_absl_handler().python_handler.stream = sys.stderr
 
 
 def flush_results() -> None:
-    """Raises OSError if what was printed on standard output cannot be written."""
+    """Flushes standard output; raises OSError if that fails."""
     sys.stdout.flush()
 
 
 def drop_results() -> None:
-    """From now on standard output takes everything: the interpreter writes the rest at its end."""
+    """Discards standard output from now on, so that the interpreter can flush it when it ends."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

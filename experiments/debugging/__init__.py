@@ -1,1 +1,1 @@
-"""The two debugging studies of document 004: finding a bug in data that nobody may look at."""
+"""The two debugging studies of [Augenstein20]: finding a bug in data that nobody may look at."""

@@ -1,1 +1,1 @@
-"""The flags of the binaries, and the values that they make."""
+"""Flags that binaries share, and the settings they define."""

@@ -1,4 +1,4 @@
-"""The guarantee of several runs on the same clients together."""
+"""The joint guarantee of several runs on the same clients."""
 
 import dataclasses
 import math
@@ -18,16 +18,17 @@ class CompositionConfig(Settings):
 
     compose_with: tuple[str, ...] = setting(
         (),
-        'Files privacy_report.json of other runs on the same clients, comma-separated: also give '
-        'the guarantee of all runs together. Each run may depend on the results of earlier ones.',
+        'Files privacy_report.json of other runs on the same clients, comma-separated. The report '
+        'then also gives the guarantee of all runs together. Each run may depend on the results of '
+        'earlier ones.',
     )
 
 
 def together(report: accounting.PrivacyReport, config: CompositionConfig) -> dict[str, Any] | None:
-    """The guarantee of a report and of those of --compose_with; None without the flag.
+    """The joint guarantee of a report and those of --compose_with; None without the flag.
 
     Raises:
-      UsageError: if a file is no report, or the reports do not go together.
+      UsageError: If a file is not a report, or the reports have different adjacencies.
     """
     if not config.compose_with:
         return None
@@ -35,8 +36,8 @@ def together(report: accounting.PrivacyReport, config: CompositionConfig) -> dic
     for path, other in zip(config.compose_with, reports[1:], strict=True):
         if other.plan.adjacency != report.plan.adjacency:
             raise command_line.UsageError(
-                f'--compose_with={path}: must have adjacency={report.plan.adjacency}, as the first '
-                f'report, not {other.plan.adjacency}'
+                f'--compose_with={path}: must have adjacency={report.plan.adjacency} like the '
+                f'first report, has {other.plan.adjacency}'
             )
     event = dp_accounting.ComposedDpEvent([each.dp_event() for each in reports])
     slack = sum(each.plan.slack for each in reports)
@@ -60,12 +61,12 @@ def together(report: accounting.PrivacyReport, config: CompositionConfig) -> dic
 
 
 def render(values: dict) -> str:
-    """A section of the page."""
+    """The section of the page about the joint guarantee."""
     return f'\n## Composition\n\n{values["statement"]}\n'
 
 
 def _guarantee(values: dict) -> str:
-    """The guarantee in words, rounded up; empty without one."""
+    """The guarantee in words, rounded up; empty if there is none."""
     if values['epsilon'] is None:
         return ''
     round_up = accounting.round_up

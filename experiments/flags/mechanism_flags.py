@@ -1,4 +1,4 @@
-"""Which mechanisms the flag --mechanism names. No TensorFlow."""
+"""Names of the mechanisms for the flag --mechanism. No TensorFlow."""
 
 from dpfl.simulation.training import mechanism
 

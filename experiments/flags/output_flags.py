@@ -1,4 +1,4 @@
-"""Settings of what a binary writes and prints: each a flag that several binaries have."""
+"""Settings of what binaries read, write and print; several binaries have them as flags."""
 
 import dataclasses
 
@@ -11,41 +11,43 @@ FORMATS = ('text', 'json')
 class FormatConfig(Settings):
     """How a result is printed."""
 
-    format: str = setting('text', 'Form of the result printed last.', choices=FORMATS)
+    format: str = setting(
+        'text', 'Format of the result, which is printed at the end.', choices=FORMATS
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunDirectoryConfig(Settings):
-    """The directory of a run, and what becomes of an earlier run there."""
+    """The directory of a run, and what happens to an earlier run in it."""
 
     output_dir: str | None = setting(None, 'Directory of the run.')
     overwrite: bool = setting(False, 'Replace an earlier run in that directory.')
     resume: bool = setting(
         False,
-        'Continue the run in that directory, with the flags that it had, to the result that it '
-        'would have had; begin one if there is none.',
+        'Continue the run in that directory, which must have the same flags. The result is the '
+        'same as without an interruption. If there is no run yet, start one.',
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunDirConfig(Settings):
-    """A finished run that is read."""
+    """A finished run to read."""
 
     run_dir: str | None = setting(None, 'Directory of a finished run.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlotConfig(Settings):
-    """A plot in a file."""
+    """The file of a plot."""
 
-    plot: str | None = setting(None, 'File of the plot.')
+    plot: str | None = setting(None, 'File to draw the plot in.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputConfig(Settings):
-    """A result in a file."""
+    """The file of a result."""
 
-    output: str | None = setting(None, 'File of the result.')
+    output: str | None = setting(None, 'File to write the result to.')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,9 +59,9 @@ class SeedConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SweepConfig(Settings):
-    """A quantity that is varied."""
+    """A quantity to vary, and its values."""
 
-    vary: str | None = setting(None, 'Quantity that is varied.')
+    vary: str | None = setting(None, 'Quantity to vary.')
     values: tuple[str, ...] | None = setting(None, 'Values of the quantity, comma-separated.')
 
 
@@ -69,6 +71,6 @@ class LossConfig(Settings):
 
     loss: str = setting(
         'max',
-        'Loss that is plotted: largest or root mean square noise of the prefix sums.',
+        'Loss to plot: largest or root mean square noise of the prefix sums.',
         choices=('max', 'rms'),
     )

@@ -1,7 +1,7 @@
-"""The flags and the configuration of a run, compared with the plan that it left.
+"""Compares the plan of a run with its recorded flags and configuration.
 
-`flags.txt` is a file for --flagfile, `config.json` the configuration as a value. A plan that was
-changed afterwards differs from both, even if the report and all digests were made anew.
+`flags.txt` is a file for --flagfile, `config.json` is the configuration as JSON. If someone changed
+the plan afterwards, it differs from both, even if the report and all digests were made anew.
 """
 
 import math
@@ -12,22 +12,22 @@ from typing import Any
 from dpfl import _files, _json, accounting, errors
 from dpfl.accounting.records import archive
 
-# Epsilon of a calibrated plan is at most the one asked for, and hardly below it.
+# Epsilon of a calibrated plan is at most its target, and below it by at most this relative amount.
 _CALIBRATION = 1e-3
 _AMPLIFIED = ('poisson', 'without_replacement')
 
 
 def read(directory: pathlib.Path) -> dict[str, str] | None:
-    """The values of the flags of a run by name, 'true' and 'false' for switches; None without file.
+    """Reads flags.txt of a run: values by name, 'true' or 'false' for switches; None if missing.
 
     Raises:
-      ValueError: if a line is no flag.
+      ValueError: If a line is not a flag.
     """
     path = directory / archive.FLAGS
     if not path.exists():
         return None
     values = {}
-    # Not `splitlines`, which also cuts at characters that a value may have.
+    # Not `splitlines`, which also splits at characters that a value may contain.
     for number, line in enumerate(path.read_text(errors='replace').split('\n'), 1):
         if not line:
             continue
@@ -41,10 +41,10 @@ def read(directory: pathlib.Path) -> dict[str, str] | None:
 
 
 def read_config(directory: pathlib.Path) -> dict[str, str] | None:
-    """The values of the configuration of a run by name, as texts of flags; None without file.
+    """Reads config.json of a run: values by name, as the text of flags; None if it is missing.
 
     Raises:
-      ValueError: if it is no configuration.
+      ValueError: If the file is not a configuration.
     """
     path = directory / archive.CONFIG
     if not path.exists():
@@ -61,18 +61,18 @@ def read_config(directory: pathlib.Path) -> dict[str, str] | None:
     found = _json.loads(_files.read_bytes(path))
     if not isinstance(found, dict):
         raise ValueError('is not an object')
-    # The privacy of a run has a mechanism by name, or one that was given by its parameters.
+    # A mechanism is given by its name, or by an object with its parameters.
     for name, value in found.items():
         collect(value if isinstance(value, dict) else {name: value})
     return values
 
 
 def differences(directory: pathlib.Path, report: accounting.PrivacyReport) -> list[str]:
-    """How the plan of a run differs from what it was made from, a sentence each.
+    """How the plan of a run differs from its flags and its configuration, a sentence each.
 
     Args:
-      directory: of the run; without flags.txt and config.json there is nothing to compare.
-      report: of its plan.
+      directory: Directory of the run. A missing flags.txt or config.json is not compared.
+      report: Report made from the plan.
     """
     found = []
     for name, reader in ((archive.FLAGS, read), (archive.CONFIG, read_config)):
@@ -107,10 +107,10 @@ def _differences(
 
 
 def _text(value: Any) -> str:
-    """A value of JSON as the text of a flag."""
+    """A JSON value as the text of a flag."""
     if isinstance(value, bool):
         return _switch(value)
-    if isinstance(value, dict):  # A mechanism that was given by its parameters.
+    if isinstance(value, dict):  # A mechanism given by its parameters.
         return str(value.get('mechanism'))
     if isinstance(value, list):
         return ','.join(
@@ -120,7 +120,7 @@ def _text(value: Any) -> str:
 
 
 def _expected(report: accounting.PrivacyReport) -> dict[str, tuple[str, Callable[[str], bool]]]:
-    """What the plan has for each flag, and whether a value of the flag agrees."""
+    """For each flag, what the plan has, and a test whether a value of the flag agrees with it."""
     plan = report.plan
     schema = plan.participation
     numbers = {
@@ -169,7 +169,7 @@ def _is_number(value: float | None) -> Callable[[str], bool]:
 
 
 def _is_mechanism(text: str, plan: accounting.PrivacyPlan) -> bool:
-    """Whether a plan is of a mechanism by the name of the flag; restarts are flags of their own."""
+    """Whether a plan has the mechanism of --mechanism. Restarts are separate flags."""
     base = getattr(plan.mechanism, 'base', plan.mechanism)
     if text == 'none':
         return not plan.noise_multiplier

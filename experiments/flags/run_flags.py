@@ -1,4 +1,4 @@
-"""Flags of a run's directory, for binaries that train. No TensorFlow."""
+"""Flags about the directory of a run, for binaries that train. No TensorFlow."""
 
 import pathlib
 
@@ -7,7 +7,7 @@ from absl import flags
 from experiments.command import command_line
 from experiments.flags.output_flags import RunDirectoryConfig
 
-# Flags that say what becomes of an earlier run; flags.txt does not repeat them.
+# Flags about what happens to an earlier run; flags.txt leaves them out.
 _ONCE = ('resume', 'overwrite')
 
 
@@ -15,8 +15,8 @@ def directory(config: RunDirectoryConfig) -> pathlib.Path:
     """The directory of --output_dir.
 
     Raises:
-      UsageError: if it is not given, the flags contradict each other, or its name does not fit
-        into a line of flags.txt.
+      UsageError: If it is not given, if the flags contradict each other, or if its name cannot be
+        written as a line of flags.txt.
     """
     if config.resume and config.overwrite:
         raise command_line.UsageError('--resume: cannot be combined with --overwrite')
@@ -25,13 +25,14 @@ def directory(config: RunDirectoryConfig) -> pathlib.Path:
         raise command_line.UsageError('--output_dir: must be given')
     if not name.isprintable() or name != name.strip():
         raise command_line.UsageError(
-            f'--output_dir={name!a}: must have printable characters only, and no space at its ends'
+            f'--output_dir={name!a}: must have printable characters only, and no space at either '
+            'end'
         )
     return pathlib.Path(name)
 
 
 def flags_text() -> str:
-    """The flags as a file for --flagfile, except those that say what becomes of an earlier run."""
+    """The flags as a file for --flagfile, without those about an earlier run."""
     lines = command_line.flags_text().splitlines(keepends=True)
     once = [f'{flags.FLAGS[name].serialize()}\n' for name in _ONCE]
     return ''.join(line for line in lines if line not in once)

@@ -1,4 +1,4 @@
-"""Settings of a larger run that a small one stands for, and its guarantee. No TensorFlow."""
+"""Settings of a larger run that a small run stands for, and its guarantee. No TensorFlow."""
 
 import dataclasses
 
@@ -14,18 +14,21 @@ class ScaleConfig(Settings):
 
     scale: float | None = setting(
         None,
-        'Also report a run with this many times the clients per round and the noise multiplier, '
-        'which has the same noise in the mean: 100 in [Augenstein20]. Needs --scaled_population.',
+        'Also report the guarantee of a run with this many times the clients per round and the '
+        'noise multiplier, which has the same noise in the mean: 100 in [Augenstein20]. Needs '
+        '--scaled_population.',
     )
-    scaled_population: int | None = setting(None, 'Number of clients of that run.', minimum=1)
+    scaled_population: int | None = setting(
+        None, 'Number of clients of the run of --scale.', minimum=1
+    )
     scaled_delta: float | None = setting(
         None,
-        'Delta at which its epsilon is given; by default 0.01 / --scaled_population, as in '
-        '[Augenstein20].',
+        'Delta of the guarantee of the run of --scale; by default 0.01 / --scaled_population, as '
+        'in [Augenstein20].',
     )
 
     def check(self) -> None:
-        """Scale and population are given together."""
+        """Checks that scale and population are given together."""
         for one, other in (('scale', 'scaled_population'), ('scaled_population', 'scale')):
             if getattr(self, one) is not None and getattr(self, other) is None:
                 raise ArgumentError(one, getattr(self, one), f'needs {other}')
@@ -33,12 +36,12 @@ class ScaleConfig(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class ScaledUp:
-    """A plan for more clients, and what it would guarantee.
+    """A plan for more clients, and its guarantee.
 
     Attributes:
-      plan: the plan.
-      delta: at which epsilon is given.
-      epsilon: by the accountant of the run.
+      plan: The plan.
+      delta: Delta of the guarantee.
+      epsilon: Epsilon at that delta, by the accountant of the run.
     """
 
     plan: accounting.PrivacyPlan
@@ -49,10 +52,10 @@ class ScaledUp:
 def scaled_up(
     config: ScaleConfig, plan: accounting.PrivacyPlan, accountant: str
 ) -> ScaledUp | None:
-    """The larger run; None if the settings speak of none.
+    """The larger run; None if the settings do not ask for one.
 
     Raises:
-      ArgumentError: if there is no such plan.
+      ArgumentError: If there is no such plan.
     """
     if config.scale is None or config.scaled_population is None:
         return None

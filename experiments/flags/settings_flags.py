@@ -1,6 +1,6 @@
-"""Flags made from settings: one for each value, with its name, type, default and help.
+"""Flags defined from settings: one per value, with its name, type, default and help text.
 
-A binary says which settings it has; their class is the only definition of each flag.
+A binary chooses the settings it has. The class of the settings is the only definition of a flag.
 """
 
 import dataclasses
@@ -20,15 +20,15 @@ _S = TypeVar('_S', bound=Settings)
 
 
 class SettingsFlags(Generic[_S]):
-    """The flags of some settings.
+    """Defines flags for settings, and reads them.
 
     Args:
-      settings: class of the settings, or settings whose values are the defaults of the flags.
-      defaults: other defaults of the flags, by name.
-      choices: what some flags allow, by name, where the class allows more or does not say it.
-      help: other help texts, by name.
-      only: names of the values that have a flag; by default all.
-      skip: names of values that have none.
+      settings: Class of the settings, or settings whose values are the defaults of the flags.
+      defaults: Other defaults of flags, by name.
+      choices: Allowed values of flags, by name, if they differ from those of the class.
+      help: Other help texts of flags, by name.
+      only: Names of the values that get a flag; by default all.
+      skip: Names of values that get no flag.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SettingsFlags(Generic[_S]):
     ):
         self._base: _S = settings if isinstance(settings, Settings) else settings()
         self._names: list[str] = []
-        # The module that asks for the flags has them as its own, so that --help shows them.
+        # The flags belong to the module that calls this, so that --help shows them.
         frame = inspect.currentframe()
         assert frame is not None and frame.f_back is not None
         module = frame.f_back.f_globals['__name__']
@@ -60,16 +60,16 @@ class SettingsFlags(Generic[_S]):
         """The settings with the values of the flags.
 
         Raises:
-          UsageError: if a value is not allowed.
+          UsageError: If a value is not allowed.
         """
         with refusing_bad_values():
             return self._base.with_values(self.values())
 
     def values(self) -> dict[str, Any]:
-        """The values of the flags by name; what the settings allow is not checked.
+        """The values of the flags by name, not checked by the settings.
 
         Raises:
-          UsageError: if a list has an entry of another type.
+          UsageError: If an entry of a list has another type.
         """
         return {name: _value(flags.FLAGS[name], self._kind(name)) for name in self._names}
 
@@ -104,10 +104,10 @@ class SettingsFlags(Generic[_S]):
 
 
 def with_texts(settings: _S, texts: Mapping[str, str]) -> _S:
-    """Settings with other values for some names, as texts of flags.
+    """Settings in which some values are replaced by the text of flags.
 
     Raises:
-      ArgumentError: if a name is unknown, or a value is not allowed.
+      ArgumentError: If a name is unknown, or a value is not allowed.
     """
     kinds = {name: kind for name, _, kind, _ in _leaves(settings)}
     values = {}
@@ -131,7 +131,7 @@ def _from_text(name: str, kind: _settings.Kind, text: str) -> Any:
 
 
 def _leaves(settings: Settings) -> list[tuple[str, dataclasses.Field, _settings.Kind, Any]]:
-    """Name, field, type and value of every value, those of nested settings included."""
+    """Name, field, type and value of every setting, including those of nested settings."""
     found = []
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
@@ -148,7 +148,7 @@ def _listed(default: tuple | None) -> list[str] | None:
 
 
 def _value(flag: flags.Flag, kind: _settings.Kind) -> Any:
-    """The value of a flag, of the type of its setting."""
+    """The value of a flag, converted to the type of its setting."""
     if not kind.is_tuple or flag.value is None:
         return flag.value
     with refusing_bad_values():
@@ -156,7 +156,7 @@ def _value(flag: flags.Flag, kind: _settings.Kind) -> Any:
 
 
 def _entries(name: str, scalar: type, texts: Sequence[str]) -> tuple:
-    """The entries of a list: texts, numbers, or pairs of a round and a norm, as in `100:0.5`."""
+    """The entries of a list: texts, numbers, or pairs of a round and a norm such as `100:0.5`."""
     if scalar is str:
         return tuple(texts)
     try:

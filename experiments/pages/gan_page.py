@@ -1,4 +1,4 @@
-"""The page of a GAN's run about what its privacy report means for the generator. No TensorFlow."""
+"""The page about what the privacy report of a GAN means for its generator. No TensorFlow."""
 
 from dpfl import accounting
 from dpfl.simulation.training import TrainResult
@@ -8,33 +8,33 @@ from experiments.flags import scale_flags
 NAME = 'gan_report.md'
 
 _COVERED = """\
-What `privacy_report.md` says of the run holds for the generator, and for all images that it makes.
-In every round clients' data enter through one number of vectors only, the noised mean of what
-clipping left of the clients' changes to the discriminator; the privacy plan is about these. The
-server computes the generator from them and from random numbers of its own. Whatever is computed
-from the result of a differentially private algorithm, without the data, has the guarantee of that
-algorithm (post-processing). So clipping and noise are needed for the discriminator only, and the
-generator may be trained for any number of steps, sampled from as often as one likes, published, and
-looked at (document 004, section 6, algorithm 1).\
+The guarantee in `privacy_report.md` holds for the generator, and for all images that it makes. In
+every round, the data of the clients enter through one set of vectors only: the noised mean of the
+clients' clipped changes to the discriminator. The privacy plan is about these. The server computes
+the generator from them and from its own random numbers. Whatever is computed from the result of a
+differentially private algorithm, without the data, has the guarantee of that algorithm
+(post-processing). So only the discriminator needs clipping and noise. The generator may be trained
+for any number of steps, sampled any number of times, published, and looked at (Augenstein et al.
+2020, section 6, algorithm 1).\
 """
 _NOT_COVERED = (
     'Losses, accuracy and critic gap in `metrics.csv` and TensorBoard: they are measured on images '
-    'of held-out clients, without noise. Where those are real clients, these numbers are not '
-    'private, and choosing a generator by them is not either. Intensity and diversity are of '
-    'generated images: they are covered.',
+    'of held-out clients, without noise. If those are real clients, these numbers are not private, '
+    'nor is the choice of a generator by them. Intensity and diversity are measured on generated '
+    'images, so they are covered.',
     'The training metrics of --release_train_metrics, if they were recorded.',
-    'How the clients were selected, where they were, for instance by the accuracy of a primary '
-    'model on their data: who belongs to the population, and how many do.',
-    'The primary model, a second GAN, and whatever else was trained on the same clients: the '
+    'The selection of the clients, if they were selected, for example by the accuracy of a primary '
+    'model on their data: who belongs to the population, and how many clients do.',
+    'The primary model, a second GAN, and anything else that was trained on the same clients: the '
     'guarantees add up (`experiments.report_privacy --compose_with`).',
 )
 
 
 def write(result: TrainResult, scaled: scale_flags.ScaledUp | None) -> None:
-    """Writes the page into the directory of a run, and the digests of all files.
+    """Writes the page into the directory of the run, and updates the digests of its files.
 
     Raises:
-      StorageError: if that fails.
+      StorageError: If a file cannot be written.
     """
     from dpfl.simulation import outputs
     from dpfl.tasks.images import saved_generator
@@ -48,12 +48,12 @@ def write(result: TrainResult, scaled: scale_flags.ScaledUp | None) -> None:
 def render(
     report: accounting.PrivacyReport, scaled: scale_flags.ScaledUp | None, saved_model: str
 ) -> str:
-    """The page, as Markdown.
+    """The page as Markdown.
 
     Args:
-      report: of the run.
-      scaled: the larger run it stands for, or None.
-      saved_model: directory of the generator as a SavedModel.
+      report: Privacy report of the run.
+      scaled: The larger run that it stands for, or None.
+      saved_model: Directory of the generator as a SavedModel.
     """
     lines = [
         '# What the guarantee means for the generator',
@@ -86,7 +86,7 @@ def render(
 
 
 def rows(report: accounting.PrivacyReport, scaled: scale_flags.ScaledUp | None) -> list[dict]:
-    """The parameters of document 004, tables 3 and 13, for a run and the larger one."""
+    """The parameters in [Augenstein20], tables 3 and 13, for a run and the larger run."""
     result = [_row('this run', report.plan, report.guarantee.epsilons[0], report.deltas[0])]
     if scaled is not None:
         result.append(_row('scaled up', scaled.plan, scaled.epsilon, scaled.delta))
@@ -116,14 +116,15 @@ def _assumptions(plan, scaled):
         ]
     if plan.adjacency == 'replace_one_half_shift':
         lines += [
-            'As in document 004, replacing a client is counted as moving the sum of a round by one '
-            'clip norm. Clipping alone ensures two: --adjacency=replace_one has the strict figure.',
+            'As in Augenstein et al. 2020, replacing a client is counted as moving the sum of a '
+            'round by one clip norm. Clipping alone ensures two: --adjacency=replace_one has the '
+            'strict figure.',
             '',
         ]
     if scaled is not None:
         lines += [
-            'Scaled up, the mean of a round has the same noise, so that images of this quality can '
-            'be expected there, from as many rounds; no such run was made.',
+            'In the run that is scaled up, the mean of a round has the same noise. So it can be '
+            'expected to reach images of this quality in as many rounds. No such run was made.',
             '',
         ]
     return lines

@@ -1,4 +1,4 @@
-"""Optimises a mechanism, saves it, and says what it is worth."""
+"""Optimises a mechanism, saves it, and returns its losses."""
 
 import pathlib
 import time
@@ -21,16 +21,16 @@ def optimize(
     """Optimises a mechanism for a schema, saves it in a file, and returns its losses by name.
 
     Args:
-      name: one of `registry.OPTIMIZED`.
-      schema: what it is optimised for.
-      output: file to save it in (.npz).
-      buffers: of a BLT.
-      bands: of a banded mechanism; None for the minimum separation.
-      loss: 'max' or 'rms'; None for the one that the mechanism is published with.
-      momentum: optimise for the models of SGD with this momentum instead of prefix sums.
+      name: Name of the mechanism, one of `registry.OPTIMIZED`.
+      schema: Participation schema to optimise for.
+      output: File to save the mechanism in (.npz).
+      buffers: Number of buffers of a BLT.
+      bands: Number of bands of a banded mechanism; None for the min separation.
+      loss: 'max' or 'rms'; None for the loss that the mechanism is published with.
+      momentum: If not 0, optimise for the models of SGD with this momentum instead of prefix sums.
 
     Raises:
-      ArgumentError: if a value is not allowed, or the file cannot be written.
+      ArgumentError: If a value is not allowed, or the file cannot be written.
     """
     if not output.parent.is_dir():
         raise errors.ArgumentError('output', output, 'must be in a directory that exists')

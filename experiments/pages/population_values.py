@@ -1,4 +1,4 @@
-"""What a participation log or a simulated population shows, in numbers. No flags."""
+"""Statistics of a participation log or a simulated population, as values and as text."""
 
 import math
 from typing import Any
@@ -19,20 +19,20 @@ def of_simulation(
     mechanism: mechanisms.Mechanism | None,
     noise_multiplier: float,
 ) -> dict[str, Any]:
-    """Values of a simulated population.
+    """Statistics of a simulated population.
 
     Args:
-      devices: the population.
-      done: its rounds.
-      mechanism: over as many rounds; None for no guarantee.
-      noise_multiplier: of the mechanism.
+      devices: The population.
+      done: Its rounds.
+      mechanism: Mechanism over the same number of rounds; None for no guarantee.
+      noise_multiplier: Noise multiplier of the mechanism.
     """
     by_day = done.rounds_by_day()
     return {
         'population': devices.population,
         'clients_per_round': devices.clients_per_round,
         'timer_hours': devices.timer_hours,
-        # No schema that every client keeps has a larger separation ([Xu23], section 2.2).
+        # A larger separation leaves too few clients for some round ([Xu23], section 2.2).
         'largest_separation': devices.population // devices.clients_per_round,
         **of_log(done.log, done.log.statistics(), mechanism, noise_multiplier),
         'days': done.days,
@@ -50,7 +50,7 @@ def of_log(
     mechanism: mechanisms.Mechanism | None,
     noise_multiplier: float,
 ) -> dict[str, Any]:
-    """What a log shows, and what that means for a mechanism."""
+    """Statistics of a log, and the guarantee of a mechanism with it."""
     seen = log.observed()
     values = {
         'rounds': log.rounds,
@@ -64,7 +64,7 @@ def of_log(
     }
     if mechanism is None:
         return values
-    # A client that is listed m times in one round moves its sum by m clip norms.
+    # A client that is listed m times in a round moves the sum of the round by m clip norms.
     by_schema = mechanism.sensitivity_bound(seen).squared * log.max_per_round**2
     by_log = pattern_sensitivity.of_log(mechanism, log)
     return values | {
@@ -79,7 +79,7 @@ def of_log(
 
 
 def short(values: dict[str, Any], vary: str) -> dict[str, Any]:
-    """A row of a table of simulations that differ in `vary`."""
+    """A row in the table of simulations that differ in `vary`."""
     names = (
         vary,
         'min_separation',
@@ -96,7 +96,7 @@ def short(values: dict[str, Any], vary: str) -> dict[str, Any]:
 
 
 def text(values: dict[str, Any]) -> str:
-    """The table of one simulation or log."""
+    """The table of one simulation or of one log."""
     shown = {}
     for name, value in values.items():
         if name == 'participations':

@@ -1,4 +1,4 @@
-"""What the binaries print about a run that was trained."""
+"""What binaries print about a run they trained."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from experiments.command import command_line
 
 
 def summary(result: TrainResult) -> dict[str, Any]:
-    """The last metrics and the guarantee of a run, by name."""
+    """The last metrics of a run and its guarantee, by name."""
     report = result.report
     return {
         'output_dir': str(result.directory),
@@ -27,13 +27,13 @@ def summary(result: TrainResult) -> dict[str, Any]:
 
 
 def print_result(result: TrainResult, form: str, **more: Any) -> None:
-    """Prints the summary of a run as 'text' or 'json', and more values behind it."""
+    """Prints the summary of a run, followed by other values, as 'text' or 'json'."""
     values = {**summary(result), **more}
     print(json.dumps(values) if form == 'json' else command_line.table(values))
 
 
 def of_pretraining(result: PretrainResult) -> dict[str, Any]:
-    """What was trained on public text, by name."""
+    """Summary of a model that was trained on public text, by name."""
     tail = max(1, len(result.losses) // 10)
     return {
         'output': str(result.output),
@@ -46,7 +46,7 @@ def of_pretraining(result: PretrainResult) -> dict[str, Any]:
 
 
 def print_candidates(candidates: Sequence[Any]) -> None:
-    """Prints which mechanisms `mechanism='auto'` compared, on standard error."""
+    """Prints the mechanisms that `mechanism='auto'` compared, on standard error."""
     rows = [
         {
             'mechanism': candidate.name,

@@ -1,4 +1,4 @@
-"""The directory of a finished run, verified; what differs is told, and ends the binary."""
+"""Verifies the directory of a finished run; ends the binary with a message if something differs."""
 
 import pathlib
 import sys
@@ -12,16 +12,19 @@ _DIFFERS = 1
 
 
 def verify(path: pathlib.Path) -> tuple[verification.Verification, accounting.PrivacyReport]:
-    """Checks a run against its own files and its flags; returns what was found, and its report.
+    """Checks a run against its own files and its flags.
 
-    If something differs, says what on standard error and exits with status 1.
+    If something differs, prints what on standard error and exits with status 1.
+
+    Returns:
+      What the verification found, and the report of the run.
 
     Raises:
-      UsageError: if it is not the directory of a finished run.
+      UsageError: If `path` is not the directory of a finished run.
     """
     if not path.is_dir():
         raise command_line.UsageError(f'--run_dir={path}: must be a directory')
-    # No run may write there meanwhile.
+    # The lock keeps runs from writing to the directory meanwhile.
     with command_line.refusing_bad_values(), _storage.locked(path, to_read=True):
         found = verification.verify(path)
     differences = [*found.differences]
@@ -35,7 +38,7 @@ def verify(path: pathlib.Path) -> tuple[verification.Verification, accounting.Pr
 
 
 def verified(directory: str) -> accounting.PrivacyReport:
-    """The report of a run that agrees with all its files; says so on standard error."""
+    """Verifies a run and returns its report; prints the verdict on standard error."""
     path = pathlib.Path(directory)
     found, report = verify(path)
     is_export = report.observed is None
@@ -46,7 +49,7 @@ def verified(directory: str) -> accounting.PrivacyReport:
 
 
 def _verdict(path: pathlib.Path, found: verification.Verification, is_export: bool) -> str:
-    """What was verified, in one sentence, and no more than that."""
+    """What was verified, in one sentence."""
     listed = f'verified: every file that {archive.SUMS} lists is as it was'
     if found.notes:
         return f'{listed}, log and ledger agree, and the numbers follow from plan and log'

@@ -1,1 +1,1 @@
-"""Plans before a run starts: what is asked for, and the rows of numbers that answer it."""
+"""Plans for a run before it starts: the request, and its answer as rows of numbers."""

@@ -1,4 +1,4 @@
-"""The plans that answer a request."""
+"""Finds the plans that answer a request."""
 
 import dataclasses
 import itertools
@@ -21,9 +21,9 @@ class Answer:
     """Plans as rows of numbers.
 
     Attributes:
-      rows: a row for each plan, the best first; of a sweep a row for each point.
-      left: mechanisms that were not made, with the reason.
-      assumptions: what the numbers rest on, a sentence each.
+      rows: A row for each plan, the best first; for a sweep, a row for each point.
+      left: Mechanisms that were left out, with the reason.
+      assumptions: Assumptions behind the numbers, one item each.
     """
 
     rows: list[dict[str, Any]]
@@ -32,10 +32,10 @@ class Answer:
 
 
 def answer(request: Request) -> Answer:
-    """The plans for a request, with a progress bar if it sweeps.
+    """Finds the plans for a request; shows a progress bar for a sweep.
 
     Raises:
-      ArgumentError: if values are missing or not allowed, or no plan meets the target.
+      ArgumentError: If values are missing or not allowed, or no plan meets the target.
     """
     sweeps = request.sweeps()
     target, simulation = request.target, request.simulation
@@ -44,7 +44,7 @@ def answer(request: Request) -> Answer:
     for point in tqdm(_points(sweeps), disable=None if sweeps else True):
         deployment = _deployment(request, point)
         candidates, left = _candidates(request, deployment)
-        if sweeps:  # A row for each point: the best, or the given one.
+        if sweeps:  # One row for each point: the given mechanism, or the best.
             candidates, left = candidates[:1], []
         for name, mechanism, verdict in candidates:
             plans.append(_plan(request, mechanism, deployment, target, simulation))
@@ -62,7 +62,7 @@ def answer(request: Request) -> Answer:
 
 
 def measures(request: Request) -> list[str]:
-    """What a plot of a sweep shows: what the plans were made to find out."""
+    """Quantities on the plot of a sweep: those that the plans were made to find."""
     if request.searches_cohort:
         found = ['clients_per_round', 'noise_multiplier']
     elif request.has_target:
@@ -73,7 +73,7 @@ def measures(request: Request) -> list[str]:
 
 
 def _points(sweeps: dict[str, list[int]]) -> list[dict[str, int]]:
-    """All combinations of the values; the first quantity changes fastest."""
+    """All combinations of the values. The first quantity changes fastest."""
     names = list(reversed(sweeps))
     return [
         dict(zip(names, values, strict=True))
@@ -86,7 +86,7 @@ def _deployment(request: Request, point: dict[str, int]) -> planning.Deployment:
     given = request.schema
     fields = {
         **given,
-        # A search begins with one client.
+        # A search starts with one client.
         'clients_per_round': 1 if request.searches_cohort else given['clients_per_round'],
         'availability': request.planning.availability,
         'round_minutes': request.planning.round_minutes,
@@ -112,12 +112,12 @@ def _deployment(request: Request, point: dict[str, int]) -> planning.Deployment:
 def _candidates(
     request: Request, deployment: planning.Deployment
 ) -> tuple[list[tuple[str, mechanisms.Mechanism, str | None]], list[dict[str, Any]]]:
-    """Names, mechanisms and verdicts, the best first; and those that were left unmade."""
+    """Names, mechanisms and verdicts, the best first, and the mechanisms that were left out."""
     privacy = request.privacy
     if privacy.mechanism != AUTO:
         made = mechanism_lib.build(privacy, request.schema['rounds'])
         return [(str(privacy.mechanism), made, None)], []
-    assert privacy.model_dimension is not None  # `Request.check` has seen to it.
+    assert privacy.model_dimension is not None  # `Request.check` requires it.
     _, candidates = mechanisms.choose(
         deployment.participation, privacy.model_dimension, privacy.memory_limit
     )
@@ -144,7 +144,7 @@ def _plan(
     target: planning.Target | None,
     simulation: planning.Simulation | None,
 ) -> tuple[planning.Deployment, accounting.PrivacyPlan]:
-    """The plan, and the deployment with the cohort size that was found for it."""
+    """The plan, and the deployment with the cohort size that was found."""
     privacy = request.privacy
     planner = planning.Planner(
         mechanism=mechanism,
@@ -154,12 +154,12 @@ def _plan(
     )
     most = request.planning.max_clients_per_round
     if most is not None:
-        assert target is not None and simulation is not None  # `Request.check` has seen to it.
+        assert target is not None and simulation is not None  # `Request.check` requires them.
         return planner.with_simulation(deployment, target, simulation, most)
     if target is not None:
         return deployment, planner.with_target(deployment, target)
     noise = privacy.noise_multiplier
     if simulation is not None:
         noise = simulation.scaled(deployment.clients_per_round)
-    assert noise is not None  # `Request.check` has seen to it.
+    assert noise is not None  # `Request.check` requires it.
     return deployment, planner.with_noise(deployment, noise)

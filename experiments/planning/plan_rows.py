@@ -1,4 +1,4 @@
-"""Plans as rows of numbers, as a text, and the assumptions behind them."""
+"""Plans as rows of numbers and as text, with the assumptions behind them."""
 
 import math
 
@@ -7,7 +7,7 @@ from dpfl.accounting import planning
 from experiments.command import command_line
 
 _ROUNDED_UP = ('rho', 'mu', 'epsilon')
-# Of use to programs; in a table for people they repeat what is beside them.
+# For programs only: in a table for people they would repeat other columns.
 _NOT_IN_COLUMNS = ('mu', 'population_separation', 'timer_separation')
 
 
@@ -21,10 +21,10 @@ def row(
     delta: float,
     accountant: str,
 ) -> dict:
-    """One plan: what is assumed, what can be reached, the noise, the guarantee, the cost.
+    """The row of one plan: deployment, participation, noise, guarantee and cost.
 
-    `noise_over_simulation` is how many times the noise exceeds what the simulation found good
-    enough. Numbers that are not finite, as without noise, are None.
+    `noise_over_simulation` is the noise relative to what was good enough in the simulation.
+    Numbers that are not finite, such as rho without noise, are None.
     """
     scaled = simulation and simulation.scaled(deployment.clients_per_round)
     values = {
@@ -60,7 +60,7 @@ def row(
 
 
 def text(rows: list[dict], left: list[dict], assumptions: list[str]) -> str:
-    """What all plans have in common, a table of what differs, and what is assumed."""
+    """The values that all plans share, a table of the others, and the assumptions."""
     first = rows[0]
     shared = [key for key in first if all(each[key] == first[key] for each in rows)]
     parts = [
@@ -87,7 +87,7 @@ def assumptions(
     plans: list[tuple[planning.Deployment, accounting.PrivacyPlan]],
     simulation: planning.Simulation | None,
 ) -> list[str]:
-    """What has to hold for plans to be reached, and for their guarantee; a sentence or two each."""
+    """The conditions under which plans can be reached and guarantee what they say."""
     deployment, plan = plans[0]
     if not plan.noise_multiplier:
         return ['There is no noise: the run would have no privacy guarantee.']
@@ -96,10 +96,10 @@ def assumptions(
     )
     lines = [
         f'The population is an estimate, and {deployment.availability:.0%} of it reports at some '
-        'time. The separation that can be reached follows from these; the guarantee follows from '
-        'the separation that clients really keep, which has to be enforced and shows in the log.',
-        'Cohorts are exactly as large as planned; larger ones, as over-selection gives, use up the '
-        'population sooner.',
+        'time. These numbers determine the separation that can be reached. The guarantee depends '
+        'on the separation that clients really keep; it must be enforced, and the log shows it.',
+        'Cohorts are exactly as large as planned. Larger cohorts, for example from over-selection, '
+        'use up the population sooner.',
         'min_separation b: rounds i < j of a client have j - i >= b (MinS of the papers is b - 1).',
         *_separation(deployment),
         'Each client takes part in at most max_participations rounds: as many as rounds and '
@@ -107,22 +107,24 @@ def assumptions(
         'No amplification by sampling is claimed.',
         *(f'{name}: {sentence}' for name, sentence in releases),
         'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
-        "updates, for an update's norm of at most the clip norm.",
+        'updates, if the norm of each update is at most the clip norm.',
     ]
     if simulation is not None:
         lines.append(
-            f'Utility stays about the same where noise multiplier and cohort size grow together '
-            f'from {simulation.noise_multiplier:g} with {simulation.clients_per_round} clients: a '
-            'hypothesis (document 000, section 2.2). The simulation used the same mechanism.'
+            f'Utility stays about the same if noise multiplier and cohort size grow in proportion '
+            f'from {simulation.noise_multiplier:g} with {simulation.clients_per_round} clients. '
+            'This is a hypothesis (Xu et al. 2023, section 2.2). The simulation used the same '
+            'mechanism.'
         )
         if any(_exceeds(each, plan, simulation) for each, plan in plans):
             lines.append(
-                'noise_over_simulation above 1: the target needs more noise than the simulation '
-                'found good enough, so expect less utility (document 000, section 2.5, strategy 3).'
+                'noise_over_simulation above 1: the target needs more noise than was good enough '
+                'in the simulation, so expect less utility (Xu et al. 2023, section 2.5, '
+                'strategy 3).'
             )
     if plan.discretization is not None:
         lines.append(
-            'The sensitivity counts the norm that rounding for secure aggregation inflates.'
+            'The sensitivity includes the larger norm due to rounding for secure aggregation.'
         )
     return lines
 
@@ -135,19 +137,19 @@ def _separation(deployment) -> list[str]:
     if deployment.timer_hours is not None:
         return [
             f'Rounds take {deployment.round_minutes:g} minutes at most, so a timer of '
-            f'{deployment.timer_hours:g} hours covers {deployment.timer_separation} of them; where '
+            f'{deployment.timer_hours:g} hours covers {deployment.timer_separation} of them. If '
             'the population allows less, rounds wait for clients.'
         ]
     if deployment.min_separation is None:
         return [
-            'The separation is all that the population allows. Few runs come near it: the timer '
-            'has to be found (document 000, section 2.5, strategy 4).'
+            'The separation is the largest that the population allows. Few runs come near it: a '
+            'suitable timer has to be found (Xu et al. 2023, section 2.5, strategy 4).'
         ]
     return ['The separation is enforced in rounds.']
 
 
 def _shown(key: str, value) -> str:
-    """A cell; guarantees are rounded up."""
+    """Text of a cell. Guarantees are rounded up."""
     if key in _ROUNDED_UP:
         return accounting.round_up(value)
     if value is None:

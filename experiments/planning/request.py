@@ -1,4 +1,4 @@
-"""What `plan_privacy` is asked: a deployment, and a noise, a target or a simulation."""
+"""What `plan_privacy` is asked: a deployment, and a noise multiplier, a target or a simulation."""
 
 import dataclasses
 from typing import Any
@@ -9,7 +9,7 @@ from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.simulation.training.privacy_config import AUTO, PrivacyConfig
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
-# Settings that describe one mechanism, which 'auto' chooses by itself.
+# Settings of one mechanism; 'auto' chooses them itself.
 _OF_ONE_MECHANISM = ('strategy', 'blt_decay', 'blt_scale', 'restart_first', 'restart_every')
 
 
@@ -18,22 +18,23 @@ class PlanningConfig(Settings):
     """Availability, round times, targets, a simulation, and sweeps."""
 
     availability: float = setting(
-        1.0, 'Share of the population that reports at some time, within (0, 1].'
+        1.0, 'Share of the population that reports at some time, > 0 and <= 1.'
     )
     round_minutes: float | None = setting(
-        None, 'Minutes that a round takes; of the longest rounds, where they differ.'
+        None, 'Minutes that a round takes; those of the longest rounds if they differ.'
     )
     simulated_noise_multiplier: float | None = setting(
         None,
-        'Noise multiplier that was good enough in a small simulation of the same mechanism; it is '
-        'scaled with the cohort size.',
+        'Noise multiplier that was good enough in a small simulation of the same mechanism. It is '
+        'scaled in proportion to the cohort size.',
     )
     simulated_clients_per_round: int | None = setting(None, 'Cohort size of that simulation.')
-    target_rho: float | None = setting(None, 'zCDP guarantee to be met.')
+    target_rho: float | None = setting(None, 'Rho of the zCDP guarantee to meet.')
     max_clients_per_round: int | None = setting(
         None,
-        'Largest cohort that the system supports. With a target and a simulation, the smallest '
-        'cohort up to it that meets the target is sought, instead of --clients_per_round.',
+        'Largest cohort that the system supports. With a target and a simulation, the binary looks '
+        'for the smallest cohort up to this size that meets the target; do not give '
+        '--clients_per_round then.',
     )
     sweep_clients_per_round: tuple[str, ...] | None = setting(
         None, 'Values of clients_per_round, comma-separated.'
@@ -49,13 +50,13 @@ class PlanningConfig(Settings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """A question about plans.
+    """A request for plans.
 
     Attributes:
-      privacy: mechanism, noise and accounting.
-      planning: what else was asked.
+      privacy: Mechanism, noise and accounting.
+      planning: Round times, targets, simulation and sweeps.
       schema: rounds, min_separation, max_participations, population, clients_per_round and
-        timer_hours by name; None where they are not given.
+        timer_hours by name; None for those that are not given.
     """
 
     privacy: PrivacyConfig
@@ -74,7 +75,7 @@ class Request:
 
     @property
     def searches_cohort(self) -> bool:
-        """Whether the cohort size is sought."""
+        """Whether the cohort size is to be found."""
         return self.planning.max_clients_per_round is not None
 
     def check(self) -> None:
@@ -114,7 +115,7 @@ class Request:
             raise ArgumentError(
                 'mechanism',
                 AUTO,
-                'cannot be combined with a simulation, whose noise multiplier is that of one '
+                'cannot be combined with a simulation: its noise multiplier belongs to one '
                 'mechanism',
             )
         for name in _OF_ONE_MECHANISM:
@@ -125,7 +126,7 @@ class Request:
 
     @property
     def target(self) -> planning_lib.Target | None:
-        """The guarantee that is asked for, if any."""
+        """The guarantee that is asked for; None without one."""
         if not self.has_target:
             return None
         with renaming(rho='target_rho', epsilon='target_epsilon'):
@@ -138,12 +139,12 @@ class Request:
 
     @property
     def accountant(self) -> str:
-        """By which epsilon is computed."""
+        """Accountant that computes epsilon."""
         return self.privacy.accountant or 'pld'
 
     @property
     def simulation(self) -> planning_lib.Simulation | None:
-        """The simulation whose noise was good enough, if any."""
+        """The simulation whose noise was good enough; None without one."""
         noise = self.planning.simulated_noise_multiplier
         cohort = self.planning.simulated_clients_per_round
         if noise is None or cohort is None:
@@ -158,7 +159,7 @@ class Request:
             if given is not None:
                 found[name] = _integers(f'sweep_{name}', given)
         if len(found) > 2:
-            raise _refused(f'sweep_{list(found)[2]}', 'at most two sweeps go together')
+            raise _refused(f'sweep_{list(found)[2]}', 'at most two sweeps can be combined')
         rounds = self.schema['rounds']
         if rounds is None:
             raise _refused('rounds', 'must be given')

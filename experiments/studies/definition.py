@@ -1,9 +1,10 @@
-"""What a study is: data in a JSON file of configs/studies. No TensorFlow.
+"""The definition of a study, read from a JSON file in configs/studies. No TensorFlow.
 
-A study compares lines (mechanisms, say) at the values of an axis (cohort sizes), or over the
-rounds if it has no axis. A line and a value are flags of `experiments.train`; together they are a
-point, and a run is a point with a seed. All points of a seed have the same language, clients,
-cohorts and initial model, and draw their noise from the same seed: they are compared in pairs.
+A study compares lines (for example mechanisms) at the values of an axis (for example cohort sizes).
+Without an axis it compares curves over the rounds. A line and a value each set some flags of
+`experiments.train`. A line at a value is a point, and a point with a seed is a run. All points of a
+seed share the language, clients, cohorts and initial model, and draw their noise from the same
+seed, so they are compared in pairs.
 """
 
 import dataclasses
@@ -24,9 +25,10 @@ class Point:
     """A line at a value of the axis.
 
     Attributes:
-      line: its name.
-      value: name of the value on the axis; None if the study has none.
-      flags: that make the point; a flag that is None is not given, whatever the study says.
+      line: Name of the line.
+      value: Name of the value on the axis; None if the study has no axis.
+      flags: Flags of the runs of this point. A flag that is None is left out, even if the study
+        sets it.
     """
 
     line: str
@@ -35,19 +37,19 @@ class Point:
 
     @property
     def name(self) -> str:
-        """`line`, or `line/value`."""
+        """Name of the point: `line`, or `line/value` if there is an axis."""
         return self.line if self.value is None else f'{self.line}/{self.value}'
 
 
 @dataclasses.dataclass(frozen=True)
 class Preparation:
-    """What has to be made before the runs: an optimised strategy, a model of public text.
+    """Something the runs need first, such as an optimised strategy or a model of public text.
 
     Attributes:
-      name: of the preparation; with `{seed}` in it there is one for each seed.
-      binary: in `experiments`.
-      flags: of the binary.
-      shared: names of flags that it has from the runs, where those have them.
+      name: Name of the preparation. If it contains `{seed}`, it is made once for each seed.
+      binary: Binary in `experiments` that makes it.
+      flags: Flags of the binary.
+      shared: Names of flags that it takes from the runs, if the runs have them.
     """
 
     name: str
@@ -58,13 +60,13 @@ class Preparation:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """That a measure is higher at one point than at another, pair by pair.
+    """The claim that a measure is higher at one point than at another, pair by pair.
 
     Attributes:
-      text: in words.
-      measure: which.
-      higher, lower: names of the points.
-      by: at least how much higher; negative for 'not lower by more than'.
+      text: The claim in words.
+      measure: Name of the measure.
+      higher, lower: Names of the two points.
+      by: Smallest difference that is claimed; negative for 'not lower by more than'.
     """
 
     text: str
@@ -76,12 +78,12 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """What is on the horizontal axis.
+    """The horizontal axis of a study.
 
     Attributes:
-      label: in words.
-      values: flags by the name of a value, which is a number.
-      scale: one of `SCALES`.
+      label: Label of the axis.
+      values: Flags by the name of a value. The names are numbers.
+      scale: One of `SCALES`.
     """
 
     label: str
@@ -104,21 +106,23 @@ class Study:
     """A study.
 
     Attributes:
-      name: of its file.
-      title, about: in words.
-      mirrors: the figure or table that it is a small copy of, as in 'document 002, table 3'.
-      flags: of all runs.
-      lines: flags by the name of a line.
-      axis: None for curves over the rounds.
-      curves: what is on the horizontal axis of the curves, one of `CURVES`; without an axis only.
-      preparations: what is made first.
-      measures: columns of the table; the first is in the figure. See `measures.py`.
-      threshold: accuracy for the measure `rounds_to_threshold`; None without it.
-      smooth: how many of the last evaluations an accuracy or a loss is the mean of.
-      orders: measures by which the points are put in order, to see whether the orders agree.
-      claims: what is checked.
-      seeds: of the runs.
-      tuned_on: seeds on which the flags were chosen; none of `seeds`.
+      name: Name of its file without the suffix.
+      title: Title of the page.
+      about: What is compared, and why.
+      mirrors: The published figure or table that the study copies at a small scale, as in
+        'McMahan et al. 2024, table 3'.
+      flags: Flags of all runs.
+      lines: Flags by the name of a line.
+      axis: The horizontal axis; None for curves over the rounds.
+      curves: Quantity on the horizontal axis of the curves, one of `CURVES`. Used without an axis.
+      preparations: What is made before the runs.
+      measures: Columns of the table; the figure shows the first. See `measures.py`.
+      threshold: Accuracy for the measure `rounds_to_threshold`; None without that measure.
+      smooth: Number of evaluations over which accuracy and loss are averaged.
+      orders: Measures that each rank the points, to see whether the rankings agree.
+      claims: Claims to check.
+      seeds: Seeds of the runs.
+      tuned_on: Seeds on which the flags were chosen; none of them is in `seeds`.
     """
 
     name: str
@@ -158,7 +162,7 @@ class Study:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """All points, line by line."""
+        """All points, ordered by line."""
         values: Mapping[Any, Flags] = {None: {}} if self.axis is None else self.axis.values
         return tuple(
             Point(line, value, _merged(self.flags, flags, more))
@@ -168,13 +172,13 @@ class Study:
 
 
 def _merged(common: Flags, of_line: Flags, of_value: Flags) -> Flags:
-    """Flags of a point; what its line takes away stays so."""
-    taken_away = {name: None for name, value in of_line.items() if value is None}
-    return {**common, **of_line, **of_value, **taken_away}
+    """Flags of a point. A flag that its line removes (None) stays removed."""
+    removed = {name: None for name, value in of_line.items() if value is None}
+    return {**common, **of_line, **of_value, **removed}
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """Raises ValueError unless they are different integers from 0 on, at least one."""
+    """Raises ValueError unless there is at least one seed, and all are different integers >= 0."""
     if not seeds or len({*seeds}) < len(seeds):
         raise errors.ArgumentError(
             'seeds', ','.join(map(str, seeds)), 'must be different, and at least one'
@@ -184,15 +188,15 @@ def check_seeds(seeds: Sequence[int]) -> None:
 
 
 def names() -> list[str]:
-    """The studies of configs/studies."""
+    """Names of the studies in configs/studies."""
     return sorted(path.stem for path in FOLDER.glob('*.json'))
 
 
 def load(name: str) -> Study:
-    """The study of a name in configs/studies, or of a JSON file.
+    """Loads a study by its name in configs/studies, or from a JSON file.
 
     Raises:
-      ValueError: if there is none, or it is not one; the message begins with `study=`.
+      ArgumentError: If there is no such file, or it does not define a study.
     """
     path = FOLDER / f'{name}.json' if name in names() else pathlib.Path(name)
     if not path.is_file():
@@ -222,7 +226,7 @@ def _study(path: pathlib.Path, values: dict[str, Any]) -> Study:
 
 
 def read_flagfile(path: pathlib.Path) -> dict[str, str]:
-    """Flags of a file, `--name=value` or `--name` a line; others begin with `#` or are empty."""
+    """Reads a flagfile: a `--name=value` or `--name` per line, comments with `#`, empty lines."""
     flags = {}
     for line in _files.read_text(path).splitlines():
         line = line.strip()

@@ -1,9 +1,9 @@
-"""Runs the jobs of a study in a few processes, each of which does many.
+"""Runs the jobs of a study in a few worker processes, each of which runs many jobs.
 
 A small run takes longer to start than to train: TensorFlow Federated takes many seconds to import,
-and the first graphs of a process are slow to build, since AutoGraph translates their source. So
-this process imports it once, executes nothing with it, and forks workers that inherit the imports.
-Each worker does one job after the other, as library calls (`work.run`).
+and the first graphs of a process are slow to build, because AutoGraph translates their source. So
+this process imports TensorFlow Federated once, executes nothing with it, and forks workers that
+inherit the imports. A worker runs its jobs one after the other, as library calls (`work.run`).
 """
 
 import contextlib
@@ -37,36 +37,36 @@ _POLL_SECONDS = 0.5
 _END_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
 _FAILED = 1
-# Fork, not spawn: the imports are what is to be kept. Nothing of TensorFlow runs in this process,
-# and no thread but those of BLAS libraries, which are made for forks.
+# Fork, not spawn, so that workers inherit the imports. This process executes nothing with
+# TensorFlow, and has no threads except those of BLAS libraries, which can be forked.
 _FORK = multiprocessing.get_context('fork')
 
 
 def run(jobs: Sequence[jobs_lib.Job], parallel: int, label: str) -> dict[str, dict]:
-    """Does what is not done yet, with a progress bar.
+    """Runs the jobs that are not finished yet, with a progress bar.
 
     Args:
-      jobs: in the order in which they are begun.
-      parallel: how many at a time.
-      label: of the bar.
+      jobs: Jobs, started in this order.
+      parallel: How many jobs run at a time.
+      label: Label of the progress bar.
 
     Returns:
-      What each job printed, by its name.
+      What each job printed, by the name of the job.
 
     Raises:
-      RunError: if one fails, or was done with other flags; the others that were running are ended,
-        and can be continued.
+      RunError: If a job fails, or was finished with other flags. The other running jobs are
+        stopped, and can be continued.
     """
     results = {job.name: job.result() for job in jobs}
     missing = [job for job in jobs if results[job.name] is None]
     if missing:
         for name in _IMPORTED_ONCE:
             importlib.import_module(name)
-        gc.freeze()  # Collections in the workers leave alone what was there before them.
+        gc.freeze()  # Garbage collection in the workers skips what was imported here.
         for job in missing:
             for path in (job.log, job.folder):
                 path.parent.mkdir(parents=True, exist_ok=True)
-        tqdm.tqdm.monitor_interval = 0  # No thread besides this one.
+        tqdm.tqdm.monitor_interval = 0  # No second thread, for the fork.
         with signals.Signals(), _Bar(jobs, results, label) as bar:
             _run(missing, parallel, results, bar)
     return {name: result for name, result in results.items() if result is not None}
@@ -105,12 +105,12 @@ class _Worker:
         self.job = None
 
     def begin(self, job: jobs_lib.Job) -> None:
-        """Runs a job."""
+        """Starts a job."""
         self.job = job
         self.connection.send(job)
 
     def end(self) -> jobs_lib.Job:
-        """The job that has ended; raises RunError if it failed."""
+        """Returns the job, which has ended; raises RunError if it failed."""
         job, self.job = self.job, None
         try:
             status = self.connection.recv()
@@ -122,7 +122,7 @@ class _Worker:
         return job
 
     def wait(self) -> None:
-        """Until the process has ended: a run writes its report, and leaves its checkpoints."""
+        """Waits for the process to end: a run that is stopped still writes its report."""
         self.process.join(_END_SECONDS)
         if self.process.is_alive():
             self.process.kill()
@@ -130,7 +130,10 @@ class _Worker:
 
 
 class _Bar:
-    """Rounds of all runs, those of earlier calls included; jobs that are no runs count as one."""
+    """Progress bar over the rounds of all runs, including those of earlier calls.
+
+    A job that is not a run counts as one round.
+    """
 
     def __init__(self, jobs, results, label):
         self._jobs = jobs
@@ -157,8 +160,8 @@ class _Bar:
         )
 
     def show(self) -> None:
-        """Shows what has been done by now."""
-        # Never backwards: a run that is resumed repeats the rounds since its checkpoint.
+        """Updates the bar."""
+        # Never backwards, although a resumed run repeats the rounds since its checkpoint.
         self._bar.update(max(0, self._count() - self._bar.n))
 
 
@@ -167,7 +170,7 @@ def _size(job: jobs_lib.Job) -> int:
 
 
 def _reason(job: jobs_lib.Job, status: int) -> str:
-    """The last line that a job wrote, which says why it ended."""
+    """The last line of a job's log, which says why the job ended."""
     with contextlib.suppress(OSError):
         lines = job.log.read_text(errors='replace').strip().splitlines()
         if lines:
@@ -176,7 +179,7 @@ def _reason(job: jobs_lib.Job, status: int) -> str:
 
 
 def _serve(connection, parent: int) -> None:
-    """Runs jobs and answers with their exit status, until the process is ended."""
+    """Runs the jobs that arrive and answers with their exit status, until the process ends."""
     if sys.platform == 'linux':
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
@@ -186,17 +189,17 @@ def _serve(connection, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     while True:
         status = _status(connection.recv())
-        if status >= 128:  # By a signal, which was meant for this process.
+        if status >= 128:  # A signal ended the job, and was meant for this process.
             sys.exit(status)
         connection.send(status)
 
 
 def _status(job: jobs_lib.Job) -> int:
-    """The exit status of a job, after it."""
+    """Runs a job and returns its exit status."""
     for path, descriptor in ((job.output, 1), (job.log, 2)):
         with open(path, 'wb') as file:
             os.dup2(file.fileno(), descriptor)
-    # New ones: what this process had not written yet is not for these files.
+    # New streams: text that this process has buffered must not go to the files of the job.
     sys.stdout, sys.stderr = (open(descriptor, 'w', closefd=False) for descriptor in (1, 2))
     try:
         print(json.dumps(work.run(job.binary, job.flags)))
@@ -212,4 +215,4 @@ def _status(job: jobs_lib.Job) -> int:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        gc.collect()  # Graphs refer to themselves.
+        gc.collect()  # Graphs are reference cycles.

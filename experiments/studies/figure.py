@@ -15,11 +15,11 @@ _MARKERS = 'os^vD*xPX<'
 
 
 def draw(study: definition.Study, runs: statistics.Runs) -> Figure:
-    """With an axis: the first measure against it. Without: curves, and the first measure beside.
+    """Draws the first measure against the axis; without an axis, curves beside the first measure.
 
     Args:
-      study: what is drawn.
-      runs: by the name of the point, seed by seed.
+      study: The study.
+      runs: Its runs by the name of the point, in the order of the seeds.
 
     Returns:
       The figure; the caller saves it. Bars and bands are confidence intervals over the seeds.
@@ -89,7 +89,7 @@ def _curves(axes, study, runs) -> None:
 
 
 def _epsilons(curves):
-    """Epsilon by evaluation, which no seed changes; None without a guarantee."""
+    """Epsilon at each evaluation, the same for all seeds; None without a guarantee."""
     epsilon = curves[0].epsilon
     return epsilon if np.isfinite(epsilon).all() else None
 

@@ -1,4 +1,4 @@
-"""The commands of a study, and where each leaves what it makes. No TensorFlow."""
+"""The jobs of a study: their commands and the files they leave. No TensorFlow."""
 
 import dataclasses
 import json
@@ -11,19 +11,20 @@ from experiments.studies import definition
 
 _TRAIN = 'train'
 _LEDGER = 'ledger.jsonl'
-# Flags that are set for each run by itself.
+# Flags that this module sets for every run.
 OF_EACH_RUN = ('seed', 'noise_seed', 'output_dir', 'resume', 'overwrite', 'format')
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A command, to be run once.
+    """A command that is run once.
 
     Attributes:
-      name: unique in the study, as in `runs/tree/seed_1`; a path in the study's directory.
-      binary: in `experiments`.
-      flags: of the binary, with their values.
-      directory: of the study.
+      name: Unique name in the study, such as `runs/tree/seed_1`. It is also a path within the
+        directory of the study.
+      binary: Name of the binary in `experiments`.
+      flags: Values of its flags by name.
+      directory: Directory of the study.
     """
 
     name: str
@@ -33,22 +34,22 @@ class Job:
 
     @property
     def arguments(self) -> list[str]:
-        """Of the command line."""
+        """Arguments of the command line."""
         return [f'--{name}={value}' for name, value in self.flags.items()]
 
     @property
     def folder(self) -> pathlib.Path:
-        """Where the run is, if it is one."""
+        """Directory of the run, if the job is a run."""
         return self.directory / self.name
 
     @property
     def output(self) -> pathlib.Path:
-        """File of its standard output; that of its standard error is beside it."""
+        """File with the standard output of the job."""
         return self._beside('.out')
 
     @property
     def log(self) -> pathlib.Path:
-        """File of its standard error."""
+        """File with the standard error of the job."""
         return self._beside('.log')
 
     def _beside(self, suffix: str) -> pathlib.Path:
@@ -56,22 +57,22 @@ class Job:
 
     @property
     def rounds(self) -> int:
-        """How many rounds it trains; none if it is no run."""
+        """Number of rounds that the job trains; 0 if it is not a run."""
         return int(self.flags['rounds']) if self.binary == _TRAIN else 0
 
     def rounds_begun(self) -> int:
-        """How many rounds it has begun so far."""
+        """Number of rounds that the run has begun so far."""
         try:
             lines = (self.folder / _LEDGER).read_bytes().count(b'\n')
-            return max(lines - 1, 0)  # The first line is no round.
+            return max(lines - 1, 0)  # The first line is a header.
         except OSError:
             return 0
 
     def result(self) -> dict[str, Any] | None:
-        """What it printed when it was done; None if it is not done.
+        """What the job printed when it finished; None if it has not finished.
 
         Raises:
-          RunError: if it was done with other flags.
+          RunError: If it was finished with other flags.
         """
         record = self._beside('.json')
         if not record.exists():
@@ -88,7 +89,7 @@ class Job:
         return values['result']
 
     def finish(self) -> dict[str, Any]:
-        """Records that the job is done, with what it printed, and returns that."""
+        """Records that the job is finished, and returns what it printed."""
         with _storage.naming(self.output):
             result = json.loads(self.output.read_text())
         values = {'command': [self.binary, *self.arguments], 'result': result}
@@ -103,7 +104,7 @@ def preparations(
     seeds: Sequence[int],
     overrides: definition.Flags,
 ) -> list[Job]:
-    """What is made before the runs, in their order; arguments as of `runs`."""
+    """The jobs that come before the runs, in order. The arguments are those of `runs`."""
     made, of_runs = [], {**study.flags, **overrides}
     for preparation in study.preparations:
         shared = {name: of_runs[name] for name in preparation.shared if name in of_runs}
@@ -121,23 +122,23 @@ def runs(
     seeds: Sequence[int],
     overrides: definition.Flags,
 ) -> dict[tuple[str, int], Job]:
-    """The runs by point and seed: all points of a seed before the next seed.
+    """The runs by point and seed. All points of a seed come before the next seed.
 
     Args:
-      study: of which.
-      directory: of the study.
-      seeds: of the runs.
-      overrides: flags of all runs, whatever the study says, but for points that have such a flag
-        taken away.
+      study: The study.
+      directory: Directory of the study.
+      seeds: Seeds of the runs.
+      overrides: Flags that replace those of the study in all runs, except at points that remove
+        the flag.
     """
     found = {}
     for seed in seeds:
         for point in study.points:
             name = f'runs/{point.name.replace(" ", "_")}/seed_{seed}'
-            taken_away = {flag for flag, value in point.flags.items() if value is None}
+            removed = {flag for flag, value in point.flags.items() if value is None}
             flags = {
                 **point.flags,
-                **{flag: value for flag, value in overrides.items() if flag not in taken_away},
+                **{flag: value for flag, value in overrides.items() if flag not in removed},
                 'seed': str(seed),
                 'noise_seed': str(seed),
                 'output_dir': str(directory / name),

@@ -1,11 +1,11 @@
-"""What is measured on a finished run. No TensorFlow.
+"""Measures of a finished run. No TensorFlow.
 
-- `accuracy`, `loss`: on held-out clients, the mean of the last `smooth` evaluations.
-- `rounds_to_threshold`: rounds until that mean reaches the accuracy of the study for the first
-  time; one more than the run has, and marked as a lower bound, if it never does.
-- `max_loss`, `rms_loss`: of the mechanism for the schema, at unit sensitivity of the release
-  (document 002, section 3.2); none without noise.
-- any other name: a number of the run's privacy plan or of what `experiments.train` printed, such
+- `accuracy`, `loss`: Mean of the last `smooth` evaluations on held-out clients.
+- `rounds_to_threshold`: Rounds until the mean accuracy first reaches the threshold of the study. If
+  it never does, one more than the rounds of the run, marked as a lower bound.
+- `max_loss`, `rms_loss`: Losses of the mechanism for the schema, at unit sensitivity of the release
+  ([McMahan24], section 3.2); no value without noise.
+- Any other name: A number of the run's privacy plan or of the output of `experiments.train`, such
   as `epsilon` or `noise_multiplier`.
 """
 
@@ -31,12 +31,13 @@ _OF_PLAN = ('noise_multiplier', 'clip_norm', 'clients_per_round')
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The evaluations of a run, arrays [evaluations].
+    """The evaluations of a run; each field is an array [evaluations].
 
     Attributes:
-      rounds: after how many rounds.
-      epsilon: of the rounds so far; infinite without noise.
-      accuracy, loss: the mean of the last evaluations, `smooth` of them where there are so many.
+      rounds: Number of rounds before each evaluation.
+      epsilon: Epsilon of those rounds; infinite without noise.
+      accuracy, loss: Mean of the last `smooth` evaluations, of all of them as long as there are
+        fewer.
     """
 
     rounds: np.ndarray
@@ -50,9 +51,9 @@ class Run:
     """A finished run.
 
     Attributes:
-      values: measures by name; None where there is no such number.
-      is_bound: names of the measures that are lower bounds.
-      curve: its evaluations.
+      values: Measures by name; None if the run has no such number.
+      is_bound: Names of the measures that are lower bounds.
+      curve: Evaluations of the run.
     """
 
     values: Mapping[str, float | None]
@@ -61,16 +62,16 @@ class Run:
 
 
 def read(study: definition.Study, folder: pathlib.Path, result: Mapping[str, Any]) -> Run:
-    """The measures of a run.
+    """Reads the measures of a run.
 
     Args:
-      study: says which.
-      folder: of the run.
-      result: what `experiments.train` printed.
+      study: The study, which says what is measured.
+      folder: Directory of the run.
+      result: Values that `experiments.train` printed.
 
     Raises:
-      StorageError: if a file of the run cannot be read.
-      ValueError: if a file is not of a run, or there is no such measure.
+      StorageError: If a file of the run cannot be read.
+      ValueError: If a file is not that of a run, or a measure does not exist.
     """
     curve = _curve(folder / 'metrics.csv', study.smooth)
     rounds, is_bound = rounds_to(curve, study.threshold, result['rounds'])
@@ -91,7 +92,7 @@ def read(study: definition.Study, folder: pathlib.Path, result: Mapping[str, Any
 
 
 def rounds_to(curve: Curve, threshold: float | None, rounds: int) -> tuple[float | None, bool]:
-    """Rounds until the accuracy reaches a threshold, and whether that is a lower bound only."""
+    """Rounds until the accuracy reaches a threshold, and whether this is only a lower bound."""
     if threshold is None:
         return None, False
     reached = np.flatnonzero(curve.accuracy >= threshold)
@@ -99,7 +100,7 @@ def rounds_to(curve: Curve, threshold: float | None, rounds: int) -> tuple[float
 
 
 def smoothed(values: Sequence[float], count: int) -> np.ndarray:
-    """The mean of each value and those before it, `count` in all where there are so many."""
+    """Moving averages: the mean of each value and up to `count - 1` values before it."""
     return np.array(
         [np.mean(values[max(0, end - count) : end]) for end in range(1, len(values) + 1)]
     )

@@ -1,4 +1,4 @@
-"""The table of a study for people and for programs, and its page. No TensorFlow."""
+"""The results of a study as Markdown, as an HTML page and as JSON values. No TensorFlow."""
 
 import base64
 import html
@@ -14,12 +14,12 @@ from experiments.studies import definition, measures, statistics
 
 _STYLE = 'table { display: block; overflow-x: auto; }\n'
 _ROUNDED_UP = ('epsilon', 'rho')
-# Values that differ by less are the same number, computed in another order.
+# A relative half-width below this is rounding: all runs have the same value.
 _ROUNDING = 1e-9
 
 
 def rows(study: definition.Study, runs: statistics.Runs) -> list[dict[str, str]]:
-    """A row for each point: means over the seeds and half-widths of their intervals, as text."""
+    """A row for each point: mean over the seeds and half-width of its interval, as text."""
     table = []
     for point in study.points:
         row = {'point': point.name}
@@ -33,14 +33,14 @@ def _cell(measure: str, runs: Sequence[measures.Run]) -> str:
     found = statistics.summary(runs, measure)
     if found is None:
         return '-'
-    if measure in _ROUNDED_UP:  # Of guarantees, the weakest.
+    if measure in _ROUNDED_UP:  # The weakest guarantee.
         values = (run.values[measure] for run in runs)
         return accounting.round_up(max(value for value in values if value is not None))
     return _shown(found)
 
 
 def _shown(found: statistics.Interval) -> str:
-    """Mean and half-width; two digits of the latter."""
+    """Mean and half-width, the half-width with two digits."""
     text_ = f'{found.mean:.4g}'
     if found.half_width and found.half_width > _ROUNDING * abs(found.mean):
         digits = max(0, 1 - math.floor(math.log10(found.half_width)))
@@ -59,25 +59,25 @@ def text(
     """The study in Markdown.
 
     Args:
-      study: what was run.
-      runs: by the name of the point, seed by seed.
-      findings: of its claims.
-      orders: by the measures of the study; None if it has none.
-      seeds: of the runs.
-      command: that makes the study once more.
+      study: The study.
+      runs: Its runs by the name of the point, in the order of the seeds.
+      findings: Results of its claims.
+      orders: Rankings of the points by several measures; None if the study has none.
+      seeds: Seeds of the runs.
+      command: Command that repeats the study.
     """
     table = rows(study, runs)
     parts = [
         f'# {study.title}',
         study.about,
-        f'A small copy of {study.mirrors}.',
+        f'This study copies {study.mirrors} at a small scale.',
         '## Results',
         _table(table),
         f'{len(seeds)} seeds ({", ".join(map(str, seeds))}); ± is the half-width of the '
-        f'{statistics.CONFIDENCE:.0%} confidence interval of the mean over the seeds, by Student. '
-        'A seed decides language, clients, cohorts, initial model and noise: part of the spread is '
-        'that of the languages, which all points of a seed share. So points are compared pair by '
-        f'pair below.{_smoothing(study)}{_thresholds(study, runs)}',
+        f"{statistics.CONFIDENCE:.0%} confidence interval of the mean over the seeds, by Student's "
+        't. The seed determines language, clients, cohorts, initial model and noise. All points of '
+        'a seed share its language, which causes part of the spread; this is why points are '
+        f'compared pair by pair below.{_smoothing(study)}{_thresholds(study, runs)}',
     ]
     if findings:
         parts += ['## Claims', _table([_claim(finding) for finding in findings])]
@@ -109,7 +109,7 @@ def _orders(orders: statistics.Orders) -> list[str]:
     verdict = 'The orders agree.' if orders.agree else 'The orders do not agree.'
     if orders.unsettled:
         pairs = '; '.join(f'{better} and {worse}' for better, worse in orders.unsettled)
-        verdict += f' Pairs that {first} does not tell apart, seed by seed: {pairs}.'
+        verdict += f' Pairs whose {first} does not differ clearly, seed by seed: {pairs}.'
         agree = 'agree' if orders.agree_where_settled else 'do not agree'
         verdict += f' On all other pairs the orders {agree}.'
     return [_table(table), verdict]
@@ -132,20 +132,20 @@ def _thresholds(study, runs) -> str:
     ]
     text = f' The threshold is an accuracy of {study.threshold:g}.'
     if missed:
-        text += f' Not reached by {", ".join(missed)}: counted as one round more than they have.'
+        text += f' Not reached by {", ".join(missed)}; these count as one round more than the run.'
     return text
 
 
 def _made(study, seeds) -> str:
     tuned = (
-        f'Flags were chosen on other seeds ({", ".join(map(str, study.tuned_on))}). '
+        f'The flags were chosen on other seeds ({", ".join(map(str, study.tuned_on))}). '
         if study.tuned_on
         else ''
     )
     return (
-        f'{tuned}The noise of every run comes from its seed, so the study can be repeated to the '
-        'bit: these runs are simulations, and protect nobody. Each has its own directory with its '
-        'privacy report in `runs/`.'
+        f'{tuned}The noise of every run comes from its seed, so the study can be repeated bit for '
+        'bit. Therefore the runs are simulations and protect nobody. Each run has its own '
+        'directory with its privacy report in `runs/`.'
     )
 
 
@@ -156,12 +156,12 @@ def _table(table: Sequence[Mapping[str, str]]) -> str:
 
 
 def render(title: str, text_: str, figure: bytes) -> str:
-    """The page: the Markdown as HTML with the figure, in one file.
+    """The HTML page, one file with the text and the figure.
 
     Args:
-      title: of the window.
-      text_: Markdown.
-      figure: PNG, shown above the results.
+      title: Title of the page.
+      text_: The study in Markdown.
+      figure: PNG that is shown above the results.
     """
     image = base64.b64encode(figure).decode()
     shown = f'<p><img alt="{html.escape(title)}" src="data:image/png;base64,{image}"></p>\n'
@@ -177,7 +177,7 @@ def values(
     orders: statistics.Orders | None,
     seeds: Sequence[int],
 ) -> dict[str, Any]:
-    """The study in values that JSON has: each run's measures, their summaries, what is found."""
+    """The study as JSON values: measures of each run, their summaries, claims and rankings."""
     return {
         'study': study.name,
         'title': study.title,

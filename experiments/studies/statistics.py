@@ -1,4 +1,4 @@
-"""Means over seeds with confidence intervals, differences pair by pair, orders. No TensorFlow."""
+"""Means over seeds with confidence intervals, paired differences, rankings. No TensorFlow."""
 
 import dataclasses
 import itertools
@@ -20,10 +20,10 @@ class Interval:
     """A mean with its confidence interval, by Student's t.
 
     Attributes:
-      mean: of the values.
-      half_width: the interval is the mean plus or minus this; None for a single value.
-      count: how many values.
-      is_bound: whether some values are lower bounds, and so the mean.
+      mean: Mean of the values.
+      half_width: The interval is the mean plus or minus this; None for a single value.
+      count: Number of values.
+      is_bound: Whether some values, and so the mean, are lower bounds.
     """
 
     mean: float
@@ -33,12 +33,12 @@ class Interval:
 
     @property
     def low(self) -> float:
-        """Lower end; minus infinity for a single value."""
+        """Lower end of the interval; minus infinity for a single value."""
         return -math.inf if self.half_width is None else self.mean - self.half_width
 
     @property
     def high(self) -> float:
-        """Upper end; infinity for a single value."""
+        """Upper end of the interval; infinity for a single value."""
         return math.inf if self.half_width is None else self.mean + self.half_width
 
 
@@ -46,7 +46,7 @@ def interval(values: Sequence[float], is_bound: bool = False) -> Interval:
     """The mean of independent values with its confidence interval.
 
     Raises:
-      ValueError: if there is none.
+      ValueError: If there are no values.
     """
     count = _validate.integer('values', len(values), minimum=1)
     half_width = None
@@ -56,12 +56,12 @@ def interval(values: Sequence[float], is_bound: bool = False) -> Interval:
     return Interval(float(np.mean(values)), half_width, count, is_bound)
 
 
-# Runs of a point, in the order of the seeds, by the name of the point.
+# Runs by the name of the point, in the order of the seeds.
 Runs = Mapping[str, Sequence[measures.Run]]
 
 
 def summary(runs: Sequence[measures.Run], measure: str) -> Interval | None:
-    """Of a measure at a point; None if it has no values there."""
+    """Mean and interval of a measure at a point; None if a run of the point does not have it."""
     values = [value for run in runs if (value := run.values[measure]) is not None]
     if len(values) < len(runs):
         return None
@@ -73,10 +73,11 @@ class Finding:
     """What the runs say about a claim.
 
     Attributes:
-      claim: the claim.
-      difference: higher minus lower, pair by pair.
-      verdict: `holds` if the whole interval is above what is claimed, `fails` if it is below,
-        `not settled` otherwise.
+      claim: The claim.
+      difference: Mean of the differences, higher minus lower, pair by pair; None if a run lacks
+        the measure.
+      verdict: `holds` if the whole interval is above the claimed difference, `fails` if it is
+        below, `not settled` otherwise.
     """
 
     claim: definition.Claim
@@ -85,10 +86,10 @@ class Finding:
 
 
 def check(claim: definition.Claim, runs: Runs) -> Finding:
-    """Compares two points, seed by seed: what the points of a seed share takes no part in it.
+    """Compares two points seed by seed, so that whatever a seed sets for both cancels.
 
-    A lower bound serves where it makes the difference smaller than it is; where it would make it
-    larger, nothing is settled.
+    A lower bound at the higher point only makes the difference too small, so the claim can still
+    hold. A lower bound at the lower point makes it too large, so the claim can still fail.
     """
     pairs = list(zip(runs[claim.higher], runs[claim.lower], strict=True))
     differences = _differences(claim.measure, runs[claim.higher], runs[claim.lower])
@@ -110,11 +111,11 @@ class Orders:
     """The points from best to worst by several measures.
 
     Attributes:
-      by_measure: names of the points that have all measures, the best first, by the measure.
-      agree: whether all are the same.
-      unsettled: pairs of points, better and worse, that the first measure does not tell apart seed
+      by_measure: For each measure, the names of the points that have all measures, best first.
+      agree: Whether all these orders are the same.
+      unsettled: Pairs of points, better and worse, whose first measure does not differ clearly seed
         by seed.
-      agree_where_settled: whether all pairs that it tells apart are in the same order in all.
+      agree_where_settled: Whether all other pairs are in the same order by every measure.
     """
 
     by_measure: Mapping[str, tuple[str, ...]]
@@ -124,7 +125,7 @@ class Orders:
 
 
 def orders(names: Sequence[str], runs: Runs) -> Orders:
-    """Puts the points in order by each of the measures."""
+    """Sorts the points by each of the measures."""
     points = [point for point in runs if all(summary(runs[point], name) for name in names)]
     found = {
         name: tuple(sorted(points, key=lambda point: _worse(name, runs[point]))) for name in names
@@ -144,7 +145,7 @@ def orders(names: Sequence[str], runs: Runs) -> Orders:
 
 
 def _worse(name: str, runs: Sequence[measures.Run]) -> float:
-    """A number that is larger for a point that is worse by a measure; the point has it."""
+    """Sort key: the worse a point by a measure, which it has, the larger the number."""
     found = summary(runs, name)
     assert found is not None
     return found.mean if name in measures.SMALLER_IS_BETTER else -found.mean

@@ -1,4 +1,4 @@
-"""What a job of a study does, as library calls: trainings, and what is made before them."""
+"""Runs a job of a study, a training or a preparation, as a library call."""
 
 import pathlib
 from collections.abc import Mapping
@@ -13,21 +13,21 @@ from experiments.flags.settings_flags import with_texts
 from experiments.pages import optimization, run_summary
 
 Texts = Mapping[str, str]
-# Flags that say where a result goes and how it is printed.
+# Flags about where a result goes and how it is printed.
 _OF_THE_BINARY = ('format', 'output', 'output_dir', 'resume')
 _OPTIMIZATION = {'buffers': int, 'loss': str, 'momentum': float}
 
 
 def run(binary: str, flags: Texts) -> dict[str, Any]:
-    """Does a job, and returns what its binary would print.
+    """Runs a job and returns what its binary would print.
 
     Args:
-      binary: of `experiments`.
-      flags: of the binary, as texts by name.
+      binary: Name of the binary in `experiments`.
+      flags: Flags of the binary by name, as text.
 
     Raises:
-      ArgumentError: if a flag is unknown, or its value is not allowed.
-      RunError: if something cannot be read, written or continued.
+      ArgumentError: If a flag is unknown, or its value is not allowed.
+      RunError: If a file cannot be read or written, or a run cannot be continued.
     """
     jobs = {'train': _train, 'pretrain': _pretrain, 'optimize_strategy': _optimize_strategy}
     if binary not in jobs:
@@ -36,7 +36,7 @@ def run(binary: str, flags: Texts) -> dict[str, Any]:
 
 
 def train_config(flags: Texts) -> TrainConfig:
-    """The configuration of a run from its flags as texts."""
+    """The configuration of a run from its flags as text."""
     return with_texts(TrainConfig(), _without(flags, _OF_THE_BINARY))
 
 

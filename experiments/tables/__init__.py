@@ -1,1 +1,1 @@
-"""The published privacy and loss numbers, and how each of them is recomputed."""
+"""Published privacy and loss numbers, and the calculations that reproduce them."""

@@ -1,4 +1,4 @@
-"""From a row to its result: which calculation, and whether the numbers agree."""
+"""Recomputes a row of published numbers and compares the result."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from dpfl import errors
 from experiments.tables import losses, releases, rounding, rows, sampled
 
-# By `Row.mechanism`.
+# The calculation for each `Row.mechanism`.
 _CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {
     'tree': releases.tree,
     'blt': releases.blt,
@@ -24,23 +24,23 @@ _CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {
     'optimized_blt': losses.blt,
     'blt_parameters': losses.blt_parameters,
 }
-# What a calculation adds to the note of a row.
+# What is added to the note of a row, for some `Row.mechanism`.
 _FINDINGS: dict[str, Callable[[rows.Row, dict[str, Any]], str]] = {
     'tree': releases.with_exact_rho,
     'launch': releases.which_rho,
     'gaussian_without_replacement': sampled.with_half_the_noise,
     'blt_parameters': losses.at_published_parameters,
 }
-# Parameters are printed with all their digits, but the minimum they are at is flat, and theirs is
-# that of a loss with small penalties.
+# Parameters are printed with all digits. But the minimum of the loss is flat, and the published
+# parameters minimise a loss with small penalties.
 _PARAMETER_TOLERANCE = 5e-5
 
 
 def compute(row: rows.Row) -> rows.Result:
-    """Recomputes a row; what is published takes no part in it but to be compared.
+    """Recomputes a row. The published numbers are only used for the comparison.
 
     Raises:
-      ValueError: if the mechanism is unknown, or an input is missing or out of its range.
+      ValueError: If the mechanism is unknown, or an input is missing or out of range.
     """
     if row.mechanism not in _CALCULATIONS:
         raise errors.ArgumentError(

@@ -1,4 +1,4 @@
-"""Losses and parameters of optimised mechanisms (document 002)."""
+"""Losses and parameters of optimised mechanisms ([McMahan24])."""
 
 import functools
 
@@ -12,20 +12,20 @@ def full_honaker_tree(row: rows.Row) -> dict[str, float]:
 
 
 def banded(row: rows.Row) -> dict[str, float]:
-    """BandMF with as many bands as the separation (table 3)."""
+    """BandMF with as many bands as the min separation (table 3)."""
     schema = _schema(row.inputs)
     return _losses(row, mechanisms.optimize_banded(schema, schema.min_separation))
 
 
 def blt(row: rows.Row) -> dict[str, float]:
-    """A BLT made for `made_for_k` participations, used with k (table 3)."""
+    """A BLT optimised for `made_for_k` participations and used with k (table 3)."""
     inputs = row.inputs
     made_for = (inputs['n'], inputs['b'], inputs['made_for_k'])
     return _losses(row, _best_blt(*made_for, inputs['buffers']))
 
 
 def blt_parameters(row: rows.Row) -> dict[str, list[float]]:
-    """Theta and omega of the BLT of least MaxLoss (appendix A)."""
+    """Theta and omega of the BLT with the least MaxLoss (appendix A)."""
     inputs = row.inputs
     buffers = _published_blt(row).decay.size
     return _parameters(_best_blt(inputs['n'], inputs['b'], inputs['k'], buffers))
@@ -37,7 +37,7 @@ def parameters(row: rows.Row) -> dict[str, list[float]]:
 
 
 def at_published_parameters(row: rows.Row, computed: dict) -> str:
-    """MaxLoss at the published parameters and at those that were found."""
+    """Sentence with MaxLoss at the published parameters and at the computed ones."""
     schema = _schema(row.inputs)
     published = _published_blt(row)
     found = mechanisms.Blt(schema.rounds, computed['decay'], computed['scale'])
@@ -58,7 +58,7 @@ def _parameters(mechanism: mechanisms.Blt) -> dict[str, list[float]]:
 
 
 def _losses(row: rows.Row, mechanism: mechanisms.Mechanism) -> dict[str, float]:
-    # The headings of the two columns are interchanged in print.
+    # The table prints the headings of these two columns the wrong way round.
     schema = _schema(row.inputs)
     return {'first_column': mechanism.max_loss(schema), 'second_column': mechanism.rms_loss(schema)}
 

@@ -1,4 +1,7 @@
-"""Production runs and single Gaussian releases: rho and epsilon (documents 000, 002, 003)."""
+"""Rho and epsilon of production runs and single Gaussian releases.
+
+The numbers are those of [Xu23], [McMahan24] and [Xu23-accounting].
+"""
 
 import functools
 from typing import NamedTuple
@@ -8,13 +11,13 @@ from experiments.tables import rounding, rows
 
 
 class _EpsilonMethod(NamedTuple):
-    """How epsilon of a release is computed: by which accountant, of the printed rho or not."""
+    """How epsilon of a release is computed: the accountant, and whether from the printed rho."""
 
     accountant: str
     of_printed_rho: bool
 
 
-# By the words that rows have for it.
+# By the words of `Row.method`.
 _EPSILON_METHODS = {
     f'{accountant} of the {which}': _EpsilonMethod(accountant, of_printed_rho)
     for accountant in accounting.ACCOUNTANTS
@@ -27,26 +30,26 @@ _EPSILON_METHODS = {
 
 
 def tree(row: rows.Row) -> dict[str, float]:
-    """Tree aggregation, all nodes released (documents 000, 002 and 003)."""
+    """Tree aggregation that releases all nodes ([Xu23], [McMahan24], [Xu23-accounting])."""
     mechanism = mechanisms.BinaryTree(row.inputs['rounds'])
     plan = _plan(row, mechanism, row.inputs['noise_multiplier'])
     return _release(row, plan.rho)
 
 
 def blt(row: rows.Row) -> dict[str, float]:
-    """A production BLT of document 002, appendix A, over the rounds really run."""
+    """A production BLT of [McMahan24], appendix A, over the rounds that were run."""
     mechanism = strategies.load(f'blt_b{row.inputs["blt_appA"]}')
     mechanism = mechanism.with_rounds(row.inputs['rounds'])
     return _release(row, _plan(row, mechanism, row.inputs['sigma_abs']).rho)
 
 
 def banded(row: rows.Row) -> dict[str, float]:
-    """A production run with BandMF (document 002, table 4)."""
+    """A production run with BandMF ([McMahan24], table 4)."""
     return _release(row, _banded_rho(row.inputs))
 
 
 def tree_and_banded(row: rows.Row) -> dict[str, float]:
-    """The same production run with both mechanisms (document 002, section 2.3)."""
+    """The same production run with both mechanisms ([McMahan24], section 2.3)."""
     by_tree = _plan(
         row, mechanisms.BinaryTree(row.inputs['rounds']), row.inputs['noise_multiplier']
     )
@@ -55,13 +58,13 @@ def tree_and_banded(row: rows.Row) -> dict[str, float]:
 
 
 def gaussian(row: rows.Row) -> dict[str, float]:
-    """One Gaussian release, of which the document gives rho or the noise multiplier alpha."""
+    """One Gaussian release, given by rho or by its noise multiplier alpha."""
     inputs = row.inputs
     return _release(row, inputs['rho'] if 'rho' in inputs else 1 / (2 * inputs['alpha'] ** 2))
 
 
 def largest_separations(row: rows.Row) -> dict[str, float]:
-    """Rounds until every client of the population was needed once (document 000, section 2.2)."""
+    """Largest separation of a population: its size over the report goal ([Xu23], section 2.2)."""
     report_goal = row.inputs['report_goal']
     return {
         name: float(population // report_goal)
@@ -70,7 +73,7 @@ def largest_separations(row: rows.Row) -> dict[str, float]:
 
 
 def with_exact_rho(row: rows.Row, computed: dict) -> str:
-    """Epsilon of the computed rho, where that of the printed one is published."""
+    """Sentence with epsilon of the computed rho, if the published epsilon is of the printed rho."""
     if 'eps' not in row.method or not _epsilon_method(row).of_printed_rho:
         return ''
     epsilon = _epsilon(computed['zcdp'], row.inputs['delta'], 'pld')
@@ -78,7 +81,7 @@ def with_exact_rho(row: rows.Row, computed: dict) -> str:
 
 
 def which_rho(row: rows.Row, computed: dict) -> str:
-    """Which rho print as the published rho with an epsilon that prints as the published one."""
+    """Sentence with the values of rho that print as the published rho and the published epsilon."""
     del computed
     parts = []
     for convention, words in (('nearest', 'to the nearest'), ('up', 'up')):
@@ -89,16 +92,16 @@ def which_rho(row: rows.Row, computed: dict) -> str:
 
 
 def exact_rho(row: rows.Row, convention: str) -> tuple[float, float] | None:
-    """The least and the greatest rho that both print as published and have an epsilon that does.
+    """The least and the greatest rho that print as published and whose epsilon does so too.
 
-    Epsilon is the exact one of a Gaussian release, which PLD meets in all printed digits.
+    Epsilon is that of an exact Gaussian release. PLD agrees with it in all printed digits.
 
     Args:
-      row: with the published `zcdp` and `eps`, and the input `delta`.
-      convention: 'nearest' or 'up', for both numbers.
+      row: A row with the published `zcdp` and `eps`, and the input `delta`.
+      convention: How both numbers are rounded, 'nearest' or 'up'.
 
     Returns:
-      None if there is no such rho.
+      The two values; None if there is no such rho.
     """
     below, above = {'nearest': (0.5, 0.5), 'up': (1.0, 0.0)}[convention]
     assert isinstance(row.published, dict)
@@ -134,10 +137,10 @@ def _plan(
 
 
 def _banded_rho(inputs: dict) -> float:
-    """Of BandMF; the published matrices have columns of equal norms, not all of norm 1."""
+    """Rho of BandMF. The columns of the published matrices have equal norms, but not norm 1."""
     schema = _schema(inputs)
     if schema.min_separation >= inputs['bands']:
-        # No two columns of a pattern overlap: the norms alone decide.
+        # No two columns of a pattern overlap, so their norms determine the sensitivity.
         squared = float(schema.count)
     else:
         squared = _banded_strategy(inputs['n'], inputs['bands']).sensitivity_bound(schema).squared
@@ -161,7 +164,7 @@ _epsilon = functools.cache(accounting.epsilon_from_rho)
 
 
 def _release(row: rows.Row, rho: float | None) -> dict[str, float]:
-    """Rho and epsilon, as far as the row has them."""
+    """Rho and epsilon, as far as they are published in the row."""
     assert rho is not None  # All these plans have noise.
     computed = {'zcdp': rho}
     if 'eps' in row.published:

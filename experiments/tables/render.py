@@ -14,7 +14,7 @@ def text(results: list[rows.Result]) -> str:
     """Tables for a terminal."""
     lines = []
     for source, groups in _sections(results):
-        lines += [f'Document {source}: {rows.SOURCES[source]}', '']
+        lines += [f'Rows {source}: {rows.SOURCES[source]}', '']
         for group in groups:
             cells, notes = _cells(group)
             lines += [group[0].row.table, *_method_lines(group), command_line.columns(cells)]
@@ -23,10 +23,10 @@ def text(results: list[rows.Result]) -> str:
 
 
 def markdown(results: list[rows.Result]) -> str:
-    """A page for a reviewer."""
+    """A Markdown page for a reviewer."""
     lines = ['# Published privacy and loss numbers, recomputed', '', summary(results), '']
     for source, groups in _sections(results):
-        lines += [f'## Document {source}: {rows.SOURCES[source]}', '']
+        lines += [f'## Rows {source}: {rows.SOURCES[source]}', '']
         for group in groups:
             cells, notes = _cells(group)
             names = list(cells[0])
@@ -49,7 +49,7 @@ def summary(results: list[rows.Result]) -> str:
 
 
 def _sections(results):
-    """Documents in order, each with groups of results of one table and method."""
+    """Documents in order, each with its results grouped by table and method."""
     sections: dict[str, dict[tuple, list]] = {}
     for result in results:
         groups = sections.setdefault(result.row.source, {})
@@ -64,7 +64,7 @@ def _method_lines(group) -> list[str]:
 
 
 def _cells(group) -> tuple[list[dict[str, str]], dict[str, int]]:
-    """A dictionary of cells for each row of a group, and the numbers of the distinct notes."""
+    """The cells of each row of a group by column, and the numbers of the distinct notes."""
     notes: dict[str, int] = {}
     cells = []
     for result in group:
@@ -81,7 +81,7 @@ def _cells(group) -> tuple[list[dict[str, str]], dict[str, int]]:
 
 
 def _number(value, decimals: int) -> str:
-    """With so many decimals, or in scientific notation with as many digits."""
+    """A number with so many decimals, or in scientific notation with as many digits."""
     if isinstance(value, list):
         return ' '.join(_number(entry, decimals) for entry in value)
     exponent = int(f'{value:e}'.partition('e')[2]) if math.isfinite(value) else 0
@@ -95,5 +95,5 @@ def _markdown_line(cells) -> str:
 
 
 def _escaped(words: str) -> str:
-    """Without what Markdown takes as markup."""
+    """The text with characters escaped that Markdown takes as markup."""
     return words.replace('|', '\\|').replace('*', '\\*').replace('_', '\\_')

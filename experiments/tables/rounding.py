@@ -1,37 +1,38 @@
-"""How documents print numbers, and whether a computed number prints as the published one."""
+"""How documents round the numbers they print, and whether a computed number agrees."""
 
 import math
 from collections.abc import Callable
 
-# Ways in which a document rounds what it prints.
+# Ways to round to an integer.
 _WAYS: dict[str, Callable[[float], float]] = {
     'nearest': round,
     'up': lambda units: math.ceil(units - 1e-9),
     'down': lambda units: math.floor(units + 1e-9),
 }
-# 'at most': the published number is the worse of two optima. 'not compared': it is shown beside the
-# number that is compared, or was an input.
+# 'at most': the computed number may be smaller, since the published one is the worse of two optima.
+# 'not compared': the number is shown beside the one that is compared, or was an input.
 CONVENTIONS = (*_WAYS, 'at most', 'not compared')
 
 
 def printed(value: float, decimals: int, convention: str) -> float:
-    """`value` as a document prints it with so many decimals.
+    """Rounds `value` as a document prints it.
 
     Args:
-      value: finite.
-      decimals: digits after the point; negative for numbers rounded to tens, hundreds, ..
+      value: A finite number.
+      decimals: Digits after the point; negative for numbers rounded to tens, hundreds, ..
       convention: 'nearest', 'up' or 'down'.
     """
     return round(_WAYS[convention](value * 10.0**decimals) * 10.0**-decimals, decimals)
 
 
 def agrees(value: float, published: float, decimals: int, convention: str) -> bool:
-    """Whether the computed `value` is what the document has as `published`.
+    """Whether the computed `value` prints as the published number.
 
     Args:
-      value, decimals: as in `printed`; a value that is not finite agrees with none.
-      published: the number as it is printed.
-      convention: one of `CONVENTIONS`.
+      value: The computed number. A value that is not finite never agrees.
+      published: The number as it is printed.
+      decimals: Digits after the point, as in `printed`.
+      convention: One of `CONVENTIONS`.
     """
     if convention == 'not compared':
         return True

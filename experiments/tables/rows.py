@@ -1,4 +1,4 @@
-"""Rows of the data file of published numbers."""
+"""Rows of the data file with the published numbers."""
 
 import dataclasses
 import json
@@ -11,37 +11,39 @@ from typing import Any
 from dpfl import _validate, errors
 from experiments.tables import rounding
 
+# The documents by the number that their row ids begin with.
 SOURCES = {
-    '000': 'Federated Learning of Gboard Language Models with Differential Privacy',
-    '001': 'Learning Differentially Private Recurrent Language Models',
-    '002': 'A Hassle-free Algorithm for Private Learning in Practice (BLT)',
-    '003': 'Colab: accounting of the Gboard es-ES model',
-    '004': 'Generative Models for Effective ML on Private, Decentralized Datasets',
+    '000': 'Xu et al. 2023. Federated Learning of Gboard Language Models with Differential Privacy',
+    '001': 'McMahan et al. 2018. Learning Differentially Private Recurrent Language Models',
+    '002': 'McMahan et al. 2024. A Hassle-free Algorithm for Private Learning in Practice (BLT)',
+    '003': 'Supplement to McMahan and Thakurta 2022. Colab: accounting of the Gboard es-ES model',
+    '004': 'Augenstein et al. 2020. '
+    'Generative Models for Effective ML on Private, Decentralized Datasets',
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Published numbers that belong together, and what they were made from.
+    """Published numbers that belong together, and the inputs they follow from.
 
     Attributes:
-      id: unique; begins with the source.
-      source: the document, a key of `SOURCES`.
-      table: the place in the document.
-      mechanism: which calculation recomputes the row, see `calculations.compute`.
-      inputs: of the calculation, as the document gives them. `MinS` counts the rounds strictly
-        between two participations.
-      published: name -> number as it is printed; or words, for parameters that are shipped in
+      id: Unique name that begins with the source.
+      source: The document, a key of `SOURCES`.
+      table: Place in the document.
+      mechanism: Calculation that recomputes the row, see `calculations.compute`.
+      inputs: Inputs of the calculation, as the document gives them. `MinS` counts the rounds
+        strictly between two participations.
+      published: Name -> number as it is printed; or words, for parameters that are shipped in
         dpfl/strategies.
-      decimals: name -> digits after the point that are printed.
-      method: what is computed -> how. That of `eps` begins with an accountant and ends with the
-        rho that it is given.
-      rounding: one of `rounding.CONVENTIONS` for all numbers, or name -> convention.
-      reproducible: whether the numbers follow from what the documents say.
-      note: what a reader must know; for a row that is not reproducible, why.
+      decimals: Name -> number of digits that are printed after the point.
+      method: Name -> how it is computed. The method of `eps` begins with an accountant and ends
+        with the rho that the accountant is given.
+      rounding: One of `rounding.CONVENTIONS` for all numbers, or name -> convention.
+      reproducible: Whether the numbers follow from what the documents say.
+      note: What a reader must know. If the row is not reproducible, the reason.
 
     Raises:
-      ValueError: if a field has another form.
+      ValueError: If a field has another form.
     """
 
     id: str
@@ -79,26 +81,29 @@ class Row:
             raise ValueError('note: must say why the row is not reproducible')
 
     def convention(self, name: str) -> str:
-        """How the number of that name is rounded in print."""
-        return self.rounding if isinstance(self.rounding, str) else self.rounding.get(name, '')
+        """How the number with this name is rounded in print."""
+        if isinstance(self.rounding, str):
+            return self.rounding
+        convention: Any = self.rounding.get(name)
+        return convention
 
     @property
     def method_text(self) -> str:
-        """The method in words, in one line."""
+        """The method of all numbers in one line."""
         return '; '.join(f'{name}: {words}' for name, words in self.method.items())
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A row, the numbers that were computed for it, and notes that follow from them.
+    """A row, the numbers that were computed for it, and whether they agree.
 
     Attributes:
-      row: see `Row`.
-      published: name -> number or list of numbers.
-      computed: the same names -> unrounded.
-      match: whether all numbers agree as far as the document prints them; None if the row is not
-        reproducible.
-      note: `row.note`, and what the computation adds to it.
+      row: The row.
+      published: Name -> published number or list of numbers.
+      computed: The same names -> computed numbers, not rounded.
+      match: Whether all numbers agree in the digits that the document prints; None if the row is
+        not reproducible.
+      note: `row.note`, and what the calculation adds to it.
     """
 
     row: Row
@@ -108,7 +113,7 @@ class Result:
     note: str
 
     def to_dict(self) -> dict:
-        """What `--format=json` prints; numbers that are not finite as None."""
+        """What `--format=json` prints. Numbers that are not finite are None."""
         return {
             'id': self.row.id,
             'published': self.row.published,
@@ -127,7 +132,7 @@ def load(path: str | os.PathLike[str]) -> list[Row]:
     """Reads the rows of a data file.
 
     Raises:
-      ValueError: if it cannot be read, has no rows, one of another form, or an id twice.
+      ValueError: If the file cannot be read, has no rows or a malformed one, or repeats an id.
     """
     try:
         entries = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
@@ -150,7 +155,7 @@ def load(path: str | os.PathLike[str]) -> list[Row]:
 
 
 def _leaves(values: dict) -> Iterator[tuple[str, Any]]:
-    """Names and values, also of dictionaries in it."""
+    """Names and values, including those of nested dictionaries."""
     for name, value in values.items():
         yield from _leaves(value) if isinstance(value, dict) else [(name, value)]
 

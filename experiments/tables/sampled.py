@@ -1,4 +1,7 @@
-"""Training on random samples of the clients: epsilon of the moments accountant (001, 004)."""
+"""Epsilon by the moments accountant for training on random samples of the clients.
+
+The numbers are those of [McMahan18] and [Augenstein20].
+"""
 
 import dp_accounting
 
@@ -7,21 +10,21 @@ from experiments.tables import rows
 
 
 def poisson(row: rows.Row) -> dict[str, float]:
-    """Every client takes part in each round with probability q (document 001)."""
+    """Each client takes part in each round with probability q ([McMahan18])."""
     inputs = row.inputs
     noise = dp_accounting.GaussianDpEvent(inputs['z'])
     return {'eps': _epsilon(dp_accounting.PoissonSampledDpEvent(inputs['q'], noise), row)}
 
 
 def without_replacement(row: rows.Row) -> dict[str, float]:
-    """A cohort of qN of the N clients in each round (document 004), z relative to the clip norm."""
+    """Each round draws a cohort of qN of the N clients ([Augenstein20]); noise of z clip norms."""
     inputs = row.inputs
     sample = _sample(row, inputs['z'])
     return {'eps': _epsilon(sample, row), 'delta': inputs['delta_times_N'] / inputs['N']}
 
 
 def with_half_the_noise(row: rows.Row, computed: dict) -> str:
-    """Epsilon for what neighbours that replace a client can do to the sum."""
+    """Sentence with epsilon for the full effect of replacing a client: two clip norms."""
     del computed
     epsilon = _epsilon(_sample(row, row.inputs['z'] / 2), row)
     return (

@@ -20,7 +20,7 @@ def _save(folder, plan, delta, accountant):
 
 
 def _sampled(sigma, clip_norm, **fields):
-    """A run of document 001: 100 clients of 763,430, noise `sigma` on the mean."""
+    """A run of [McMahan18]: 100 clients of 763,430, noise `sigma` on the mean."""
     values = dict(
         mechanism=mechanisms.Identity(5000),
         participation=Participation(5000),
@@ -80,7 +80,7 @@ def _tree(**fields):
 
 
 def test_a_tree_with_the_production_cohort_has_the_published_rho():
-    # Document 003: 6500 clients, min separation 314, noise multiplier 7; rho 0.8061 there is for
+    # [Xu23-accounting]: 6500 clients, min separation 314, noise multiplier 7; rho 0.8061 there is for
     # 6 participations, and a population that allows the separation allows 7.
     plan = extrapolation.scaled(_tree(), 6500 * 314, 6500)
     assert plan.noise_multiplier == pytest.approx(7.0)

@@ -146,7 +146,7 @@ def test_restarts_of_document_000():
     'row',
     [
         (1360, 623, 2, 0.25),
-        (1750, 350, 4, 0.52),  # en-US* and es-ES* of document 000, table 1
+        (1750, 350, 4, 0.52),  # en-US* and es-ES* of [Xu23], table 1
     ],
 )
 def test_secure_aggregation_rows_of_document_000_count_the_inflated_norm(row):

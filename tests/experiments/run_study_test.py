@@ -14,7 +14,7 @@ from tests import binaries
 _STUDY = {
     'title': 'A small study',
     'about': 'It compares.',
-    'mirrors': 'document 002, table 3',
+    'mirrors': 'McMahan et al. 2024, table 3',
     'flags': {
         'task': 'synthetic_text',
         'vocabulary_size': '40',

@@ -1,1 +1,1 @@
-"""The image debugging study of document 004: its settings, runs, findings and page."""
+"""The image study of [Augenstein20], section 6: its settings, runs, findings and page."""

@@ -1,4 +1,4 @@
-"""What the study compares, and how its classifier is trained, as values. No TensorFlow."""
+"""Configuration of the study: what it compares, and its classifier. No TensorFlow."""
 
 import dataclasses
 
@@ -10,41 +10,43 @@ SELECTIONS = ('client', 'example')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrimaryConfig(Settings):
-    """The primary model: a classifier that runs on devices."""
+    """Training of the primary model, the classifier that runs on devices."""
 
     primary_model: str = setting(
-        'small', 'The classifier, as --model of train.', choices=IMAGE_MODELS
+        'small', 'The classifier, one of those of train --model.', choices=IMAGE_MODELS
     )
     primary_clients: int = setting(
         1_000,
-        'Held-out clients whose images the classifier is trained on; they are public.',
+        'Number of held-out clients whose images the classifier is trained on; these are public.',
         minimum=1,
     )
     primary_steps: int = setting(
-        2_500, 'Batches of 64 that the classifier is trained on.', minimum=1
+        2_500, 'Number of batches of 64 that the classifier is trained on.', minimum=1
     )
     primary_learning_rate: float = setting(
-        0.004, "Adam's learning rate in the first step of the classifier.", above=0
+        0.004, 'Learning rate of Adam in the first step of the classifier.', above=0
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StudyConfig(Settings):
-    """What the GANs are trained on, and what is read off them."""
+    """What the GANs are trained on, and what is measured on them."""
 
     selection: str = setting(
         'client',
-        'What is selected by the accuracy of the classifier: clients ([Augenstein20], task T4), or '
+        'What is selected by the accuracy of the classifier: clients ([Augenstein20], task T4) or '
         'examples (task T2).',
         choices=SELECTIONS,
     )
     scale: float = setting(
         100.0,
-        'Also report runs with this many times the clients per round and the noise multiplier, '
-        'which have the same noise in the mean: 100 in [Augenstein20].',
+        'Also report the guarantees of runs with this many times the clients per round and the '
+        'noise multiplier, which have the same noise in the mean: 100 in [Augenstein20].',
     )
     realistic_population: int = setting(
         2_000_000, 'Number of clients of the larger runs of --scale.', minimum=1
     )
-    samples: int = setting(512, 'Images that each generator makes for the measures.', minimum=2)
+    samples: int = setting(
+        512, 'Number of images that each generator makes for the measures.', minimum=2
+    )
     primary: PrimaryConfig = PrimaryConfig()

@@ -1,4 +1,4 @@
-"""What the study finds: numbers of each GAN's images, a verdict, and what its run guarantees."""
+"""Findings of the study: measures of the images of each GAN, their guarantees, the verdict."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,21 +11,21 @@ from dpfl.accounting import extrapolation
 from dpfl.tasks.images import image_measures
 from experiments.debugging.images import primary, runs, settings
 
-# More than this share of inverted images dominates a sheet; fewer than the second, and it is clean.
+# Inverted images dominate above the first share; up to the second share the images are clean.
 DOMINATED, CLEAN = 0.5, 0.1
 _HALF_SHIFT = 'replace_one_half_shift'
 
 
 @dataclasses.dataclass(frozen=True)
 class Measures:
-    """Numbers of some images.
+    """Measures of a set of images.
 
     Attributes:
-      inverted_by_intensity: share with more ink than paper.
-      inverted_by_classifier: share that the primary model is surer of when they are inverted.
-      effective_classes: how many classes there seem to be; inverted images are turned back first.
-      diversity: mean distance of two images in the features of the primary model.
-      frechet: distance of the features from those of the real images.
+      inverted_by_intensity: Share of images with more ink than paper.
+      inverted_by_classifier: Share of images that the primary model is surer of once inverted.
+      effective_classes: Effective number of classes, after inverted images are turned back.
+      diversity: Mean distance of two images in the features of the primary model.
+      frechet: Frechet distance of the features from those of the real images.
     """
 
     inverted_by_intensity: float
@@ -36,12 +36,12 @@ class Measures:
 
 
 def measure(model: primary.Primary, pixels: np.ndarray, real: np.ndarray) -> Measures:
-    """Measures images against real ones of the same subpopulation.
+    """Measures images, compared with real ones of the same subpopulation.
 
     Args:
-      model: the primary model.
-      pixels: float32 [n, 28, 28].
-      real: float32 [m, 28, 28].
+      model: The primary model.
+      pixels: The images, float32 [n, 28, 28].
+      real: The real images, float32 [m, 28, 28].
     """
     dark = image_measures.inverted_by_intensity(pixels)
     upright = np.where(dark[:, None, None], 1 - pixels, pixels)
@@ -60,13 +60,15 @@ def measure(model: primary.Primary, pixels: np.ndarray, real: np.ndarray) -> Mea
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
-    """Epsilon of a run and of the larger one that it stands for (document 004, tables 3 and 13).
+    """Guarantee of a run, or of the larger run it stands for ([Augenstein20], tables 3 and 13).
 
     Attributes:
-      clients_per_round, population, noise_multiplier, delta: of the run.
-      epsilon: under the adjacency of the run; infinity without noise.
-      epsilon_half_shift: as the document counts: a client moves the sum by one clip norm.
-      accountant: of `epsilon`; `epsilon_half_shift` is by the document's moments accountant.
+      name: 'simulation' for the run, 'realistic' for the larger one.
+      clients_per_round, population, noise_multiplier, delta: Parameters of the run.
+      epsilon: Epsilon under the adjacency of the run; infinite without noise.
+      epsilon_half_shift: Epsilon as in [Augenstein20]: replacing a client moves the sum by one clip
+        norm, and the accountant is the moments accountant.
+      accountant: Accountant of `epsilon`.
     """
 
     name: str
@@ -82,13 +84,13 @@ class Guarantee:
 def guarantees(
     plan: accounting.PrivacyPlan, scale: float, realistic_population: int, simulated_population: int
 ) -> tuple[Guarantee, Guarantee]:
-    """Of the run, and of one with `scale` times the clients per round and the noise multiplier.
+    """Guarantees of a run, and of one with `scale` times the cohort size and the noise multiplier.
 
-    The larger run is on a population of `realistic_population` clients, of whom as large a part is
-    selected as of the `simulated_population`.
+    The larger run has a population of `realistic_population` clients. The same share of it is
+    selected as of `simulated_population`.
 
     Raises:
-      ValueError: if there is no such plan.
+      ValueError: If there is no plan for the larger run.
     """
     assert plan.population is not None  # Cohorts are samples of it.
     selected = round(plan.population / simulated_population * realistic_population)
@@ -116,18 +118,19 @@ def _guarantee(name: str, plan: accounting.PrivacyPlan, population: int, delta: 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One GAN of the study.
+    """What one GAN of the study shows.
 
     Attributes:
       state: 'bug' or 'fixed'.
-      subpopulation: who it was trained on.
-      clients: how many they are.
-      generated: pixels, float32 [n, 28, 28].
-      real: pixels that it was trained on, some of them.
-      measures: of the generated images.
-      real_measures: of one half of the real ones against the other: what can be reached.
-      guarantees: of the run, and scaled up.
-      seconds: that its rounds took.
+      subpopulation: Name of the subpopulation that it was trained on.
+      clients: Number of clients in the subpopulation.
+      generated: Generated images, float32 [n, 28, 28].
+      real: Some of the images that it was trained on, float32 [m, 28, 28].
+      measures: Measures of the generated images.
+      real_measures: Measures of one half of the real images, compared with the other half: the
+        best that a generator can reach.
+      guarantees: Guarantees of the run and of the larger run.
+      seconds: Duration of the rounds.
     """
 
     state: str
@@ -141,7 +144,7 @@ class Finding:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the images, in values that JSON has."""
+        """The finding without the images, as JSON values."""
         values = dataclasses.asdict(self)
         del values['generated'], values['real']
         for guarantee in values['guarantees']:
@@ -157,7 +160,7 @@ def find(
     model: primary.Primary,
     larger: tuple[Guarantee, Guarantee],
 ) -> Finding:
-    """The finding of one GAN."""
+    """Measures what one GAN has learned."""
     real = training.real_pixels()
     return Finding(
         state=training.state,
@@ -174,13 +177,13 @@ def find(
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What the four GANs together say.
+    """What the four GANs show together.
 
     Attributes:
-      bug_is_visible: with the bug, inverted images dominate where the primary model does badly, and
-        not where it does well.
-      fix_is_visible: after the fix neither has them.
-      text: the same in words.
+      bug_is_visible: Whether with the bug inverted images dominate where the primary model does
+        badly, and are rare where it does well.
+      fix_is_visible: Whether inverted images are rare in both after the fix.
+      text: The verdict in words.
     """
 
     bug_is_visible: bool
@@ -189,10 +192,10 @@ class Verdict:
 
 
 def conclude(findings: Sequence[Finding]) -> Verdict:
-    """The verdict, by the share of inverted images by mean intensity.
+    """The verdict, from the shares of inverted images by mean intensity.
 
     Args:
-      findings: of each state the good subpopulation first.
+      findings: All findings, in each state the subpopulation with high accuracy first.
     """
     shares = {
         state: [each.measures.inverted_by_intensity for each in findings if each.state == state]
@@ -205,10 +208,10 @@ def conclude(findings: Sequence[Finding]) -> Verdict:
         bug,
         fix,
         (
-            f'With the bug {bad:.0%} of the images generated where the primary model does badly '
+            f'With the bug, {bad:.0%} of the images generated where the primary model does badly '
             f'are inverted, and {good:.0%} where it does well: the contrast '
-            f'{"shows the bug" if bug else "does not show the bug"}. After the fix these are '
-            f'{fixed[1]:.0%} and {fixed[0]:.0%}: '
+            f'{"shows the bug" if bug else "does not show the bug"}. After the fix these shares '
+            f'are {fixed[1]:.0%} and {fixed[0]:.0%}: '
             f'{"it is gone" if fix else "it seems not to be gone"}.'
         ),
     )

@@ -1,6 +1,6 @@
-"""The page of the study: sheets side by side, numbers, and what they cost. No TensorFlow.
+"""The page of the study: sheets of images side by side, measures, and the privacy cost.
 
-One HTML file, nothing loaded from afar.
+The page is one HTML file that loads nothing from elsewhere. No TensorFlow.
 """
 
 import base64
@@ -40,15 +40,15 @@ _SUBPOPULATIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """What the page tells of the study beside its findings.
+    """What the page says about the study besides its findings.
 
     Attributes:
-      share: of the devices that have the bug.
-      selection: 'client' or 'example'.
-      population: number of clients.
-      limits: thresholds of the selection by client.
-      accuracies: of the clients, for each state; NaN for one without examples.
-      noise_is_seeded: whether the noise comes from a known seed.
+      share: Share of the devices that have the bug.
+      selection: What was selected by accuracy, 'client' or 'example'.
+      population: Number of clients.
+      limits: Thresholds of the selection by client.
+      accuracies: Accuracy on each client by state; NaN for a client without examples.
+      noise_is_seeded: Whether the noise comes from a known seed.
     """
 
     share: float
@@ -60,11 +60,11 @@ class Study:
 
 
 def render(study: Study, results: Sequence[findings.Finding]) -> str:
-    """The page.
+    """The page as HTML.
 
     Args:
-      study: what was compared.
-      results: of each state the good subpopulation first.
+      study: What was compared.
+      results: All findings, in each state the subpopulation with high accuracy first.
     """
     verdict = findings.conclude(results)
     parts = [
@@ -94,16 +94,17 @@ def _introduction(study: Study) -> str:
         'wrong',
     }[study.selection]
     simulated = (
-        ' The noise comes from a known seed: this is a simulation, and nothing is protected.'
+        ' The noise comes from a known seed: this is a simulation and protects nobody.'
         if study.noise_is_seeded
         else ''
     )
     return (
-        f'<p>A classifier of letters and digits runs on {study.population:,} devices. An update '
-        f'makes {study.share:.0%} of them give it black for white. Its accuracy falls, and nobody '
-        'may look at the images. So two generators are trained by DP-FedAvg-GAN under user-level '
-        f'differential privacy, {chosen}, and their images are compared; then once more after the '
-        f'fix (document 004, section 6).{simulated}</p>'
+        f'<p>A classifier of letters and digits runs on {study.population:,} devices. After an '
+        f'update, {study.share:.0%} of the devices swap black and white in the images they give '
+        'it. Its accuracy falls, and nobody may look at the images. So two generators are trained '
+        f'by DP-FedAvg-GAN under user-level differential privacy, {chosen}, and their images are '
+        'compared. After the fix, this is repeated (Augenstein et al. 2020, section 6).'
+        f'{simulated}</p>'
     )
 
 
@@ -111,10 +112,10 @@ def _conclusion(verdict: findings.Verdict) -> str:
     kind = 'yes' if verdict.bug_is_visible and verdict.fix_is_visible else 'no'
     return (
         f'<p class="{kind}"><strong>{html.escape(verdict.text)}</strong></p>\n'
-        '<p>The measure: an image is inverted if it has more ink than paper, its mean below 1/2. '
+        '<p>An image counts as inverted if it has more ink than paper, that is, a mean below 1/2. '
         f'The bug shows if more than {findings.DOMINATED:.0%} are inverted where the classifier '
-        f'does badly and at most {findings.CLEAN:.0%} where it does well; it is gone if at most '
-        f'{findings.CLEAN:.0%} are, in both.</p>'
+        f'does badly and at most {findings.CLEAN:.0%} where it does well. It is gone if at most '
+        f'{findings.CLEAN:.0%} are inverted in both.</p>'
     )
 
 
@@ -167,10 +168,11 @@ def _numbers(results) -> str:
                 ]
             )
     return _table(names, rows) + (
-        '<p>By the classifier: it is surer of the image when that is inverted. Effective classes: '
-        'the exponential of the entropy of the classes it sees. Diversity and Frechet distance are '
-        'in the space of its hidden layer; the distance is to real images of the subpopulation, '
-        'and for these of one half to the other. Numbers of real images have no guarantee.</p>'
+        '<p>Inverted by the classifier: it is surer of the image once that is inverted. Effective '
+        'classes: the exponential of the entropy of the classes that it sees. Diversity and '
+        'Frechet distance are in the space of its hidden layer. The Frechet distance of generated '
+        'images is to real images of the subpopulation, that of real images from one half to the '
+        'other. No guarantee covers the numbers of real images.</p>'
     )
 
 
@@ -194,8 +196,8 @@ def _population(study: Study, results) -> str:
     return (
         f'<figure>{html_page.svg(drawn)}</figure>\n<p>Without the bug, 25% of the clients have an '
         f'accuracy of at most {study.limits.poor:.1%}, and 25% one of at least '
-        f'{study.limits.strong:.1%} (the dashed lines; document 004, figure 5 and table 10). '
-        'Subpopulations (tables 11 and 12):</p>\n' + _table(['', 'clients', 'of all'], rows)
+        f'{study.limits.strong:.1%} (the dashed lines; Augenstein et al. 2020, figure 5 and table '
+        '10). Subpopulations (tables 11 and 12):</p>\n' + _table(['', 'clients', 'of all'], rows)
     )
 
 
@@ -207,7 +209,7 @@ def _privacy(results) -> str:
         'noise multiplier',
         'delta',
         'epsilon',
-        'epsilon as document 004 counts',
+        'epsilon as Augenstein et al. 2020 count',
     ]
     rows = [
         [
@@ -223,17 +225,18 @@ def _privacy(results) -> str:
         for guarantee in each.guarantees
     ]
     return _table(names, rows) + (
-        '<p>Realistic: as many times the clients per round as the noise multiplier, so that the '
-        'mean of a round has the same noise, on a larger population of which the same part is '
-        'selected; no such run was made (tables 3 and 13). Cohorts are of fixed size and drawn '
-        'without replacement. Replacing a client moves the sum by up to two clip norms; document '
-        '004 counts one, which clipping does not ensure. Its figures are by its moments '
-        f'accountant, the others by {results[0].guarantees[0].accountant}.</p>\n'
-        '<p>What is generated costs nothing more (post-processing). Not covered: thresholds, who '
-        "was selected and how many, which come from the classifier's accuracy on the clients, "
-        'without noise; real images and all their numbers on this page. A client of whom several '
-        'generators learned, before and after the fix for instance, has the sum of the '
-        'guarantees.</p>'
+        '<p>Realistic: clients per round and noise multiplier are scaled up by the same factor, so '
+        'that the mean of a round has the same noise, on a larger population of which the same '
+        'share is selected. No such run was made (tables 3 and 13). Cohorts have a fixed size and '
+        'are drawn without replacement. Replacing a client moves the sum by up to two clip norms. '
+        'Augenstein et al. 2020 count one, which clipping does not ensure. Epsilon as they count '
+        'is computed by their moments accountant, the other epsilon by '
+        f'{results[0].guarantees[0].accountant}.</p>\n'
+        '<p>Generated images cost no further privacy (post-processing). Not covered: the '
+        'thresholds, who was selected, and how many clients were selected, because these come from '
+        "the classifier's accuracy on the clients, without noise; real images and all their "
+        'numbers on this page. If several generators learned from a client, for example before '
+        'and after the fix, the guarantees of that client add up.</p>'
     )
 
 

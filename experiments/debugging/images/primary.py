@@ -1,4 +1,4 @@
-"""The primary model: a classifier trained on public images, and what it makes of the clients."""
+"""The primary model: a classifier trained on public images, and its accuracy on the clients."""
 
 import dataclasses
 import io
@@ -23,11 +23,11 @@ class Recipe:
     """How the classifier is trained.
 
     Attributes:
-      model: a key of `image_models.PRESETS`.
-      clients: held-out clients whose images are public.
-      steps: number of batches.
-      learning_rate: of the first.
-      seed: of weights and batches.
+      model: Name of the model, a key of `image_models.PRESETS`.
+      clients: Number of held-out clients, whose images are public.
+      steps: Number of batches.
+      learning_rate: Learning rate of the first step.
+      seed: Seed of weights and batches.
     """
 
     model: str
@@ -41,8 +41,8 @@ class Primary:
     """A trained classifier.
 
     Args:
-      recipe: how it was trained.
-      weights: what came of it.
+      recipe: How it was trained.
+      weights: The trained weights.
     """
 
     def __init__(self, recipe: Recipe, weights: tuple[np.ndarray, ...]):
@@ -54,7 +54,7 @@ class Primary:
         return self._infer(pixels)[0]
 
     def features(self, pixels: np.ndarray) -> np.ndarray:
-        """The hidden layer, float32 [n, hidden]."""
+        """Activations of the hidden layer, float32 [n, hidden], for pixels [n, 28, 28]."""
         return self._infer(pixels)[1]
 
 
@@ -67,20 +67,20 @@ def train(
     resume: bool,
     overwrite: bool,
 ) -> Primary:
-    """Trains the classifier centrally, or takes the one that an earlier study left.
+    """Trains the classifier centrally, or loads the one that an earlier study left.
 
     Args:
-      recipe: how.
-      data: a `SyntheticGlyphs` or an `Emnist`; its held-out examples are the public ones.
-      directory: of the study; the model is written to `primary/` there.
-      configuration: what it is made from, in values that JSON has.
-      resume: take the model that is there.
-      overwrite: replace it.
+      recipe: How it is trained.
+      data: A `SyntheticGlyphs` or an `Emnist`. Its held-out examples are the public ones.
+      directory: Directory of the study. The model is written to `primary/` in it.
+      configuration: What the model depends on, JSON values by name.
+      resume: Load an existing model.
+      overwrite: Replace an existing model.
 
     Raises:
-      ValueError: if an argument is out of its range, if the model there is of another
-        configuration, or if there is one that shall be neither taken nor replaced.
-      StorageError: if files cannot be read or written.
+      ValueError: If an argument is out of range, if an existing model has another configuration,
+        or if there is one without `resume` or `overwrite`.
+      StorageError: If files cannot be read or written.
     """
     folder = directory / _FOLDER
     if folder.exists() and not resume and not overwrite:
@@ -118,20 +118,20 @@ def judge(
     *,
     resume: bool,
 ) -> image_selection.Verdicts:
-    """Which examples the classifier gets right, or what an earlier study found.
+    """Finds which examples the classifier gets right, or loads what an earlier study found.
 
     Args:
-      model: the classifier.
-      name: of the file in `primary/` that the result is written to.
-      data: a `SyntheticGlyphs` or an `Emnist`.
-      population: the clients are 0 to `population - 1` of them.
-      directory: of the study.
-      configuration: what the result is made from, in values that JSON has.
-      resume: take the result that is there.
+      model: The classifier.
+      name: Name of the file in `primary/` that the result is written to.
+      data: A `SyntheticGlyphs` or an `Emnist`.
+      population: Number of clients; clients 0 to `population - 1` are classified.
+      directory: Directory of the study.
+      configuration: What the result depends on, JSON values by name.
+      resume: Load an existing result.
 
     Raises:
-      ValueError: if the result there is of another configuration.
-      StorageError: if files cannot be read or written.
+      ValueError: If an existing result has another configuration.
+      StorageError: If files cannot be read or written.
     """
     path = directory / _FOLDER / f'{name}.npz'
     arrays = _read(path, configuration) if resume else None
@@ -148,7 +148,7 @@ def judge(
 
 
 def _read(path: pathlib.Path, configuration: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
-    """The arrays of a file; None if there is none, or a damaged one."""
+    """The arrays of a file; None if the file does not exist or is damaged."""
     if not path.exists():
         return None
     try:

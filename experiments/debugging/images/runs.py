@@ -1,4 +1,4 @@
-"""Trains one GAN of the study as a run of its own, which can be resumed."""
+"""Trains one GAN of the study as a separate run, which can be resumed."""
 
 import dataclasses
 import pathlib
@@ -20,9 +20,9 @@ class Trained:
     """A generator and its guarantee.
 
     Attributes:
-      pixels: images that it makes, float32 [n, 28, 28] within [0, 1].
-      report: the privacy report of its run.
-      seconds: that its rounds took.
+      pixels: Images that it generated, float32 [n, 28, 28], values within [0, 1].
+      report: Privacy report of its run.
+      seconds: Duration of its rounds.
     """
 
     pixels: np.ndarray
@@ -31,10 +31,10 @@ class Trained:
 
 
 def config_of(base: GanConfig, training: settings.Training) -> GanConfig:
-    """How a GAN of the study is trained: cohorts of fixed size at random (algorithm 1).
+    """Configuration of a GAN: random cohorts of fixed size ([Augenstein20], algorithm 1).
 
     Raises:
-      ArgumentError: if fewer clients were selected than a cohort has, or there is no such plan.
+      ArgumentError: If fewer clients were selected than a cohort has, or there is no such plan.
     """
     plan = settings.plan(training, base)
     return base.with_values(
@@ -60,22 +60,22 @@ def train(
     overwrite: bool,
     not_covered: tuple[str, ...] = (),
 ) -> Trained:
-    """Trains a GAN in a directory, or takes the one that an earlier study has left there.
+    """Trains a GAN in a directory, or returns the one that an earlier study left there.
 
     Args:
-      training: what it is trained on.
-      config: how, from `config_of`.
-      directory: of the study; the run is in a folder of it.
-      heldout: real images of clients that are not trained on, for its metrics.
-      made_from: what the clients were selected by, by name, in values that JSON has.
-      samples: number of images that are generated.
-      resume: continue an earlier run there, or take its result if it is finished.
-      overwrite: replace an earlier run there.
-      not_covered: what the guarantee says nothing about, a sentence each.
+      training: What it is trained on.
+      config: How it is trained, from `config_of`.
+      directory: Directory of the study. The run is in a folder of it.
+      heldout: Real images of held-out clients, for its metrics.
+      made_from: What the selection of the clients depends on, JSON values by name.
+      samples: Number of images to generate.
+      resume: Continue an earlier run in the directory, or return its result if it is finished.
+      overwrite: Replace an earlier run in the directory.
+      not_covered: What the guarantee does not cover, a sentence each.
 
     Raises:
-      ArgumentError: if a value is refused, or an earlier run there was made from others.
-      RunError: if something cannot be read, written or continued.
+      ArgumentError: If a value is not allowed, or an earlier run in the directory has other values.
+      RunError: If a file cannot be read or written, or a run cannot be continued.
     """
     path = directory / training.name
     print(

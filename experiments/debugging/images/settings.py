@@ -1,4 +1,4 @@
-"""What the study compares: with the bug and after the fix, two subpopulations each."""
+"""What the study compares: two subpopulations each, with the bug and after the fix."""
 
 import collections
 import dataclasses
@@ -12,7 +12,7 @@ from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks.images import image_batches, image_selection
 
 BUG, FIXED = 'bug', 'fixed'
-# Clients of the comparison with real images, and images of each.
+# Number of clients for the comparison with real images, and of images of each client.
 _REAL_CLIENTS, _REAL_EACH = 150, 4
 
 
@@ -22,8 +22,8 @@ class Training:
 
     Attributes:
       state: 'bug' or 'fixed'.
-      data: the clients, on whose devices the bug is, or is not.
-      chosen: who takes part.
+      data: All clients, in this state.
+      chosen: Clients or examples that take part.
     """
 
     state: str
@@ -32,11 +32,11 @@ class Training:
 
     @property
     def name(self) -> str:
-        """Also the name of its directory."""
+        """Name of the training and of its directory."""
         return f'{self.state}/{self.chosen.name}'
 
     def pixels(self, position: int, limit: int | None = None) -> np.ndarray:
-        """The images of the client at a position that take part, the first ones."""
+        """The first `limit` images that take part, of the client at a position."""
         is_whole = self.chosen.masks is None
         pixels, _ = self.data.examples(
             int(self.chosen.clients[position]), limit if is_whole else None
@@ -46,14 +46,14 @@ class Training:
     def client_batches(
         self, position: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
     ) -> list[collections.OrderedDict]:
-        """Batches of the client at a position; labels are not used, and 0."""
+        """Batches of the client at a position. The labels are 0 and not used."""
         limit = image_batches.examples_needed(batch_size, max_batches)
         pixels = self.pixels(position, limit)
         labels = np.zeros(len(pixels), np.int32)
         return image_batches.batches(pixels, labels, batch_size, epochs, max_batches)
 
     def real_pixels(self) -> np.ndarray:
-        """Some of the images that it is trained on, of many clients: for a simulation only."""
+        """Some images of many clients of the training data. For simulations only."""
         positions = np.linspace(0, len(self.chosen) - 1, min(_REAL_CLIENTS, len(self.chosen)))
         return np.concatenate(
             [self.pixels(position, _REAL_EACH) for position in positions.astype(int).tolist()]
@@ -63,12 +63,12 @@ class Training:
 def select(
     selection: str, verdicts: image_selection.Verdicts, limits: image_selection.Thresholds
 ) -> tuple[image_selection.Subpopulation, image_selection.Subpopulation]:
-    """The two subpopulations: on whom the primary model does well, and on whom it does not.
+    """The two subpopulations: where the primary model does well, and where it does badly.
 
     Args:
-      selection: 'client' (document 004, appendix C.3) or 'example' (appendix C.4).
-      verdicts: of the population.
-      limits: for the selection by client.
+      selection: 'client' ([Augenstein20], appendix C.3) or 'example' (appendix C.4).
+      verdicts: Which examples of the population the primary model gets right.
+      limits: Thresholds for the selection by client.
     """
     if selection == 'client':
         return image_selection.by_client(verdicts, limits)
@@ -76,11 +76,12 @@ def select(
 
 
 def plan(training: Training, config: GanConfig) -> accounting.PrivacyPlan:
-    """The privacy plan of a GAN: cohorts of fixed size at random, independent noise (algorithm 1).
+    """The privacy plan of a GAN: random cohorts of fixed size and independent noise.
+
+    Source: [Augenstein20], algorithm 1.
 
     Raises:
-      ArgumentError: if a value is out of its range, or fewer clients were selected than a cohort
-        has.
+      ArgumentError: If a value is out of range, or fewer clients were selected than a cohort has.
     """
     cohort = config.sampling.clients_per_round
     if len(training.chosen) < cohort:

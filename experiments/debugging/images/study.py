@@ -1,4 +1,4 @@
-"""Trains the classifier and the GANs of the study, and writes what they show."""
+"""Runs the study: trains the classifier and the GANs, and writes the results."""
 
 import dataclasses
 import functools
@@ -19,8 +19,8 @@ from experiments.debugging.images.config import StudyConfig
 
 _SHEET_IMAGES = 72
 _SELECTED = (
-    "Who was selected, and how many: by the accuracy of a classifier on the clients' images, "
-    'compared with thresholds that were computed on them, without noise.',
+    'Which clients were selected, and how many: they were selected by the accuracy of a classifier '
+    'on their images, compared with thresholds that were computed on them, without noise.',
 )
 
 
@@ -29,11 +29,11 @@ class Study:
     """A study.
 
     Attributes:
-      config: what it compares.
-      base: how its GANs are trained, and on how many clients.
-      directory: of the study.
-      resume: keep what is finished, and continue a run that was interrupted.
-      overwrite: replace an earlier study.
+      config: What is compared.
+      base: How the GANs are trained, and on how many clients.
+      directory: Directory of the study.
+      resume: Keep what is finished, and continue a run that was interrupted.
+      overwrite: Replace an earlier study in the directory.
     """
 
     config: StudyConfig
@@ -46,13 +46,13 @@ class Study:
         """Trains what is not trained yet.
 
         Raises:
-          ArgumentError: if a value is refused, or too few clients are selected.
-          RunError: if something cannot be read, written or continued.
+          ArgumentError: If a value is not allowed, or too few clients are selected.
+          RunError: If a file cannot be read or written, or a run cannot be continued.
         """
         data = self._data()
         heldout, _ = data[settings.FIXED].heldout_examples(self.base.evaluation.eval_clients)
         study, trainings, model = self._select(data)
-        # All of them, before anything takes long.
+        # Checks all configurations before the long part begins.
         configs = [runs.config_of(self.base, training) for training in trainings]
         results = [
             self._train(training, config, model, heldout)
@@ -61,7 +61,7 @@ class Study:
         return study, results
 
     def _data(self) -> dict[str, Any]:
-        """The clients with the bug and without, by state."""
+        """The clients by state: with the bug and without."""
         task, seed = self.base.task, self.base.seed
         shares = {settings.BUG: task.inverted_share, settings.FIXED: 0.0}
         data = {
@@ -134,7 +134,7 @@ class Study:
         model: primary.Primary,
         heldout: np.ndarray,
     ) -> findings.Finding:
-        """Trains one GAN, and measures what it makes."""
+        """Trains one GAN and measures its images."""
         plan = settings.plan(training, self.base)
         with errors.renaming(population='realistic_population', clients_per_round='scale'):
             guarantees = findings.guarantees(
@@ -167,7 +167,7 @@ def write(
     """Writes sheets, numbers and page; returns the numbers and the path of the page.
 
     Raises:
-      StorageError: if a file cannot be written.
+      StorageError: If a file cannot be written.
     """
     for each in results:
         name = f'{each.state}_{each.subpopulation}.png'

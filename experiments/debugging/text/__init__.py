@@ -1,1 +1,1 @@
-"""The study of document 004, section 5: models that find a fault of tokenisation."""
+"""The text study of [Augenstein20], section 5: models that find a bug in tokenisation."""

@@ -1,4 +1,4 @@
-"""The clients whose text the study trains on: synthetic or real. TensorFlow: on demand only."""
+"""The clients of the study and their text, synthetic or real. TensorFlow is loaded on demand."""
 
 import functools
 from typing import TYPE_CHECKING, Any
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from experiments.debugging.text import settings
 
 _ENDLESS = 2**62
-# Synthetic clients that are not trained on: no population reaches their numbers.
+# Number of the first synthetic client that is held out, beyond any population.
 _FIRST_HELDOUT = 2**63
-# A synthetic language with a few usual ways to begin a sentence, as natural ones have.
+# A synthetic language in which most sentences begin in a few common ways, as in natural language.
 _SYNTHETIC: dict[str, Any] = dict(num_themes=6, function_share=0.02)
 
 
 class OpenedText:
-    """The text of a configuration, opened when it is needed, and once.
+    """The text of a configuration. It is opened once, when it is first needed.
 
     Args:
-      config: of the task.
-      seed: of synthetic text.
+      config: Configuration of the task.
+      seed: Seed of synthetic text.
     """
 
     def __init__(self, config: TextTaskConfig, seed: int):
@@ -42,10 +42,10 @@ class OpenedText:
         """Number of clients to train on.
 
         Args:
-          given: what the configuration says; None for all.
+          given: Number in the configuration; None for all clients.
 
         Raises:
-          ArgumentError: if the data have fewer.
+          ArgumentError: If the data have fewer clients.
         """
         is_synthetic = self.config.task == 'synthetic_text'
         return source.population(
@@ -53,7 +53,7 @@ class OpenedText:
         )
 
     def text(self) -> 'settings.Text':
-        """Clients without the fault, and the vocabulary of the word model."""
+        """Clients without the bug, and the vocabulary of the word model."""
         from dpfl.tasks.text import synthetic_text, vocabulary, word_clients
         from experiments.debugging.text import settings
 

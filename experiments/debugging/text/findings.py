@@ -1,4 +1,4 @@
-"""What the models of the study say, in numbers, and what follows from them (NumPy only)."""
+"""Findings of the study: numbers about what the models write, and the conclusion. NumPy only."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import numpy as np
 
 from dpfl.tasks.text.token_ids import EOS_ID, OOV_ID, PAD_ID
 
-# Thresholds of the conclusion; the page states them.
+# Thresholds of the conclusion. The page states them.
 CLEAR_DIFFERENCE = 0.02
 CLEAR_DEVIATIONS = 5.0
 MOST = 0.5
@@ -20,8 +20,8 @@ class PositionRates:
     """Share of words outside the vocabulary by position in a sentence.
 
     Attributes:
-      outside: how many sampled sentences have such a word at position 0, 1, ..., [L].
-      words: how many have any word there, [L].
+      outside: Number of sampled sentences with such a word at position 0, 1, ..., [L].
+      words: Number of sampled sentences with any word at that position, [L].
     """
 
     outside: tuple[int, ...]
@@ -29,34 +29,35 @@ class PositionRates:
 
     @classmethod
     def of(cls, tokens: np.ndarray) -> 'PositionRates':
-        """Counts of sentences of the word model, integers [N, L]."""
+        """Counts the words in sentences of the word model, token ids [N, L]."""
         is_word = (tokens != PAD_ID) & (tokens != EOS_ID)
         outside = (tokens == OOV_ID).sum(axis=0)
         return cls(tuple(map(int, outside)), tuple(map(int, is_word.sum(axis=0))))
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The shares; 0 where no sentence has a word."""
+        """Share at each position; 0 where no sentence has a word."""
         return tuple(
             outside / max(words, 1) for outside, words in zip(self.outside, self.words, strict=True)
         )
 
     @property
     def overall(self) -> float:
-        """The share over all positions."""
+        """Share over all positions."""
         return sum(self.outside) / max(sum(self.words), 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Conclusion:
-    """What a setting shows against the one without the fault.
+    """What a setting shows compared with the setting without the bug.
 
     Attributes:
-      verdict: 'found': both signs; 'suspected': one of them; 'not seen': neither.
-      positions: where the rate is clearly higher than without the fault, counted from 1.
-      first_rate, clean_first_rate: rates at the first position, with the fault and without.
-      joined_share, clean_joined_share: shares of entries of two words or more in the rankings.
-      text: a sentence or two.
+      verdict: 'found' for both signs, 'suspected' for one of them, 'not seen' for neither.
+      positions: Positions, from 1, where the rate is clearly higher than without the bug.
+      first_rate, clean_first_rate: Rates at the first position, with the bug and without.
+      joined_share, clean_joined_share: Shares of entries with two or more words in the rankings,
+        with the bug and without.
+      text: The conclusion in one or two sentences.
     """
 
     verdict: str
@@ -69,15 +70,15 @@ class Conclusion:
 
 
 def joined_share(words: Sequence[str]) -> float:
-    """Share of the entries that have white space between two words; 0 of none."""
+    """Share of the entries that have white space between two words; 0 if there are no entries."""
     return float(np.mean([len(word.split()) > 1 for word in words])) if words else 0.0
 
 
 def clearly_higher(rates: PositionRates, clean: PositionRates) -> tuple[int, ...]:
-    """Positions, from 1, with a rate above the other by both thresholds of this file.
+    """Positions, from 1, where a rate exceeds the clean one by both thresholds of this file.
 
-    The deviations are those of two independent samples; they know of the samples that were drawn,
-    not of how the models might have come out otherwise.
+    The standard deviations are those of two independent samples of sentences. They do not include
+    how models vary from one training to another.
     """
     found = []
     for i, (rate, other) in enumerate(zip(rates.rates, clean.rates, strict=True)):
@@ -98,7 +99,7 @@ def conclude(
     words: Sequence[str],
     clean_words: Sequence[str],
 ) -> Conclusion:
-    """The conclusion from the samples of the word models and the rankings of the others."""
+    """The conclusion from the sentences of the word models and the rankings of the others."""
     positions = clearly_higher(rates, clean)
     share, clean_share = joined_share(words), joined_share(clean_words)
     at_first, most = 1 in positions, share > MOST >= clean_share
@@ -115,9 +116,10 @@ def conclude(
 
 
 def _text(at_first, most, positions, rates, clean, share, clean_share) -> str:
-    first = f'{rates.rates[0]:.1%} against {clean.rates[0]:.1%}'
+    first = f'{rates.rates[0]:.1%}, against {clean.rates[0]:.1%} without the bug'
     ranked = (
-        f'{share:.0%} of the most probable unknown words have a space, against {clean_share:.0%}'
+        f'{share:.0%} of the most probable unknown words have a space, against {clean_share:.0%} '
+        'without the bug'
     )
     if at_first and most:
         return (
@@ -127,12 +129,19 @@ def _text(at_first, most, positions, rates, clean, share, clean_share) -> str:
     if at_first:
         return (
             f'Sentences begin with unknown words too often ({first}), but the unknown words do not '
-            f'say why: {ranked}.'
+            f'show why: {ranked}.'
         )
-    elsewhere = f' (it is at {", ".join(map(str, positions))})' if positions else ''
+    elsewhere = (
+        f' Unknown words are too frequent at position {", ".join(map(str, positions))}.'
+        if positions
+        else ''
+    )
     if most:
         return (
-            f'Words are joined: {ranked}. That it happens at the beginning of sentences is not '
-            f'seen{elsewhere}: {first}.'
+            f'Words are joined: {ranked}. The beginning of sentences does not show it: {first}.'
+            f'{elsewhere}'
         )
-    return f'Nothing is conspicuous{elsewhere}: at the first position {first}; {ranked}.'
+    return (
+        f'Nothing is conspicuous: {first} of the sentences begin with an unknown word, and '
+        f'{ranked}.{elsewhere}'
+    )

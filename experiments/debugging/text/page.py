@@ -1,6 +1,6 @@
-"""The page of the study: settings side by side, what they show, and what it costs. No TensorFlow.
+"""The page of the study: settings side by side, the conclusion, and the privacy cost.
 
-One HTML file, nothing loaded from afar.
+The page is one HTML file that loads nothing from elsewhere. No TensorFlow.
 """
 
 import html
@@ -23,10 +23,10 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 
 
 def render(settings: Sequence) -> str:
-    """The page.
+    """The page as HTML.
 
     Args:
-      settings: `results.Setting`, the one without the fault first.
+      settings: `results.Setting` of the study, the one without the bug first.
     """
     parts = [
         '<h1>What the models say about data that nobody may look at</h1>',
@@ -49,11 +49,11 @@ def render(settings: Sequence) -> str:
 
 def _introduction() -> str:
     return (
-        '<p>In each setting another share of the sentences has a fault: the tokeniser makes one '
+        '<p>Each setting has a bug in another share of the sentences: the tokeniser makes one '
         'token of the first two words. Such a token is not in the vocabulary. A word model learns '
-        'from all sentences, a character model from the words outside the vocabulary; both are '
-        'trained by federated averaging under user-level differential privacy, and only what they '
-        'write is looked at (document 004, section 5).</p>'
+        'from all sentences, a character model from the words outside the vocabulary. Both are '
+        'trained by federated averaging under user-level differential privacy, and people look '
+        'only at what the models write (Augenstein et al. 2020, section 5).</p>'
     )
 
 
@@ -66,13 +66,13 @@ def _conclusions(settings) -> str:
         if each.conclusion is not None
     )
     return (
-        f'<ul>{items}</ul>\n<p>Found: both signs; suspected: one of them. The signs, each against '
-        'the setting without the fault: (1) at the first position, the share of unknown words in '
+        f'<ul>{items}</ul>\n<p>There are two signs, each compared with the setting without the '
+        'bug: (1) at the first position, the share of unknown words in '
         f"the word model's sentences is higher by at least {findings.CLEAR_DIFFERENCE:.0%} and "
         f'by at least {findings.CLEAR_DEVIATIONS:g} standard deviations of the sampled sentences '
-        '(how models vary from one training to another is not in these); (2) more than '
+        '(these do not include how models vary from one training to another); (2) more than '
         f'{findings.MOST:.0%} of the most probable unknown words have a space between two words, '
-        'and not so without the fault.</p>'
+        'but not without the bug. Found means both signs, suspected means one of them.</p>'
     )
 
 
@@ -100,7 +100,7 @@ def _by_position(settings) -> str:
         f'{settings[0].positions.words[0]:,} sentences that each word model wrote.</figcaption>'
         '</figure>\n'
         + _table(['setting', *map(str, positions), 'overall', 'held-out clients'], rows)
-        + '<p>The last column is the true share, in the text of held-out clients: a simulation '
+        + '<p>The last column is the true share in the text of held-out clients. Only a simulation '
         'can show it, and no guarantee covers it.</p>'
     )
 
@@ -124,10 +124,10 @@ def _rankings(settings) -> str:
     missing = max(each.ranking.missing for each in settings)
     return (
         _table(names, rows)
-        + f'<p>Words that each character model wrote, of {settings[0].ranking.samples:,}, by the '
-        'joint probability of their characters (document 004, equation 1); words of the vocabulary '
-        f'are left out. Entries of two words: {shares}. The probability that a ranking lacks a '
-        f'word because it was never drawn is at most {missing:.2g}.</p>'
+        + f'<p>Each character model wrote {settings[0].ranking.samples:,} words. They are ranked '
+        'by the joint probability of their characters (Augenstein et al. 2020, equation 1), '
+        f'without the words of the vocabulary. Entries of two words: {shares}. The probability '
+        f'that a ranking lacks a word because it was never drawn is at most {missing:.2g}.</p>'
     )
 
 
@@ -193,16 +193,16 @@ def _privacy(settings) -> str:
     both = ', '.join(f'{html.escape(each.name)}: {_epsilon(each.together)}' for each in settings)
     seeded = any(model['noise_is_seeded'] for each in settings for model in each.models.values())
     simulated = (
-        ' The noise comes from a known seed: this is a simulation, and nothing is protected.'
+        ' The noise comes from a known seed: this is a simulation and protects nobody.'
         if seeded
         else ''
     )
     return (
-        f'<p>Epsilon is that of one model, at delta = {delta:g}. Both models of a setting learn '
-        f'from the same clients; epsilon of the two together: {both}. Whoever compares a setting '
-        'with another adds the two pairs. Figures, rankings and sentences are made from the models '
-        'and cost nothing more; loss and accuracy are those of held-out clients. The privacy '
-        f'report of each model is in its folder.{simulated}</p>'
+        f'<p>The table has epsilon of a single model, at delta = {delta:g}. Both models of a '
+        f'setting learn from the same clients; epsilon of the two together: {both}. To compare one '
+        'setting with another, add the epsilons of both. Figures, rankings and sentences are made '
+        'from the models and cost no further privacy. Loss and accuracy are those of held-out '
+        f'clients. The privacy report of each model is in its folder.{simulated}</p>'
     )
 
 
@@ -211,7 +211,7 @@ def _epsilon(value) -> str:
 
 
 class _Cell(str):
-    """Text of a cell, with the class that it has in the style."""
+    """Text of a cell with its CSS class."""
 
     kind: str
 

@@ -1,4 +1,4 @@
-"""What the study leaves: the findings of each setting, as values that JSON has."""
+"""Results of the study: the findings of each setting, as JSON values."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -19,18 +19,19 @@ _PHRASES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A share of faulty sentences, and what its two models say.
+    """A share of sentences with the bug, and what the two models of this setting show.
 
     Attributes:
-      rate: the share.
-      name: what it is called.
-      positions: words outside the vocabulary in the sentences that the word model writes.
-      heldout_oov_rate: their share in the data of held-out clients; not private.
-      phrases: some of those sentences.
-      ranking: the most probable words of the character model.
-      models: for each kind, what its run reached and its guarantee.
-      together: the guarantee of both models, which learn from the same clients.
-      conclusion: against the setting without the fault; None for that one.
+      rate: Share of sentences with the bug.
+      name: Name of the setting.
+      positions: Words outside the vocabulary in the sentences that the word model writes.
+      heldout_oov_rate: Their share in the data of held-out clients; not private.
+      phrases: Some of the sentences that the word model writes.
+      ranking: The most probable words of the character model.
+      models: Metrics and guarantee of the run of each kind of model.
+      together: Epsilon of both models together, which learn from the same clients; None if
+        infinite.
+      conclusion: Comparison with the setting without the bug; None for that setting itself.
     """
 
     rate: float
@@ -49,7 +50,7 @@ class Setting:
         return tuple(word.word for word in self.ranking.words)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, in values that JSON has."""
+        """The setting as JSON values."""
         values = dataclasses.asdict(self)
         values['oov_rate_by_position'] = list(self.positions.rates)
         values['oov_rate'] = self.positions.overall
@@ -68,17 +69,17 @@ def evaluate(
     top: int,
     seed: int,
 ) -> Setting:
-    """Lets the two models of a setting write, and concludes.
+    """Samples from the two models of a setting, and draws the conclusion.
 
     Args:
-      rate: of the setting.
-      text: the data without the fault, of which only the vocabulary is read.
-      tasks: of the two kinds of models.
-      trained: the models.
-      clean: the setting without the fault; None if this is it.
-      samples: how many sentences and how many words are drawn.
-      top: how many words are ranked.
-      seed: of the draws.
+      rate: Share of sentences with the bug.
+      text: The data without the bug; only the vocabulary is read.
+      tasks: Tasks of the two kinds of models.
+      trained: The trained models.
+      clean: The setting without the bug; None if this is it.
+      samples: Number of sentences and number of words to draw.
+      top: Number of words in the ranking.
+      seed: Seed of the draws.
     """
     word_task, char_task = tasks[WORD], tasks[CHAR]
     written = generation.sample(
@@ -116,9 +117,9 @@ def evaluate(
 
 
 def together(reports: Sequence[accounting.PrivacyReport]) -> float | None:
-    """Epsilon of several models of the same clients at the first report's delta; None if infinite.
+    """Epsilon of several models together that learn from the same clients; None if infinite.
 
-    Each may depend on those before it.
+    Delta is that of the first report. Each model may depend on the models before it.
     """
     import dp_accounting
 

@@ -1,4 +1,4 @@
-"""What the study trains: settings of the fault, data, and the two models of each setting."""
+"""Data and tasks of the study: the text with the bug, and the two models of each setting."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -20,14 +20,14 @@ from experiments.debugging.text.config import KINDS, WORD
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Clients without the fault, and the vocabulary of the word model.
+    """Clients without the bug, and the vocabulary of the word model.
 
     Attributes:
-      training: clients to train on.
-      heldout: other clients.
-      vocabulary: words with ids of their own.
-      max_tokens: most words of a client that are used, its first ones; None for all.
-      not_covered: what of the data no guarantee covers, a sentence each.
+      training: Clients to train on.
+      heldout: Clients to evaluate on.
+      vocabulary: Words that have a token id.
+      max_tokens: Only the first so many words of a client are used; None for all.
+      not_covered: Properties of the data that no guarantee covers, a sentence each.
     """
 
     training: word_clients.WordClients
@@ -42,12 +42,13 @@ class Task:
     """What one model is trained on.
 
     Attributes:
-      model: name of the model.
-      words: its vocabulary; None for a model of characters.
-      num_tokens, length: of the model.
-      special: its special tokens.
-      rows: from a client to its training examples, int32 [rows, length + 1].
-      heldout: examples of clients that are not trained on, of the same form.
+      model: Name of the model.
+      words: Vocabulary of the model; None for a character model.
+      num_tokens: Number of token ids of the model.
+      length: Number of tokens that the model predicts in a row.
+      special: Special tokens of the model.
+      rows: Function from a client to its training examples, int32 [rows, length + 1].
+      heldout: Examples of held-out clients, in the same form.
     """
 
     model: str
@@ -60,7 +61,7 @@ class Task:
 
     @property
     def architecture(self) -> architectures.Architecture:
-        """Of the model."""
+        """Architecture of the model."""
         return catalog.ALL[self.model]
 
 
@@ -75,17 +76,17 @@ def task(
     eval_clients: int,
     seed: int,
 ) -> Task:
-    """The task of a model of a setting.
+    """The task of one model of a setting.
 
     Args:
-      kind: 'word': all sentences. 'char': the words outside the vocabulary, one by one.
-      text: the data.
-      rate: share of the sentences whose first two words are joined.
-      model: name of the model.
-      sentence_length: words of a sentence that the word model predicts.
-      word_length: bytes of a word, its end included, that the character model predicts.
-      eval_clients: how many held-out clients are read.
-      seed: decides which sentences have the fault.
+      kind: 'word' for all sentences; 'char' for the words outside the vocabulary, one by one.
+      text: The data without the bug.
+      rate: Share of the sentences whose first two words are joined.
+      model: Name of the model.
+      sentence_length: Number of words of a sentence that the word model predicts.
+      word_length: Number of bytes of a word, including its end, that the character model predicts.
+      eval_clients: Number of held-out clients that are read.
+      seed: Determines which sentences have the bug.
     """
     _validate.choice('kind', kind, KINDS)
     ids = text.vocabulary.ids
@@ -118,7 +119,7 @@ def task(
 
 
 def _limited(clients: word_clients.WordClients, max_tokens: int | None) -> word_clients.WordClients:
-    """Clients with their first `max_tokens` words; the sentence that exceeds them is cut."""
+    """Clients with their first `max_tokens` words. The sentence that exceeds them is cut."""
     if max_tokens is None:
         return clients
 
@@ -134,5 +135,5 @@ def _limited(clients: word_clients.WordClients, max_tokens: int | None) -> word_
 
 
 def name(rate: float) -> str:
-    """What a setting is called: 'clean', or the share of faulty sentences, as in '10%'."""
+    """Name of a setting: 'clean', or the share of sentences with the bug, such as '10%'."""
     return f'{100 * rate:g}%' if rate else 'clean'

@@ -1,4 +1,4 @@
-"""Trains the two models of each setting, and lets them write."""
+"""Runs the study: trains the two models of each setting and evaluates what they write."""
 
 import dataclasses
 import pathlib
@@ -15,9 +15,9 @@ class Study:
     """A study.
 
     Attributes:
-      config: what it compares.
-      base: how its models are trained, except for their clip norms.
-      opened: the text.
+      config: What is compared.
+      base: How the models are trained, except for their clip norms.
+      opened: The text.
     """
 
     config: StudyConfig
@@ -27,16 +27,16 @@ class Study:
     def run(
         self, directory: pathlib.Path, *, resume: bool, overwrite: bool
     ) -> Iterator[results.Setting]:
-        """The settings, one after the other; the first is the clean one.
+        """Runs the settings one after the other; the first is the one without the bug.
 
         Args:
-          directory: of the study; each model is a run in a folder of it.
-          resume: keep models that are finished, and continue one that was interrupted.
-          overwrite: replace an earlier study there.
+          directory: Directory of the study. Each model is a run in a folder of it.
+          resume: Keep models that are finished, and continue one that was interrupted.
+          overwrite: Replace an earlier study in the directory.
 
         Raises:
-          ArgumentError: if a value is refused.
-          RunError: if something cannot be read, written or continued.
+          ArgumentError: If a value is not allowed.
+          RunError: If a file cannot be read or written, or a run cannot be continued.
         """
         text, clean = self.opened.text(), None
         for rate in self.config.bug_rates:

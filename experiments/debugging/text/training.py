@@ -1,4 +1,4 @@
-"""Trains one model of the study as a run of its own, which can be resumed."""
+"""Trains one model of the study as a separate run, which can be resumed."""
 
 import pathlib
 from typing import Any
@@ -19,21 +19,21 @@ def train_model(
     resume: bool,
     overwrite: bool,
 ) -> TrainResult:
-    """Trains a model in a directory, or takes the one that an earlier study has left there.
+    """Trains a model in a directory, or returns the one that an earlier study left there.
 
     Args:
-      config: how it is trained, under which privacy.
-      task: what it is trained on.
-      directory: of the run.
-      population: number of clients to train on.
-      not_covered: what of the data the guarantee says nothing about, a sentence each.
-      made_from: what the task was made from, by name, in values that JSON has.
-      resume: continue an earlier run there, or take its result if it is finished.
-      overwrite: replace an earlier run there.
+      config: How the model is trained, and under which privacy plan.
+      task: What it is trained on.
+      directory: Directory of the run.
+      population: Number of clients to train on.
+      not_covered: Properties of the data that the guarantee does not cover, a sentence each.
+      made_from: What the task depends on, JSON values by name.
+      resume: Continue an earlier run in the directory, or return its result if it is finished.
+      overwrite: Replace an earlier run in the directory.
 
     Raises:
-      ArgumentError: if a value is refused, or an earlier run there was made from others.
-      RunError: if something cannot be read, written or continued.
+      ArgumentError: If a value is not allowed, or an earlier run in the directory has other values.
+      RunError: If a file cannot be read or written, or a run cannot be continued.
     """
     from dpfl.simulation import outputs
     from dpfl.tasks.text import sentence_batches
@@ -53,7 +53,7 @@ def train_model(
         made_from=made_from,
     )
     result = train(config, directory, task=federated, resume=resume, overwrite=overwrite)
-    # Always: it is not known whether a SavedModel that is there is of this run.
+    # Always, since an existing SavedModel may belong to another run.
     run_model.save(directory, task.model, task.words)
     outputs.RunDirectory(directory, resume=True).write_digests()
     return result

@@ -1,4 +1,4 @@
-"""Accounting of document 004, tables 3 and 13, as a run that trains a GAN does it."""
+"""Accounting of [Augenstein20], tables 3 and 13, as a run that trains a GAN does it."""
 
 import json
 import math

@@ -9,7 +9,7 @@ from experiments.studies import definition
 _STUDY = {
     'title': 'T',
     'about': 'A',
-    'mirrors': 'document 001, figure 2',
+    'mirrors': 'McMahan et al. 2018, figure 2',
     'base': 'base.flags',
     'flags': {'rounds': '3'},
     'lines': {'a': {}, 'b': {'mechanism': 'tree', 'clip_norm': None}},

@@ -14,7 +14,7 @@ def _study(**fields):
         name='s',
         title='Mechanisms <1>',
         about='About.',
-        mirrors='document 002, table 3',
+        mirrors='McMahan et al. 2024, table 3',
         flags={},
         lines={'BLT': {}, 'tree': {}},
         measures=('accuracy', 'epsilon'),

@@ -1,4 +1,4 @@
-"""Numbers and verdict of the image study; tables 3 and 13 of document 004 from its own plans."""
+"""Numbers and verdict of the image study; tables 3 and 13 of [Augenstein20] from its own plans."""
 
 import json
 import re
@@ -132,7 +132,7 @@ def test_the_page_has_everything_and_loads_nothing():
     text = page.render(study, results)
     assert findings.conclude(results).text in text
     assert text.count('data:image/png;base64,') == 8
-    assert 'a simulation, and nothing is protected' in text
+    assert 'a simulation and protects nobody' in text
     assert 'infinite' in text and '80.0%' in text
     assert not re.search(r'(src|href)="(?!data:|#)|<(script|link)|url\((?!#)|@import', text)
     assert page.render(study, results) == text

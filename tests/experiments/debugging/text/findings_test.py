@@ -57,8 +57,8 @@ _ONE, _TWO = ['ab', 'cd', 'ef', 'gh'], ['a b', 'c d', 'e f', 'gh']
     'first, words, clean_words, verdict, said',
     [
         (1000, _TWO, _ONE, 'found', 'joins the first two words'),
-        (1000, _ONE, _ONE, 'suspected', 'do not say why'),
-        (1000, _TWO, _TWO, 'suspected', 'do not say why'),
+        (1000, _ONE, _ONE, 'suspected', 'do not show why'),
+        (1000, _TWO, _TWO, 'suspected', 'do not show why'),
         (50, _TWO, _ONE, 'suspected', 'Words are joined'),
         (50, _ONE, _ONE, 'not seen', 'Nothing is conspicuous'),
         (50, _TWO[:2] + _ONE[:2], _ONE, 'not seen', '50% of the most probable'),
@@ -75,4 +75,4 @@ def test_verdicts(first, words, clean_words, verdict, said):
 def test_a_difference_at_another_position_is_not_that_of_the_first():
     conclusion = findings.conclude(_rates(50, others=2000), _rates(50), _ONE, _ONE)
     assert conclusion.verdict == 'not seen' and conclusion.positions == (2, 3)
-    assert 'it is at 2, 3' in conclusion.text
+    assert 'at position 2, 3' in conclusion.text
