@@ -14,10 +14,11 @@ import pytest
 
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import archive
-from tests import binaries
+from tests import binaries, forked_binaries
 from tests.repository import threat_model
 
 _run = functools.partial(binaries.run, 'export_run')
+_forked = forked_binaries.fixture('export_run')
 _CLIENTS, _PLANTED = 4391, 'planted_folder_of_someone'
 _EXPORTED = {
     'SHA256SUMS',
@@ -307,8 +308,8 @@ def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
         (['--format=xml'], '--format=xml: must be one of text, json'),
     ],
 )
-def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
-    done = _run(*(flag.replace('{path}', str(tmp_path)) for flag in flags))
+def test_bad_flags_are_one_line_and_status_2(forked, flags, message, tmp_path):
+    done = forked(*(flag.replace('{path}', str(tmp_path)) for flag in flags))
     assert (done.returncode, done.stdout) == (2, '')
     assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
     assert message in done.stderr

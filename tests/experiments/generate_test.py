@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests import binaries
+from tests import binaries, forked_binaries
 
 _TRAIN = [
     *binaries.TASK,
@@ -19,6 +19,10 @@ _TRAIN = [
     '--eval_clients=20',
     '--delta=1e-6',
 ]
+
+
+_generate = forked_binaries.fixture('generate', name='generate')
+_pretrain = forked_binaries.fixture('pretrain', name='pretrain', also_import=('tensorflow',))
 
 
 @pytest.fixture(scope='module', name='public')
@@ -119,8 +123,8 @@ def test_public_text_from_a_file(tmp_path):
         ('pretrain', ['--output=x', '--model=huge'], '--model=huge: must be one of'),
     ],
 )
-def test_bad_flags_are_one_line(binary, flags, message):
-    done = binaries.run(binary, *flags)
+def test_bad_flags_are_one_line(request, binary, flags, message):
+    done = request.getfixturevalue(binary)(*flags)
     assert done.returncode == 2 and done.stdout == ''
     lines = done.stderr.splitlines()
     assert lines[-1].startswith(f'error: {message}') and 'Traceback' not in done.stderr

@@ -14,11 +14,9 @@ import tensorflow_federated as tff
 from pyarrow import parquet
 
 from dpfl import ParticipationLog, accounting
-from tests import binaries
+from tests import binaries, forked_binaries
 
-_run = functools.partial(
-    binaries.run,
-    'train',
+_FLAGS = [
     '--model=micro',
     '--sentence_length=8',
     '--mechanism=gaussian',
@@ -31,7 +29,9 @@ _run = functools.partial(
     '--eval_every=3',
     '--noise_seed=1',
     '--shards=1',
-)
+]
+_run = functools.partial(binaries.run, 'train', *_FLAGS)
+_forked = forked_binaries.fixture('train', *_FLAGS, also_import=forked_binaries.TRAINING)
 _WORDS = [f'word{i}' for i in range(50)]
 
 
@@ -219,7 +219,7 @@ def _bad_file(kind: str, data, path):
         (['--task=synthetic_text'], '--vocabulary_file: --task=synthetic_text makes its own'),
     ],
 )
-def test_bad_data_and_flags_are_one_line_and_status_2(flags, message, data, tmp_path):
+def test_bad_data_and_flags_are_one_line_and_status_2(forked, flags, message, data, tmp_path):
     path = tmp_path / 'data.sqlite'
     for kind in ('truncated', 'packed'):
         if f'{{bad:{kind}}}' in ' '.join(flags):
@@ -227,7 +227,7 @@ def test_bad_data_and_flags_are_one_line_and_status_2(flags, message, data, tmp_
             flags = [flag.replace(f'{{bad:{kind}}}', '{path}') for flag in flags]
     flags = [flag.replace('{path}', str(path)).replace('{data}', str(data)) for flag in flags]
     message = message.replace('{path}', str(path)).replace('{data}', str(data))
-    done = _run(
+    done = forked(
         '--task=stackoverflow',
         f'--vocabulary_file={data}/words',
         *flags,
