@@ -33,6 +33,7 @@ def _arrays(path) -> dict:
         return dict(arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_study_and_its_resumption(tmp_path):
     output = tmp_path / 'study'
@@ -101,6 +102,7 @@ def test_refused(forked, tmp_path, arguments, message):
     assert done.stderr.splitlines()[-1].startswith(f'error: {message}'), done.stderr
 
 
+@pytest.mark.slow
 def test_nothing_to_train_on_is_one_line(tmp_path):
     """All devices have the bug, and no client is left on whom the classifier does well."""
     done = _run(

@@ -24,6 +24,7 @@ _run = functools.partial(binaries.run, 'debug_text', *_FLAGS)
 _forked = forked_binaries.fixture('debug_text', *_FLAGS, also_import=forked_binaries.TRAINING)
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_the_study_from_start_to_end_and_once_more(tmp_path):
     done = _run('--bug_rates=0', f'--output_dir={tmp_path}')

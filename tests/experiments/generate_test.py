@@ -39,6 +39,7 @@ def test_pretraining_learns(public):
     assert len(listed) == 96
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_training_starts_from_the_public_model_and_says_so(public, tmp_path):
     path, _ = public
@@ -91,6 +92,7 @@ def test_sentences_are_printed_and_ranked(public):
     assert min(scores) > np.mean([one['log_probability'] for one in drawn])
 
 
+@pytest.mark.slow
 def test_public_text_from_a_file(tmp_path):
     text, output = tmp_path / 'text.txt', tmp_path / 'model'
     text.write_text('Good day to you! So it goes.\nGood day again.\n' * 20)

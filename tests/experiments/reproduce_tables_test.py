@@ -19,6 +19,7 @@ def _everything():
     return {row['id']: row for row in json.loads(done.stdout)}
 
 
+@pytest.mark.slow
 def test_every_row_is_there_once_in_order(everything):
     assert list(everything) == list(_ROWS)
     for row in everything.values():

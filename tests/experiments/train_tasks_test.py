@@ -74,6 +74,7 @@ def _assert_no_keys(path):
             assert b'secret key' not in file.read_bytes(), file
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_path):
     flags = [
@@ -106,6 +107,7 @@ def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_p
     assert '--data_path: must have the data with which the run began' in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_parquet_trains_the_same_model_as_json_lines(data, tmp_path):
     lines = (data / 'data.jsonl').read_text().splitlines()[:-1]  # Without the malformed one.
@@ -126,6 +128,7 @@ def test_parquet_trains_the_same_model_as_json_lines(data, tmp_path):
     _assert_no_keys(output)
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_user_text_trains_with_a_private_vocabulary_and_says_so(data, tmp_path):
     done = _run(
