@@ -150,6 +150,7 @@ def test_every_round_is_that_of_algorithm_1(base):
     assert len(set(clip_norms)) == 4  # Restarts after 128, 1152 and 2176.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('quantile', [0.5, 0.8])
 def test_estimate_converges_to_the_true_quantile(quantile):
     rounds, clients = 250, 400

@@ -35,6 +35,7 @@ def test_a_small_search_finds_nothing():
     assert done.stdout.splitlines()[-1] == 'nothing found in 6 cases'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'part, module, name',
     [

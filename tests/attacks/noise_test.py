@@ -28,6 +28,7 @@ def test_colluders_move_float32_sums_alone():
     assert colluders.effect(*colluders._sum_of('two shards')) <= 1
 
 
+@pytest.mark.slow
 def test_noise_does_not_repeat_in_forked_processes():
     done = subprocess.run(
         [sys.executable, '-m', 'benchmarks.attacks.fork'],

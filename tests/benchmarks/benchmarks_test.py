@@ -27,6 +27,7 @@ def test_help_names_every_part_and_flag():
         assert word in done.stdout
 
 
+@pytest.mark.slow
 def test_tree_has_the_value_of_tensorflow_privacy():
     done = _run('--tiny', '--only=tree', '--repeats=1')
     assert done.returncode == 0
@@ -40,6 +41,7 @@ def test_tree_has_the_value_of_tensorflow_privacy():
     assert 'times faster' in done.stdout and 'not run' not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('part', ['blt', 'banded', 'banded_toeplitz', 'banded_inverse'])
 def test_optimisers_run_in_processes_of_their_own(part):
     done = _run('--tiny', f'--only={part}', '--repeats=1')

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tests import binaries
+from tests import binaries, forked_binaries
 
 _SMALL = [
     '--population=60',
@@ -25,6 +25,7 @@ _SMALL = [
     '--format=json',
 ]
 _run = functools.partial(binaries.run, 'debug_images')
+_forked = forked_binaries.fixture('debug_images', also_import=forked_binaries.TRAINING)
 
 
 def _arrays(path) -> dict:
@@ -32,6 +33,7 @@ def _arrays(path) -> dict:
         return dict(arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_study_and_its_resumption(tmp_path):
     output = tmp_path / 'study'
@@ -93,13 +95,14 @@ def test_study_and_its_resumption(tmp_path):
         ([], '--output_dir: must be given'),
     ],
 )
-def test_refused(tmp_path, arguments, message):
+def test_refused(forked, tmp_path, arguments, message):
     output = [f'--output_dir={tmp_path / "study"}'] if arguments else []
-    done = _run(*arguments, *output)
+    done = forked(*arguments, *output)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(f'error: {message}'), done.stderr
 
 
+@pytest.mark.slow
 def test_nothing_to_train_on_is_one_line(tmp_path):
     """All devices have the bug, and no client is left on whom the classifier does well."""
     done = _run(

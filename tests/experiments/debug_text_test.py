@@ -6,11 +6,9 @@ import json
 import pytest
 
 from experiments.debugging.text import findings
-from tests import binaries
+from tests import binaries, forked_binaries
 
-_run = functools.partial(
-    binaries.run,
-    'debug_text',
+_FLAGS = [
     '--flagfile=configs/debug_text.flags',
     '--vocabulary_size=96',
     '--rounds=2',
@@ -21,9 +19,12 @@ _run = functools.partial(
     '--samples=300',
     '--noise_seed=1',
     '--accountant=analytic_gaussian',
-)
+]
+_run = functools.partial(binaries.run, 'debug_text', *_FLAGS)
+_forked = forked_binaries.fixture('debug_text', *_FLAGS, also_import=forked_binaries.TRAINING)
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_the_study_from_start_to_end_and_once_more(tmp_path):
     done = _run('--bug_rates=0', f'--output_dir={tmp_path}')
@@ -80,8 +81,8 @@ def test_the_study_from_start_to_end_and_once_more(tmp_path):
         (['--samples=1'], '--samples=1: must be'),
     ],
 )
-def test_bad_flags_are_one_line(flags, message, tmp_path):
-    done = _run(*flags, f'--output_dir={tmp_path}')
+def test_bad_flags_are_one_line(forked, flags, message, tmp_path):
+    done = forked(*flags, f'--output_dir={tmp_path}')
     assert done.returncode == 2 and done.stdout == ''
     assert done.stderr.startswith(f'error: {message}')
     assert len(done.stderr.splitlines()) == 1

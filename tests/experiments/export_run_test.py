@@ -14,10 +14,11 @@ import pytest
 
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import archive
-from tests import binaries
+from tests import binaries, forked_binaries
 from tests.repository import threat_model
 
 _run = functools.partial(binaries.run, 'export_run')
+_forked = forked_binaries.fixture('export_run')
 _CLIENTS, _PLANTED = 4391, 'planted_folder_of_someone'
 _EXPORTED = {
     'SHA256SUMS',
@@ -97,6 +98,7 @@ def _names(path):
     return {each.relative_to(path).as_posix() for each in path.rglob('*') if not each.is_dir()}
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_the_copy_has_these_files_and_no_others(exported):
     path, said = exported
@@ -118,6 +120,7 @@ def _bytes(path: pathlib.Path) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_no_count_no_path_and_no_time_of_the_run_is_in_the_copy(run, exported):
     log = ParticipationLog.load(run / archive.LOG)
@@ -151,6 +154,7 @@ def test_no_count_no_path_and_no_time_of_the_run_is_in_the_copy(run, exported):
     assert all(secret.encode() in whole for secret in secrets)
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_the_report_of_the_copy_is_made_from_the_plan(run, exported):
     path, _ = exported
@@ -164,6 +168,7 @@ def test_the_report_of_the_copy_is_made_from_the_plan(run, exported):
     assert any('`seconds`' in item for item in values['not_covered'])
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_metrics_of_the_copy_follow_from_the_plan(run, exported, tmp_path):
     assert (exported[0] / 'metrics.csv').read_text().startswith('round,epsilon\n1,')
@@ -180,6 +185,7 @@ def test_metrics_of_the_copy_follow_from_the_plan(run, exported, tmp_path):
     assert 'declared to be public' not in (exported[0] / archive.PAGE).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_copy_is_verified_for_what_it_is(exported, tmp_path):
     done = binaries.run('report_privacy', f'--run_dir={exported[0]}')
@@ -198,6 +204,7 @@ def test_a_copy_is_verified_for_what_it_is(exported, tmp_path):
     assert done.returncode == 2 and 'must hold a finished run' in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_verified_run_says_what_was_checked(run):
     done = binaries.run('report_privacy', f'--run_dir={run}')
@@ -210,6 +217,7 @@ def test_a_verified_run_says_what_was_checked(run):
     ), said
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_the_threat_model_names_every_file_of_a_run(run):
     assert threat_model.shared_by_mistake(run) == []
@@ -238,6 +246,7 @@ def _add_flag(line):
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 @pytest.mark.parametrize(
     'change, message',
@@ -255,6 +264,7 @@ def test_what_no_guarantee_covers_is_refused_in_one_line(run, tmp_path, change, 
     assert done.stderr.count('\n') == 1 and not (tmp_path / 'copy').exists()
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_changed_run_is_not_copied(run, tmp_path):
     path = shutil.copytree(run, tmp_path / 'run')
@@ -270,6 +280,7 @@ def test_a_changed_run_is_not_copied(run, tmp_path):
     assert done.returncode == 0 and _names(tmp_path / 'copy') == _EXPORTED
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_simulation_is_copied_only_if_asked_for(data, tmp_path):
     run = _train(tmp_path / 'run', data, '--noise_seed=1')
@@ -307,8 +318,8 @@ def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
         (['--format=xml'], '--format=xml: must be one of text, json'),
     ],
 )
-def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
-    done = _run(*(flag.replace('{path}', str(tmp_path)) for flag in flags))
+def test_bad_flags_are_one_line_and_status_2(forked, flags, message, tmp_path):
+    done = forked(*(flag.replace('{path}', str(tmp_path)) for flag in flags))
     assert (done.returncode, done.stdout) == (2, '')
     assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
     assert message in done.stderr

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests import binaries
+from tests import binaries, forked_binaries
 
 _TRAIN = [
     *binaries.TASK,
@@ -19,6 +19,10 @@ _TRAIN = [
     '--eval_clients=20',
     '--delta=1e-6',
 ]
+
+
+_generate = forked_binaries.fixture('generate', name='generate')
+_pretrain = forked_binaries.fixture('pretrain', name='pretrain', also_import=('tensorflow',))
 
 
 @pytest.fixture(scope='module', name='public')
@@ -35,6 +39,7 @@ def test_pretraining_learns(public):
     assert len(listed) == 96
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_training_starts_from_the_public_model_and_says_so(public, tmp_path):
     path, _ = public
@@ -87,6 +92,7 @@ def test_sentences_are_printed_and_ranked(public):
     assert min(scores) > np.mean([one['log_probability'] for one in drawn])
 
 
+@pytest.mark.slow
 def test_public_text_from_a_file(tmp_path):
     text, output = tmp_path / 'text.txt', tmp_path / 'model'
     text.write_text('Good day to you! So it goes.\nGood day again.\n' * 20)
@@ -123,8 +129,8 @@ def test_public_text_from_a_file(tmp_path):
         ('pretrain', ['--output=x', '--model=huge'], '--model=huge: must be one of'),
     ],
 )
-def test_bad_flags_are_one_line(binary, flags, message):
-    done = binaries.run(binary, *flags)
+def test_bad_flags_are_one_line(request, binary, flags, message):
+    done = request.getfixturevalue(binary)(*flags)
     assert done.returncode == 2 and done.stdout == ''
     lines = done.stderr.splitlines()
     assert lines[-1].startswith(f'error: {message}') and 'Traceback' not in done.stderr

@@ -10,8 +10,9 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.mechanisms.discretization import Discretization
-from tests import binaries
+from tests import binaries, forked_binaries
 
+_forked = forked_binaries.fixture('plan_privacy')
 _ES_ES = ['--population=4210000', '--rounds=1900']
 
 
@@ -227,8 +228,8 @@ def test_no_tensorflow():
         ),
     ],
 )
-def test_bad_flags_are_one_line_and_status_2(run, flags, message):
-    done = run(*_ES_ES, '--clients_per_round=6500', '--mechanism=tree', *flags)
+def test_bad_flags_are_one_line_and_status_2(forked, flags, message):
+    done = forked(*_ES_ES, '--clients_per_round=6500', '--mechanism=tree', *flags)
     assert done.returncode == 2 and not done.stdout
     assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
     assert message in done.stderr

@@ -19,6 +19,7 @@ def _everything():
     return {row['id']: row for row in json.loads(done.stdout)}
 
 
+@pytest.mark.slow
 def test_every_row_is_there_once_in_order(everything):
     assert list(everything) == list(_ROWS)
     for row in everything.values():
@@ -129,7 +130,11 @@ def test_text_and_page():
 @pytest.mark.parametrize(
     'content, flags, message',
     [
-        (None, ['--only=005'], '--only=005: must be the beginning of a row id, such as 000-T1-de-DE'),
+        (
+            None,
+            ['--only=005'],
+            '--only=005: must be the beginning of a row id, such as 000-T1-de-DE',
+        ),
         (None, ['--format=xml'], '--format=xml: must be one of text, json, markdown'),
         (None, ['word'], 'word: is not a flag'),
         (None, ['--published=absent.json'], '--published=absent.json: cannot be read'),

@@ -11,7 +11,7 @@ import pytest
 
 from dpfl import accounting
 from dpfl.accounting.records import verification
-from tests import binaries, runs
+from tests import binaries, forked_binaries, runs
 from tests.repository import threat_model
 
 _SMALL = [
@@ -31,6 +31,7 @@ _SMALL = [
     '--checkpoint_every=1',
 ]
 _run = functools.partial(binaries.run, 'train_gan', timeout=400)
+_forked = forked_binaries.fixture('train_gan', *_SMALL)
 
 
 @pytest.fixture(scope='module', name='finished')
@@ -43,6 +44,7 @@ def _finished(tmp_path_factory):
     return path, done
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_run_from_start_to_end(finished):
     path, done = finished
@@ -62,6 +64,7 @@ def test_a_run_from_start_to_end(finished):
     assert 'post-processing' in page and 'scaled up' in page
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_killed_run_ends_with_the_same_generator(finished, tmp_path):
     path = tmp_path / 'killed'
@@ -86,6 +89,7 @@ def test_a_killed_run_ends_with_the_same_generator(finished, tmp_path):
     assert (path / page).read_bytes() == (finished[0] / page).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_finished_run_gets_back_what_is_made_of_it(finished, tmp_path):
     path = shutil.copytree(finished[0], tmp_path / 'copied')
@@ -112,8 +116,8 @@ def test_a_finished_run_gets_back_what_is_made_of_it(finished, tmp_path):
         (['--delta=2'], '--delta=2.0: must be a finite number'),
     ],
 )
-def test_bad_flags_are_one_line(flags, message, tmp_path):
-    done = _run(*_SMALL, f'--output_dir={tmp_path}', *flags)
+def test_bad_flags_are_one_line(forked, flags, message, tmp_path):
+    done = forked(f'--output_dir={tmp_path}', *flags)
     assert done.returncode == 2
     assert done.stderr.startswith(f'error: {message}') and done.stderr.count('\n') == 1
     assert not list(tmp_path.iterdir())

@@ -14,11 +14,9 @@ import tensorflow_federated as tff
 from pyarrow import parquet
 
 from dpfl import ParticipationLog, accounting
-from tests import binaries
+from tests import binaries, forked_binaries
 
-_run = functools.partial(
-    binaries.run,
-    'train',
+_FLAGS = [
     '--model=micro',
     '--sentence_length=8',
     '--mechanism=gaussian',
@@ -31,7 +29,9 @@ _run = functools.partial(
     '--eval_every=3',
     '--noise_seed=1',
     '--shards=1',
-)
+]
+_run = functools.partial(binaries.run, 'train', *_FLAGS)
+_forked = forked_binaries.fixture('train', *_FLAGS, also_import=forked_binaries.TRAINING)
 _WORDS = [f'word{i}' for i in range(50)]
 
 
@@ -74,6 +74,7 @@ def _assert_no_keys(path):
             assert b'secret key' not in file.read_bytes(), file
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_path):
     flags = [
@@ -106,6 +107,7 @@ def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_p
     assert '--data_path: must have the data with which the run began' in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_parquet_trains_the_same_model_as_json_lines(data, tmp_path):
     lines = (data / 'data.jsonl').read_text().splitlines()[:-1]  # Without the malformed one.
@@ -126,6 +128,7 @@ def test_parquet_trains_the_same_model_as_json_lines(data, tmp_path):
     _assert_no_keys(output)
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_user_text_trains_with_a_private_vocabulary_and_says_so(data, tmp_path):
     done = _run(
@@ -219,7 +222,7 @@ def _bad_file(kind: str, data, path):
         (['--task=synthetic_text'], '--vocabulary_file: task=synthetic_text makes its own'),
     ],
 )
-def test_bad_data_and_flags_are_one_line_and_status_2(flags, message, data, tmp_path):
+def test_bad_data_and_flags_are_one_line_and_status_2(forked, flags, message, data, tmp_path):
     path = tmp_path / 'data.sqlite'
     for kind in ('truncated', 'packed'):
         if f'{{bad:{kind}}}' in ' '.join(flags):
@@ -227,7 +230,7 @@ def test_bad_data_and_flags_are_one_line_and_status_2(flags, message, data, tmp_
             flags = [flag.replace(f'{{bad:{kind}}}', '{path}') for flag in flags]
     flags = [flag.replace('{path}', str(path)).replace('{data}', str(data)) for flag in flags]
     message = message.replace('{path}', str(path)).replace('{data}', str(data))
-    done = _run(
+    done = forked(
         '--task=stackoverflow',
         f'--vocabulary_file={data}/words',
         *flags,

@@ -16,7 +16,7 @@ import pytest
 
 from dpfl import ParticipationLog, accounting, mechanisms
 from dpfl.simulation import checkpoint_folder
-from tests import binaries, runs
+from tests import binaries, forked_binaries, runs
 
 _CONFIGS = binaries.ROOT / 'configs'
 _QUICKSTART = '--flagfile=configs/quickstart.flags'
@@ -29,6 +29,7 @@ _SMALL = [
 ]
 _command = functools.partial(binaries.command, 'train', _QUICKSTART)
 _run = functools.partial(binaries.run, 'train', _QUICKSTART)
+_forked = forked_binaries.fixture('train', _QUICKSTART, also_import=forked_binaries.TRAINING)
 
 
 def _wait_for(condition, seconds: float):
@@ -123,6 +124,7 @@ def test_a_finished_run_is_verified_and_a_changed_byte_is_named(copied):
         (copied / name).write_bytes(content)
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 @pytest.mark.parametrize(
     'flags, said',
@@ -199,6 +201,7 @@ def test_a_finished_run_says_so_and_prints_its_result_again(finished, copied):
     assert _contents(copied) == before
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_run_that_was_killed_after_its_last_round_writes_what_is_missing(finished, copied):
     (copied / 'model.npz').unlink()
@@ -238,9 +241,9 @@ def test_a_run_of_an_older_version_is_not_continued(copied):
         (['--keep_checkpoints=0'], '--keep_checkpoints=0: must be a positive integer'),
     ],
 )
-def test_a_run_is_resumed_with_its_own_flags_only(copied, changed, message):
+def test_a_run_is_resumed_with_its_own_flags_only(forked, copied, changed, message):
     before = _contents(copied)
-    done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume', *changed)
+    done = forked(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume', *changed)
     assert done.returncode == 2
     assert done.stderr == f'error: {done.stderr[7:].strip()}\n'
     assert message in done.stderr
@@ -302,6 +305,7 @@ def test_a_run_without_a_checkpoint_that_can_be_used_stays_as_it_is(copied):
     assert _contents(copied) == before
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_killed_run_with_a_damaged_checkpoint_ends_as_if_it_had_not_been(finished, tmp_path):
     flags = [*_SIX_ROUNDS, f'--output_dir={tmp_path}']
@@ -336,6 +340,7 @@ def _can_mount() -> bool:
     ).returncode
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 @pytest.mark.skipif(not _can_mount(), reason='needs a small file system of its own')
 def test_a_run_on_a_full_disk_can_be_resumed_when_there_is_space(finished, tmp_path):
@@ -364,6 +369,7 @@ def test_a_run_on_a_full_disk_can_be_resumed_when_there_is_space(finished, tmp_p
     _assert_same_run(tmp_path / 'run', finished[0])
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 @pytest.mark.parametrize('number, status', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp_path):
@@ -411,8 +417,8 @@ def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp
         (['--clip_norm=0'], '--clip_norm=0.0: must be a finite number > 0'),
     ],
 )
-def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
-    done = _run(*flags, f'--output_dir={tmp_path}/run')
+def test_bad_flags_are_one_line_and_status_2(forked, flags, message, tmp_path):
+    done = forked(*flags, f'--output_dir={tmp_path}/run')
     assert done.returncode == 2
     assert done.stderr == f'error: {done.stderr[7:].strip()}\n'
     assert message in done.stderr
@@ -433,15 +439,16 @@ def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
         (['--output_dir={file}/run'], '/run: must be writable (Not a directory)'),
     ],
 )
-def test_flags_that_take_tensorflow_to_check_are_one_line_as_well(flags, message, tmp_path):
+def test_flags_that_take_tensorflow_to_check_are_one_line_as_well(forked, flags, message, tmp_path):
     (tmp_path / 'file').touch()
     flags = [flag.replace('{file}', str(tmp_path / 'file')) for flag in flags]
-    done = _run(f'--output_dir={tmp_path}/run', *flags)
+    done = forked(f'--output_dir={tmp_path}/run', *flags)
     assert done.returncode == 2, done.stderr
     assert done.stderr == f'error: {done.stderr[7:].strip()}\n'
     assert message in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'preset',
     # debug_text.flags is of the binary of that name.

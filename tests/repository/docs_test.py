@@ -27,6 +27,7 @@ def _numbers(text):
     return [float(n) for n in _NUMBER.findall(re.sub('True|False', lambda m: values[m[0]], text))]
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 @pytest.mark.parametrize('name', sorted(path.name for path in _DOCS.glob('*.md')))
 def test_examples_run_and_print_what_they_say(name, capsys):

@@ -116,6 +116,7 @@ def _contents(path):
     return {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
 
 
+@pytest.mark.slow
 def test_a_run_that_crashes_again_ends_as_if_it_had_not(experiment, path, reference):
     assert _latest(path).rounds == 2
     assert ParticipationLog.load(path / 'participation.npz').rounds == 4
@@ -306,6 +307,7 @@ def test_another_configuration_is_refused(experiment, path, changes, message):
         _resume(dataclasses.replace(experiment, **changes), path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'name, message',
     [
@@ -386,6 +388,7 @@ def test_noise_is_found_in_the_state_or_missed(experiment):
         state_lib.ledger_entry(first.global_model_weights, [1, 2], 'd')
 
 
+@pytest.mark.slow
 def test_killed_runs_end_as_if_they_had_not_been():
     """A sample of what scripts/kill_test.py does at length."""
     done = subprocess.run(

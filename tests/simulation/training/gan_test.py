@@ -100,6 +100,7 @@ def _resume(experiment, path):
     return start.rounds, done
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_run_that_was_stopped_ends_with_the_same_generator(runs):
     _, (crashed, whole), [(from_round, _), (from_start, _)] = runs
