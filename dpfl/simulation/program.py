@@ -71,6 +71,7 @@ class _Run:
         self._directory = directory
         self._start = start
         self._rounds = experiment.plan.participation.rounds
+        self._profile: profile_lib.Profile | profile_lib.Nothing
         self._profile = profile_lib.Profile() if experiment.profile else profile_lib.Nothing()
         if start is not None:
             start.require_run(experiment.configuration, experiment.plan)

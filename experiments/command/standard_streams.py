@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+from typing import Any
 
 from absl import logging
 
@@ -49,7 +50,9 @@ def prepare() -> None:
     """
     for descriptor, name in enumerate(_NAMES):
         _open(descriptor, name)
-    sys.stdout, sys.stderr = _Results(sys.stdout), _Messages(sys.stderr)
+    results: Any = _Results(sys.stdout)
+    messages: Any = _Messages(sys.stderr)
+    sys.stdout, sys.stderr = results, messages
     # Not `setStream`, which writes to the previous stream.
     logging.get_absl_handler().python_handler.stream = sys.stderr
 

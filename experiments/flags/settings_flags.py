@@ -41,7 +41,7 @@ class SettingsFlags(Generic[_S]):
         only: Collection[str] | None = None,
         skip: Collection[str] = (),
     ):
-        self._base: _S = settings if isinstance(settings, Settings) else settings()
+        self._base: Any = settings if isinstance(settings, Settings) else settings()
         self._names: list[str] = []
         # The flags belong to the module that calls this, so that --help shows them.
         frame = inspect.currentframe()

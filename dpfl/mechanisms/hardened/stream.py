@@ -78,7 +78,7 @@ class Ring(NamedTuple):
 
     def apply(self, z: np.ndarray, buffers: np.ndarray) -> np.ndarray:
         """w_t, int64 [size], from z_t, int64 [size]; changes the buffers, [d, size]."""
-        predicted = None
+        predicted: np.ndarray | None = None
         for begin in range(0, self.weights.size, CHUNK):
             rows = slice(begin, min(begin + CHUNK, self.weights.size))
             # einsum adds the rows in one thread. BLAS may split a sum.
@@ -150,7 +150,7 @@ def _nonzero(row: np.ndarray) -> tuple[tuple[int, float], ...]:
 
 def _combined(coefficients: Iterable[tuple[int, float]], buffers: np.ndarray) -> np.ndarray | None:
     """The sum of `coefficient * buffers[buffer]`, a new array; None if there is no coefficient."""
-    total = None
+    total: np.ndarray | None = None
     for buffer, coefficient in coefficients:
         part = buffers[buffer] * coefficient
         total = part if total is None else np.add(total, part, out=total)

@@ -54,7 +54,8 @@ def context(own: str, peer: str, *, is_server: bool) -> ssl.SSLContext:
     made.verify_mode = ssl.CERT_REQUIRED
     made.load_verify_locations(cadata=peer)
     if is_server:
-        made.num_tickets = 0  # No session resumption: each connection has a full handshake.
+        # No session resumption: each connection has a full handshake.
+        made.num_tickets = 0  # type: ignore[attr-defined]  # Not in the stubs of the checker.
     # `ssl` reads keys only from files. This file is in memory, and gone when it is closed.
     descriptor = os.memfd_create('dpfl-key')
     with open(descriptor, 'w') as file:

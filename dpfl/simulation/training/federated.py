@@ -145,6 +145,8 @@ def _experiment(
 
     sgd = tff.learning.optimizers.build_sgdm
     how, seeded = config.optimization, config.noise_seed is not None
+    is_per_layer = config.privacy.clipping == 'per_layer'
+    clip: Any = aggregators.PerLayer() if is_per_layer else aggregators.clip_flat
     storage = noise_storage(plan, task.model, config.privacy.memory_limit)
     process = learning.build_dp_fedavg(
         task.model,
@@ -154,9 +156,7 @@ def _experiment(
         server_optimizer=sgd(how.server_learning_rate, momentum=how.server_momentum),
         noise_seed=config.noise_seed,
         train_metrics=config.evaluation.release_train_metrics,
-        clip=aggregators.PerLayer()
-        if config.privacy.clipping == 'per_layer'
-        else aggregators.clip_flat,
+        clip=clip,
         supplied_noise=storage.is_supplied,
     )
     heldout = task.heldout(config.evaluation.eval_clients, _EVAL_BATCH_SIZE)

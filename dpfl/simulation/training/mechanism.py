@@ -74,7 +74,7 @@ def load_strategy(name: str, argument: str = 'strategy') -> mechanisms.Mechanism
 
 def _named(config: MechanismConfig, rounds: int) -> mechanisms.Mechanism:
     name = config.mechanism
-    if name not in NAMES:
+    if not isinstance(name, str) or name not in NAMES:
         raise ArgumentError('mechanism', name, f'must be one of {", ".join(NAMES)}')
     entry = registry.ENTRIES[name]
     given: dict[str, Any] = {
