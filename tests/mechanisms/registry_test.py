@@ -35,7 +35,7 @@ def _case(entry):
 def _constructions():
     for entry in registry.ENTRIES.values():
         for way in entry.ways:
-            for optional in {(), entry.optional}:
+            for optional in sorted({(), entry.optional}):
                 yield pytest.param(
                     entry, (*way, *optional), id='-'.join([entry.name, *way, *optional])
                 )
