@@ -80,8 +80,8 @@ def _tree(**fields):
 
 
 def test_a_tree_with_the_production_cohort_has_the_published_rho():
-    # [Xu23-accounting]: 6500 clients, min separation 314, noise multiplier 7; rho 0.8061 there is for
-    # 6 participations, and a population that allows the separation allows 7.
+    # [Xu23-accounting]: 6500 clients, min separation 314, noise multiplier 7; rho 0.8061 there is
+    # for 6 participations, and a population that allows the separation allows 7.
     plan = extrapolation.scaled(_tree(), 6500 * 314, 6500)
     assert plan.noise_multiplier == pytest.approx(7.0)
     assert plan.participation == Participation(2000, 314)
@@ -133,7 +133,7 @@ def test_the_share_of_the_noise_that_counts_have_stays(count_stddev):
         (['--run_dir={}', '--populations=99', '--cohorts=3', '--delta=2'], '--delta=2.0: must be'),
         (
             ['--run_dir={}', '--populations=99', '--cohorts=3', '--delta=0.1', '--delta_power=1'],
-            '--delta_power: goes without --delta',
+            '--delta_power: cannot be combined with --delta',
         ),
     ],
 )

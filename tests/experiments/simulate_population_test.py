@@ -194,7 +194,10 @@ def _logs(tmp_path_factory):
             '--values=1e6: must be comma-separated int',
         ),
         ((*_SMALL, '--vary=timer_hours', '--values=24,-1'), '--timer_hours=-1.0: must be a finite'),
-        ((*_SMALL, '--vary=timer_hours', '--values=1', '--output=a.npz'), '--output: goes without'),
+        (
+            (*_SMALL, '--vary=timer_hours', '--values=1', '--output=a.npz'),
+            '--output: cannot be combined',
+        ),
         ((*_SMALL, '--output=absent/log.npz'), '--output=absent/log.npz: must be in a directory'),
         ((*_SMALL, '--plot=log.xyz'), '--plot=log.xyz: must end in one of'),
         ((*_SMALL, '--mechanism=magic'), '--mechanism=magic: must be a file or one of'),
@@ -203,7 +206,10 @@ def _logs(tmp_path_factory):
         (('--log={logs}/truncated.npz',), 'truncated.npz: not a participation log'),
         (('--log={logs}/empty.npz',), 'empty.npz: must hold at least one client'),
         (('--log={logs}/nobody.npz',), 'nobody.npz: must hold at least one client'),
-        (('--log={logs}/whole.npz', '--population=9'), '--population: goes without --log'),
+        (
+            ('--log={logs}/whole.npz', '--population=9'),
+            '--population: cannot be combined with --log',
+        ),
     ],
 )
 def test_bad_flags_are_one_line_and_status_2(flags, message, logs):
