@@ -1,33 +1,32 @@
-r"""Estimate at a small cohort, account at a large one: what a finished run is worth elsewhere.
+r"""Extrapolates a finished run: the guarantee of its plan with larger populations and cohorts.
 
+Example:
   python -m experiments.extrapolate_privacy --run_dir=runs/small --populations=1000000,100000000 \
       --cohorts=1000,5000
 
-A small simulation shows what accuracy a noise on the mean update allows. With a larger cohort the
-same noise on the mean is a larger noise multiplier, in proportion, and so a better guarantee, for
-about the same accuracy (document 001, section 3; document 000, section 2.2; document 004, section
-6). For each population and cohort size this gives the epsilon of the run's own plan: its mechanism,
-rounds, sampling, adjacency and accountant.
+A small simulation shows which accuracy is possible with some noise on the mean update. With a
+larger cohort, the same noise on the mean means a proportionally larger noise multiplier, and so a
+better guarantee for about the same accuracy ([McMahan18], section 3; [Xu23], section 2.2;
+[Augenstein20], section 6). For each population and cohort size, this prints epsilon of the run's
+own plan: its mechanism, rounds, sampling, adjacency and accountant.
 """
 
-import csv
 import itertools
 import json
 import pathlib
 
 from absl import flags
 
-from dpfl import accounting
-from dpfl.accounting import extrapolation
 from dpfl.accounting.records import archive
 from dpfl.simulation.training.privacy_config import NoiseConfig
 from experiments.command import command_line
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
+from experiments.results import extrapolated_plans
 
 _RUN = SettingsFlags(output_flags.RunDirConfig)
 _POPULATIONS = flags.DEFINE_list('populations', None, 'Numbers of clients, comma-separated.')
-_COHORTS = flags.DEFINE_list('cohorts', None, 'Clients in a round, comma-separated.')
+_COHORTS = flags.DEFINE_list('cohorts', None, 'Numbers of clients in a round, comma-separated.')
 _NOISE = SettingsFlags(
     NoiseConfig,
     only=('delta',),
@@ -37,14 +36,14 @@ _NOISE = SettingsFlags(
 _DELTA_POWER = flags.DEFINE_float(
     'delta_power',
     None,
-    'Delta is 1 / population to this power: 1.1 in document 001, table 1; 1 in document 004.',
+    'Delta is 1 / population to this power: 1.1 in [McMahan18], table 1; 1 in [Augenstein20].',
     lower_bound=1,
 )
 _MAX_SEPARATION = flags.DEFINE_integer(
     'max_separation',
     None,
-    'Largest min separation that is enforced, where cohorts are not sampled at random; by default '
-    'all that the population allows.',
+    'Largest min separation that is enforced, if cohorts are not sampled at random; by default '
+    'the largest that the population allows.',
     lower_bound=1,
 )
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
@@ -55,7 +54,7 @@ def main() -> None:
     run_dir = pathlib.Path(command_line.required(_RUN.read(), 'run_dir'))
     populations, cohorts = _integers(_POPULATIONS), _integers(_COHORTS)
     if _delta_flag() is not None and _DELTA_POWER.value is not None:
-        raise command_line.UsageError('--delta_power: goes without --delta')
+        raise command_line.UsageError('--delta_power: cannot be combined with --delta')
     with command_line.refusing_bad_values():
         record = archive.read_plan(run_dir)
     if not record.plan.noise_multiplier:
@@ -66,41 +65,26 @@ def main() -> None:
         min_separation=_MAX_SEPARATION.name,
     ):
         rows = [
-            _row(record, population, cohort)
+            extrapolated_plans.row(
+                record,
+                population,
+                cohort,
+                delta=_delta(record, population),
+                max_separation=_MAX_SEPARATION.value,
+            )
             for population, cohort in itertools.product(populations, cohorts)
         ]
-    run = _run(record, _accuracy(run_dir))
+    run = extrapolated_plans.of_run(record, extrapolated_plans.accuracy(run_dir))
+    assumptions = extrapolated_plans.assumptions(record)
     if _FORMAT.read().format == 'json':
-        values = {'run': run, 'rows': rows, 'assumptions': _assumptions(record)}
+        values = {'run': run, 'rows': rows, 'assumptions': assumptions}
         print(json.dumps(values, indent=2, allow_nan=False))
-        return
-    shown = [
-        {name: _shown(name, value) for name, value in row.items() if value is not None}
-        for row in rows
-    ]
-    print(command_line.table({name: _shown(name, value) for name, value in run.items()}))
-    print(f'\n{command_line.columns(shown)}\n\nAssumptions:')
-    print('\n'.join(f'- {line}' for line in _assumptions(record)))
+    else:
+        print(extrapolated_plans.text(run, rows, assumptions))
 
 
 def _delta_flag() -> float | None:
     return _NOISE.values()['delta']
-
-
-def _row(record: archive.PlanRecord, population: int, cohort: int) -> dict:
-    plan = extrapolation.scaled(record.plan, population, cohort, _MAX_SEPARATION.value)
-    delta = _delta(record, population)
-    sampled = plan.sampling != 'none'
-    return {
-        'population': population,
-        'clients_per_round': cohort,
-        'min_separation': None if sampled else plan.participation.min_separation,
-        'max_participations': None if sampled else plan.participation.count,
-        'noise_multiplier': plan.noise_multiplier,
-        'rho': plan.rho,
-        'delta': delta,
-        'epsilon': plan.epsilon(delta, record.accountant),
-    }
 
 
 def _delta(record: archive.PlanRecord, population: int) -> float:
@@ -110,57 +94,7 @@ def _delta(record: archive.PlanRecord, population: int) -> float:
     return record.deltas[0] if given is None else given
 
 
-def _run(record: archive.PlanRecord, accuracy: float | None) -> dict:
-    plan = record.plan
-    values = {
-        'mechanism': plan.mechanism.name,
-        'rounds': plan.participation.rounds,
-        'sampling': plan.sampling,
-        'adjacency': plan.adjacency,
-        'accountant': record.accountant,
-        'clients_per_round of the run': plan.clients_per_round,
-        'noise_multiplier of the run': plan.noise_multiplier,
-        'stddev of the mean update': plan.stddev / plan.denominator,
-        'delta of the run': record.deltas[0],
-        'epsilon of the run': plan.epsilon(record.deltas[0], record.accountant),
-    }
-    return values if accuracy is None else {**values, 'accuracy of the run': accuracy}
-
-
-def _accuracy(run_dir: pathlib.Path) -> float | None:
-    """The last one in the metrics of the run; None if there are none."""
-    try:
-        with open(run_dir / 'metrics.csv', newline='') as file:
-            values = [row['accuracy'] for row in csv.DictReader(file) if row.get('accuracy')]
-        return float(values[-1]) if values else None
-    except (OSError, ValueError):
-        return None
-
-
-def _assumptions(record: archive.PlanRecord) -> list[str]:
-    plan = record.plan
-    lines = [
-        'The noise on the mean update is that of the run at every cohort size: the noise '
-        'multiplier grows with the cohort, in proportion.',
-        'That accuracy is then about the same is a hypothesis with evidence (document 001, figure '
-        '7; document 000, section 2.2), not a guarantee; larger cohorts have been a little better.',
-        f'Rounds, mechanism, adjacency ({plan.adjacency}) and accountant are those of the run.',
-    ]
-    if plan.sampling == 'none':
-        lines.append(
-            'No amplification by sampling: a client keeps the min separation, which the population '
-            'allows and the sampler has to enforce, and takes part as often as that allows.'
-        )
-    else:
-        lines.append(
-            f'Cohorts are secret random samples ({plan.sampling}) of the whole population.'
-        )
-    if plan.discretization is not None:
-        lines.append('The inflated norm of rounding is that of the run.')
-    return lines
-
-
-def _integers(flag) -> list[int]:
+def _integers(flag: flags.FlagHolder) -> list[int]:
     values = flag.value or []
     if not values:
         raise command_line.UsageError(f'--{flag.name}: must be given')
@@ -173,13 +107,6 @@ def _integers(flag) -> list[int]:
             f'--{flag.name}={",".join(values)}: must be comma-separated positive integers'
         )
     return numbers
-
-
-def _shown(name: str, value):
-    """A cell; guarantees are rounded up."""
-    if name.partition(' ')[0] in ('rho', 'epsilon'):
-        return accounting.round_up(value)
-    return f'{value:.4g}' if isinstance(value, float) else str(value)
 
 
 if __name__ == '__main__':

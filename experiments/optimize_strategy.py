@@ -20,7 +20,7 @@ from dpfl.simulation.training.sampling_config import participation
 from experiments.command import command_line
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
-from experiments.pages import optimization
+from experiments.results import optimization
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _MECHANISM = SettingsFlags(

@@ -16,7 +16,7 @@ from dpfl.simulation.training import PretrainConfig, pretrain
 from experiments.command import command_line
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
-from experiments.pages import run_summary
+from experiments.results import run_summary
 
 _CONFIG = SettingsFlags(PretrainConfig)
 _OUTPUT = SettingsFlags(

@@ -27,7 +27,7 @@ from dpfl.simulation.training.sampling_config import SamplingConfig, participati
 from experiments.command import command_line
 from experiments.flags import composition, output_flags
 from experiments.flags.settings_flags import SettingsFlags
-from experiments.pages import verified_run
+from experiments.results import verified_run
 
 _MECHANISM = SettingsFlags(MechanismConfig, choices={'mechanism': NAMES})
 _NOISE = SettingsFlags(NoiseConfig)

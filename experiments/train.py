@@ -16,7 +16,7 @@ from dpfl.tasks import config as tasks
 from experiments.command import command_line
 from experiments.flags import mechanism_flags, output_flags, run_flags
 from experiments.flags.settings_flags import SettingsFlags
-from experiments.pages import run_summary
+from experiments.results import run_summary
 
 _CONFIG = SettingsFlags(
     TrainConfig,

@@ -17,7 +17,7 @@ from dpfl.simulation.training import GanConfig, train_gan
 from experiments.command import command_line
 from experiments.flags import mechanism_flags, output_flags, run_flags, scale_flags
 from experiments.flags.settings_flags import SettingsFlags
-from experiments.pages import gan_page, run_summary
+from experiments.results import gan_page, run_summary
 
 _CONFIG = SettingsFlags(
     GanConfig,

@@ -10,7 +10,7 @@ from dpfl.simulation.training import PretrainConfig, TrainConfig, pretrain, trai
 from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
 from dpfl.simulation.training.sampling_config import participation, required
 from experiments.flags.settings_flags import with_texts
-from experiments.pages import optimization, run_summary
+from experiments.results import optimization, run_summary
 
 Texts = Mapping[str, str]
 # Flags about where a result goes and how it is printed.

@@ -133,7 +133,7 @@ def test_the_share_of_the_noise_that_counts_have_stays(count_stddev):
         (['--run_dir={}', '--populations=99', '--cohorts=3', '--delta=2'], '--delta=2.0: must be'),
         (
             ['--run_dir={}', '--populations=99', '--cohorts=3', '--delta=0.1', '--delta_power=1'],
-            '--delta_power: goes without --delta',
+            '--delta_power: cannot be combined with --delta',
         ),
     ],
 )

@@ -195,7 +195,10 @@ def _logs(tmp_path_factory):
             '--values=1e6: must be comma-separated int',
         ),
         ((*_SMALL, '--vary=timer_hours', '--values=24,-1'), '--timer_hours=-1.0: must be a finite'),
-        ((*_SMALL, '--vary=timer_hours', '--values=1', '--output=a.npz'), '--output: cannot be'),
+        (
+            (*_SMALL, '--vary=timer_hours', '--values=1', '--output=a.npz'),
+            '--output: cannot be combined',
+        ),
         ((*_SMALL, '--output=absent/log.npz'), '--output=absent/log.npz: must be in a directory'),
         ((*_SMALL, '--plot=log.xyz'), '--plot=log.xyz: must end in one of'),
         ((*_SMALL, '--mechanism=magic'), '--mechanism=magic: must be a file or one of'),

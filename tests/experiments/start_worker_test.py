@@ -62,7 +62,7 @@ def test_it_says_where_it_is_and_ends_with_its_child(number, has_token, tmp_path
             first, second = process.stdout.readline(), process.stdout.readline()
             assert first.startswith('TFF worker (process '), process.stderr.read()
             assert f' on 127.0.0.1:{port}; ' in first
-            whom = 'Only who has the token' if has_token else 'It asks nobody who they are: '
+            whom = 'Only those with the token' if has_token else 'It asks for no token: '
             assert second.startswith(whom)
             child = int(first.split()[3].rstrip(')'))
             socket.create_connection(('127.0.0.1', port)).close()
@@ -123,7 +123,7 @@ def test_without_namespaces_it_listens_everywhere_only_if_told_to(tmp_path):
     forbid = 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$@"'
     for flags, consequence in [
         ([], 'so it would listen on every interface; --allow_anybody accepts that'),
-        ([f'--token_file={token_file}'], 'so others could go round the token'),
+        ([f'--token_file={token_file}'], 'so others could bypass the token'),
     ]:
         command = _command(f'--port={_free_port()}', *flags)
         done = subprocess.run(
@@ -144,7 +144,7 @@ def test_without_namespaces_it_listens_everywhere_only_if_told_to(tmp_path):
 def test_a_token_does_not_go_with_anybody(tmp_path):
     done = _run(f'--token_file={tmp_path}/worker.token', '--allow_anybody')
     assert done.returncode == 2
-    assert done.stderr == 'error: --allow_anybody: goes without --token_file\n'
+    assert done.stderr == 'error: --allow_anybody: cannot be combined with --token_file\n'
 
 
 @pytest.mark.tff
@@ -161,7 +161,7 @@ def test_with_a_token_it_listens_everywhere_and_names_whom_it_refuses(tmp_path):
         try:
             said = [process.stdout.readline() for _ in range(2)]
             assert f' on 0.0.0.0:{port}; ' in said[0]
-            assert said[1].startswith(f'Only who has the token in {path} reaches it')
+            assert said[1].startswith(f'Only those with the token in {path} reach it')
             assert process.stderr.readline() == f'{path}: made, with a new token\n'
             token = tokens.read(path)
             # On another address of this host, as other hosts see it.

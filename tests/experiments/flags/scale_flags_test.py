@@ -8,7 +8,7 @@ import pytest
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting import extrapolation
 from experiments.flags import scale_flags
-from experiments.pages import gan_page
+from experiments.results import gan_page
 from tests import paths
 
 _PUBLISHED = paths.PUBLISHED

@@ -1,1 +1,0 @@
-"""Pages and tables that only one binary prints."""

@@ -1,0 +1,1 @@
+"""Results of the binaries: what they compute beyond one library call, write and print."""

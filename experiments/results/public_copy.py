@@ -1,0 +1,147 @@
+"""The public copy of a run: which runs may be copied, which files, and which metrics."""
+
+import csv
+import io
+import pathlib
+import re
+import shutil
+
+from dpfl import _storage, accounting
+from dpfl.accounting import checklist
+from dpfl.accounting.records import archive
+from experiments.command import command_line
+from experiments.flags import recorded_flags
+
+# Full names, as patterns. These files are computed from the released model, so the guarantee covers
+# them.
+_COPIED = (
+    r'model\.npz',
+    r'plots/generated_\d+\.png',
+    r'(saved_model|generator)/(saved_model\.pb|fingerprint\.pb|variables/variables\.'
+    r'(index|data-\d+-of-\d+)|assets\.extra/model\.json)',
+)
+_HTML, _METRICS = 'privacy_report.html', 'metrics.csv'
+# Metrics that follow from the plan.
+_FROM_PLAN = ('round', 'epsilon')
+# Metrics that are never copied: durations, and those of training clients.
+_NEVER = ('seconds', 'train_')
+
+
+def check(
+    run: pathlib.Path,
+    report: accounting.PrivacyReport,
+    *,
+    has_old_ledger: bool,
+    public_heldout: bool,
+    simulation: bool,
+) -> None:
+    """Checks that a copy of a run reveals only what the guarantee covers.
+
+    Args:
+      run: Directory of the run.
+      report: Its report.
+      has_old_ledger: Whether the ledger has format 1, which ties the run to no plan.
+      public_heldout: Whether metrics of held-out clients are copied.
+      simulation: Whether a simulation may be copied.
+
+    Raises:
+      UsageError: If the run must not be copied.
+    """
+    made_with = recorded_flags.read_config(run) or recorded_flags.read(run)
+    reason = None
+    if report.observed is None:
+        reason = 'is a copy already'
+    elif has_old_ledger:
+        reason = 'was made by an older version, and cannot be verified as a whole'
+    elif not report.plan.noise_multiplier:
+        reason = 'adds no noise: there is no guarantee'
+    elif report.basis == 'log':
+        reason = (
+            'breaks its plan: its guarantee rests on the participation log, which is confidential'
+        )
+    elif not archive.has_ended(run) or _rounds(run) < report.plan.participation.rounds:
+        reason = 'must be finished'
+    elif made_with is None:
+        reason = f'must have {archive.FLAGS}, which says what the model was made from'
+    elif made_with.get('vocabulary_from_private_data') == 'true':
+        reason = "has a vocabulary that was counted on the clients' text, without noise"
+    elif public_heldout and made_with.get('task') == 'emnist':
+        raise command_line.UsageError(
+            '--public_heldout: with --task=emnist, metrics are those of training clients'
+        )
+    elif _is_simulation(report) and not simulation:
+        reason = 'is a simulation: its noise or cohorts came from a seed; --simulation exports it'
+    if reason is not None:
+        raise command_line.UsageError(f'--run_dir={run}: {reason}')
+
+
+def write(
+    run: pathlib.Path, output: pathlib.Path, record: archive.PlanRecord, *, public_heldout: bool
+) -> list[str]:
+    """Writes the whole copy, or nothing.
+
+    Args:
+      run: Directory of the run.
+      output: Directory of the copy; it does not exist, or is empty.
+      record: Plan of the run, from which the report of the copy is made.
+      public_heldout: Whether to copy metrics of held-out clients.
+
+    Returns:
+      The names of the files of the copy.
+
+    Raises:
+      StorageError: If a file cannot be read or written.
+    """
+    from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
+
+    partial = output.with_name(output.name + '.partial')
+    with _storage.naming(output):
+        partial.mkdir(parents=True)
+        try:
+            for name in archive.listed(run):
+                if any(re.fullmatch(pattern, name) for pattern in _COPIED):
+                    (partial / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(run / name, partial / name)
+            shutil.copyfile(run / archive.STRATEGY, partial / archive.STRATEGY)
+            report = record.report(None)
+            for name, text in (
+                (archive.PLAN, record.to_json()),
+                (archive.REPORT, report.to_json() + '\n'),
+                (archive.PAGE, report.render()),
+                (_HTML, privacy_page.render(report)),
+                (_METRICS, _metrics(run / _METRICS, public_heldout)),
+            ):
+                (partial / name).write_text(text)
+            (partial / archive.SUMS).write_text(archive.digests(partial))
+            if output.exists():
+                output.rmdir()
+            partial.rename(output)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return sorted([archive.SUMS, *archive.listed(output)])
+
+
+def _rounds(run: pathlib.Path) -> int:
+    with open(run / _METRICS, newline='') as file:
+        return sum(1 for _ in csv.DictReader(file))
+
+
+def _is_simulation(report: accounting.PrivacyReport) -> bool:
+    seeded_cohorts = report.sampling_is_seeded and checklist.uses_sampling(report)
+    return report.noise_is_seeded or seeded_cohorts
+
+
+def _metrics(path: pathlib.Path, public_heldout: bool) -> str:
+    """The columns of metrics.csv that may be published."""
+    with open(path, newline='') as file:
+        reader = csv.DictReader(file)
+        columns = [
+            name
+            for name in reader.fieldnames or ()
+            if name in _FROM_PLAN or public_heldout and not name.startswith(_NEVER)
+        ]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, extrasaction='ignore', lineterminator='\n')
+        writer.writeheader()
+        writer.writerows(reader)
+    return text.getvalue()

@@ -1,0 +1,47 @@
+"""Randomly mutated files are refused in one line, or give a right result."""
+
+import pytest
+
+from benchmarks.attacks.hostile import campaign, privacy_targets, run_targets
+
+_PRIVACY = [
+    *privacy_targets.TARGETS,
+    run_targets.Checkpoint,
+    run_targets.Ledger,
+    run_targets.Study,
+    run_targets.Vocabulary,
+]
+
+
+@pytest.mark.parametrize('kind', _PRIVACY, ids=lambda kind: kind.name)
+def test_mutated_files_are_one_line_or_a_right_result(kind, tmp_path):
+    outcomes = campaign.run(kind(tmp_path / 'files'), seed=15, cases=range(200))
+    assert not outcomes.findings
+    assert outcomes.counts['taken'] + outcomes.counts['refused'] == 200
+    # What is wrong with a run directory is in what `verify` returns.
+    assert outcomes.counts['refused'] > 10 or kind is privacy_targets.RunDirectory
+    assert outcomes.counts['taken'] > 2
+
+
+def test_the_campaign_finds_what_is_wrong(tmp_path):
+    class Credulous(privacy_targets.Strategy):
+        def check(self, value):
+            rounds = value.rounds
+            if rounds <= 7:
+                privacy_targets.require_sensitivity(value, rounds, 1, rounds, 0.5)
+
+    class Noisy(run_targets.Vocabulary):
+        def read(self, path):
+            raise KeyError('two\nlines')
+
+    class Verbose(run_targets.Vocabulary):
+        def read(self, path):
+            raise ValueError('two\nlines')
+
+    for kind, found in (
+        (Credulous, 'wrong result'),
+        (Noisy, 'KeyError'),
+        (Verbose, 'not in one printable line'),
+    ):
+        outcomes = campaign.run(kind(tmp_path / kind.__name__), seed=0, cases=range(60))
+        assert any(found in what for what in outcomes.findings), outcomes

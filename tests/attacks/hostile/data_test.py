@@ -1,0 +1,119 @@
+"""Hostile data sets: Parquet, HDF5, SQLite, and the index of records."""
+
+import contextlib
+import json
+import sqlite3
+
+import h5py
+import numpy as np
+import pyarrow
+import pytest
+
+from benchmarks.attacks.hostile import campaign, run_targets
+from dpfl.errors import DataError
+from dpfl.tasks.images import emnist_files
+from dpfl.tasks.text import parquet_records, stackoverflow
+from tests.attacks.hostile.refusals import refused
+
+
+def test_a_parquet_file_that_kills_its_reader_is_one_line(tmp_path, monkeypatch):
+    from pyarrow import parquet
+
+    path = tmp_path / 'a.parquet'
+    parquet.write_table(pyarrow.table({'client': ['a'] * 9, 'text': ['b'] * 9}), path)
+    reader = 'import os, signal; os.kill(os.getpid(), signal.SIGSEGV)'
+    monkeypatch.setattr(parquet_records, '_READER', reader)
+    message = refused(lambda: parquet_records.to_json_lines(path, 'client', 'text'))
+    assert message == 'data_path: is not a complete Parquet file (the reader ended with signal 11)'
+
+
+def test_columns_of_any_type_of_a_parquet_file_are_malformed_records(tmp_path):
+    from pyarrow import parquet
+
+    path = tmp_path / 'a.parquet'
+    times = pyarrow.array([2**62] * 2).cast(pyarrow.timestamp('s'))
+    parquet.write_table(pyarrow.table({'client': times, 'text': ['a', 'b']}), path)
+    lines = parquet_records.to_json_lines(path, 'client', 'text').read().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {'client': [], 'text': 'a'},
+        {'client': [], 'text': 'b'},
+    ]
+
+
+def _hdf5(path, change):
+    with h5py.File(path, 'w') as file:
+        group = file.create_group('examples/f0')
+        change(group)
+    return path
+
+
+def _huge(group):
+    group.create_dataset('pixels', (10**9, 28, 28), 'f4', chunks=(1, 28, 28))
+    group['label'] = np.zeros(1, np.int32)
+
+
+def _linked(group):
+    group['pixels'] = h5py.ExternalLink('/dev/zero', '/pixels')
+    group['label'] = np.zeros(1, np.int32)
+
+
+def _wrapped(group):
+    group['pixels'] = np.zeros((1, 28, 28), np.float32)
+    group['label'] = np.array([2**32 + 5])  # As int32 it would be 5.
+
+
+def _texts(group):
+    group['pixels'] = np.zeros((1, 28, 28), np.float32)
+    group['label'] = np.array([b'a'])
+
+
+def _empty(group):
+    group['pixels'] = h5py.Empty('f4')
+    group['label'] = np.zeros(1, np.int32)
+
+
+@pytest.mark.parametrize('change', [_huge, _linked, _wrapped, _texts, _empty])
+def test_hdf5_that_claims_or_links_is_refused(change, tmp_path):
+    found = emnist_files.open_files(_hdf5(tmp_path / 'fed_emnist_train.h5', change))
+    refused(lambda: found.read('train', 'f0'), DataError)
+
+
+_ENDLESS = (
+    'CREATE VIEW {} AS WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) '
+    "SELECT n AS client_id, 'train' AS split_name, 1 AS num_examples, x'00' AS "
+    'serialized_example_proto FROM r'
+)
+
+
+def test_views_of_an_sqlite_file_are_not_queried(tmp_path):
+    path = tmp_path / 'a.sqlite'
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for table in ('client_metadata', 'examples'):
+            connection.execute(_ENDLESS.format(table))
+        connection.commit()
+    assert 'not an ordinary table' in refused(lambda: stackoverflow.open_clients(path, 0.5))
+    assert 'not an ordinary table' in refused(lambda: emnist_files.open_files(path), DataError)
+
+
+def test_an_index_of_other_types_is_made_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path / 'cache'))
+    target = run_targets.RecordIndex(tmp_path / 'files')
+    outcomes = campaign.run(target, seed=0, cases=range(240))
+    assert not outcomes.findings and outcomes.counts['taken'] == 240
+
+
+def test_a_client_without_a_name_is_a_client(tmp_path):
+    path = tmp_path / 'a.sqlite'
+    # A tf.train.Example whose feature `tokens` is the bytes 'a'.
+    example = b'\n\x11\n\x0f\n\x06tokens\x12\x05\n\x03\n\x01a'
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute('CREATE TABLE client_metadata (client_id, split_name)')
+        columns = 'client_id, split_name, serialized_example_proto'
+        connection.execute(f'CREATE TABLE examples ({columns})')
+        for client in (None, 'a', 'b'):
+            connection.execute('INSERT INTO client_metadata VALUES (?, ?)', (client, 'train'))
+            connection.execute('INSERT INTO examples VALUES (?, ?, ?)', (client, 'train', example))
+        connection.commit()
+    training, heldout, _ = stackoverflow.open_clients(path, 0.3)
+    found = [list(part.sentences(i)) for part in (training, heldout) for i in range(part.count)]
+    assert found == [[['a']]] * 3

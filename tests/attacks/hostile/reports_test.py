@@ -1,0 +1,97 @@
+"""Hostile privacy reports: none promises more than its plan gives."""
+
+import json
+import math
+
+import pytest
+
+from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.accounting.report import PrivacyReport
+from tests.attacks.hostile.refusals import refused
+
+
+def _report(mechanism=None, log=None, noise=3.0) -> dict:
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanism or mechanisms.BinaryTree(6),
+        participation=Participation(6, 2, 3),
+        clip_norm=1.0,
+        noise_multiplier=noise,
+        clients_per_round=3,
+    )
+    return json.loads(PrivacyReport.from_plan(plan, [1e-6], log, 'analytic_gaussian').to_json())
+
+
+@pytest.mark.parametrize(
+    'part',
+    [
+        ('plan_guarantee',),
+        ('observed', 'guarantee'),
+        ('observed', 'patterns'),
+    ],
+)
+@pytest.mark.parametrize('name', ['epsilons', 'mu', 'rho', 'sensitivity'])
+def test_a_report_promises_no_more_than_its_plan_gives(part, name):
+    values = _report(log=ParticipationLog([[0, 1], [2, 3], [0, 1]] * 2))
+    PrivacyReport.from_json(json.dumps(values))
+    inner = values
+    for key in part:
+        inner = inner[key]
+    inner[name] = [inner[name][0] / 2] if name == 'epsilons' else inner[name] / 2
+    if part[-1] == 'patterns' and name == 'sensitivity':
+        return  # Only the log can tell: the numbers that follow from it are those compared.
+    message = refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+    assert f'{".".join(part)}.{name}' in message and 'must be at least' in message
+
+
+def test_a_report_whose_limits_break_the_plan_says_so():
+    values = _report(log=ParticipationLog([[0, 1]] * 6))
+    assert PrivacyReport.from_json(json.dumps(values)).basis == 'log'
+    values['observed']['violations'] = []
+    assert 'must say how' in refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+
+
+@pytest.mark.parametrize(
+    'name, value',
+    [
+        ('deltas', []),
+        ('deltas', ['1e-6']),
+        ('deltas', [2.0]),
+        ('noise_is_seeded', 'false'),
+        ('noise_is_seeded', 0),
+        ('also_not_covered', 'text'),
+        ('accountant', ['pld']),
+        ('plan_guarantee', {}),
+        ('observed', []),
+        ('plan', [1]),
+        ('mechanism_parameters', 5),
+    ],
+)
+def test_a_report_of_other_types_is_refused(name, value):
+    values = _report()
+    values[name] = value
+    assert 'not a privacy report' in refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+
+
+@pytest.mark.parametrize('accountants', [['magic'], ['best'], ['rdp', 'rdp'], 'rdp', [3], ['a\nb']])
+def test_a_report_names_accountants_that_there_are(accountants):
+    values = _report()
+    values['plan_guarantee']['accountants'] = accountants
+    message = refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+    assert 'plan_guarantee.accountants' in message
+
+
+def test_a_report_of_a_strategy_that_is_not_monotone_can_be_written():
+    assert _report(mechanisms.BandedToeplitz(6, [1.0, -0.5, 0.7]))['sensitivity'] > 0
+
+
+def test_numbers_too_large_or_too_small_to_compute_with_are_printed():
+    assert accounting.round_up(5e-324) == '1e-300'
+    assert PrivacyReport.from_json(json.dumps(_report(noise=1e160))).render()
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(3),
+        participation=Participation(3),
+        clip_norm=1.0,
+        noise_multiplier=1e-160,
+        clients_per_round=1,
+    )
+    assert plan.rho == math.inf

@@ -1,0 +1,117 @@
+"""Hostile files of runs: checkpoints, ledgers and digests with valid checksums and bad values."""
+
+import hashlib
+import io
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.attacks.hostile import privacy_targets
+from dpfl.accounting.records import archive, ledger_lines, verification
+from dpfl.simulation import checkpoint, ledger
+from tests.attacks.hostile.files import npy_described, npy_header
+from tests.attacks.hostile.refusals import refused
+
+
+def _checkpoint(change, arrays=None) -> bytes:
+    whole = checkpoint.Checkpoint(
+        rounds=1,
+        configuration={},
+        plan_digest='a',
+        ledger='b',
+        rows=[{'loss': 1.0}],
+        cohorts=[np.array([2, 1])],
+        state=[np.zeros(2), b'key'],
+    )
+    file = io.BytesIO()
+    whole.write(file)
+    first, header, rest = file.getvalue()[:-32].split(b'\n', 2)
+    values = json.loads(header)
+    values.update(change)
+    data = b'\n'.join([first, json.dumps(values).encode(), rest if arrays is None else arrays])
+    return data + hashlib.sha256(data).digest()
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        {'rounds': -1},
+        {'rounds': 'one'},
+        {'rounds': 2},
+        {'leaves': 10**9},
+        {'leaves': -1},
+        {'leaves': 1},
+        {'bytes': [7]},
+        {'bytes': [-1]},
+        {'rows': {}},
+        {'rows': [{'a': 'b'}]},
+        {'rows': [{}, {}]},
+        {'configuration': 3},
+        {'plan_digest': None},
+        {'ledger': []},
+    ],
+)
+def test_a_checkpoint_of_other_values_is_refused_behind_its_digest(change, tmp_path):
+    path = tmp_path / '00000001.checkpoint'
+    path.write_bytes(_checkpoint({}))
+    assert checkpoint.Checkpoint.read(path).rounds == 1
+    path.write_bytes(_checkpoint(change))
+    refused(lambda: checkpoint.Checkpoint.read(path), checkpoint.CheckpointError)
+
+
+@pytest.mark.parametrize(
+    'arrays',
+    [
+        b'',
+        npy_described('(1000000000000,)'),
+        npy_header('(' * 5000),
+        npy_header("{'descr': '\\d"),
+    ],
+)
+def test_a_checkpoint_of_other_arrays_is_refused_behind_its_digest(arrays, tmp_path):
+    path = tmp_path / '00000001.checkpoint'
+    path.write_bytes(_checkpoint({}, arrays))
+    refused(lambda: checkpoint.Checkpoint.read(path), checkpoint.CheckpointError)
+
+
+@pytest.mark.parametrize('value', ['5', 'null', '[' * 900 + ']' * 900, '{}', '1e5'])
+def test_a_ledger_of_other_values_is_refused_behind_its_chain(value, tmp_path):
+    path = tmp_path / 'ledger.jsonl'
+    first, before = ledger_lines.first_line('a' * 64)
+    text = f'{{"round": 0, "cohort": {value}, "model": "a", "noise": "b", "data": "c"}}'
+    chain = hashlib.sha256((before + text).encode()).hexdigest()
+    path.write_bytes(first + f'{text[:-1]}, "chain": "{chain}"}}\n'.encode())
+    message = refused(lambda: ledger.Ledger(path, 'a' * 64), ledger.LedgerError)
+    assert 'line 2 is damaged' in message
+
+
+def test_a_ledger_of_a_strange_format_is_one_line(tmp_path):
+    path = tmp_path / 'ledger.jsonl'
+    text = '{"format": "\\u001b[2J\\n", "plan": "a"}'
+    start = hashlib.sha256(b'dpfl ledger').hexdigest()
+    chain = hashlib.sha256((start + text).encode()).hexdigest()
+    path.write_text(f'{text[:-1]}, "chain": "{chain}"}}\n')
+    message = refused(lambda: ledger.Ledger(path, 'a'), ledger.LedgerError)
+    assert 'has format \\x1b[2J, this version' in message
+
+
+def test_a_run_that_was_not_spoilt_is_verified(tmp_path):
+    target = privacy_targets.RunDirectory(tmp_path / 'files')
+    for number, run in enumerate(target._runs):
+        case = tmp_path / f'{number}'
+        case.mkdir()
+        for name, data in run.items():
+            (case / name).write_bytes(data)
+        (case / archive.SUMS).write_text(archive.digests(case))
+        assert verification.verify(case).differences == ()
+
+
+def test_names_in_a_list_of_digests_are_shown_in_one_line(tmp_path):
+    target = privacy_targets.RunDirectory(tmp_path / 'files')
+    for name, data in target._runs[0].items():
+        (tmp_path / name).write_bytes(data)
+    sums = archive.digests(tmp_path) + f'{"0" * 64}  a\x1b[2J\x85b\n'
+    (tmp_path / archive.SUMS).write_text(sums)
+    differences = verification.verify(tmp_path).differences
+    assert differences and all(line.isprintable() for line in differences)

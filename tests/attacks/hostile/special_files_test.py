@@ -1,0 +1,45 @@
+"""FIFOs, devices and files of a terabyte are refused within seconds."""
+
+import json
+import os
+
+import pytest
+
+from dpfl import ParticipationLog, _files, _npz, errors, mechanisms
+from dpfl.errors import DataError
+from dpfl.simulation import checkpoint, ledger
+from dpfl.tasks.images import emnist_files
+from dpfl.tasks.text import parquet_records, record_index, stackoverflow, vocabulary
+from experiments.studies import definition
+from tests.attacks.hostile.refusals import refused, within_seconds
+
+
+def test_no_fifo_and_no_device_is_waited_for(tmp_path):
+    fifo, zero = tmp_path / 'fifo', tmp_path / 'zero'
+    os.mkfifo(fifo)
+    zero.symlink_to('/dev/zero')
+    for path in (fifo, zero):
+        for call in (mechanisms.load, ParticipationLog.load, vocabulary.load, _npz.load):
+            refused(lambda call=call, path=path: call(path))
+        for call in (checkpoint.Checkpoint.read, lambda path: ledger.Ledger(path, 'a' * 64)):
+            refused(lambda call=call, path=path: call(path), errors.RunError)
+        with pytest.raises(OSError), within_seconds(10):
+            record_index.sha256(path)
+        with pytest.raises(OSError), within_seconds(10):
+            parquet_records.to_json_lines(path, 'client', 'text')
+        refused(lambda path=path: emnist_files.open_files(path), DataError)
+        refused(lambda path=path: stackoverflow.open_clients(path, 0.5))
+        with pytest.raises(OSError), within_seconds(10):
+            _files.read_bytes(path)
+    study = tmp_path / 'study.json'
+    study.write_text(json.dumps({'base': 'zero'}))
+    assert 'Not a regular file' in refused(lambda: definition.load(str(study)))
+
+
+def test_a_text_of_gigabytes_is_not_read(tmp_path):
+    path = tmp_path / 'sparse'
+    with open(path, 'wb') as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match='too large'):
+        _files.read_bytes(path)
+    refused(lambda: checkpoint.Checkpoint.read(path), errors.RunError)
