@@ -65,6 +65,14 @@ class ForkedBinary:
         self._process.stdout.close()
 
 
+_started = functools.cache(ForkedBinary)
+
+
+def run(binary: str, *flags) -> subprocess.CompletedProcess:
+    """As `binaries.run`, in forks of one process that ends with the tests."""
+    return _started(binary).run(*flags)
+
+
 def fixture(binary: str, *flags: str, name: str = 'forked', **kwargs):
     """A fixture of a test file: a function that runs the binary with `flags` and its arguments."""
 

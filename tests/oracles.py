@@ -1,5 +1,6 @@
 """Brute force and dense linear algebra on small cases: what the library is held against."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from dpfl import Participation, mechanisms
 
 
+@functools.cache
 def patterns(participation: Participation) -> list[tuple[int, ...]]:
     """Every non-empty pattern that the schema admits, straight from its definition."""
     longest = participation.max_participations or participation.rounds
@@ -25,16 +27,31 @@ def squared_sensitivity(matrix: np.ndarray, participation: Participation) -> flo
     vectors: the norm is largest when all of them are equal.
     """
     gram = matrix[:, : participation.rounds].T @ matrix[:, : participation.rounds]
+    if (matrix >= 0).all():
+        u = _indicators(participation)
+        return float((u @ gram * u).sum(axis=1).max())
     worst = 0.0
     for pattern in patterns(participation):
         block = gram[np.ix_(pattern, pattern)]
-        if (matrix >= 0).all():
-            worst = max(worst, block.sum())
-            continue
-        for signs in itertools.product((1, -1), repeat=len(pattern) - 1):
-            u = np.array((1,) + signs)
-            worst = max(worst, u @ block @ u)
+        u = _signs(len(pattern))
+        worst = max(worst, (u @ block * u).sum(axis=1).max())
     return float(worst)
+
+
+@functools.cache
+def _indicators(participation: Participation) -> np.ndarray:
+    """A row for each pattern: 1 in its rounds, 0 in the others."""
+    found = patterns(participation)
+    rows = np.zeros((len(found), participation.rounds))
+    for row, pattern in zip(rows, found, strict=True):
+        row[list(pattern)] = 1
+    return rows
+
+
+@functools.cache
+def _signs(count: int) -> np.ndarray:
+    """Every choice of signs of which the first is positive, a row each."""
+    return np.array([(1, *others) for others in itertools.product((1, -1), repeat=count - 1)])
 
 
 def small_schemas(rounds: int) -> list[Participation]:

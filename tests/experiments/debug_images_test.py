@@ -35,7 +35,7 @@ def _arrays(path) -> dict:
 
 @pytest.mark.slow
 @pytest.mark.tff
-def test_study_and_its_resumption(tmp_path):
+def test_study_and_its_resumption(forked, tmp_path):
     output = tmp_path / 'study'
     done = _run(*_SMALL, f'--output_dir={output}')
     assert done.returncode == 0, done.stderr
@@ -76,9 +76,9 @@ def test_study_and_its_resumption(tmp_path):
         for name, value in before.items():
             np.testing.assert_array_equal(after[name], value)
     # Without --resume nothing is replaced, and with another classifier nothing is continued.
-    refused = _run(*_SMALL, f'--output_dir={output}')
+    refused = forked(*_SMALL, f'--output_dir={output}')
     assert refused.returncode == 2 and 'must not hold an earlier' in refused.stderr
-    changed = _run(*_SMALL, f'--output_dir={output}', '--resume', '--primary_steps=61')
+    changed = forked(*_SMALL, f'--output_dir={output}', '--resume', '--primary_steps=61')
     assert changed.returncode == 2
     assert changed.stderr.splitlines()[-1].startswith('error: --primary_steps=61: must be 60')
 

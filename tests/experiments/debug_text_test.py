@@ -26,10 +26,10 @@ _forked = forked_binaries.fixture('debug_text', *_FLAGS, also_import=forked_bina
 
 @pytest.mark.slow
 @pytest.mark.tff
-def test_the_study_from_start_to_end_and_once_more(tmp_path):
+def test_the_study_from_start_to_end_and_once_more(forked, tmp_path):
     done = _run('--bug_rates=0', f'--output_dir={tmp_path}')
     assert done.returncode == 0, done.stderr
-    changed = _run(f'--output_dir={tmp_path}', '--resume', '--client_batch_size=8')
+    changed = forked(f'--output_dir={tmp_path}', '--resume', '--client_batch_size=8')
     assert changed.returncode == 2
     assert changed.stderr.splitlines()[-1] == (
         'error: --client_batch_size=8: must be 16, as when the run began'

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from tests import binaries, forked_binaries
+from tests import forked_binaries
 
-_run = functools.partial(binaries.run, 'report_privacy')
-_forked = forked_binaries.fixture('report_privacy')
+_run = functools.partial(forked_binaries.run, 'report_privacy')
 _TREE = (
     '--mechanism=tree',
     '--rounds=2000',
@@ -289,8 +288,8 @@ def test_composition_with_a_simulation_is_a_simulation(tmp_path):
         ((*_TREE, '--mechanism=blt', '--blt_decay=x', '--blt_scale=1'), '--blt_decay=x: must be'),
     ],
 )
-def test_bad_flags_are_one_line_and_status_2(forked, flags, message, damaged):
-    done = forked(*(flag.replace('{damaged}', str(damaged)) for flag in flags))
+def test_bad_flags_are_one_line_and_status_2(flags, message, damaged):
+    done = _run(*(flag.replace('{damaged}', str(damaged)) for flag in flags))
     assert done.returncode == 2
     assert done.stdout == ''
     assert done.stderr.startswith('error: ')

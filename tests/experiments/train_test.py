@@ -65,7 +65,7 @@ def _copied(finished, tmp_path):
 
 
 @pytest.mark.tff
-def test_a_run_from_start_to_end(finished, tmp_path):
+def test_a_run_from_start_to_end(forked, finished):
     path, done = finished
     result = json.loads(done.stdout)
     assert result['rounds'] == 6
@@ -94,12 +94,17 @@ def test_a_run_from_start_to_end(finished, tmp_path):
     assert report.noise_is_seeded
     assert ParticipationLog.load(path / 'participation.npz').rounds == 6
 
-    again = _run(*_SIX_ROUNDS, f'--output_dir={path}')
+    again = forked(*_SIX_ROUNDS, f'--output_dir={path}')
     assert again.returncode == 2
     assert again.stderr.startswith(f'error: --output_dir={path}: must not hold an earlier run')
+
+
+@pytest.mark.slow
+@pytest.mark.tff
+def test_the_flags_of_a_seeded_run_are_all_that_it_takes_to_repeat_it(finished, tmp_path):
+    path, _ = finished
     repeated = _run(f'--flagfile={path}/flags.txt', '--resume', f'--output_dir={tmp_path}')
     assert repeated.returncode == 0, repeated.stderr
-    # The flags of a seeded run are all that it takes to repeat it.
     _assert_same_run(path, tmp_path)
 
 
