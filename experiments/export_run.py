@@ -17,8 +17,8 @@ import pathlib
 
 from absl import flags
 
-from dpfl.accounting import checklist
 from dpfl.accounting.records import archive
+from dpfl.accounting.reports import checklist
 from experiments.command import command_line
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags

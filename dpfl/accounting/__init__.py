@@ -7,14 +7,14 @@ it to epsilon where it can.
 
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.calibration import mu_from_epsilon
-from dpfl.accounting.checklist import round_up
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.events import epsilon_of_event
 from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
 from dpfl.accounting.hardened import NOISES, with_slack
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.plan_checks import ADJACENCIES, SAMPLINGS
-from dpfl.accounting.report import PrivacyReport
+from dpfl.accounting.reports.checklist import round_up
+from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.mechanisms.discretization import Discretization
 
 __all__ = [

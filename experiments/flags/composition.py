@@ -8,7 +8,8 @@ import dp_accounting
 
 from dpfl import accounting
 from dpfl._settings import Settings, setting
-from dpfl.accounting import checklist, events
+from dpfl.accounting import events
+from dpfl.accounting.reports import checklist
 from experiments.command import command_line
 
 

@@ -7,8 +7,8 @@ import re
 import shutil
 
 from dpfl import _storage, accounting
-from dpfl.accounting import checklist
 from dpfl.accounting.records import archive
+from dpfl.accounting.reports import checklist
 from experiments.command import command_line
 from experiments.flags import recorded_flags
 

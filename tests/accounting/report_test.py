@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting import checklist
+from dpfl.accounting.reports import checklist
 
 
 def _plan(**changes):
@@ -254,7 +254,7 @@ def _conforms(value, schema, root):
     ],
 )
 def test_json_follows_its_schema(report):
-    path = pathlib.Path(accounting.__file__).with_name('privacy_report.schema.json')
+    path = pathlib.Path(accounting.__file__).parent / 'reports' / 'privacy_report.schema.json'
     schema = json.loads(path.read_text())
     values = json.loads(report.to_json())
     _conforms(values, schema, schema)

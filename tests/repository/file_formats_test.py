@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from dpfl import Participation, ParticipationLog, _json, _npz, accounting, mechanisms
 from dpfl.accounting.records import archive, ledger_lines
-from dpfl.accounting.report import PrivacyReport
+from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.simulation import checkpoint, ledger
 
 _FAST = settings(

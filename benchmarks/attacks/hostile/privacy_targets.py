@@ -12,7 +12,7 @@ from benchmarks.attacks.hostile.target import Target, require
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.records import archive, ledger_lines, verification
-from dpfl.accounting.report import PrivacyReport
+from dpfl.accounting.reports.report import PrivacyReport
 
 # Of what the oracle computes, for factors that are neither tiny nor huge.
 _TOLERANCE = 1e-9

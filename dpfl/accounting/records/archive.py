@@ -26,7 +26,7 @@ from dpfl import _files, _json, _validate, errors, mechanisms
 from dpfl.accounting.gaussian import ACCOUNTANTS
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated, sums
-from dpfl.accounting.report import PrivacyReport
+from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.participation import ParticipationLog
 
 PLAN, STRATEGY, LOG = 'plan.json', 'strategy.npz', 'participation.npz'

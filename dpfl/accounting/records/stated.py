@@ -12,8 +12,8 @@ from typing import Any
 
 from dpfl import _validate, errors
 from dpfl.accounting import gaussian
-from dpfl.accounting.observed import Guarantee, Observed
 from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.participation import Participation
 
 # Relative: other releases of the numerical libraries may differ in the last digits.

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dpfl import _files, _json, errors
 from dpfl.accounting.records import archive, comparison, ledger_lines, sums
 from dpfl.accounting.records.archive import LEDGER, LOG, MODEL, PAGE, PLAN, REPORT, STRATEGY, SUMS
-from dpfl.accounting.report import TEXT_VERSION, PrivacyReport
+from dpfl.accounting.reports.report import TEXT_VERSION, PrivacyReport
 from dpfl.participation import ParticipationLog
 
 _NEEDED = (SUMS, PLAN, STRATEGY, LOG, LEDGER, REPORT, PAGE)

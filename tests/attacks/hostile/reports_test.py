@@ -6,7 +6,7 @@ import math
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting.report import PrivacyReport
+from dpfl.accounting.reports.report import PrivacyReport
 from tests.attacks.hostile.refusals import refused
 
 

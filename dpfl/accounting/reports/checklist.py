@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from dpfl.accounting.report_values import ReportValues
+from dpfl.accounting.reports.report_values import ReportValues
 
 _ADJACENCY = {
     'zero_out': 'Zero-out: neighbouring runs differ in one client, whose update is replaced by '

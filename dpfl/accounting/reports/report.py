@@ -12,12 +12,13 @@ from typing import Any
 import dp_accounting
 
 from dpfl import _json, _validate, errors, mechanisms
-from dpfl.accounting import assumptions, checklist, gaussian, page
-from dpfl.accounting import observed as observed_lib
-from dpfl.accounting.observed import Guarantee
+from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
-from dpfl.accounting.report_values import ReportValues
+from dpfl.accounting.reports import assumptions, checklist, page
+from dpfl.accounting.reports import observed as observed_lib
+from dpfl.accounting.reports.observed import Guarantee
+from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.participation import ParticipationLog
 
 # Raised when a key of the JSON form is removed or changes its meaning.

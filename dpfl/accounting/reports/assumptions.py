@@ -1,8 +1,8 @@
 """The assumptions of a privacy report, and what its guarantee does not cover, as sentences."""
 
-from dpfl.accounting import checklist
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.report_values import ReportValues
+from dpfl.accounting.reports import checklist
+from dpfl.accounting.reports.report_values import ReportValues
 
 
 def assumptions(report: ReportValues) -> list[str]:

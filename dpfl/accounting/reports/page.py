@@ -3,9 +3,9 @@
 import functools
 from collections.abc import Callable, Iterable
 
-from dpfl.accounting import assumptions, checklist
-from dpfl.accounting.observed import Guarantee, Observed
-from dpfl.accounting.report_values import ReportValues
+from dpfl.accounting.reports import assumptions, checklist
+from dpfl.accounting.reports.observed import Guarantee, Observed
+from dpfl.accounting.reports.report_values import ReportValues
 
 # Longer lists of how often clients took part are cut.
 _MOST_COUNTS = 12

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from dpfl.accounting.observed import Guarantee, Observed
 from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.reports.observed import Guarantee, Observed
 
 
 @dataclasses.dataclass(frozen=True)

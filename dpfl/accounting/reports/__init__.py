@@ -1,0 +1,1 @@
+"""The privacy report: its numbers, assumptions, statements and page."""
