@@ -19,7 +19,13 @@ import numpy as np
 import pyarrow
 import pytest
 
-from benchmarks.attacks.hostile import campaign, commands, privacy_targets, run_targets
+from benchmarks.attacks.hostile import (
+    campaign,
+    commands,
+    privacy_checks,
+    privacy_targets,
+    run_targets,
+)
 from dpfl import (
     Participation,
     ParticipationLog,
@@ -92,7 +98,7 @@ def test_the_campaign_finds_what_is_wrong(tmp_path):
         def check(self, value):
             rounds = value.rounds
             if rounds <= 7:
-                privacy_targets.require_sensitivity(value, rounds, 1, rounds, 0.5)
+                privacy_checks.require_sensitivity(value, rounds, 1, rounds, 0.5)
 
     class Noisy(run_targets.Vocabulary):
         def read(self, path):
