@@ -1,11 +1,11 @@
-"""What private aggregation costs on top of a plain mean, side by side with TFF's own aggregators.
+"""The cost of private aggregation on top of a plain mean, side by side with TFF's aggregators.
 
   python benchmarks/aggregators.py                          # about 15 minutes
   python benchmarks/aggregators.py --sizes=2.4M --contenders=blt,stock_tree --pairs=9
   python benchmarks/aggregators.py --peers                  # with jax_privacy's noise
 
-Sizes are coordinates of the model, in four tensors; a cohort has 2 clients. The contenders, each in
-a process of its own:
+Sizes are numbers of coordinates of the model, in four tensors; a cohort has 2 clients. The
+contenders, each in a separate process:
 
   gaussian         dpfl, independent noise
   blt              dpfl, BLT with 4 buffers, past noise in the state
@@ -13,28 +13,28 @@ a process of its own:
   tree             dpfl, binary tree over 2052 rounds
   honaker          dpfl, the same with the estimator of Honaker
   banded_inverse   dpfl, banded inverse with 8 bands
-  banded           dpfl, 342 bands as of BandMF, whose past noise a ring keeps outside of TFF
-  hardened         dpfl, independent noise in integers, exact and from AES-256
+  banded           dpfl, 342 bands as in BandMF, with past noise in a ring outside of TFF
+  hardened         dpfl, exact independent noise in integers, from AES-256
   hardened_blt     dpfl, the same for BLT with 4 buffers
   secure           dpfl, BLT with 4 buffers on secure sums of rounded updates
   distributed      dpfl, Skellam noise from the clients in secure sums
   stock_gaussian   tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
   stock_tree       tff.aggregators.DifferentiallyPrivateFactory.tree_aggregation
-  stock_tree_in_dpfl   the same in dpfl's runtime, to which no state is sent
+  stock_tree_in_dpfl   the same in dpfl's runtime, where no state is sent to a worker
   stock_ddp        tff.learning.ddp_secure_aggregator
   jax_blt          jax_privacy's streaming BLT with 4 buffers: the noise alone, in JAX
   jax_banded       jax_privacy's streaming solve with 342 bands: the noise alone, in JAX
 
-Those of TFF run in its own runtime, all others in dpfl's. Within a process, rounds of a plain mean
-and rounds of the contender take turns; `s above` is the median difference of such pairs, and
-`CPU above` that of the processor time, which other processes on the machine change least.
-`state MB` is the state between rounds, the ring of `banded` included, `peak GB` all memory of the
-process and TFF's worker. `times floor` compares with one normal draw per coordinate and a copy of
-the state (of one row of the ring, for `banded`). Secure sums run as TFF's test backend executes
-them, without cryptography. jax_privacy runs in an environment of its own, as in
-benchmarks/mechanisms.py; there is no mean in it: its seconds are those of the noise.
+The contenders of TFF run in its own runtime, all others in dpfl's. Within a process, rounds of a
+plain mean and rounds of the contender take turns. `s above` is the median difference of such pairs,
+and `CPU above` the same for processor time, which other processes on the machine disturb least.
+`state MB` is the size of the state between rounds, including the ring of `banded`. `peak GB` is the
+peak memory of the process and TFF's worker together. `times floor` compares with the time of one
+normal draw per coordinate and a copy of the state (of one row of the ring, for `banded`). Secure
+sums run in TFF's test backend, without cryptography. jax_privacy runs in a separate environment, as
+in benchmarks/mechanisms.py. It computes no mean, so its seconds are those of the noise alone.
 
-A contender that cannot be measured is reported as `not run`; the rest goes on.
+If a contender cannot be measured, it is reported as `not run`, and the rest goes on.
 """
 
 import argparse
@@ -50,7 +50,8 @@ import subprocess
 import sys
 import tempfile
 
-from benchmarks import mechanisms as optimizers
+from benchmarks.peers import optimizers
+from benchmarks.peers.environments import NotRunError
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _SIZES = {'0.1M': 100_000, '2.4M': 2_400_000, '6.4M': 6_400_000}
@@ -74,7 +75,7 @@ _TFF_CONTENDERS = (
 )
 _JAX_CONTENDERS = ('jax_blt', 'jax_banded')
 
-# (contender, compared with, most times its seconds above the mean), at 2.4M coordinates.
+# (contender, reference, limit on the ratio of their seconds above the mean), at 2.4M coordinates.
 _TARGETS = (
     ('blt', 'stock_tree', 1 / 6),
     ('honaker', 'stock_tree', 1 / 2),
@@ -88,7 +89,7 @@ _MOST_BYTES = ('banded', 6e9)
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """Of one contender: medians of pairs, and bytes."""
+    """Figures of one contender: medians over pairs of rounds, and bytes."""
 
     seconds: float
     above: float
@@ -129,7 +130,7 @@ def main() -> None:
         for contender in args.contenders:
             try:
                 figures[contender] = Figures.of(_measure(contender, coordinates, args))
-            except optimizers.NotRunError as error:
+            except NotRunError as error:
                 print(f'not run: {contender}: {error}', flush=True)
         _print_table(figures)
         if name == '2.4M' and not args.tiny:
@@ -163,21 +164,23 @@ def _arguments() -> argparse.Namespace:
 
 
 def _measure(contender: str, coordinates: int, args) -> dict:
-    """What the process of a contender found.
+    """Measures a contender in a new process.
 
     Raises:
-      NotRunError: if it fails or takes too long.
+      NotRunError: if the process fails or takes too long.
     """
     options = json.dumps({'coordinates': coordinates, 'clients': 2, 'pairs': args.pairs})
     environment = {**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3', 'CUDA_VISIBLE_DEVICES': ''}
     command = [sys.executable, '-m', 'benchmarks.peers.aggregate']
     if contender in _JAX_CONTENDERS:
-        python, _ = optimizers._installed_peer(args.timeout)
+        python, _ = optimizers.installed_jax_privacy(args.timeout)
         command = [python, str(_ROOT / 'benchmarks' / 'peers' / 'noise_with_jax_privacy.py')]
         environment |= {'PYTHONPATH': '', 'JAX_PLATFORMS': 'cpu'}
     with tempfile.TemporaryDirectory() as directory:
         output, errors = pathlib.Path(directory, 'result'), pathlib.Path(directory, 'errors')
-        with errors.open('w') as file:  # No pipe: a worker that is left would hold it open.
+        with errors.open(
+            'w'
+        ) as file:  # Not a pipe: a worker that is left behind would hold it open.
             process = subprocess.Popen(
                 [*command, contender, options, str(output)],
                 cwd=_ROOT,
@@ -190,14 +193,14 @@ def _measure(contender: str, coordinates: int, args) -> dict:
         try:
             status = process.wait(args.timeout)
         except subprocess.TimeoutExpired:
-            raise optimizers.NotRunError(f'given up after {args.timeout:g} s') from None
+            raise NotRunError(f'given up after {args.timeout:g} s') from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if status:
             lines = errors.read_text().strip().splitlines() or [f'exit status {status}']
-            raise optimizers.NotRunError(lines[-1])
+            raise NotRunError(lines[-1])
         return json.loads(output.read_text())
 
 
@@ -220,7 +223,7 @@ def _print_table(figures: dict[str, Figures]) -> None:
 
 
 def _print_targets(figures: dict[str, Figures]) -> None:
-    """Ratios of seconds above the mean that dpfl is built for, where both were measured."""
+    """Prints the target ratios of seconds above the mean, where both contenders were measured."""
     for name, other, most in _TARGETS:
         if {name, other} <= figures.keys():
             ratio = figures[name].above / figures[other].above

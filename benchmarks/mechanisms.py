@@ -1,4 +1,4 @@
-"""How fast and how good the sensitivities and optimisers are, side by side with other packages.
+"""Speed and quality of sensitivities and optimisers, side by side with other packages.
 
   python benchmarks/mechanisms.py                                # dpfl, and tensorflow_privacy
   python benchmarks/mechanisms.py --full --only=tree             # as published; about 10 minutes
@@ -6,9 +6,9 @@
 
 What is compared:
 
-  tree             exact sensitivity of tree aggregation at the setting of document 003, scaled down
-                   unless --full, with tensorflow_privacy's tree accountant; both within this
-                   process, in turn, on one core; other processes hardly change the CPU time
+  tree             exact sensitivity of tree aggregation at the setting of [Xu23-accounting], scaled
+                   down unless --full, with tensorflow_privacy's tree accountant; both run in this
+                   process, in turn, on one core; other processes hardly affect the CPU time
   tree_large       the same at 5000 rounds, separation 200, 25 participations: dpfl alone
   blt              BLT with 4 buffers, 2052 rounds, max loss
   blt_large        BLT with 4 buffers, 200,000 rounds: dpfl alone
@@ -16,73 +16,35 @@ What is compared:
   banded_toeplitz  BandToep with 400 bands, 10,000 rounds, RMS loss
   banded_inverse   banded inverse with 8, 16 and 32 bands, 2052 rounds, max loss: dpfl alone
 
-With --peers the optimisers are compared with jax_privacy, in an environment of its own that is
-made on the first use, in ~/.cache/dpfl/peers (or within XDG_CACHE_HOME). Every run is a new
-process, as a user starts it, in turn dpfl, jax_privacy, dpfl, jax_privacy, ...: `seconds` is all of
-it, `inside` leaves out the imports but not what is compiled at run time. dpfl's cache of results
-is off. The losses of both are computed by dpfl from the parameters that they found. Figures are
-medians over --repeats.
+With --peers the optimisers are compared with jax_privacy, in a separate environment created on
+first use in ~/.cache/dpfl/peers (or in XDG_CACHE_HOME). Every run is a new process, as a user would
+start it; dpfl and jax_privacy take turns. `seconds` is the time of the whole process, `inside`
+excludes imports but includes compilation at run time. dpfl's cache of results is off. dpfl computes
+the losses of both from the parameters that they found. Figures are medians over --repeats.
 
-A peer that is missing, or a run that fails, is reported as `not run`; the rest goes on.
+If a peer is missing or a run fails, it is reported as `not run`, and the rest goes on.
 """
 
 import argparse
 import dataclasses
-import json
+import functools
 import os
-import pathlib
 import platform
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.peers import environments
+from benchmarks.peers import optimizers
 from benchmarks.peers.environments import NotRunError
 from dpfl import mechanisms
 from dpfl.participation import Participation
 
-_ROOT = pathlib.Path(__file__).resolve().parents[1]
-_SCRIPTS = _ROOT / 'benchmarks' / 'peers'
-_PEER_VERSION = '2.0.0'
 # Rounds, min_separation, max_participations.
 _PUBLISHED_TREE = (2000, 314, 6)
 _STACKOVERFLOW = (2052, 342, 6)
 _TINY = (64, 16, 4)
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """One process: its whole time, the time and peak memory it states itself, and its loss."""
-
-    seconds: float
-    inside: float
-    peak_bytes: int
-    loss: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """What an optimiser is asked for: `size` is the number of buffers or bands."""
-
-    task: str
-    schema: tuple[int, int, int]
-    size: int
-    loss: str
-
-    def __str__(self) -> str:
-        unit = 'buffers' if self.task == 'blt' else 'bands'
-        return f'{self.task}, {self.size} {unit}, {self.loss} loss, {_describe(self.schema)}'
-
-    def evaluate(self, fields: dict[str, np.ndarray]) -> float:
-        """Loss of the mechanism that a process has found."""
-        mechanism = mechanisms.from_dict(
-            {'mechanism': self.task, **{name: value.tolist() for name, value in fields.items()}}
-        )
-        return getattr(mechanism, f'{self.loss}_loss')(Participation(*self.schema))
 
 
 def main() -> None:
@@ -136,11 +98,6 @@ def _load() -> str:
     return f'load {os.getloadavg()[0]:.2f}'
 
 
-def _describe(schema) -> str:
-    rounds, min_separation, max_participations = schema
-    return f'{rounds} rounds, separation {min_separation}, {max_participations} participations'
-
-
 def _title(text) -> None:
     print(f'{text} ({_load()})', flush=True)
 
@@ -160,7 +117,7 @@ def _target(args, figure: str, target: str, met: bool) -> None:
 
 
 def _typical(measured: list):
-    """Medians, field by field, of what was measured several times."""
+    """The median of each field over several measurements."""
     kind = type(measured[0])
     return kind(
         *(
@@ -175,7 +132,7 @@ def _typical(measured: list):
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """Seconds of one call, by the clock and of the processor, and the squared sensitivity."""
+    """Wall-clock and CPU seconds of one call, and the squared sensitivity."""
 
     seconds: float
     cpu_seconds: float
@@ -183,9 +140,9 @@ class Call:
 
 
 def _tree(args) -> None:
-    """Both in this process, in turn."""
+    """Measures both packages in this process, in turn."""
     schema = (128, 20, 6) if args.tiny else _PUBLISHED_TREE if args.full else (500, 79, 6)
-    _title(f'tree: exact sensitivity, {_describe(schema)}')
+    _title(f'tree: exact sensitivity, {optimizers.describe(schema)}')
     calls = {'dpfl': [_ours(schema)]}
     try:
         for _ in range(args.repeats):
@@ -209,7 +166,7 @@ def _tree(args) -> None:
 
 def _tree_large(args) -> None:
     schema = (256, 16, 8) if args.tiny else (5000, 200, 25)
-    _title(f'tree_large: exact sensitivity, {_describe(schema)}')
+    _title(f'tree_large: exact sensitivity, {optimizers.describe(schema)}')
     calls = [_ours(schema) for _ in range(args.repeats)]
     _tree_table({'dpfl': calls})
     seconds = _typical(calls).seconds
@@ -217,7 +174,7 @@ def _tree_large(args) -> None:
 
 
 def _ours(schema) -> Call:
-    """The mean over as many calls as take about half a second."""
+    """Dpfl's mean time over as many calls as take about half a second."""
     rounds, *_ = schema
     mechanism, participation = mechanisms.BinaryTree(rounds), Participation(*schema)
     count, seconds = 0, 0.0
@@ -232,14 +189,14 @@ def _ours(schema) -> Call:
 
 
 def _theirs(schema) -> Call:
-    """One call that remembers nothing."""
+    """One call of tensorflow_privacy with an empty cache."""
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     from tensorflow_privacy.privacy.analysis import tree_aggregation_accountant as accountant
 
     rounds, min_separation, max_participations = schema
     accountant._tree_sensitivity_square_sum.cache_clear()
     started, cpu_started = time.perf_counter(), time.process_time()
-    # It counts the rounds strictly between two participations.
+    # tensorflow_privacy counts the rounds strictly between two participations.
     rho = accountant.compute_zcdp_single_tree(1.0, rounds, max_participations, min_separation - 1)
     return Call(time.perf_counter() - started, time.process_time() - cpu_started, 2 * rho)
 
@@ -263,7 +220,7 @@ def _tree_table(calls: dict[str, list[Call]]) -> None:
 
 
 def _blt(args) -> None:
-    ours, theirs = _compare(Problem('blt', _STACKOVERFLOW, 4, 'max'), args)
+    ours, theirs = _compare(optimizers.Problem('blt', _STACKOVERFLOW, 4, 'max'), args)
     if theirs:
         ratio = theirs.seconds / ours.seconds
         _target(args, f'{ratio:.1f} times faster', 'at least 10', ratio >= 10)
@@ -271,12 +228,14 @@ def _blt(args) -> None:
 
 
 def _blt_large(args) -> None:
-    ours, _ = _compare(Problem('blt', (200_000, 20_000, 10), 4, 'max'), args, with_peer=False)
+    ours, _ = _compare(
+        optimizers.Problem('blt', (200_000, 20_000, 10), 4, 'max'), args, with_peer=False
+    )
     _target(args, f'{ours.seconds:.2f} s', 'less than 10 s', ours.seconds < 10)
 
 
 def _banded(args) -> None:
-    ours, _ = _compare(Problem('banded', _STACKOVERFLOW, 342, 'rms'), args)
+    ours, _ = _compare(optimizers.Problem('banded', _STACKOVERFLOW, 342, 'rms'), args)
     _target(
         args,
         f'RMS loss {ours.loss:.4f} after {ours.seconds:.1f} s',
@@ -288,7 +247,9 @@ def _banded(args) -> None:
 
 
 def _banded_toeplitz(args) -> None:
-    ours, theirs = _compare(Problem('banded_toeplitz', (10_000, 400, 25), 400, 'rms'), args)
+    ours, theirs = _compare(
+        optimizers.Problem('banded_toeplitz', (10_000, 400, 25), 400, 'rms'), args
+    )
     if theirs:
         _target_excess(args, ours, theirs, 0.02)
     _target(args, f'{ours.seconds:.1f} s', 'less than 120 s', ours.seconds < 120)
@@ -296,26 +257,35 @@ def _banded_toeplitz(args) -> None:
 
 def _banded_inverse(args) -> None:
     for bands in (8, 16, 32):
-        _compare(Problem('banded_inverse', _STACKOVERFLOW, bands, 'max'), args, with_peer=False)
+        _compare(
+            optimizers.Problem('banded_inverse', _STACKOVERFLOW, bands, 'max'),
+            args,
+            with_peer=False,
+        )
 
 
-def _target_excess(args, ours: Run, theirs: Run, most: float) -> None:
+def _target_excess(args, ours: optimizers.Run, theirs: optimizers.Run, most: float) -> None:
     excess = ours.loss / min(ours.loss, theirs.loss) - 1
     _target(args, f'{excess:.1e} above the better loss', f'at most {most:g}', excess <= most)
 
 
-def _compare(problem: Problem, args, with_peer=True) -> tuple[Run, Run | None]:
-    """Prints the table and the speed ratio; returns medians, None for a peer that did not run."""
+def _compare(
+    problem: optimizers.Problem, args, with_peer=True
+) -> tuple[optimizers.Run, optimizers.Run | None]:
+    """Prints table and speed ratio; returns the medians, with None for a peer that did not run."""
     if args.tiny:
         problem = dataclasses.replace(problem, schema=_TINY, size=2)
     _title(problem)
-    peer = _peer(problem.task, args) if with_peer and args.peers else None
+    peer = optimizers.jax_privacy(problem.task, args.timeout) if with_peer and args.peers else None
+    measure = functools.partial(
+        optimizers.measure, problem, time_limit=args.time_limit, timeout=args.timeout
+    )
     ours, theirs = [], []
     for _ in range(args.repeats):
-        ours.append(_measure(problem, _dpfl(), args))
+        ours.append(measure(optimizers.dpfl()))
         if peer:
             try:
-                theirs.append(_measure(problem, peer, args))
+                theirs.append(measure(peer))
             except NotRunError as error:
                 print(f'not run: {problem.task}: jax_privacy: {error}')
                 peer = None
@@ -333,65 +303,7 @@ def _compare(problem: Problem, args, with_peer=True) -> tuple[Run, Run | None]:
     return ours, theirs
 
 
-@dataclasses.dataclass(frozen=True)
-class _Package:
-    """How the tasks are run with one package."""
-
-    name: str
-    command: tuple[str, ...]
-    environment: dict[str, str]
-
-
-def _dpfl() -> _Package:
-    script = str(_SCRIPTS / 'with_dpfl.py')
-    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get('PYTHONPATH')]))
-    return _Package('dpfl', (sys.executable, script), {'PYTHONPATH': path, 'DPFL_CACHE_DIR': ''})
-
-
-def _peer(task: str, args) -> _Package | None:
-    """jax_privacy, installed if it is not; None, and a line, if that fails."""
-    try:
-        python, versions = _installed_peer(args.timeout)
-    except NotRunError as error:
-        print(f'not run: {task}: jax_privacy: {error}')
-        return None
-    print(f'  {versions}')
-    script = str(_SCRIPTS / 'with_jax_privacy.py')
-    return _Package('jax_privacy', (python, script), {'PYTHONPATH': '', 'JAX_PLATFORMS': 'cpu'})
-
-
-def _installed_peer(timeout: float) -> tuple[str, str]:
-    """The interpreter of jax_privacy's environment, and the versions of what is in it."""
-    requirements = (f'jax-privacy=={_PEER_VERSION}',)
-    return environments.python('jax_privacy', requirements, timeout, also=('jax',))
-
-
-def _measure(problem: Problem, package: _Package, args) -> Run:
-    """One new process."""
-    with tempfile.TemporaryDirectory() as directory:
-        output = pathlib.Path(directory) / 'result.npz'
-        options = {
-            'schema': problem.schema,
-            'size': problem.size,
-            'loss': problem.loss,
-            'time_limit': args.time_limit,
-        }
-        command = [*package.command, problem.task, json.dumps(options), str(output)]
-        started = time.perf_counter()
-        environments.call(command, args.timeout, package.environment)
-        seconds = time.perf_counter() - started
-        with np.load(output) as file:
-            result = dict(file)
-    inside, peak_bytes = float(result.pop('seconds')), int(result.pop('peak_bytes'))
-    try:
-        loss = problem.evaluate(result)
-    except ValueError as error:
-        raise NotRunError(f'not a mechanism: {error}') from None
-    print(f'{problem.task}: {package.name} took {seconds:.2f} s', file=sys.stderr, flush=True)
-    return Run(seconds, inside, peak_bytes, loss)
-
-
-def _row(name: str, run: Run) -> dict[str, str]:
+def _row(name: str, run: optimizers.Run) -> dict[str, str]:
     return {
         '': name,
         'seconds': f'{run.seconds:.2f}',

@@ -1,14 +1,14 @@
-"""How the memory of a long run grows: all of its processes, from round 20 to the end.
+"""Growth of the memory of a long run, over all of its processes, from round 20 to the end.
 
   python benchmarks/memory.py                                  # two runs of 500 rounds
   python benchmarks/memory.py --rounds=2000 --sampling=poisson
 
-Each run is `python -m experiments.train` at the size of job S of benchmarks/simulation.py (twice
-its units): 50 clients in a round, on average if they are sampled by Poisson, with at most 2 batches
-of 16 x 20 tokens. Checkpoints, metrics, events and evaluations are written as in any run. A figure
-is the median resident memory of the process and those that it starts, read every 50 ms while the
-ten rounds from that one on are trained. `growth` is that of the last ten rounds but one (in the
-very last the report is made) above that of round 20.
+Each run is `python -m experiments.train` at the size of job S of benchmarks/simulation.py (with
+twice the units): 50 clients in a round (on average with Poisson sampling), with at most 2 batches
+of 16 x 20 tokens. Checkpoints, metrics, events and evaluations are written as in any run. Memory is
+read every 50 ms; a figure for a round is the median resident memory of the process and its children
+during the ten rounds from that one on. `growth` is the figure for the ten rounds before the very
+last one, in which the report is made, minus the figure for round 20.
 """
 
 import argparse
@@ -63,14 +63,14 @@ class NotRunError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Of a run: pairs of the round that was trained and the bytes of all processes."""
+    """Memory of a run: pairs of a round and the bytes of all processes during it."""
 
     samples: list[tuple[int, int]]
 
     def at(self, first: int) -> float:
-        """Median while the rounds from `first` on were trained, of which there are `_WINDOW`."""
+        """Median over the `_WINDOW` rounds from `first` on."""
         until = [(number, size) for number, size in self.samples if number < first + _WINDOW]
-        # If they were faster than a look at them, the last one before.
+        # If these rounds were over before memory was read, the last figure before them.
         return statistics.median(
             [size for number, size in until if number >= first] or [until[-1][1]]
         )
@@ -114,7 +114,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _run(name: str, args) -> Memory:
-    """Trains, and watches.
+    """Trains, and watches the memory.
 
     Raises:
       NotRunError: if the run fails.
@@ -153,9 +153,9 @@ def _run(name: str, args) -> Memory:
 
 
 def _round(ledger: pathlib.Path) -> int:
-    """The round that is being trained: it has the last line. 0 before the first."""
+    """The round in training, which is the last one in the ledger; 0 before the first."""
     lines = ledger.read_bytes().count(b'\n') if ledger.exists() else 0
-    return max(lines - 1, 0)  # The first line is no round.
+    return max(lines - 1, 0)  # The first line is not a round.
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""How fast rounds of federated training are simulated, side by side with other ways to do it.
+"""Speed of simulated rounds of federated training, side by side with other ways to do it.
 
   python benchmarks/simulation.py                       # both jobs; about 10 minutes
   python benchmarks/simulation.py --only=S --rounds=15
@@ -6,9 +6,9 @@
 The jobs:
 
   S  vocabulary 1000, embedding 32, 64 units, projection 32; 50 clients with 2 batches of 16 x 20
-  M  the 2.4M-parameter model of document 000; 8 clients with 4 batches of 16 x 20
+  M  the 2.4M-parameter model of [Xu23]; 8 clients with 4 batches of 16 x 20
 
-The contenders, each in a process of its own (stock TFF with a worker), one round of each in turn:
+The contenders, each in a separate process (stock TFF with a worker), take turns by the round:
 
   dpfl             the cohort-sharded engine with the projected CIFG
   dpfl_lstm        the same engine with a plain LSTM, by TensorFlow's fused operation
@@ -20,8 +20,8 @@ The contenders, each in a process of its own (stock TFF with a worker), one roun
   bare_lstm        the same with the fused operation
   floor            the matrix products of the CIFG's round alone, on all cores
 
-With --peers, or named in --contenders, also other packages, in environments of their own that are
-made on the first use, in ~/.cache/dpfl/peers (or within XDG_CACHE_HOME):
+With --peers, or if named in --contenders, other packages are measured too. Each has a separate
+environment, created on first use in ~/.cache/dpfl/peers (or in XDG_CACHE_HOME):
 
   pfl              pfl-research with a PyTorch process on each core, a plain LSTM
   pfl_projected    the same with PyTorch's LSTM with a recurrent projection, which is nearer to the
@@ -30,17 +30,17 @@ made on the first use, in ~/.cache/dpfl/peers (or within XDG_CACHE_HOME):
   fedjax           FedJAX with its backend 'jit', a plain LSTM; fedjax_projected as above
   fedjax_pmap      FedJAX with its backend 'pmap', a device for each core
 
-pip installs the build of PyTorch that it finds: the one with CUDA, some gigabytes, unless
-PIP_FIND_LINKS or PIP_EXTRA_INDEX_URL names a place with that for CPUs.
+pip installs the build of PyTorch with CUDA, some gigabytes, unless PIP_FIND_LINKS or
+PIP_EXTRA_INDEX_URL names a place with the build for CPUs.
 
-All but the contenders stock, stock_iterator and stock_cifg run with the settings of TensorFlow that
-dpfl's binaries make: one thread per operation, oneDNN.
+All contenders except stock, stock_iterator and stock_cifg use the TensorFlow settings of dpfl's
+binaries: one thread per operation, oneDNN.
 
-All clip the update of every client; those in TFF use dpfl's aggregator with independent noise, the
-others their own means for it. Figures are medians over --rounds. `CPU s` is the processor time of
-the process and those that it started: what other processes on the machine change least. `ready` is
-the time until the first round is done, imports and compilation included. `idle` is a round whose
-clients have no data: moving weights in and out of the runtime.
+All contenders clip the update of every client. Those in TFF use dpfl's aggregator with independent
+noise, the others have their own implementation. Figures are medians over --rounds. `CPU s` is the
+processor time of the process and its children, the figure that other processes on the machine
+disturb least. `ready` is the time until the first round is done, including imports and compilation.
+`idle` is the time of a round whose clients have no data: moving weights in and out of the runtime.
 """
 
 import argparse
@@ -66,7 +66,7 @@ _SCRIPTS = 'benchmarks.peers.'
 _JOBS = {'S': Job(1000, (32, 64, 32), 50, 2), 'M': Job(10_000, (96, 670, 96), 8, 4)}
 _TINY = Job(50, (4, 8, 4), 3, 1, batch_size=2, length=3)
 
-# Contender: how it runs, and its model.
+# By contender: how it runs, and its model.
 _CONTENDERS = {
     'dpfl': ('dpfl', 'cifg'),
     'dpfl_lstm': ('dpfl', 'fused_lstm'),
@@ -81,7 +81,7 @@ _CONTENDERS = {
 # TensorFlow's settings that dpfl's binaries make, and those who run without them, as users do.
 _FAST = {'TF_NUM_INTRAOP_THREADS': '1', 'TF_ENABLE_ONEDNN_OPTS': '1'}
 _BY_DEFAULT = ('stock', 'stock_iterator', 'stock_cifg')
-# Contender: its package, its model, and what else its script is told.
+# By contender: its package, its model, and further arguments of its script.
 _PEERS = {
     'pfl': ('pfl', 'lstm'),
     'pfl_projected': ('pfl', 'projected_lstm'),
@@ -101,7 +101,7 @@ _EVERYONE = [*_CONTENDERS, *_PEERS]
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """Medians of one contender; `idle` is None where it was not measured."""
+    """Medians of one contender; `idle` is None if it was not measured."""
 
     seconds: float
     cpu_seconds: float
@@ -261,7 +261,7 @@ def _order(contender: Contender) -> int:
 
 @contextlib.contextmanager
 def _reporting(name: str):
-    """Context that ends when the contender cannot be measured, and says why."""
+    """A context that ends if the contender cannot be measured, and reports why."""
     try:
         yield
     except NotRunError as error:
@@ -290,7 +290,7 @@ def _print_table(figures: dict[str, Figures], job: Job) -> None:
 
 
 def _print_targets(name: str, figures: dict[str, Figures]) -> None:
-    """Ratios of seconds per round that dpfl is built for, where both were measured."""
+    """Prints the target ratios of seconds per round, where both contenders were measured."""
     targets = {
         'S': [('stock', 25.0), ('stock_iterator', 6.0)],
         'M': [('bare', 1 / 1.2)],

@@ -1,4 +1,4 @@
-"""The faults of `faults_of_runs.py`: each is a function from a stage to outcomes. No flags."""
+"""Faults that a training run may meet. Each is a function from a `Stage` to outcomes."""
 
 import functools
 import os
@@ -11,17 +11,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 
-from scripts.faults_of_runs import FLAGS, Outcome, Run, rounds_of, saved_rounds
+from scripts.faults_of_runs import FLAGS, Outcome, Run, Stage, rounds_of, saved_rounds
 from tests import binaries
 
-# In the middle of the run, after a checkpoint.
+# The round in which faults happen: in the middle of the run, after a checkpoint.
 _ROUND = 5
 _SMALL_DISKS = ('40k', '130k', '190k', '260k')
 
 
 def _closed(descriptors, stage):
-    """Standard streams are closed when the run begins."""
+    """Some standard streams are closed before the run begins."""
 
     def close():
         for descriptor in descriptors:
@@ -32,7 +33,7 @@ def _closed(descriptors, stage):
 
 
 def _broken_pipe(stream, status, stage):
-    """The reader of a stream leaves at once."""
+    """The reader of a standard stream closes it at once."""
     reader, writer = os.pipe()
     run = Run(stage.path(), streams={stream: writer})
     os.close(writer)
@@ -41,14 +42,14 @@ def _broken_pipe(stream, status, stage):
 
 
 def _full(stream, status, stage):
-    """A stream is a file on a full disk."""
+    """A standard stream is a file on a full disk."""
     with open('/dev/full', 'wb') as full:
         run = Run(stage.path(), streams={stream: full})
     yield stage.judge(run, f'{stream} on a full disk', 'from the start', statuses=[status])
 
 
 def _signals(numbers, status, stage):
-    """Signals, one after the other."""
+    """The run receives signals, one after the other."""
     run = Run(stage.path())
     run.wait_for_rounds(_ROUND)
     saved = saved_rounds(run.path)
@@ -66,7 +67,7 @@ def _signals(numbers, status, stage):
 
 
 def _closed_terminal(ignoring_hangup, status, stage):
-    """The terminal of a run is closed."""
+    """The terminal of the run is closed."""
     main, terminal = pty.openpty()
 
     def take_terminal():
@@ -107,11 +108,11 @@ def _read_until(main, run):
 
 
 def _away(how, stage):
-    """The directory of a run goes away, or something in it."""
+    """The directory of the run is removed, renamed or replaced, or its ledger is removed."""
     run = Run(stage.path())
     run.wait_for_rounds(_ROUND)
     run.process.send_signal(signal.SIGSTOP)
-    path, there = run.path, run.path.with_name(f'{run.path.name}_there')
+    path, renamed = run.path, run.path.with_name(f'{run.path.name}_renamed')
     saved = saved_rounds(path)
     kept = shutil.copytree(path, path.with_name(f'{path.name}_kept'))
     if how == 'removed':
@@ -119,20 +120,20 @@ def _away(how, stage):
     elif how == 'ledger removed':
         (path / 'ledger.jsonl').unlink()
     else:
-        path.rename(there)
+        path.rename(renamed)
         if how == 'replaced by an empty one':
             path.mkdir()
         elif how == 'replaced by a copy':
-            shutil.copytree(there, path)
+            shutil.copytree(renamed, path)
     run.process.send_signal(signal.SIGCONT)
     run.process.wait(300)
     left = rounds_of(path) if path.exists() else 0
     if left and how != 'replaced by a copy' or left > rounds_of(kept):
         yield Outcome(how, 'went on elsewhere', 0, [], worse=f'{left} rounds in a new ledger')
     if how in ('renamed', 'replaced by an empty one', 'replaced by a copy'):
-        resumed = there
+        resumed = renamed
     else:
-        resumed = kept  # From a copy.
+        resumed = kept  # A copy from before the fault.
     shutil.rmtree(path, ignore_errors=True)
     yield stage.judge(
         run,
@@ -145,7 +146,7 @@ def _away(how, stage):
 
 
 def _beside(stage):
-    """Other processes on the directory of a run."""
+    """Other processes try to use the directory of the run."""
     run = Run(stage.path())
     run.wait_for_rounds(1)
     path = run.path
@@ -182,7 +183,7 @@ def _beside(stage):
 
 
 def _memory(megabytes, stage):
-    """The address space of a run may grow by so much from a round on."""
+    """From some round on, the address space of the run may only grow by so many megabytes."""
     run = Run(stage.path())
     run.wait_for_rounds(_ROUND)
     saved = saved_rounds(run.path)
@@ -190,7 +191,7 @@ def _memory(megabytes, stage):
         now = int(file.read().split()[0]) * resource.getpagesize()
     limit = now + megabytes * 2**20
     resource.prlimit(run.process.pid, resource.RLIMIT_AS, (limit, limit))
-    # Native code that finds no memory aborts the process: no line can be promised then.
+    # Native code that runs out of memory aborts the process, and may print several lines.
     yield stage.judge(
         run,
         f'memory limit, {megabytes} MB left',
@@ -209,7 +210,7 @@ time.time = lambda: _time() + (-1) ** next(_calls) * 10 * 365 * 86400
 
 
 def _clock(stage):
-    """The clock jumps by ten years, forwards and backwards, at every look."""
+    """The clock jumps by ten years, forwards and backwards, every time it is read."""
     folder = stage.folder / 'clock'
     folder.mkdir()
     (folder / 'sitecustomize.py').write_text(_CLOCK)
@@ -217,7 +218,7 @@ def _clock(stage):
     run.wait_for_rounds(_ROUND)
     run.process.send_signal(signal.SIGTERM)
     run.process.wait(300)
-    for path in run.path.rglob('*'):  # From the year 2100.
+    for path in run.path.rglob('*'):  # Files from the year 2100.
         os.utime(path, (4102444800, 4102444800))
     yield stage.judge(
         run,
@@ -229,13 +230,14 @@ def _clock(stage):
 
 
 def _environment(name, env, stage):
+    """The run has other environment variables."""
     run = Run(stage.path(), env=env)
-    # Matplotlib warns that it has no place for its cache.
+    # Matplotlib warns that it cannot write its cache.
     yield stage.judge(run, name, 'from the start', statuses=[0], most_lines=2, env=env)
 
 
 def _name(name, status, stage):
-    """A directory with an odd name."""
+    """The directory of the run has an odd name."""
     path = stage.folder / name
     run = Run(path)
     what = f'--output_dir={name!a}'
@@ -249,7 +251,7 @@ def _name(name, status, stage):
 
 
 def _small_disk(size, stage):
-    """A file system of its own that gets full, or is read-only."""
+    """The directory is on a small file system that gets full, or on a read-only one."""
     path = stage.path()
     command = ' '.join([*binaries.command('train', *FLAGS), '--output_dir=/mnt/run'])
     is_read_only = size == 'read-only'
@@ -299,7 +301,7 @@ FAULTS = {
     'SIGSTOP': _part(_signals, [signal.SIGSTOP, signal.SIGCONT], 0),
     'SIGKILL': _part(_signals, [signal.SIGKILL], -9),
     'closed terminal': _part(_closed_terminal, False, 129),
-    # Its result cannot be printed there.
+    # Status 1: the result cannot be printed to a closed terminal.
     'closed terminal, nohup': _part(_closed_terminal, True, 1),
     **{
         f'directory {how}': _part(_away, how)
@@ -332,6 +334,16 @@ FAULTS = {
     'path too long': _part(_name, '/'.join(['n' * 250] * 16) + '/' + 'n' * 20, 1),
     **{f'disk {size}': _part(_small_disk, size) for size in (*_SMALL_DISKS, 'read-only')},
 }
+
+
+def play(folder: pathlib.Path, only: Sequence[str] = ('',)) -> Iterator[Outcome]:
+    """Plays the faults whose names contain one of the words, one after the other."""
+    chosen = [fault for name, fault in FAULTS.items() if any(word in name for word in only)]
+    if chosen:
+        stage = Stage(folder)
+        for fault in chosen:
+            yield from fault(stage)
+
 
 if __name__ == '__main__':
     sys.exit('error: this is a part of scripts/fault_test.py')

@@ -1,16 +1,17 @@
-"""Plays what can go wrong with a run but for its workers, resumes it, and compares bit for bit.
+"""Plays faults of training runs, resumes the runs, and compares the results bit for bit.
 
   python scripts/fault_test.py
 
-First, every system call of a short run that changes a file fails: once, as on a full disk from then
-on, and as on one that became read-only (`faults_at_writes.py`). Then the training binary meets the
-rest, as its users would: streams that are closed, signals, directories that go away, processes
-beside it, memory, clocks (`faults_of_runs.py`). Prints a row for each: what happened, the exit
-status, the lines on standard error, and whether the run, resumed, has the bits of a run that was
-not disturbed. Exits 1 if anything is worse than one line and nothing lost that was saved.
+First, every system call of a short run that changes a file fails: once; from then on, as on a full
+disk; and from then on, as on a disk that became read-only (`faults_at_writes.py`). Then the
+training binary meets all other faults, except those of workers: closed streams, signals,
+directories that disappear, other processes, lack of memory, clocks that jump (`fault_list.py`).
+Prints a row for each fault: what happened, the exit status, the lines on standard error, and
+whether the resumed run has the same bits as an undisturbed run. Exits with status 1 if any fault
+leads to more than one line of error, or to the loss of anything that was saved.
 
-It needs Linux 5.5 or newer on x86-64, and no rights; where it may mount, full and read-only file
-systems are real ones as well.
+Needs Linux 5.5 or newer on x86-64, but no privileges. If it may mount file systems, it also uses
+real ones that are full or read-only.
 """
 
 import collections
@@ -27,23 +28,25 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from experiments.command import command_line  # noqa: E402
-from scripts import faults_at_writes, faults_of_runs  # noqa: E402
+from scripts import fault_list, faults_at_writes  # noqa: E402
 
 _EVERY = flags.DEFINE_integer(
     'every',
     1,
-    'Play the faults of files at every so many system calls; 0: not at all.',
+    'Play the faults of files at every N-th system call; 0: not at all.',
     lower_bound=0,
 )
 _RUNS = flags.DEFINE_bool('runs', True, 'Play the faults of the training binary.')
-_ONLY = flags.DEFINE_list('only', [''], 'Of those, play the ones whose names contain one of these.')
+_ONLY = flags.DEFINE_list(
+    'only', [''], 'Only play those faults of the binary whose names contain one of these words.'
+)
 _NOISE = flags.DEFINE_list(
-    'noise', ['seeded', 'unseeded'], 'Kinds of noise of the runs whose files fail.'
+    'noise', ['seeded', 'unseeded'], 'Kinds of noise for the runs with faults of files.'
 )
 
 
 def main() -> None:
-    # What runs in the background of a shell ignores SIGINT, and so would all that it starts.
+    # A background job of a shell ignores SIGINT, and so would all processes that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     started = time.monotonic()
     num_worse = 0
@@ -91,7 +94,7 @@ def _files(folder: pathlib.Path, noise_seed: int | None) -> int:
 def _runs(folder: pathlib.Path) -> int:
     num_worse = 0
     os.environ['TMPDIR'] = tempfile.tempdir = str(folder)
-    for outcome in faults_of_runs.play(folder, _ONLY.value):
+    for outcome in fault_list.play(folder, _ONLY.value):
         num_worse += bool(outcome.worse)
         lines = f'{len(outcome.lines)} line{"s" * (len(outcome.lines) != 1)}'
         print(

@@ -1,8 +1,9 @@
-"""Every system call of a run that changes a file fails once, and the run is then resumed. No flags.
+"""Lets every system call of a run that changes a file fail once, and then resumes the run.
 
-The runs are those of a toy model, one after the other in a child process (`system_calls.Child`), so
-that what is built once serves all; figures are left out, which take longer than all else. A call is
-known by its place: its name, its file, and how often the file has met it before.
+The runs train a toy model, one after the other in one child process (`system_calls.Child`), so that
+everything that is built once serves all of them. Figures are left out, because they take longer
+than all the rest. A call is identified by its place: its name, its file, and how often it has been
+made on that file before.
 """
 
 import collections
@@ -27,7 +28,7 @@ from tests import runs
 from tests.simulation import toy_experiment
 
 _NEEDED = ('model.npz', 'participation.npz', 'ledger.jsonl', 'privacy_report.json')
-# Numbers in names that differ from run to run: of checkpoints they do not.
+# Parts of file names that differ from run to run.
 _RANDOM = re.compile(r'(?<=events\.out\.tfevents\.).*|(?<=_temp)\d+')
 _TAKES_SPACE = {
     'open',
@@ -45,13 +46,13 @@ _TAKES_SPACE = {
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """How calls fail from the chosen one on.
+    """How the chosen call fails, and which later ones.
 
     Attributes:
-      name: for people.
-      number: of the error.
-      lasts: whether later ones fail as well.
-      calls: names of those that fail later; the chosen one always does.
+      name: description of the fault.
+      number: the error number.
+      lasts: whether later calls fail as well.
+      calls: names of the calls that fail later; the chosen one always fails.
     """
 
     name: str
@@ -77,10 +78,10 @@ class Outcome:
     """What became of a run with a fault.
 
     Attributes:
-      fault: its name.
-      place: of the call.
-      said: the error in its line, '' if the run ended as if nothing was.
-      worse: why the outcome is worse than a line and nothing lost; '' if it is not.
+      fault: name of the fault.
+      place: place of the call.
+      said: the error message; '' if the run ended normally.
+      worse: what is worse than one line of error and no loss; '' if nothing is.
     """
 
     fault: str
@@ -90,13 +91,13 @@ class Outcome:
 
 
 def metrics(path: pathlib.Path) -> list[dict]:
-    """The rows of a run's metrics, but for the seconds."""
+    """The metrics of a run, without the seconds."""
     with open(path / 'metrics.csv') as file:
         return [{**row, 'seconds': ''} for row in csv.DictReader(file)]
 
 
 def differences(path: pathlib.Path, reference: pathlib.Path) -> list[str]:
-    """Names of the files of a run that are not those of another one."""
+    """Names of the files that differ between two runs, or are missing in the first."""
     missing = [name for name in _NEEDED if not (path / name).exists()]
     if missing:
         return missing
@@ -110,15 +111,15 @@ def play(
     """Plays faults at every `every`-th place.
 
     Args:
-      folder: for the runs, empty.
-      noise_seed: of the runs; None for noise from the operating system, which the first checkpoint
-        alone can repeat: all runs then begin with it.
+      folder: an empty folder for the runs.
+      noise_seed: noise seed of the runs. None takes noise keys from the operating system; all runs
+        then begin from the same first checkpoint, which is the only way to repeat the noise.
       every: 1 for all places.
-      faults: which.
-      rounds: of a run.
+      faults: the faults to play.
+      rounds: number of rounds of a run.
 
     Returns:
-      Number of places that there are, and the outcomes.
+      The number of places, and the outcomes.
     """
     judge = _Judge(folder)
 
@@ -135,7 +136,7 @@ def play(
 
 
 def _be_fast() -> None:
-    """Leaves out what costs time and changes no bit: figures, and compiling anew for each run."""
+    """Skips slow steps that do not affect the results: figures, and repeated compilation."""
     privacy_page.render = lambda report: report.render()
     plots.training_curves = lambda rows, references: figure.Figure()
     compile_once, kept = compilation.compiled, {}
@@ -149,7 +150,7 @@ def _be_fast() -> None:
 
 
 class _Judge:
-    """Lets calls fail, in the parent: it is told by the child which, and what came of it."""
+    """Lets calls fail, in the parent process. The child says which, and reports the outcomes."""
 
     def __init__(self, folder: pathlib.Path):
         self._folder = folder
@@ -162,7 +163,7 @@ class _Judge:
         self.outcomes: list[Outcome] = []
 
     def answer(self, message: bytes) -> bytes:
-        """Messages: a run begins, with a fault at a place, or it is over; an outcome."""
+        """Answers a message of the child: a run begins or ends, or an outcome."""
         values = json.loads(message)
         if 'outcome' in values:
             self.outcomes.append(Outcome(**values['outcome']))
@@ -182,7 +183,7 @@ class _Judge:
         return str(int(self._failed)).encode()
 
     def decide(self, call: system_calls.Call) -> int:
-        """The error number of a call."""
+        """The error number with which a call fails; 0 to execute it."""
         run = self._run
         if run is None or (run != call.path and run not in call.path.parents):
             return 0
@@ -200,7 +201,7 @@ class _Judge:
 
 
 class _Runs:
-    """The runs, in the child."""
+    """Plays the runs, in the child process."""
 
     def __init__(self, folder, noise_seed, rounds, ask):
         self._folder, self._ask = folder, ask
@@ -219,7 +220,7 @@ class _Runs:
         self._train(self._reference)
 
     def play(self, every: int, faults) -> None:
-        """All faults at every `every`-th place of a run that nothing befalls."""
+        """Plays all faults at every `every`-th place of an undisturbed run."""
         path = self._copy('counted')
         self._tell(run=path.name)
         self._train(path)
@@ -255,7 +256,7 @@ class _Runs:
         return Outcome(fault.name, place, said.replace(str(path), ''), worse)
 
     def _begin(self) -> None:
-        """A run that ends before its first round, when its noise key is in its first checkpoint."""
+        """Begins a run and ends it before its first round, with the noise key in a checkpoint."""
 
         class NoRoundError(Exception):
             pass
@@ -291,7 +292,7 @@ class _Runs:
 
 
 def _saved(path: pathlib.Path) -> int:
-    """Rounds of the newest checkpoint."""
+    """Number of rounds in the newest checkpoint; 0 if there is none."""
     names = (path / 'checkpoints').glob('*.checkpoint')
     return max((int(name.stem) for name in names), default=0)
 

@@ -1,4 +1,4 @@
-"""Faults that the training binary meets, each in a process of its own. No flags."""
+"""Runs of the training binary that meet a fault, and what became of them."""
 
 import dataclasses
 import os
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 from scripts import faults_at_writes
 from tests import binaries
@@ -25,7 +25,7 @@ FLAGS = (
     '--noise_seed=1',
 )
 _SECONDS = 900.0
-# On standard error of every run that comes so far: where noise is kept, and the bar.
+# Parts of the usual lines on standard error: where noise is kept, and the progress bar.
 _USUAL = ('noise: ', 'round/s', '?round/s', 's/round')
 
 
@@ -34,12 +34,12 @@ class Outcome:
     """What became of a run with a fault.
 
     Attributes:
-      fault: its name.
+      fault: name of the fault.
       happened: what was done to the run, and when.
       status: exit status, negative for a signal.
-      lines: on standard error, but for the usual ones.
-      resumed: what `--resume` made of it.
-      worse: why this is worse than a line and nothing lost; '' if it is not.
+      lines: lines on standard error, without the usual ones.
+      resumed: what `--resume` did with the run.
+      worse: what is worse than one line of error and no loss; '' if nothing is.
     """
 
     fault: str
@@ -51,7 +51,7 @@ class Outcome:
 
 
 class Run:
-    """The training binary as a process, on a directory."""
+    """A process of the training binary that writes to a directory."""
 
     def __init__(self, path: pathlib.Path, *flags, env=None, streams=None, preexec=None):
         self.path = path
@@ -72,7 +72,7 @@ class Run:
             )
 
     def wait_for(self, condition: Callable[[], bool]) -> bool:
-        """Waits until a condition holds; False if the process ends before."""
+        """Waits until a condition holds; False if the process ends first."""
         deadline = time.monotonic() + _SECONDS
         while not condition():
             if self.process.poll() is not None:
@@ -83,11 +83,11 @@ class Run:
         return True
 
     def wait_for_rounds(self, rounds: int) -> bool:
-        """Waits until the ledger has so many rounds."""
+        """Waits until the ledger has at least `rounds` rounds; False if the process ends first."""
         return self.wait_for(lambda: rounds_of(self.path) >= rounds)
 
     def end(self) -> tuple[int, list[str]]:
-        """Exit status, and the unusual lines on standard error, when the process has ended."""
+        """Waits for the end; returns the exit status and the unusual lines on standard error."""
         try:
             status = self.process.wait(_SECONDS)
         finally:
@@ -98,19 +98,19 @@ class Run:
 
 
 def rounds_of(path: pathlib.Path) -> int:
-    """Rounds in a run's ledger; its lines but for a first one without a round."""
+    """Number of rounds in the ledger of a run. The first line of a ledger is not a round."""
     ledger = path / 'ledger.jsonl'
     return ledger.read_bytes().count(b'"round": ') if ledger.exists() else 0
 
 
 def saved_rounds(path: pathlib.Path) -> int:
-    """Rounds of the newest checkpoint, -1 without one."""
+    """Number of rounds in the newest checkpoint; -1 if there is none."""
     names = (path / 'checkpoints').glob('*.checkpoint')
     return max((int(name.stem) for name in names), default=-1)
 
 
 class Stage:
-    """Where faults are played: a folder, and a run that was not disturbed."""
+    """Where faults are played: a folder for runs, and an undisturbed run as the reference."""
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
@@ -121,7 +121,7 @@ class Stage:
         self._count = 0
 
     def path(self) -> pathlib.Path:
-        """A new directory's name."""
+        """The path of a new run directory."""
         self._count += 1
         return self.folder / f'run{self._count}'
 
@@ -137,17 +137,17 @@ class Stage:
         saved: int = -1,
         env=None,
     ) -> Outcome:
-        """The outcome of a run, which is waited for, resumed, and compared.
+        """Waits for a run, resumes it, compares it with the reference, and returns the outcome.
 
         Args:
-          run: with the fault.
-          fault: its name.
-          happened: what was done.
-          statuses: that are right.
-          most_lines: that may stand on standard error.
+          run: the run with the fault.
+          fault: name of the fault.
+          happened: what was done, and when.
+          statuses: the exit statuses that are right.
+          most_lines: limit on the unusual lines on standard error.
           path: where the run is now, if it was moved.
-          saved: rounds of the newest checkpoint when the fault came.
-          env: of the resumed run.
+          saved: rounds of the newest checkpoint at the time of the fault.
+          env: environment variables of the resumed run.
         """
         status, lines = run.end()
         outcome = Outcome(fault, happened, status, lines)
@@ -172,16 +172,3 @@ class Stage:
             outcome.worse = outcome.worse or 'other bits'
         shutil.rmtree(path)
         return outcome
-
-
-def play(folder: pathlib.Path, only: Sequence[str] = ('',)) -> Iterator[Outcome]:
-    """Plays the faults whose names contain one of the words, one after the other."""
-    from scripts import fault_list
-
-    chosen = [
-        fault for name, fault in fault_list.FAULTS.items() if any(word in name for word in only)
-    ]
-    if chosen:
-        stage = Stage(folder)
-        for fault in chosen:
-            yield from fault(stage)

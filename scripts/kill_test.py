@@ -2,11 +2,11 @@
 
   python scripts/kill_test.py --runs=100
 
-Each run trains a toy model, is killed with SIGKILL at a random moment, perhaps once more after it
-was resumed, and is then resumed to its end. Model, participation log, ledger and report must equal
-those of a run that was not interrupted, byte for byte, and the metrics but for `seconds`. Every
-other run has noise from the operating system, which only its first checkpoint can repeat. Exits 1
-if a run differs.
+Each run trains a toy model and is killed with SIGKILL at a random moment. It may be resumed and
+killed once more, and is then resumed to its end. Model, participation log, ledger and report must
+equal those of an uninterrupted run, byte for byte; so must the metrics, except `seconds`. Every
+other run takes its noise keys from the operating system, so that only its first checkpoint can
+repeat the noise. Exits with status 1 if a run differs.
 """
 
 import collections
@@ -30,10 +30,14 @@ from experiments.command import command_line  # noqa: E402
 from tests import runs  # noqa: E402
 from tests.simulation import toy_experiment  # noqa: E402
 
-_RUNS = flags.DEFINE_integer('runs', 100, 'Runs that are killed.', lower_bound=1)
-_ROUNDS = flags.DEFINE_integer('rounds', 40, 'Rounds of a run.', lower_bound=1)
-_CHECKPOINT_EVERY = flags.DEFINE_integer('checkpoint_every', 3, 'Of a run.', lower_bound=1)
-_SEED = flags.DEFINE_integer('seed', 0, 'Of the moments.', lower_bound=0)
+_RUNS = flags.DEFINE_integer('runs', 100, 'Number of runs that are killed.', lower_bound=1)
+_ROUNDS = flags.DEFINE_integer('rounds', 40, 'Number of rounds of a run.', lower_bound=1)
+_CHECKPOINT_EVERY = flags.DEFINE_integer(
+    'checkpoint_every', 3, 'Rounds between two checkpoints.', lower_bound=1
+)
+_SEED = flags.DEFINE_integer(
+    'seed', 0, 'Seed of the moments at which runs are killed.', lower_bound=0
+)
 
 _SECONDS_TO_END = 120.0
 
@@ -64,7 +68,7 @@ def main() -> None:
 
 
 class _Kind:
-    """Runs that all begin with the same noise key, and one of them that was not interrupted."""
+    """Runs that begin with the same noise key, among them an uninterrupted one."""
 
     def __init__(self, folder: pathlib.Path, noise_seed: int | None):
         self.name = folder.name
@@ -72,7 +76,7 @@ class _Kind:
         self._origin = folder / 'origin'
         self._reference = folder / 'reference'
         if noise_seed is None:
-            # A run that was killed when its first checkpoint was there.
+            # A run that is killed as soon as its first checkpoint exists.
             child = _Child(self._origin, self)
             _wait_for((self._origin / 'checkpoints' / '00000000.checkpoint').exists)
             child.kill()
@@ -83,18 +87,18 @@ class _Kind:
         self.seconds = time.monotonic() - started
 
     def begin(self, path: pathlib.Path) -> None:
-        """Makes the directory of a run."""
+        """Creates the directory of a run, with the checkpoint that all runs begin from, if any."""
         if self._origin.exists():
             shutil.copytree(self._origin, path)
 
     def differences(self, path: pathlib.Path) -> list[str]:
-        """Names of the files that are not those of the run that was not interrupted."""
+        """Names of the files that differ from those of the uninterrupted run."""
         names = runs.differences(path, self._reference)
         return names + ['metrics.csv'] * (_metrics(path) != _metrics(self._reference))
 
 
 def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> list[int]:
-    """Runs to the end with one or two kills; returns how many rounds were done at each."""
+    """Runs to the end with one or two kills; returns the number of completed rounds at each."""
     rounds = []
     while not rounds:
         shutil.rmtree(path, ignore_errors=True)
@@ -103,19 +107,19 @@ def _interrupt(path: pathlib.Path, kind: _Kind, random: np.random.Generator) -> 
             child = _Child(path, kind)
             time.sleep(random.uniform(0, kind.seconds))
             if not child.kill():
-                break  # It was faster.
+                break  # The run had ended by itself.
             ledger = path / 'ledger.jsonl'
             lines = ledger.read_bytes().count(b'\n') if ledger.exists() else 0
-            rounds.append(max(lines - 1, 0))  # The first line is no round.
+            rounds.append(max(lines - 1, 0))  # The first line is not a round.
     _Child(path, kind).finish()
     return rounds
 
 
 class _Child:
-    """A forked process that trains; it is in its loop, or about to be, when this returns.
+    """A forked process that trains. It is ready to train when the constructor returns.
 
-    A fork, because the imports of a new process take longer than the run. Nothing of TensorFlow
-    may have been executed here before.
+    The process is forked because the imports of a new one take longer than the run. TensorFlow must
+    not have executed anything in this process before.
     """
 
     def __init__(self, path: pathlib.Path, kind: _Kind):
@@ -139,7 +143,7 @@ class _Child:
                 raise self._failed()
 
     def kill(self) -> bool:
-        """Kills the process and waits for its end; False if it had ended itself."""
+        """Kills the process and waits for its end; False if it had already ended by itself."""
         os.kill(self._pid, signal.SIGKILL)
         _, status = os.waitpid(self._pid, 0)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status):
@@ -147,7 +151,7 @@ class _Child:
         return os.WIFSIGNALED(status)
 
     def finish(self) -> None:
-        """Waits for the end."""
+        """Waits until the process has ended."""
         ends = []
         _wait_for(
             lambda: ends.append(os.waitpid(self._pid, os.WNOHANG)) or ends[-1][0], _SECONDS_TO_END

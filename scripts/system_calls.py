@@ -1,9 +1,9 @@
-"""System calls of a child process that change files, each of which may be made to fail.
+"""Lets chosen system calls of a child process fail, among those that change files.
 
-The child is forked. A seccomp filter (Linux 5.5 and newer, x86-64; no rights are needed) asks this
-process about every such call of all its threads, those of native code included, before the kernel
-executes it. So a full disk at the k-th write is the same for the child as a real one: `write`
-returns ENOSPC. Nothing of the child is replaced or loaded.
+The child is forked. A seccomp filter (Linux 5.5 and newer, x86-64; no privileges needed) asks this
+process about every such call before the kernel executes it. It covers all threads of the child,
+those of native code included. So a disk that is full at the k-th write looks to the child like a
+real one: `write` returns ENOSPC. No code of the child is replaced.
 """
 
 import array
@@ -20,8 +20,10 @@ import socket
 import struct
 import traceback
 from collections.abc import Callable
+from typing import NoReturn
 
-# Numbers of x86-64, and which argument is what: a descriptor, or a directory and a path in it.
+# Numbers of system calls on x86-64, by their first arguments: a file descriptor, a path, or a
+# directory and a path in it.
 _DESCRIPTOR = {
     1: 'write',
     18: 'pwrite',
@@ -42,7 +44,7 @@ _PATH_IN = {
     316: 'rename',
     437: 'open',
 }
-_OPEN = {2: 1, 257: 2}  # Which argument has the flags.
+_OPEN = {2: 1, 257: 2}  # Index of the argument with the flags.
 _FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _MAX_PATH = 4096
 
@@ -56,12 +58,12 @@ _RECEIVE, _SEND, _IS_VALID, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082102, 1
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A call that is about to be executed.
+    """A system call that is about to be executed.
 
     Attributes:
-      name: as `write`.
-      path: of the file or folder, absolute; of a renamed one, the old name.
-      process: id of the thread that calls.
+      name: its name, such as `write`.
+      path: absolute path of the file or folder; the old path if it is renamed.
+      process: id of the calling thread.
     """
 
     name: str
@@ -70,17 +72,17 @@ class Call:
 
 
 class Child:
-    """A forked process whose system calls on files are decided upon here.
+    """A forked process. This process decides which of its system calls on files fail.
 
     Args:
-      work: is called in the child with `ask`, a function that sends bytes to `answer` and returns
-        what that returns. The child exits with the status that `work` returns, 1 if it raises.
-      decide: the error number with which a call fails, 0 to let it be executed. Is called in this
-        process, while the thread that calls waits.
-      answer: see `work`.
+      work: called in the child with `ask`, a function that sends bytes to `answer` and returns the
+        result. The child exits with the status that `work` returns, or 1 if it raises.
+      decide: returns the error number with which a call fails, or 0 to execute it. Called in this
+        process, while the calling thread of the child waits.
+      answer: called in this process with the messages of `ask`.
 
     Raises:
-      OSError: if the kernel does not let a process ask (older than 5.5, or not allowed to).
+      OSError: if the kernel does not support such filters (older than 5.5), or forbids them.
     """
 
     def __init__(
@@ -92,14 +94,14 @@ class Child:
         if platform.machine() != 'x86_64':
             raise OSError(errno.ENOSYS, f'{platform.machine()}: system calls have other numbers')
         self._decide, self._answer = decide, answer
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.process = os.fork()
         if self.process == 0:
-            here.close()
-            _child(work, there)
-        there.close()
-        self._socket = here
-        message, ancillary, *_ = here.recvmsg(64, socket.CMSG_SPACE(4))
+            ours.close()
+            _child(work, childs)
+        childs.close()
+        self._socket = ours
+        message, ancillary, *_ = ours.recvmsg(64, socket.CMSG_SPACE(4))
         if not ancillary:
             os.waitpid(self.process, 0)
             number = int(message or b'0')
@@ -107,7 +109,7 @@ class Child:
         self._listener = array.array('i', ancillary[0][2])[0]
 
     def wait(self) -> int:
-        """Answers the child until it has ended; its exit status, negative for a signal."""
+        """Answers the child until it ends; returns its exit status, negative for a signal."""
         with self._socket, contextlib.ExitStack() as stack:
             stack.callback(os.close, self._listener)
             poll = select.poll()
@@ -121,7 +123,7 @@ class Child:
                         else:
                             poll.unregister(descriptor)
                     elif message := self._socket.recv(1 << 16):
-                        with contextlib.suppress(OSError):  # It has ended meanwhile.
+                        with contextlib.suppress(OSError):  # The child has ended meanwhile.
                             self._socket.send(self._answer(message) or b'\0')
                     else:
                         poll.unregister(descriptor)
@@ -134,7 +136,7 @@ class Child:
         try:
             fcntl.ioctl(self._listener, _RECEIVE, buffer)
         except OSError as error:
-            if error.errno == errno.ENOENT:  # Its thread has ended.
+            if error.errno == errno.ENOENT:  # The calling thread has ended.
                 return
             raise
         identity, thread, _, number, _, _, *arguments = _ASKED.unpack(buffer)
@@ -145,22 +147,22 @@ class Child:
             fcntl.ioctl(self._listener, _SEND, bytearray(answer))
 
 
-def _child(work, there: socket.socket) -> None:
-    """What the forked process does; does not return."""
+def _child(work: Callable[[Callable[[bytes], bytes]], int], parent: socket.socket) -> NoReturn:
+    """Runs in the forked process, and exits."""
     status = 1
     try:
         try:
             listener = _install()
         except OSError as error:
-            there.send(str(error.errno).encode())
+            parent.send(str(error.errno).encode())
             os._exit(1)
         descriptors = array.array('i', [listener])
-        there.sendmsg([b'.'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+        parent.sendmsg([b'.'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
         os.close(listener)
 
         def ask(message: bytes) -> bytes:
-            there.send(message)
-            return there.recv(1 << 16)
+            parent.send(message)
+            return parent.recv(1 << 16)
 
         status = work(ask)
     except SystemExit as error:
@@ -172,9 +174,9 @@ def _child(work, there: socket.socket) -> None:
 
 
 def _install() -> int:
-    """Installs the filter in this thread and those that it starts; the descriptor that asks."""
+    """Installs the filter in this thread and those it starts; returns the listening descriptor."""
     numbers = [*_DESCRIPTOR, *_PATH, *_PATH_IN]
-    program = [(_LOAD, 0, 0, 0)]  # The number of the call.
+    program = [(_LOAD, 0, 0, 0)]  # Loads the number of the call.
     for i, number in enumerate(numbers):
         program.append((_EQUAL, len(numbers) - i, 0, number))
     program += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ASK)]
@@ -192,7 +194,7 @@ def _install() -> int:
 
 
 def _call(thread: int, number: int, arguments: list[int]) -> Call | None:
-    """What a thread is about to do; None if it is not to change a file with a name."""
+    """The call that a thread is about to make; None if it does not change a file with a name."""
     try:
         if number in _DESCRIPTOR:
             descriptor = arguments[0] if number != 326 else arguments[2]
@@ -207,12 +209,12 @@ def _call(thread: int, number: int, arguments: list[int]) -> Call | None:
             start = os.readlink(f'/proc/{thread}/cwd' if here else f'/proc/{thread}/fd/{folder}')
             name = os.path.join(start, name)
         return Call({**_PATH, **_PATH_IN}[number], pathlib.Path(name), thread)
-    except OSError:  # A wrong argument, which the kernel refuses; or the thread has ended.
+    except OSError:  # A bad argument, which the kernel will refuse; or the thread has ended.
         return None
 
 
 def _text(thread: int, address: int) -> str:
-    """The string at an address of a thread's memory."""
+    """The string at an address in the memory of a thread."""
     with open(f'/proc/{thread}/mem', 'rb', buffering=0) as memory:
         memory.seek(address)
         data = memory.read(min(_MAX_PATH, 4096 - address % 4096))

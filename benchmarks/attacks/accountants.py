@@ -7,9 +7,9 @@ Parts:
 
   gaussian    random (mu, delta), mu from 1e-15 to 1e6, delta from 1e-300 to 1 - 1e-12: epsilon of
               every accountant against the exact curve with 120 digits
-  sampled     random samples of clients, Poisson and without replacement, with deltas to 1e-100:
-              epsilon of every accountant against deltas from below (sampled_truth.py)
-  strategies  random strategy matrices, small, restarted and of odd sizes, and schemas: the
+  sampled     Poisson sampling and sampling without replacement, with deltas down to 1e-100:
+              epsilon of every accountant against lower bounds of delta (sampled_truth.py)
+  strategies  random schemas and strategy matrices, small, restarted and of odd sizes: the
               sensitivity against brute force over patterns and signs in rational numbers
 
 Prints what was found, or "nothing found" and the number of cases. The exit status is 1 if
@@ -34,12 +34,12 @@ from dpfl.accounting import events, gaussian
 from dpfl.participation import Participation
 
 _CASES = {'gaussian': 300, 'sampled': 40, 'strategies': 2000}
-# Of the deltas from below, in the logarithm: they are computed in float64.
+# Tolerance of the logarithm of the lower bounds of delta, which are computed in float64.
 _ROUNDING = 1e-6
 
 
 def main() -> None:
-    """Runs the parts, prints what they found, and exits with 1 if that is anything."""
+    """Runs the parts, prints what they found, and exits with status 1 if they found anything."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -76,7 +76,7 @@ def _gaussian(rng) -> Iterator[str]:
 
 
 def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
-    """Delta of a Gaussian release with 120 digits (Balle and Wang 2018, theorem 8)."""
+    """Delta of a Gaussian release with 120 digits ([Balle18], theorem 8)."""
     with mpmath.workdps(120):
         mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
         return mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(
@@ -85,7 +85,7 @@ def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
 
 
 def _sampled(rng) -> Iterator[str]:
-    # Pairs as they are in practice, and any.
+    # Pairs (mu, delta) as in practice, and arbitrary ones.
     rounds = int(10 ** rng.uniform(0, 3))
     noise_multiplier = float(10 ** rng.uniform(-0.7, 1.5))
     population = int(10 ** rng.uniform(1, 7))
@@ -137,7 +137,7 @@ def exact_squared_sensitivity(matrix: np.ndarray, schema: Participation) -> frac
     """Largest squared norm over admitted patterns and signs, in rational numbers.
 
     Args:
-      matrix: what is released, float64 [any, rounds].
+      matrix: the matrix whose products are released, float64 [any, rounds].
       schema: of few rounds.
     """
     columns = [[fractions.Fraction(float(value)) for value in column] for column in matrix.T]

@@ -2,12 +2,12 @@
 
   python -m benchmarks.attacks.colluders
 
-The repeated rounding attack of Casacuberta, Shoemate, Vadhan and Wagaman 2022: 6,500 clients fill
-a sum of float32 numbers up to a power of two, the victim takes it across, and beyond it the steps
-are twice as wide, so that each of the others is rounded up to twice what it sends. The same is
-tried on the steps of float64, and on sums of several shards. A plain float32 sum is the control, in
-which the effect is 1.59 clip norms. Exit status 1 if it exceeds 1 in dpfl's sums, or not in the
-control.
+The repeated rounding attack of [Casacuberta22]: 6,500 clients fill a sum of float32 numbers up to
+a power of two, and the victim's update takes the sum beyond it. There the steps between numbers are
+twice as wide, so the update of each further client is rounded up to twice its value. The attack is
+also tried on the steps of float64, and on sums of several shards. The control is a plain float32
+sum, in which the effect is 1.59 clip norms. Exits with status 1 if the effect exceeds 1 in dpfl's
+sums, or does not in the control.
 """
 
 import sys
@@ -35,13 +35,13 @@ def main() -> None:
 
 
 def effect(total, dtype) -> float:
-    """How far the victim moves a sum at most, of several ways to collude.
+    """The largest change of a sum by the victim, over several ways to collude.
 
     Args:
-      total: (updates in their order, [clients]) -> their sum, a number.
-      dtype: of the updates.
+      total: (updates in order, [clients]) -> their sum, a number.
+      dtype: type of the updates.
     """
-    # Just above the half of a step beyond the power of two, for steps of float32 and of float64.
+    # Just above half a step beyond the power of two, for the steps of float32 and of float64.
     colluding = [2.0**-12 * 1.001, 2.0**-12 * 0.999, 2.0**-41 * 1.001, 2.0**-40 * 1.5]
     moved = []
     for value in colluding:

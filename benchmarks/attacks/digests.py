@@ -1,13 +1,13 @@
-"""Guesses a secret in a client's data from the files of a run: is there a test of guesses in them?
+"""Tries to guess a secret in a client's data from the files of a run.
 
   python benchmarks/attacks/digests.py
 
-Trains on a file of texts in which one client wrote a code of four digits. The attacker knows all
-else: the file but for the digits, the flags, and the code of dpfl. For each of the 10,000 codes it
-makes what the file, the record, the batches and data.json would be, and their digests (SHA-256,
-SHA-1, MD5, BLAKE2b; and the HMACs with keys that can be guessed), and looks for these, as text and
-as bytes, in all files of the run but `checkpoints/`, which is secret. Exits with status 1 if a
-digest, or the size of the file, is found.
+Trains on a file of texts in which one client wrote a code of four digits. The attacker knows
+everything else: the rest of the file, the flags, and the source code of dpfl. For each of the
+10,000 codes, it constructs the file, the record, the batches and data.json, and their digests
+(SHA-256, SHA-1, MD5, BLAKE2b, and HMACs with keys that can be guessed). It searches for these, as
+text and as bytes, in all files of the run except `checkpoints/`, which is secret. Exits with status
+1 if a digest, or the size of the file, is found.
 """
 
 import argparse
@@ -46,13 +46,15 @@ _HASHES = (
     lambda data: hashlib.blake2b(data, digest_size=32),
     lambda data: hashlib.blake2b(data, digest_size=16),
 )
-# Keys that are none: who forgets to draw one has these.
+# Keys that a program may use by mistake if it forgets to draw one.
 _KEYS = (bytes(data_digest.KEY_BYTES), b'', b'dpfl', b'data.key')
-_START = 16  # Bytes of a digest that are compared: less than 2^-100 of all others have the same.
+_START = (
+    16  # Number of bytes of a digest to compare. Fewer than 2^-100 of all other digests share them.
+)
 
 
 def contents(code: str) -> bytes:
-    """The file of texts for a code: everything but the code is known to the attacker."""
+    """The file of texts for a code. The attacker knows everything in it except the code."""
     rng = random.Random(5)
     rows = [
         {'client': f'client {i}', 'text': ' '.join(rng.choices(_WORDS[:20], k=6))}
@@ -67,7 +69,7 @@ def _text(code: str) -> str:
 
 
 def train(folder: pathlib.Path, code: str) -> pathlib.Path:
-    """Trains on the file for a code; the directory of the run."""
+    """Trains on the file for a code; returns the directory of the run."""
     (folder / 'texts.jsonl').write_bytes(contents(code))
     (folder / 'words').write_text('\n'.join(_WORDS))
     subprocess.run(
@@ -101,11 +103,11 @@ def train(folder: pathlib.Path, code: str) -> pathlib.Path:
 
 
 def digests(code: str, known: dict | None) -> Iterator[bytes]:
-    """Everything that a run might have left of the data for a code, if it used no key.
+    """Everything that a run without a key might have left of the data for a code.
 
     Args:
       code: a guess.
-      known: what data.json says, of which the attacker knows all but digests.
+      known: the contents of data.json, of which the attacker knows everything except digests.
     """
     file, text = contents(code), _text(code)
     lines = file.splitlines(keepends=True)
@@ -140,11 +142,11 @@ def digests(code: str, known: dict | None) -> Iterator[bytes]:
 
 
 def find(run: pathlib.Path, guesses: int) -> tuple[list[str], float]:
-    """What the files of a run tell of the code and of the file, and the seconds that took.
+    """What the files of a run reveal about the code and the file, and the seconds that this took.
 
     Args:
-      run: its directory.
-      guesses: number of codes that are tried, from 0 on.
+      run: the directory of the run.
+      guesses: number of codes to try, from 0 on.
     """
     started = time.perf_counter()
     places, numbers = {}, {}

@@ -1,10 +1,10 @@
-"""Looks for noise that repeats in forked processes: the difference of two releases has none then.
+"""Looks for noise that repeats in forked processes, which would cancel between two releases.
 
   python -m benchmarks.attacks.fork
 
 An aggregator is built, and used once, before the process forks. Each child runs the first round,
-one with a canary, at a noise multiplier of 1000. Exit status 1 if the difference of what they
-release is closer to the canary than independent noise can be.
+one of them with a canary, at a noise multiplier of 1000. Exits with status 1 if the difference of
+the two releases is closer to the canary than independent noise can be.
 """
 
 import multiprocessing
@@ -70,7 +70,7 @@ QUERIES = {
 def repeats(make) -> bool:
     """Whether two forked processes use the same noise."""
     context = multiprocessing.get_context('fork')
-    # In a process of its own: TensorFlow must not have started threads before it forks.
+    # In a separate process: TensorFlow must not have started threads before the fork.
     receiver, sender = context.Pipe(False)
     parent = context.Process(target=_parent, args=(make, sender))
     parent.start()
@@ -88,7 +88,7 @@ def repeats(make) -> bool:
 def _parent(make, sender) -> None:
     import tensorflow as tf
 
-    # Each session has its one thread: a forked child would wait for threads that it does not have.
+    # One thread per session: a forked child would wait for threads that do not exist in it.
     config = tf.compat.v1.ConfigProto(
         inter_op_parallelism_threads=1, intra_op_parallelism_threads=1, use_per_session_threads=True
     )

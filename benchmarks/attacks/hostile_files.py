@@ -1,18 +1,18 @@
-"""Files that an attacker wrote: mutates every kind of file that dpfl reads, and reads it.
+"""Mutates every kind of file that dpfl reads, as an attacker might, and reads the result.
 
   python -m benchmarks.attacks.hostile_files                        # 120,000 cases; half an hour
   python -m benchmarks.attacks.hostile_files --cases=2000 --targets=strategy,report
 
-A case may end in two ways: the file is refused by the documented exception with a one-line message,
-or it is taken and what comes of it is right (sensitivities and epsilons are held against a brute
-force, `hostile/oracle.py`). Anything else is found: another exception, several lines, more than
-five seconds (20 for a binary that computes), more than a gigabyte of memory, a dead process, a
-smaller epsilon than true.
+A case may end in two ways. Either the file is refused by the documented exception, with a one-line
+message, or it is accepted and the result is right (sensitivities and epsilons are compared with a
+brute-force oracle, `hostile/oracle.py`). Everything else is a finding: another exception, several
+lines, more than five seconds (20 for a binary that computes), more than a gigabyte of memory, a
+dead process, or an epsilon below the true one.
 
-Checksums are right again after most mutations (members of archives, digests of checkpoints and
-ledgers, SHA256SUMS): the parsers behind them are what is attacked. Case i of a target depends on
---seed and i alone: `--targets=report --first=123 --cases=1` repeats one. Every target runs in a
-process of its own, with a limit of its address space. Exit status 1 if something was found.
+Most mutations put the checksums right again (members of archives, digests of checkpoints and
+ledgers, SHA256SUMS), in order to attack the parsers behind them. Case i of a target depends on
+--seed and i alone, so `--targets=report --first=123 --cases=1` repeats one case. Every target runs
+in a separate process with limited address space. Exits with status 1 if something was found.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import tempfile
 _ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(_ROOT))
 
-# Shares of --cases by target: more where a guarantee is at stake, fewer where a case takes long.
+# Shares of --cases by target: larger if a guarantee is at stake, smaller if cases take long.
 SHARES = {
     'strategy': 18,
     'strategy values': 18,
@@ -59,7 +59,7 @@ SHARES = {
 
 
 def make(name: str, folder: pathlib.Path):
-    """The target of a name; imports what it needs."""
+    """The target with a name. Imports only what that target needs."""
     from benchmarks.attacks.hostile import commands
 
     if name in commands.COMMANDS:
@@ -80,7 +80,7 @@ def make(name: str, folder: pathlib.Path):
 
 
 def _worker(name: str, seed: int, first: int, cases: int, folder: str) -> None:
-    """Runs cases in this process; the last line of its output is what came of them."""
+    """Runs cases in this process, and prints their outcomes in the last line of output."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from benchmarks.attacks.hostile import campaign, guard
 
@@ -91,12 +91,12 @@ def _worker(name: str, seed: int, first: int, cases: int, folder: str) -> None:
     )
     result = {'counts': dict(outcomes.counts), 'findings': outcomes.findings}
     print('\n' + json.dumps(result), flush=True)
-    # Threads of libraries, and a FIFO that one of them may hold, must not keep the process.
+    # Threads of libraries, one of which may wait for a FIFO, must not keep the process alive.
     os._exit(0)
 
 
 class _Campaign:
-    """A target's cases in processes that are started anew where one dies."""
+    """Runs the cases of a target in processes, and starts a new one if a process dies."""
 
     def __init__(self, name: str, seed: int, first: int, cases: int):
         self.name, self.done = name, False
@@ -108,7 +108,7 @@ class _Campaign:
         self._start()
 
     def _start(self):
-        # Parts, so that memory that a library keeps does not add up.
+        # In parts, so that memory retained by libraries does not add up.
         part = min(self._end - self._next, 4000)
         self._part = part
         path = pathlib.Path(self._folder.name, 'progress')
@@ -144,7 +144,7 @@ class _Campaign:
             self._next += self._part
         else:
             case = int(pathlib.Path(self._folder.name, 'progress').read_bytes())
-            # What came of the cases before it in the same part is lost with the process.
+            # The outcomes of earlier cases in the same part are lost with the process.
             what = f'the process ended with status {status} ({self._last_words()})'
             self.findings.setdefault(what, []).append(case)
             self.counts['found'] += 1

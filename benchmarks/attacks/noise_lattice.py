@@ -1,17 +1,17 @@
-"""Tells from the float32 release of one round whether a client took part, by steps in the noise.
+"""Detects a client in the float32 release of one round by the discrete steps of its noise.
 
   python -m benchmarks.attacks.noise_lattice [--trials=400]
 
-The attacker knows what all clients sent, the plan and the generator, but not its key, and has the
-release of the first round as float32 numbers. The plan's mu is 0.001: nobody should be right in
-more than 50.02 % of all trials. Two coordinates that come from a uniform number u by the method
-of Box and Muller have `exp(-radius^2 / 2) = u`: where u has few bits, only the right one of two
-sums leaves multiples of a step. The attacker tries steps of 2^-23, 2^-24 and 2^-32, and pairs of
-adjacent coordinates as well as of coordinates half a block apart.
+The attacker knows the updates of all clients, the plan and the generator, but not its key, and has
+the release of the first round as float32 numbers. The plan's mu is 0.001, so nobody should be right
+in more than 50.02 % of all trials. If two coordinates come from a uniform number u by the method of
+[Box58], then `exp(-radius^2 / 2) = u`. If u has few bits, only the right one of two candidate sums
+leaves multiples of a step. The attacker tries steps of 2^-23, 2^-24 and 2^-32, with pairs of
+adjacent coordinates and pairs of coordinates half a block apart.
 
 The control is noise from TensorFlow's own normal variables, in which the attack must find the
-client. Exit status 1 if it finds one in dpfl's noise, default or hardened, more often than chance
-does once in 10^4 runs, or none in the control.
+client. Exits with status 1 if the attack finds a client in dpfl's noise, default or hardened, more
+often than chance does once in 10^4 runs, or finds none in the control.
 """
 
 import argparse
@@ -64,19 +64,19 @@ def main() -> None:
 
 
 def is_found(right: int, trials: int) -> bool:
-    """Whether so many right guesses are more than chance gives once in 10^4 runs."""
+    """Whether `right` guesses are more than chance produces once in 10^4 runs."""
     tests = len(accounting.NOISES) * len(MECHANISMS)
     return stats.binomtest(right, trials, 0.5, 'greater').pvalue < 1e-4 / tests
 
 
 def count_right(release, trials: int, rng) -> int:
-    """How many of `trials` guesses are right.
+    """The number of right guesses in `trials` trials.
 
     Args:
       release: (updates, float32 [2, _SIZE]) -> their noised sum, float64 [_SIZE] of float32 values,
         and the standard deviation of its noise.
       trials: number of releases.
-      rng: chooses in which of them the client took part, and what the clients sent.
+      rng: decides in which of them the client took part, and what the clients sent.
     """
     right = 0
     for _ in range(trials):
@@ -93,7 +93,7 @@ def count_right(release, trials: int, rng) -> int:
 
 
 def _misfit(noise: np.ndarray) -> float:
-    """How far pairs are from multiples of a step, in steps: the least of all steps and pairings."""
+    """Mean distance of pairs from multiples of a step, in steps: the least over all choices."""
     halves = noise.reshape(-1, 2, normal.BLOCK // 2)
     pairings = ((noise[0::2], noise[1::2]), (halves[:, 0].ravel(), halves[:, 1].ravel()))
     misfits = []

@@ -1,11 +1,11 @@
-"""Looks for cohorts that break the participation schema that a guarantee counts.
+"""Looks for cohorts that break the participation schema that a guarantee relies on.
 
   python -m benchmarks.attacks.participation [--cases=300] [--seed=0]
 
-Draws random schemas, populations with timers and samplers, and holds every client's rounds against
-the schema by brute force: nobody twice in a round, rounds far enough apart, not too often, and the
-same cohort whenever it is asked for, in whichever order and from a sampler made anew, as after a
-crash. A plan whose sampler refuses it, in one line, is as good. Exit status 1 if one breaks it.
+Draws random schemas, populations with timers and samplers, and checks the rounds of every client
+against the schema by brute force. No client may be in a round twice, take part again too soon, or
+take part too often. Cohorts must be the same in any order, and from a new sampler, as after a
+crash. A sampler may also refuse a schema, in one line. Exits with status 1 if a schema is broken.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--cases', type=int, default=300, help='samplers of each kind')
-    parser.add_argument('--seed', type=int, default=0, help='of the cases')
+    parser.add_argument('--seed', type=int, default=0, help='seed of the cases')
     args = parser.parse_args()
     rng, found = np.random.default_rng(args.seed), []
     for name, make in SAMPLERS.items():

@@ -1,4 +1,4 @@
-"""Deltas of sampled Gaussian releases from below: what no accountant may go beneath.
+"""Lower bounds of delta for sampled Gaussian releases. No accountant may go below them.
 
 Each privacy loss is rounded down to a grid, which can only make the releases look more private
 (the opposite of `dpfl.accounting.loss_distribution`), and the masses come from normal tails in
@@ -12,21 +12,21 @@ import numpy as np
 from scipy import fft, optimize, special
 
 _POINTS = 2**16
-# Losses with a mass of less than exp of this do not count.
+# Losses with a probability below exp of this are ignored.
 _LOG_TAIL = -800.0
 
 
 def least_log_delta(
     probability: float, noise_multiplier: float, rounds: int, epsilon: float, log_delta: float
 ) -> float:
-    """Logarithm of a delta that is not above the true one, for removed and added clients.
+    """Logarithm of a lower bound of the true delta, for removed and added clients.
 
     Args:
-      probability: of a client to be in the sample of a round, within (0, 1).
+      probability: probability that a client is in the sample of a round, within (0, 1).
       noise_multiplier: standard deviation of the noise for a client that moves a sum by 1.
       rounds: number of releases.
       epsilon: at least 0.
-      log_delta: about what is expected: noise that is rarer than that by far is left out.
+      log_delta: rough estimate of the result; noise that is far less probable is left out.
     """
     reach = math.sqrt(2 * (40 - log_delta))
     return max(
@@ -93,7 +93,7 @@ def _log_delta(losses, log_masses, rounds, epsilon) -> float:
     sums = np.arange(center - length // 2, center - length // 2 + length)
     values = composed[sums % length]
     totals = sums * step + rounds * losses[0]
-    # What is lost in the rounding of the transform is left out: the delta stays one from below.
+    # Masses below the rounding error of the transform are left out, so it stays a lower bound.
     counted = (totals > epsilon) & (values > 1e-11 * values.max())
     counted &= np.abs(totals - rounds * mean) < 12 * stddev
     if not counted.any():

@@ -1,12 +1,12 @@
-"""Changes a finished run in many ways, and looks whether its verification notices.
+"""Changes a finished run in many ways, and checks that its verification notices.
 
   python benchmarks/attacks/tampering.py
 
-Trains a small model, and for each way makes a copy of the run, changes it, and verifies it as
-`experiments.report_privacy --run_dir` does. Who changes a plan or a log here is no beginner: report
-and digests are made anew, and in some ways the ledger, too. Only who makes everything anew, the
-flags included, goes unnoticed; copies kept elsewhere tell then. Exits with status 1 if a change
-goes unnoticed.
+Trains a small model. For each way, copies the run, changes the copy, and verifies it as
+`experiments.report_privacy --run_dir` does. Changes of a plan or a log are those of an expert:
+report and digests are recomputed, and in some ways the ledger, too. Only an attacker who recomputes
+everything, including the flags, goes unnoticed; copies kept elsewhere would reveal that. Exits with
+status 1 if a change goes unnoticed.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from experiments.flags import recorded_flags  # noqa: E402
 
 
 def train(folder: pathlib.Path) -> pathlib.Path:
-    """Trains a small model for a few rounds; the directory of the run."""
+    """Trains a small model for a few rounds; returns the directory of the run."""
     subprocess.run(
         [
             sys.executable,
@@ -61,7 +61,7 @@ def train(folder: pathlib.Path) -> pathlib.Path:
 
 
 def noticed(run: pathlib.Path) -> list[str]:
-    """What the verification of a run says is wrong, a sentence each."""
+    """The problems that the verification of a run finds, a sentence each."""
     try:
         found = verification.verify(run)
     except ValueError as error:
@@ -71,7 +71,7 @@ def noticed(run: pathlib.Path) -> list[str]:
 
 
 def attempts(run: pathlib.Path) -> dict[str, Callable[[pathlib.Path], None]]:
-    """Ways to change a run, by name: each changes a copy of it."""
+    """Ways to change a run, by name. Each changes a copy of it."""
     found = {}
     for name in [archive.SUMS, *archive.listed(run)]:
         found[f'a bit of {name}'] = lambda copy, name=name: _flip(copy / name)
@@ -150,7 +150,7 @@ def _without_a_line(copy: pathlib.Path) -> None:
 
 
 def _forge(copy, log: ParticipationLog | None = None, ledger: bool = False, **changes) -> None:
-    """Changes log or plan, and makes report, page and digests anew; if asked, the ledger, too."""
+    """Changes log or plan, and recomputes report, page and digests, and the ledger if asked."""
     record = archive.read_plan(copy)
     record = dataclasses.replace(record, plan=dataclasses.replace(record.plan, **changes))
     log = log or ParticipationLog.load(copy / archive.LOG)

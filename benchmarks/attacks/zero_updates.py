@@ -1,9 +1,9 @@
-"""Looks for what a client with a zero update changes: under zero-out adjacency, nothing may.
+"""Checks that a client with a zero update changes nothing, as zero-out adjacency requires.
 
   python -m benchmarks.attacks.zero_updates
 
 Runs a round of each kind of query with and without a client whose update is zero, with the same
-noise, and compares all that the server computes from the cohort. Exit status 1 if anything differs.
+noise, and compares everything that the server computes. Exits with status 1 if anything differs.
 """
 
 import sys

@@ -1,10 +1,10 @@
-"""A process that measures rounds of one aggregator, in turn with rounds of a plain mean.
+"""A process that measures rounds of an aggregator, in turn with rounds of a plain mean.
 
   aggregate.py <contender> <options as JSON: coordinates, clients, pairs> <file for the result>
 
-Those of TFF run in TFF's own runtime, as whoever uses them has it; `stock_tree_in_dpfl` runs in
-dpfl's, as those of dpfl do. The result is JSON: lists of seconds and of processor seconds of the
-rounds, bytes of the state and of the memory at its peak, and the seconds of the floor.
+Aggregators of TFF run in TFF's own runtime, as their users run them; `stock_tree_in_dpfl` and the
+aggregators of dpfl run in dpfl's. The result is JSON: lists of the wall-clock and CPU seconds of
+the rounds, the size of the state and the peak memory in bytes, and the seconds of the floor.
 """
 
 import concurrent.futures
@@ -61,8 +61,8 @@ def _distributed(shapes, clients):
     )
 
 
-# Of the contenders whose past noise a ring keeps. As wide as BandMF: what the parameters are does
-# not matter for the time.
+# For the contenders with past noise in a ring: as many bands as BandMF. The values of the
+# parameters do not affect the time.
 _IN_RING = {
     'blt_in_ring': _blt,
     'banded': lambda: mechanisms.BandedToeplitz.fichtenberger(_ROUNDS, _BANDS),
@@ -109,7 +109,7 @@ _IN_RUNTIME_OF_TFF = ('stock_gaussian', 'stock_tree', 'stock_ddp')
 
 
 def shapes_of(coordinates: int) -> list[tuple[int, ...]]:
-    """Tensors of a model: an embedding, a matrix, and two vectors."""
+    """Shapes of the tensors of a model: an embedding, a matrix, and two vectors."""
     rows = coordinates // 200
     half, quarter = (rows, 100), (rows, 50)
     rest = coordinates - 150 * rows
@@ -117,7 +117,7 @@ def shapes_of(coordinates: int) -> list[tuple[int, ...]]:
 
 
 class _Rounds:
-    """Rounds of an aggregation process, with what each took."""
+    """Runs rounds of an aggregation process, and records the time of each."""
 
     def __init__(self, factory, shapes, secure, ring=None):
         process = factory.create(tff.to_type([(np.float32, shape) for shape in shapes]))
@@ -131,9 +131,11 @@ class _Rounds:
         started, cpu_started = time.perf_counter(), family.cpu_seconds()
         state = self._ring.supply(self.state) if self._ring else self.state
         output = self._next(state, values)
-        # A computation whose intrinsics were replaced gives a dictionary.
+        # A computation with replaced intrinsics returns a dictionary.
         self.state = output['state'] if isinstance(output, dict) else output.state
-        if self._ring:  # The next row is computed beside a round, but it counts.
+        if (
+            self._ring
+        ):  # The next row is computed in the background of a round, but its time counts.
             concurrent.futures.wait(self._ring._rows.values())
         self.seconds.append(time.perf_counter() - started)
         self.cpu_seconds.append(family.cpu_seconds() - cpu_started)
@@ -195,7 +197,7 @@ def _require_memory(size: int) -> None:
 
 
 def _fill(ring) -> None:
-    """As after many rounds: memory that was never written to costs neither space nor time."""
+    """Fills the state as after many rounds, since untouched memory takes no space or time."""
     for stream in ring._streams.values():
         stream._past[...] = 1e-3
 

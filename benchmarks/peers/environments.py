@@ -1,6 +1,7 @@
-"""Environments of other packages, made on the first use, in ~/.cache/dpfl/peers.
+"""Environments of other packages, created on first use.
 
-Or within XDG_CACHE_HOME. pip installs what they need, as it is set up on the machine.
+They are in ~/.cache/dpfl/peers, or in XDG_CACHE_HOME if it is set. pip installs the packages, as it
+is configured on the machine.
 """
 
 import functools
@@ -13,23 +14,23 @@ from collections.abc import Sequence
 
 
 class NotRunError(Exception):
-    """Something that was asked for could not be measured; the message is one line."""
+    """Something could not be measured. The message is one line."""
 
 
 @functools.cache
 def python(
     name: str, requirements: Sequence[str], timeout: float, also: Sequence[str] = ()
 ) -> tuple[str, str]:
-    """The interpreter of a package's environment, and the versions of what is in it.
+    """The Python interpreter of a package's environment, and the versions of its packages.
 
     Args:
-      name: of the directory.
-      requirements: of pip, each of one version (`package==version`); a tuple, as `also`.
+      name: name of the directory.
+      requirements: pip requirements, each of one version (`package==version`); a tuple.
       timeout: seconds until a process is given up.
-      also: packages whose versions are told, too.
+      also: further packages whose versions are returned; a tuple.
 
     Raises:
-      NotRunError: if there is no environment and none can be made.
+      NotRunError: if there is no environment and none can be created.
     """
     cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache').expanduser()
     directory = cache / 'dpfl' / 'peers' / name
@@ -61,10 +62,10 @@ def _versions(interpreter, ask, timeout):
 
 
 def call(command: list[str], timeout: float, environment: dict[str, str] | None = None) -> str:
-    """Standard output of a process.
+    """Runs a process and returns its standard output.
 
     Raises:
-      NotRunError: if it cannot be started, fails or takes too long.
+      NotRunError: if the process cannot be started, fails or takes too long.
     """
     try:
         done = subprocess.run(

@@ -27,7 +27,7 @@ def initial(cell: str, job: rounds.Job) -> dict[str, jax.Array]:
 
 
 def loss(params: dict[str, jax.Array], batch: dict[str, jax.Array]) -> jax.Array:
-    """Mean cross entropy. The input products of all positions are one product."""
+    """Mean cross entropy. The matrix products of all inputs are computed as one."""
     x, y = batch['x'].T, batch['y'].T
     inputs = params['embedding'][x] @ params['input'] + params['bias']
     units, state = params['projection'].shape[0], params['recurrent'].shape[0]

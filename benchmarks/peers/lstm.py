@@ -1,6 +1,6 @@
-"""Plain LSTM language models without the recurrent projection of dpfl's.
+"""Plain LSTM language models, without the recurrent projection of dpfl's models.
 
-Of the sizes of a `StackedCifg`: embedding, LSTM, projection, logits.
+They have the sizes of a `StackedCifg`: embedding, LSTM, projection, logits.
 """
 
 import collections
@@ -16,7 +16,7 @@ from dpfl.tasks.text.models import metrics, stacked_cifg
 def build_fused(
     sizes: stacked_cifg.StackedCifg, num_tokens: int, sequence_length: int
 ) -> tff.learning.models.FunctionalModel:
-    """With TensorFlow's fused operation for the whole recurrence; the loss and metrics of dpfl."""
+    """A model with TensorFlow's fused operation for the recurrence, and dpfl's loss and metrics."""
     hidden, rng = sizes.hidden_size, np.random.default_rng(0)
     shapes = (
         (num_tokens, sizes.embedding_size),
@@ -66,7 +66,7 @@ def build_fused(
 def build_keras(
     sizes: stacked_cifg.StackedCifg, num_tokens: int, sequence_length: int
 ) -> Callable[[], tff.learning.models.VariableModel]:
-    """As the tutorials of TFF write it, with Keras: a function that makes the model."""
+    """A function that builds the model with Keras, as in the tutorials of TFF."""
     layers = tf.keras.layers
     spec = tf.TensorSpec([None, sequence_length], tf.int32)
 

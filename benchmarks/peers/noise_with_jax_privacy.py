@@ -1,9 +1,9 @@
-"""The noise of benchmarks/aggregators.py by jax_privacy's streaming matrices, in its environment.
+"""Noise for benchmarks/aggregators.py from jax_privacy's streaming matrices, in its environment.
 
   noise_with_jax_privacy.py <contender> <options as JSON> <file for the result>
 
-A round is one compiled call: draws a vector and multiplies by the next row of the inverse. The
-state is given up to the call, so that it can be changed in place.
+A round is one compiled call that draws a vector and multiplies by the next row of the inverse. The
+call takes over the state, so that it can change it in place.
 """
 
 import functools

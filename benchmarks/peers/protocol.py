@@ -1,6 +1,6 @@
-"""What a measured process does: one task, timed from inside; the result goes to a file.
+"""The protocol of a measured process: it runs one task, times it, and writes the result to a file.
 
-NumPy and the standard library only: it runs in every peer's environment.
+Uses NumPy and the standard library only, since it runs in the environment of every peer.
 """
 
 import json
@@ -29,7 +29,7 @@ def serve(tasks: Mapping[str, Callable[..., dict]]) -> None:
 
 
 def peak_bytes() -> int:
-    """Most memory that this process has had in use.
+    """Peak memory of this process.
 
     On Linux, `getrusage` also remembers the memory of the parent that started the process; the
     kernel's own record of the program does not.

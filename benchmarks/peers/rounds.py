@@ -1,9 +1,9 @@
-"""What a process of benchmarks/simulation.py does: rounds of one job, each when it is told to.
+"""The protocol of a process of benchmarks/simulation.py, which runs rounds of a job on request.
 
 Lines on standard input are requests: `round`, or `idle` for a round whose clients have no data.
 Each answer is a line of JSON on standard output; the first line says that the process is ready.
 
-NumPy and the standard library only: it runs in every peer's environment.
+Uses NumPy and the standard library only, since it runs in the environment of every peer.
 """
 
 import dataclasses
@@ -18,13 +18,13 @@ import numpy as np
 
 from benchmarks.peers import family
 
-# Of all contenders: SGD of the clients, the bound of an update, noise, momentum of the server.
+# For all contenders: learning rate of the clients, clip norm, noise, momentum of the server.
 LEARNING_RATE, CLIP_NORM, NOISE_MULTIPLIER, MOMENTUM = 0.1, 0.5, 0.1, 0.9
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A round: sizes are embedding, units and projection; every client has as many batches."""
+    """A round; `sizes` are embedding, units and projection. All clients have `batches` batches."""
 
     vocabulary: int
     sizes: tuple[int, int, int]
@@ -40,7 +40,7 @@ class Job:
 
 
 def given() -> tuple[str, Job]:
-    """What the command line says: model and job."""
+    """Model and job, from the command line."""
     options = json.loads(sys.argv[-1])
     return options.pop('cell'), Job(**{**options, 'sizes': tuple(options['sizes'])})
 
@@ -51,7 +51,7 @@ def cores() -> int:
 
 
 def requests() -> Iterator[str]:
-    """The requests, after a first round in which everything is compiled; then says ready."""
+    """Yields requests: first one for a round that compiles everything, then reports ready."""
     for number, request in enumerate(itertools.chain(['round'], map(str.strip, sys.stdin))):
         yield request
         if number == 0:
@@ -59,7 +59,7 @@ def requests() -> Iterator[str]:
 
 
 class measured:  # noqa: N801
-    """Context manager that answers a request with what its block took."""
+    """A context manager that answers a request with the time of its block."""
 
     _is_first = True
 
@@ -79,7 +79,7 @@ class measured:  # noqa: N801
 
 
 class Turns:
-    """For a loop over rounds that belongs to somebody else; made when the first round begins."""
+    """Requests for a package that runs its own loop; create it when the first round begins."""
 
     def __init__(self):
         self._requests = requests()
@@ -87,7 +87,7 @@ class Turns:
         self._measured = measured().__enter__()
 
     def next(self) -> bool:
-        """Answers for the round that has ended, and awaits the next; False if there is none."""
+        """Answers for the round that has ended, and waits for the next; False if there is none."""
         self._measured.__exit__(None, None, None)
         if next(self._requests, None) is None:
             return False

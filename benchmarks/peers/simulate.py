@@ -1,6 +1,6 @@
-"""A process that runs rounds of one job in one way; see `rounds.py`.
+"""A process that runs rounds of a job for one contender; see `rounds.py`.
 
-Its arguments: the contender, and model and job as JSON.
+Its arguments are the contender, and model and job as JSON.
 """
 
 import collections
@@ -41,7 +41,7 @@ class Work:
         ]
 
     def datasets(self):
-        """The data as stock TFF takes it."""
+        """The data in the form that stock TFF takes."""
         for client in self.data:
             rows = collections.OrderedDict(
                 (name, np.concatenate([batch[name] for batch in client])) for name in ('x', 'y')
@@ -49,7 +49,7 @@ class Work:
             yield tf.data.Dataset.from_tensor_slices(rows).batch(self.batch_size)
 
     def plan(self):
-        """Independent noise, so that the work of the clients is what is compared."""
+        """A plan with independent noise, so that only the work of the clients is compared."""
         return accounting.PrivacyPlan(
             mechanism=mechanisms.Identity(_MAX_ROUNDS),
             participation=Participation(_MAX_ROUNDS, 1),
@@ -64,7 +64,7 @@ def _server():
 
 
 def dpfl(job):
-    """The sharded engine in dpfl's runtime; the shards of each round are made anew."""
+    """The sharded engine in dpfl's runtime; shards are built anew in each round."""
     process = learning.build_dp_fedavg(
         job.model,
         job.plan(),

@@ -1,7 +1,7 @@
 """Rounds of benchmarks/simulation.py by FedJAX, in its own environment.
 
-Its federated averaging, with what differential privacy needs: each update is clipped where it is
-made, and noise added to the mean.
+FedJAX's federated averaging with differential privacy: each update is clipped where it is computed,
+and noise is added to the mean.
 
 FedJAX trains clients one after the other ('jit'), or as many as there are devices at a time
 ('pmap'); every processor core becomes a device.

@@ -1,7 +1,7 @@
 """Rounds of benchmarks/simulation.py by Flower's simulation with PyTorch, in its own environment.
 
-Its `FedAvgM` with its differential privacy, the updates clipped where they are made. Ray, which
-Flower simulates with, runs one client on each processor core at a time.
+Flower's `FedAvgM` with its differential privacy; updates are clipped where they are computed. Ray,
+which runs Flower's simulations, runs one client on each processor core at a time.
 """
 
 import contextlib
@@ -87,7 +87,7 @@ def main() -> None:
         _client(cell, job),
         num_supernodes=job.clients,
         backend_config={
-            # Standard output is for answers.
+            # Standard output is reserved for answers.
             'init_args': {
                 'num_cpus': rounds.cores(),
                 'log_to_driver': False,

@@ -1,7 +1,7 @@
 """Rounds of benchmarks/simulation.py by pfl-research with PyTorch, in its own environment.
 
-A process for each processor core, as its documentation advises, joined by PyTorch's own means. This
-is the first of them, and starts the others.
+There is a process for each processor core, as pfl's documentation advises, connected by PyTorch.
+This is the first of them, and starts the others.
 """
 
 import os
@@ -18,7 +18,7 @@ def main() -> None:
     others = []
     if rounds.cores() > 1 and _RANK not in os.environ:
         others = _start_others(rounds.cores())
-    # It joins the others when it is imported.
+    # pfl connects the processes when it is imported.
     _train(*rounds.given())
     for other in others:
         other.wait()

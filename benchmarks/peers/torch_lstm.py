@@ -11,9 +11,9 @@ class LanguageModel(torch.nn.Module):
     """Embedding, LSTM, projection, logits.
 
     Args:
-      cell: 'lstm', as in `lstm.py`; or 'projected_lstm', whose state is the projection: what comes
-        nearest to dpfl's CIFG among PyTorch's layers.
-      job: for its sizes.
+      cell: 'lstm', as in `lstm.py`; or 'projected_lstm', which has a recurrent projection and is
+        the layer of PyTorch most similar to dpfl's CIFG.
+      job: gives the sizes.
     """
 
     def __init__(self, cell: str, job: rounds.Job):
@@ -37,7 +37,7 @@ class LanguageModel(torch.nn.Module):
 
 @functools.cache
 def model(cell: str, job: rounds.Job) -> LanguageModel:
-    """That of this process, which computes on one core: there is a process for each."""
+    """The model of this process, which computes on one core; each core has a process."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     return LanguageModel(cell, job)

@@ -1,4 +1,4 @@
-"""The tasks of benchmarks/mechanisms.py, done by dpfl."""
+"""The tasks of benchmarks/mechanisms.py, solved by dpfl."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The tasks of benchmarks/mechanisms.py, done by jax_privacy in its own environment."""
+"""The tasks of benchmarks/mechanisms.py, solved by jax_privacy in its own environment."""
 
 import time
 
@@ -11,7 +11,7 @@ _ERRORS = {'max': 'max', 'rms': 'mean'}
 
 
 def blt(schema, size, loss, time_limit):
-    del time_limit  # it stops by itself
+    del time_limit  # The optimiser stops by itself.
     rounds, min_separation, max_participations = schema
     found = buffered_toeplitz.optimize(
         n=rounds,
@@ -40,7 +40,7 @@ def banded(schema, size, loss, time_limit):
 
 
 def banded_toeplitz(schema, size, loss, time_limit):
-    """It cannot be stopped early: it takes the number of steps that it has by default."""
+    """Takes the default number of steps, since this optimiser cannot be stopped early."""
     del time_limit
     assert loss == 'rms'
     coefficients = toeplitz.optimize_banded_toeplitz(schema[0], size)
@@ -48,6 +48,6 @@ def banded_toeplitz(schema, size, loss, time_limit):
 
 
 if __name__ == '__main__':
-    # Its optimisers use float64 inside, but would round what they return to float32.
+    # The optimisers use float64 internally, but would round their results to float32.
     jax.config.update('jax_enable_x64', True)
     protocol.serve({'blt': blt, 'banded': banded, 'banded_toeplitz': banded_toeplitz})

@@ -25,7 +25,7 @@ def test_it_learns(run):
     _, directory, result = run
     with np.load(directory.path / 'model.npz') as weights:
         np.testing.assert_allclose(weights['0'], toy_experiment.TARGET, atol=0.1)
-    assert result.metrics['loss'] < 0.05
+    assert result.rows[-1]['loss'] < 0.05
 
 
 def test_metrics_have_a_row_for_each_round(run):
@@ -38,7 +38,7 @@ def test_metrics_have_a_row_for_each_round(run):
     epsilons = [float(row['epsilon']) for row in rows]
     assert epsilons == sorted(epsilons)
     assert epsilons[-1] == experiment.plan.epsilon(1e-6, 'analytic_gaussian')
-    assert float(rows[-1]['loss']) == result.metrics['loss']
+    assert float(rows[-1]['loss']) == result.rows[-1]['loss']
 
 
 def test_report_and_log_agree_with_the_run(run):

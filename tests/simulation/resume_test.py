@@ -147,7 +147,7 @@ def test_a_run_that_ended_stays_as_it_is(experiment, reference, tmp_path):
     result = _resume(experiment, path)
     _assert_same(path, reference)
     assert result.report.observed.guarantee.rounds == _ROUNDS
-    assert {'loss', 'epsilon', 'seconds'} <= set(result.metrics)
+    assert {'loss', 'epsilon', 'seconds'} <= set(result.rows[-1])
 
 
 def test_damaged_checkpoints_cost_rounds_and_no_bits(experiment, path, reference):

@@ -1,4 +1,4 @@
-"""Mutations of `.npz` archives whose checksums are right: what lies behind them is reached."""
+"""Mutations of `.npz` archives with right checksums, so that readers get past these."""
 
 import io
 import struct
@@ -110,7 +110,7 @@ _NAMES = (
 
 
 def of_arrays(rng, arrays: dict[str, np.ndarray]) -> bytes:
-    """An archive of the arrays with one to three hostile changes; its checksums are right."""
+    """An archive of the arrays with one to three hostile changes, and right checksums."""
     members = [(f'{name}.npy', npy(array)) for name, array in arrays.items()]
     for _ in range(int(rng.integers(1, 4))):
         if not members:
@@ -148,7 +148,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def changed(rng, array: np.ndarray) -> np.ndarray:
-    """The array with another value, type, size or shape."""
+    """The array with a changed value, type, size or shape."""
     array = np.array(array)
     kind = rng.integers(9)
     if kind < 4 and array.size and array.dtype.kind in 'iuf':
@@ -179,7 +179,7 @@ def changed(rng, array: np.ndarray) -> np.ndarray:
 
 
 def header(rng, data: bytes) -> bytes:
-    """A `.npy` file that describes its bytes in another way."""
+    """The array as a `.npy` file with a changed header."""
     if rng.integers(3) == 0:
         version = ((1, 0), (2, 0), (3, 0), (9, 9))[rng.integers(4)]
     else:
@@ -211,13 +211,13 @@ def written(rng, members) -> bytes:
     method = methods[rng.integers(len(methods) if rng.integers(4) == 0 else 3)]
     with zipfile.ZipFile(file, 'w', method) as archive:
         for name, data in members:
-            # ZipInfo cuts a name at a zero byte; two members of one name are only a warning.
+            # ZipInfo cuts a name at a zero byte. Two members with one name only cause a warning.
             archive.writestr(zipfile.ZipInfo(name), data, method)
     return file.getvalue()
 
 
 def directory(rng, archive: bytes) -> bytes:
-    """The archive with another size, method, flag or offset in one of its headers."""
+    """The archive with a changed size, method, flag or offset in one of its headers."""
     mutable = bytearray(archive)
     places = [i for i in range(len(archive) - 46) if archive[i : i + 4] in (b'PK\1\2', b'PK\3\4')]
     if not places:
@@ -240,10 +240,10 @@ _PIECE = 1 << 26
 
 
 def _zeros(pieces: int) -> bytes:
-    """So many times 64 MiB of zeros, deflated."""
+    """Deflated zeros: a multiple of 64 MiB."""
     packer = zlib.compressobj(1, zlib.DEFLATED, -15)
     piece = packer.compress(bytes(_PIECE)) + packer.flush(zlib.Z_FULL_FLUSH)
-    # What follows a full flush does not refer to what is before it.
+    # Data after a full flush do not refer to data before it, so the block can be repeated.
     return piece * pieces + packer.flush(zlib.Z_FINISH)
 
 

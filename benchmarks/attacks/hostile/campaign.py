@@ -1,4 +1,4 @@
-"""Runs the cases of one target in this process, and says what came of each."""
+"""Runs the cases of one target in this process, and records their outcomes."""
 
 import collections
 import contextlib
@@ -18,10 +18,10 @@ from benchmarks.attacks.hostile.target import Target, WrongResultError
 
 @dataclasses.dataclass
 class Outcomes:
-    """What came of cases.
+    """The outcomes of cases.
 
     Attributes:
-      counts: cases by outcome: 'taken', 'refused', or the kind of a finding.
+      counts: number of cases by outcome: 'taken', 'refused', or the kind of a finding.
       findings: numbers of cases by what was found, at most ten each.
     """
 
@@ -29,7 +29,7 @@ class Outcomes:
     findings: dict[str, list[int]] = dataclasses.field(default_factory=dict)
 
     def add(self, case: int, outcome: str) -> None:
-        """Enters the outcome of a case."""
+        """Records the outcome of a case."""
         kind = outcome if outcome in ('taken', 'refused') else 'found'
         self.counts[kind] += 1
         if kind == 'found':
@@ -42,12 +42,14 @@ def run(target: Target, seed: int, cases: range, progress: pathlib.Path | None =
     """Runs cases of a target; case i depends on the seed, the target's name and i alone.
 
     Args:
-      target: whose files are mutated.
-      seed: of the campaign.
+      target: the kind of file to mutate.
+      seed: seed of the campaign.
       cases: numbers of the cases.
-      progress: a file with the number of the case at hand, for whoever finds the process dead.
+      progress: a file for the number of the current case, to be read if the process dies.
     """
-    warnings.simplefilter('ignore')  # Of the mathematics; what is printed is not judged here.
+    warnings.simplefilter(
+        'ignore'
+    )  # Warnings of the mathematics; this campaign does not judge what is printed.
     outcomes = Outcomes()
     peak = guard.peak_memory()
     with contextlib.ExitStack() as stack:
@@ -70,7 +72,7 @@ def run(target: Target, seed: int, cases: range, progress: pathlib.Path | None =
 
 
 def one(target: Target, rng) -> str:
-    """Runs one case: 'taken', 'refused', or what was found."""
+    """Runs one case; returns 'taken', 'refused', or a finding."""
     path = target.mutate(rng)
     try:
         with guard.time_limit(target.seconds):
@@ -103,7 +105,7 @@ def _unexpected(error: Exception) -> str:
 
 
 def _where(error: Exception) -> str:
-    """The last line of dpfl on the way to the error."""
+    """The innermost line of dpfl in the traceback of an error."""
     frames = [
         f
         for f in traceback.extract_tb(error.__traceback__)

@@ -1,6 +1,6 @@
 """Command lines of the binaries that need no TensorFlow, with mutated flags and flagfiles.
 
-The binaries run in this process, one binary for a process, as their flags have the same names.
+The binaries run in this process, one binary per process, since their flags share names.
 """
 
 import contextlib
@@ -191,10 +191,10 @@ class _RefusedError(Exception):
 
 
 class Commands(Target):
-    """One binary: it ends with status 0, 1 or 2, and says at most one line that is an error."""
+    """One binary. It must end with status 0, 1 or 2, and print at most one line of error."""
 
     refusals = (_RefusedError,)
-    seconds = 20.0  # Exact sensitivities of thousands of rounds are work for seconds.
+    seconds = 20.0  # Exact sensitivities of thousands of rounds take seconds to compute.
 
     def __init__(self, folder, binary: str):
         super().__init__(folder)
@@ -262,16 +262,16 @@ class Commands(Target):
                 'simulate_population': '--mechanism={}',
             }.get(self.name, '--rounds={}')
             given += flag.format(path).split()
-        # Who names a FIFO as the output waits for its reader, as with any program.
+        # A FIFO as output makes any program wait for a reader.
         given = [each for each in given if not each.startswith('--output={folder}/fifo')]
         self._given = [each.replace('{folder}', str(self.folder)) for each in given]
         return case
 
     def read(self, path):
         flagsaver.restore_flag_values(self._saved, flags.FLAGS)
-        # What was saved is now the flags' own, and would change with them.
+        # The flags now share the saved values, and would change them.
         self._saved = flagsaver.save_flag_values(flags.FLAGS)
-        # Files, not `StringIO`: binaries need their descriptors.
+        # Files instead of `StringIO`, because binaries need their descriptors.
         out, err = (self._emptied(name) for name in ('printed', 'said'))
         status = None
         before, directory = sys.argv, os.getcwd()
@@ -322,6 +322,6 @@ def _another(rng, old: str) -> str:
         else:
             other = mutations.near(rng, number)
             if isinstance(number, int) and 10 * number < other < 10**9:
-                other = 10 * number  # More is allowed, and honest work for minutes.
+                other = 10 * number  # Larger values are allowed, but rightly take minutes.
             parts.append(str(other))
     return ','.join(parts * int(rng.choice((1, 1, 1, 2))))

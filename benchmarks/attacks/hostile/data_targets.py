@@ -1,4 +1,4 @@
-"""Data and models whose readers need TensorFlow, SQLite or HDF5."""
+"""Targets: data and models whose readers need TensorFlow, SQLite or HDF5."""
 
 import io
 import json
@@ -20,7 +20,7 @@ from dpfl.tasks.images import emnist_files
 from dpfl.tasks.text import stackoverflow
 from dpfl.tasks.text.models import catalog, saved_models
 
-# Values of a column that is declared as text or blob: SQLite takes any in any column.
+# Values for a column that is declared as text or blob: SQLite accepts any type in any column.
 _CELLS = (
     None,
     1,
@@ -69,7 +69,7 @@ def _bytes(*values):
 
 
 class _Database(Target):
-    """An SQLite file, spoilt as bytes, as rows, or as a schema."""
+    """An SQLite file with mutated bytes, rows or schema."""
 
     splits: tuple[str, ...]
 
@@ -119,7 +119,7 @@ class _Database(Target):
                 connection.execute('PRAGMA journal_mode = MEMORY')
                 self._change(rng, connection)
         except sqlite3.Error:
-            pass  # Some changes do not go together.
+            pass  # Some changes exclude each other.
         finally:
             connection.close()
         return path

@@ -1,22 +1,22 @@
-"""Limits of one case: seconds of a processor, 30 in all, and a gigabyte more than before."""
+"""Limits of one case: CPU seconds, 30 seconds of wall-clock time, and a gigabyte of memory."""
 
 import contextlib
 import resource
 import signal
 
-# Of the clock: on a busy machine little of it is the process's own; what waits takes all of it.
+# Wall-clock seconds. On a busy machine a process gets few of them; one that only waits uses all.
 _WAITING = 30.0
 _ADDRESS_SPACE = 6 << 30
 MOST_GROWTH = 1 << 30
 
 
 class TooSlowError(BaseException):
-    """A case took too long. No handler of Exception stops it."""
+    """A case took too long. Handlers of `Exception` do not catch it."""
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float):
-    """Context that ends with TooSlowError after seconds of a processor, or 30 of the clock."""
+    """A context that raises TooSlowError after some CPU seconds, or 30 wall-clock seconds."""
 
     def alarm(number, frame):
         raise TooSlowError
@@ -37,12 +37,12 @@ def time_limit(seconds: float):
 
 
 def peak_memory() -> int:
-    """Most bytes that the process has had in memory so far."""
+    """Peak memory of the process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def limit_memory() -> None:
-    """Limits the address space of the process to 6 GiB more than it has now."""
+    """Limits the growth of the address space of the process to 6 GiB."""
     with open('/proc/self/statm') as file:
         size = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + _ADDRESS_SPACE, resource.RLIM_INFINITY))

@@ -1,6 +1,6 @@
-"""Mutations of bytes, of JSON documents and of what lies at a path: pure functions of a generator.
+"""Mutations of bytes, JSON documents and paths: pure functions of a random generator.
 
-Every function takes a `numpy.random.Generator` and draws all that it decides from it.
+Every function takes a `numpy.random.Generator`, its only source of randomness.
 """
 
 import copy
@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 
-# What programs trip over, as JSON writes it: raw text, which Python's writer would not produce.
+# Values that trip up programs, as raw JSON text. Some Python's own writer would not produce.
 RAW_VALUES = (
     'NaN',
     'Infinity',
@@ -65,7 +65,7 @@ RAW_VALUES = (
     '5',
     '7',
 )
-# Integers that stand in headers, little-endian, at all sizes.
+# Integers as they occur in headers: little-endian, of all sizes.
 _INTEGERS = (
     0,
     1,
@@ -98,7 +98,7 @@ def of_bytes(rng, data: bytes) -> bytes:
 
 
 def _place(rng, data: bytearray) -> int:
-    # Headers stand at the start, directories at the end: half of all changes are there.
+    # Half of all changes are at the start, where headers are, or at the end, where directories are.
     size, where = len(data), rng.integers(4)
     if not size:
         return 0
@@ -156,7 +156,7 @@ _BYTE_CHANGES = (_flip, _flip, _set, _truncate, _delete, _insert, _repeat, _exch
 
 
 def of_json(rng, document) -> str:
-    """A JSON document, or nearly one, with one to three changed values, keys or lists."""
+    """JSON text, perhaps invalid, with one to three changed values, keys or lists."""
     document, raw = copy.deepcopy(document), []
     for _ in range(int(rng.integers(1, 4))):
         places = list(_places(document))
@@ -171,7 +171,7 @@ def of_json(rng, document) -> str:
 
 
 def _places(value):
-    """All (container, key) of a document."""
+    """All pairs (container, key) of a document."""
     if isinstance(value, dict):
         items = list(value.items())
     elif isinstance(value, list):
@@ -197,7 +197,7 @@ def _change(rng, holder, key, raw):
     elif kind == 7:
         del holder[key]
     elif kind == 8 and isinstance(holder, dict):
-        # The same key once more, with another value: what a reader takes is anybody's guess.
+        # The same key again with another value: readers differ in which one they take.
         text = RAW_VALUES[rng.integers(len(RAW_VALUES))]
         raw.append(f'{json.dumps(old)}, {json.dumps(str(key))}: {text}')
         holder[key] = f'@raw{len(raw) - 1}@'
@@ -206,7 +206,7 @@ def _change(rng, holder, key, raw):
 
 
 def near(rng, number):
-    """A number that is a little or much off."""
+    """A number that is a little or far off."""
     factors = (
         -1,
         0,
@@ -224,7 +224,7 @@ def near(rng, number):
         1e-160,
         1e160,
     )
-    if abs(number) > 1e100:  # An integer of so many digits has no product with a float.
+    if abs(number) > 1e100:  # An integer with so many digits cannot be multiplied by a float.
         number = 10**100
     value = number * factors[rng.integers(len(factors))]
     if isinstance(number, int):
@@ -233,9 +233,9 @@ def near(rng, number):
 
 
 def special(rng, path: pathlib.Path, *, may_be_large: bool = False) -> str:
-    """Puts something at a path that is no file of data; says what.
+    """Puts something other than a data file at a path; returns what it is.
 
-    A sparse file of 16 GiB is none, unless files of that kind may be so large.
+    One of the choices is a sparse file of 16 GiB, unless files of that kind may be so large.
     """
     kind = SPECIALS[rng.integers(len(SPECIALS))]
     if kind == 'sparse' and may_be_large:

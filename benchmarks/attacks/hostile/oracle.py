@@ -1,7 +1,7 @@
-"""What a mechanism and a log really give, computed without the formulas of dpfl.
+"""The true guarantees of mechanisms and logs, computed without the formulas of dpfl.
 
-Sensitivities by trying all patterns and signs, matrices from the parameters by dense linear
-algebra, epsilon from the exact delta of a Gaussian release by bisection.
+Sensitivities are found by trying all patterns and signs, matrices are computed from the parameters
+by dense linear algebra, and epsilon by bisection of the exact delta of a Gaussian release.
 """
 
 import functools
@@ -85,7 +85,7 @@ def _admitted(rounds: int, separation: int, most: int) -> np.ndarray:
 
 
 def epsilon(mu: float, delta: float) -> float:
-    """The exact epsilon of a Gaussian release, from below to 1e-9 relative."""
+    """A lower bound of the epsilon of a Gaussian release, exact to a relative error of 1e-9."""
 
     def log_delta(eps):
         above = special.log_ndtr(mu / 2 - eps / mu)

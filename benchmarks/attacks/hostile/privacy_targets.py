@@ -1,123 +1,18 @@
-"""Strategies, plans, logs, reports and run directories: what a guarantee is computed from."""
+"""Targets: strategies, plans, logs, reports and run directories, on which a guarantee rests."""
 
 import hashlib
 import io
 import json
-import math
 
 import numpy as np
 
-from benchmarks.attacks.hostile import archives, mutations, oracle
+from benchmarks.attacks.hostile import archives, mutations
+from benchmarks.attacks.hostile.privacy_checks import check_mechanism, check_plan, true_epsilon
+from benchmarks.attacks.hostile.privacy_examples import arrays_of, examples, log, records
 from benchmarks.attacks.hostile.target import Target, require
-from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting.adaptive_clip import AdaptiveClip
+from dpfl import Participation, ParticipationLog, mechanisms
 from dpfl.accounting.records import archive, ledger_lines, verification
 from dpfl.accounting.reports.report import PrivacyReport
-
-# Of what the oracle computes, for factors that are neither tiny nor huge.
-_TOLERANCE = 1e-9
-
-
-def examples() -> list[mechanisms.Mechanism]:
-    """One of every kind, small enough for the oracle, and a large one."""
-    lag = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
-    table = np.tril(np.exp(-lag))
-    return [
-        mechanisms.Identity(6),
-        mechanisms.BinaryTree(6),
-        mechanisms.BinaryTree(7, 'prefix_sums'),
-        mechanisms.HonakerTree(5),
-        mechanisms.FullHonakerTree(6),
-        mechanisms.Banded.from_matrix(table, 3),
-        mechanisms.Banded.from_matrix(table * (-1.0) ** lag, 2),
-        mechanisms.BandedInverse.square_root(6, 3),
-        mechanisms.BandedInverse(6, [1, -0.9, 0.6]),
-        mechanisms.BandedToeplitz(6, [1.0, -0.5, 0.7]),
-        mechanisms.BandedToeplitz.fichtenberger(7, 3),
-        mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3]),
-        mechanisms.Blt(5, [0.8, 0.3], [0.2, -0.9]),
-        mechanisms.Restarted(mechanisms.BinaryTree(6), (2, 4), 6),
-        mechanisms.Restarted(mechanisms.Blt(6, [0.9], [0.4]), (3,), 6),
-        mechanisms.Restarted(mechanisms.BandedToeplitz(4, [1.0, 0.5]), (3,), 6),
-        mechanisms.Blt(2000, [0.99, 0.7], [0.1, 0.2]),
-    ]
-
-
-def arrays_of(mechanism: mechanisms.Mechanism) -> dict[str, np.ndarray]:
-    """The arrays in the file of a mechanism."""
-    file = io.BytesIO()
-    mechanisms.save(mechanism, file)
-    file.seek(0)
-    with np.load(file) as data:
-        return dict(data)
-
-
-def check_mechanism(mechanism: mechanisms.Mechanism, rng) -> None:
-    """Round trip, digest, and sensitivities of small ones against the oracle."""
-    require(mechanisms.from_dict(mechanism.to_dict()).digest() == mechanism.digest(), 'round trip')
-    rounds = mechanism.rounds
-    if rounds > oracle.MOST_ROUNDS:
-        return
-    separation, most = int(rng.integers(1, 5)), int(rng.integers(1, 8))
-    stops = rounds if rng.integers(2) else int(rng.integers(1, rounds + 1))
-    if mechanism.name == 'full_honaker_tree' or mechanism.name == 'restarted':
-        stops = rounds
-    bound = mechanism.sensitivity_bound(Participation(stops, separation, most))
-    require_sensitivity(mechanism, stops, separation, most, bound.squared)
-
-
-def require_sensitivity(mechanism, rounds: int, separation: int, most: int, squared: float) -> None:
-    """Raises WrongResultError if a squared sensitivity is below the truth."""
-    with np.errstate(all='ignore'):
-        mechanism = mechanism.with_rounds(rounds)
-        values = mechanism.to_dict()
-        if values.get('released') == 'nodes':
-            matrix = oracle.nodes(rounds)
-        else:
-            matrix = oracle.strategy_matrix(values)
-        if matrix is None:
-            matrix = mechanism.released_matrix()
-        truth = oracle.squared_sensitivity(matrix, rounds, separation, most)
-    require(
-        squared >= truth * (1 - _TOLERANCE) or truth > 1e280,
-        f'{values}: squared sensitivity {squared} for b={separation}, k={most}, n={rounds}: '
-        f'the truth is at least {truth}',
-    )
-
-
-def true_epsilon(plan: accounting.PrivacyPlan, delta: float) -> float | None:
-    """The least epsilon that a plan can have, by the oracle; None where it has no answer."""
-    rounds = plan.participation.rounds
-    if plan.sampling != 'none' or rounds > oracle.MOST_ROUNDS or not plan.noise_multiplier:
-        return None
-    mechanism = plan.mechanism
-    if mechanism.rounds > oracle.MOST_ROUNDS:
-        mechanism = mechanism.with_rounds(rounds)
-    matrix = oracle.strategy_matrix(mechanism.to_dict())
-    if matrix is None:
-        matrix = mechanism.strategy_matrix()
-    norm = 1.0
-    if plan.discretization is not None:
-        norm = plan.discretization.inflated_norm / plan.clip_norm
-    factor = norm * (2 if plan.adjacency == 'replace_one' else 1)
-    squared = oracle.squared_sensitivity(
-        matrix[:rounds, :rounds],
-        rounds,
-        plan.participation.min_separation,
-        plan.participation.count,
-    )
-    mu = factor * math.sqrt(squared) / plan.noise_multiplier
-    # Where doubles cannot hold exp(epsilon) there is nothing to compare.
-    return oracle.epsilon(mu, delta) if 1e-6 < mu < 20 and delta > 1e-200 else None
-
-
-def check_plan(plan: accounting.PrivacyPlan, deltas) -> None:
-    """Raises WrongResultError if a plan has less epsilon than it is true."""
-    truth = true_epsilon(plan, deltas[0])
-    if truth is not None:
-        for accountant in ('analytic_gaussian', 'rdp'):
-            stated = plan.epsilon(deltas[0], accountant)
-            require(stated >= truth * (1 - 1e-6) - 1e-12, f'{accountant}: {stated} < {truth}')
 
 
 class Strategy(Target):
@@ -160,7 +55,7 @@ class StrategyValues(Target):
     """`mechanisms.from_dict` of any JSON document that Python reads."""
 
     name = 'strategy values'
-    refusals = (ValueError, RecursionError)  # RecursionError is that of Python's own reader.
+    refusals = (ValueError, RecursionError)  # RecursionError comes from Python's own reader.
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -179,58 +74,8 @@ class StrategyValues(Target):
         check_mechanism(value, self._rng)
 
 
-def records() -> list[archive.PlanRecord]:
-    """Plans of all kinds, small enough for the oracle."""
-
-    def record(mechanism, schema=None, **fields):
-        schema = schema or Participation(mechanism.rounds, 2, 3)
-        plan = accounting.PrivacyPlan(
-            **(
-                dict(
-                    mechanism=mechanism,
-                    participation=schema,
-                    clip_norm=1.0,
-                    noise_multiplier=3.0,
-                    clients_per_round=3,
-                )
-                | fields
-            )
-        )
-        accountant = 'rdp' if plan.sampling != 'none' else 'analytic_gaussian'
-        return archive.PlanRecord(plan, (1e-6, 1e-9), accountant, False)
-
-    made = [record(mechanism) for mechanism in examples()]
-    made.append(record(mechanisms.Identity(6), adjacency='replace_one'))
-    made.append(
-        record(mechanisms.Restarted(mechanisms.BinaryTree(6), (3,), 6), clip_schedule=((3, 0.5),))
-    )
-    made.append(record(mechanisms.Identity(6), adaptive_clip=AdaptiveClip(count_stddev=20.0)))
-    made.append(
-        record(
-            mechanisms.Identity(6),
-            discretization=mechanisms.discretization.Discretization(
-                scale=100.0, dimension=1000, clip_norm=1.0
-            ),
-        )
-    )
-    made.append(
-        record(
-            mechanisms.Identity(6),
-            Participation(6),
-            sampling='poisson',
-            population=100,
-        )
-    )
-    return made
-
-
-def log() -> ParticipationLog:
-    """Six rounds of three clients out of nine, every third round."""
-    return ParticipationLog([[0, 1, 2], [3, 4, 5], [6, 7, 8]] * 2)
-
-
 class Plan(Target):
-    """`archive.read_plan`: `plan.json` and `strategy.npz`, with the digest put right or not."""
+    """`archive.read_plan` of `plan.json` and `strategy.npz`, with a right or wrong digest."""
 
     name = 'plan'
 
@@ -263,7 +108,7 @@ class Plan(Target):
 
 
 def spoil_text(rng, path, values, special: float) -> None:
-    """Writes JSON values with changes to a path, or something else."""
+    """Writes mutated JSON values to a path, or puts something else there."""
     kind = rng.random()
     if kind < special:
         mutations.special(rng, path)
@@ -276,7 +121,7 @@ def spoil_text(rng, path, values, special: float) -> None:
 
 
 class Log(Target):
-    """`ParticipationLog.load`, and what follows from it."""
+    """`ParticipationLog.load`, and the properties of the log."""
 
     name = 'log'
 
@@ -318,7 +163,7 @@ class Log(Target):
 
 
 class Report(Target):
-    """`PrivacyReport.from_json`: no report promises more than its plan gives."""
+    """`PrivacyReport.from_json`. No report may promise more than its plan gives."""
 
     name = 'report'
 
@@ -332,7 +177,7 @@ class Report(Target):
     def mutate(self, rng):
         path = self.fresh() / 'privacy_report.json'
         values = self._reports[rng.integers(len(self._reports))]
-        if rng.integers(3) == 0:  # Only what the report promises.
+        if rng.integers(3) == 0:  # Changes only the promises of the report.
             values = json.loads(json.dumps(values))
             promise = values[('plan_guarantee', 'observed')[rng.integers(2)]]
             for part in (promise, promise and promise.get('guarantee')):
@@ -355,7 +200,8 @@ class Report(Target):
             f'epsilon {stated} < {truth}',
         )
         if value.observed and stated is not None and truth is not None:
-            # A log that keeps the plan gives no more than the plan; one that breaks it says so.
+            # A log that keeps the plan must promise no more than the plan. One that breaks the
+            # plan must say so.
             held = value.guarantee.epsilons[0]
             schema = Participation(
                 value.guarantee.rounds,
@@ -381,7 +227,7 @@ def _ledger(record: archive.PlanRecord) -> bytes:
 
 
 class RunDirectory(Target):
-    """`verification.verify`: a finished run with one spoilt file, its digest put right or not."""
+    """`verification.verify` of a finished run with one mutated file, its digest right or wrong."""
 
     name = 'run directory'
 

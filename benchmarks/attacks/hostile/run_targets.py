@@ -1,4 +1,4 @@
-"""What a run keeps for itself (checkpoints, ledger, caches), studies and files of text."""
+"""Targets: private files of a run (checkpoints, ledger, caches), studies and text files."""
 
 import dataclasses
 import hashlib
@@ -22,7 +22,7 @@ from experiments.studies import definition
 
 
 class Checkpoint(Target):
-    """`Checkpoint.read`: the digest at the end is right, so the parser behind it is reached."""
+    """`Checkpoint.read`. The digest at the end is right, so that the parser is reached."""
 
     name = 'checkpoint'
     refusals = (errors.RunError,)
@@ -88,7 +88,7 @@ class Checkpoint(Target):
 
 
 class Ledger(Target):
-    """`Ledger`: the chain of digests is right, so what it holds is reached."""
+    """`Ledger`. The chain of digests is right, so that the contents are reached."""
 
     name = 'ledger'
     refusals = (errors.RunError,)
@@ -99,7 +99,7 @@ class Ledger(Target):
         if rng.random() < self.special:
             mutations.special(rng, path)
             return path
-        # Now and then one of an older version, which has no first line.
+        # Sometimes a ledger of an older version, which has no first line.
         names, start, begin = ('cohort', 'model', 'noise'), b'dpfl ledger 1', []
         if rng.integers(8):
             names, start = (*names, 'data'), b'dpfl ledger'
@@ -238,7 +238,7 @@ class Texts(Target):
 
 
 class Parquet(Texts):
-    """The same of Parquet files, whose columns may have any type."""
+    """The same for Parquet files, whose columns may have any type."""
 
     name = 'parquet'
 
@@ -284,7 +284,7 @@ class Parquet(Texts):
 
 
 class RecordIndex(Target):
-    """An index in the cache: it is taken if it is right, else made again, and never believed."""
+    """An index in the cache. It is used if it is right, and otherwise rebuilt."""
 
     name = 'record index'
     refusals = ()
@@ -336,7 +336,7 @@ class RecordIndex(Target):
 
 
 class OptimizerCache(Target):
-    """An entry in the cache of optimisers: whatever it holds, the right mechanism comes back."""
+    """An entry in the cache of optimisers. Whatever it holds, the right mechanism is returned."""
 
     name = 'optimizer cache'
     refusals = ()

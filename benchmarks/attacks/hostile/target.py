@@ -1,4 +1,4 @@
-"""What all targets share: a kind of file, how it is spoilt, and what reading it may end with."""
+"""The base class of targets: a kind of file, how to mutate it, and how reading it may end."""
 
 import abc
 import pathlib
@@ -6,7 +6,7 @@ import shutil
 
 
 class WrongResultError(Exception):
-    """A file was taken, and what came of it is wrong."""
+    """A file was accepted, but the result is wrong."""
 
 
 def require(holds: bool, message: str) -> None:
@@ -19,13 +19,13 @@ class Target(abc.ABC):
     """A kind of file.
 
     Attributes:
-      name: of the target.
-      refusals: the exceptions that reading a file may end with, in one line.
-      seconds: of a processor that a case may take.
-      special: share of the cases in which something else than a file lies at the path.
+      name: name of the target.
+      refusals: the exceptions that reading a file may raise, with a message of one line.
+      seconds: limit on the CPU seconds of a case.
+      special: share of the cases with something other than a file at the path.
 
     Args:
-      folder: of its own; the file of a case is `folder / 'case' / ...`.
+      folder: a folder for this target only; the file of a case is `folder / 'case' / ...`.
     """
 
     name: str
@@ -50,11 +50,11 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def mutate(self, rng) -> pathlib.Path:
-        """Makes the file of a case."""
+        """Writes the file of a case and returns its path."""
 
     @abc.abstractmethod
     def read(self, path: pathlib.Path):
         """Reads the file with dpfl; raises one of `refusals`, in one line, if it cannot be used."""
 
-    def check(self, value) -> None:  # noqa: B027 Of many files nothing is known.
-        """Whether what was read is right; raises WrongResultError if not."""
+    def check(self, value) -> None:  # noqa: B027 Many targets have nothing to check.
+        """Raises WrongResultError if what was read is wrong."""

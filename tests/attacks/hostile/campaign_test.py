@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.attacks.hostile import campaign, privacy_targets, run_targets
+from benchmarks.attacks.hostile import campaign, privacy_checks, privacy_targets, run_targets
 
 _PRIVACY = [
     *privacy_targets.TARGETS,
@@ -28,7 +28,7 @@ def test_the_campaign_finds_what_is_wrong(tmp_path):
         def check(self, value):
             rounds = value.rounds
             if rounds <= 7:
-                privacy_targets.require_sensitivity(value, rounds, 1, rounds, 0.5)
+                privacy_checks.require_sensitivity(value, rounds, 1, rounds, 0.5)
 
     class Noisy(run_targets.Vocabulary):
         def read(self, path):
