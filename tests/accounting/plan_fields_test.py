@@ -13,7 +13,7 @@ import pytest
 from dpfl import Participation, _json, accounting, errors, mechanisms
 from dpfl.accounting.records import archive, verification
 from dpfl.mechanisms import registry
-from tests.accounting import archive_test
+from tests.accounting import archives
 
 _PLAN = accounting.PrivacyPlan(
     mechanism=mechanisms.Restarted(mechanisms.BinaryTree(4), (3,), 6),
@@ -128,7 +128,7 @@ def test_plans_that_differ_in_a_field_are_told_apart(path):
 @pytest.mark.parametrize('path', list(_ALTERED))
 def test_a_changed_field_in_the_directory_of_a_run_is_found(path, tmp_path):
     plan, other = _pair(path)
-    archive_test.write(tmp_path, _record(plan))
+    archives.write(tmp_path, _record(plan))
     assert verification.verify(tmp_path).differences == ()
     (tmp_path / archive.PLAN).write_text(_record(other).to_json())
     mechanisms.save(other.mechanism, tmp_path / archive.STRATEGY)
@@ -234,7 +234,7 @@ def test_what_is_no_plan_is_refused_by_name(change, name):
 
 
 def test_an_unknown_key_of_a_plan_file_is_refused_by_name(tmp_path):
-    archive_test.write(tmp_path)
+    archives.write(tmp_path)
     path = tmp_path / archive.PLAN
     path.write_text(json.dumps({**json.loads(path.read_text()), 'clip': 1.0}))
     with pytest.raises(ValueError, match='clip=1.0: is not a field of a plan'):

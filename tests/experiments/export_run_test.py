@@ -296,10 +296,10 @@ def test_a_simulation_is_copied_only_if_asked_for(data, tmp_path):
 
 
 def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
-    from tests.accounting import archive_test
+    from tests.accounting import archives
 
     (tmp_path / 'run').mkdir()
-    archive_test.write(tmp_path / 'run', log=ParticipationLog([[0], [0], [0, 0]]))
+    archives.write(tmp_path / 'run', log=ParticipationLog([[0], [0], [0, 0]]))
     done = _run('--public', f'--run_dir={tmp_path}/run', f'--output_dir={tmp_path}/copy')
     assert done.returncode == 2 and done.stderr.count('\n') == 1
     assert 'breaks its plan: its guarantee rests on the participation log' in done.stderr
