@@ -7,8 +7,6 @@ import itertools
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import types
 
 import pytest
@@ -386,21 +384,3 @@ def test_noise_is_found_in_the_state_or_missed(experiment):
     assert one.noise != other.noise  # Another key.
     with pytest.raises(ValueError, match='process: must hold the noise of a privacy plan'):
         state_lib.ledger_entry(first.global_model_weights, [1, 2], 'd')
-
-
-@pytest.mark.slow
-def test_killed_runs_end_as_if_they_had_not_been():
-    """A sample of what scripts/kill_test.py does at length."""
-    done = subprocess.run(
-        [sys.executable, 'scripts/kill_test.py', '--runs=3', '--rounds=20', '--seed=5'],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith('3 runs, ') and last.endswith(' kills, 0 differ')
-    assert int(last.split()[2]) >= 3
