@@ -13,6 +13,7 @@ from dpfl.errors import ArgumentError
 from dpfl.mechanisms import registry
 from dpfl.reporting import plots
 from dpfl.simulation import population_run
+from dpfl.simulation.population import Population
 from dpfl.simulation.training.mechanism import load_strategy
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig, required
 from experiments.results import population_values
@@ -77,13 +78,7 @@ class Simulation:
         """
         rounds, cohort = required(self.sampling, 'rounds'), self.sampling.clients_per_round
         mechanism = self.noise.over(rounds)
-        values = {
-            'population': self.sampling.population,
-            'clients_per_round': cohort,
-            **changed,
-        }
-        habits = {name: values.pop(name) for name in ('timer_hours',) if name in values}
-        population = self.devices.with_values(habits).population(**values, seed=self.seed)
+        population = self._population(changed)
         done = population_run.run(population, rounds, progress=True)
         noise_multiplier = self.noise.multiplier * population.clients_per_round / cohort
         found = population_values.of_simulation(population, done, mechanism, noise_multiplier)
@@ -91,8 +86,20 @@ class Simulation:
 
     def sweep(self, vary: str, values: Sequence[float]) -> tuple[list[dict[str, Any]], Draw]:
         """Statistics of a simulation for each value of a quantity, and their plot."""
+        for value in values:  # Checks all values before the long part begins.
+            self._population({vary: value})
         rows = [self.run({vary: value})[0] for value in values]
         return rows, functools.partial(plots.separations, rows, vary)
+
+    def _population(self, changed: Mapping[str, Any]) -> Population:
+        """The population with other values for some settings."""
+        values = {
+            'population': self.sampling.population,
+            'clients_per_round': self.sampling.clients_per_round,
+            **changed,
+        }
+        habits = {name: values.pop(name) for name in ('timer_hours',) if name in values}
+        return self.devices.with_values(habits).population(**values, seed=self.seed)
 
 
 def described(path: str, noise: Noise) -> tuple[dict[str, Any], Draw]:
