@@ -21,7 +21,7 @@ _TRAIN = [
 ]
 
 
-_generate = forked_binaries.fixture('generate', name='generate')
+_generate = forked_binaries.fixture('generate', name='generate', also_import=('tensorflow',))
 _pretrain = forked_binaries.fixture('pretrain', name='pretrain', also_import=('tensorflow',))
 
 
@@ -79,14 +79,14 @@ def _weights(folder):
     return saved_models.load(folder).weights
 
 
-def test_sentences_are_printed_and_ranked(public):
+def test_sentences_are_printed_and_ranked(generate, public):
     path, _ = public
     vocabulary = {*(path.parent / 'model.vocabulary.txt').read_text().split(), 'UNK'}
     flags = [f'--model_dir={path}', '--count=5', '--length=12', '--format=json']
-    drawn = json.loads(binaries.run('generate', *flags).stdout)
+    drawn = json.loads(generate(*flags).stdout)
     assert drawn == json.loads(binaries.run('generate', *flags).stdout)
     assert all(set(one['text'].split()) <= vocabulary for one in drawn)
-    ranked = json.loads(binaries.run('generate', *flags, '--rank=3000').stdout)
+    ranked = json.loads(generate(*flags, '--rank=3000').stdout)
     scores = [one['log_probability'] for one in ranked]
     assert scores == sorted(scores, reverse=True) and len({one['text'] for one in ranked}) == 5
     assert min(scores) > np.mean([one['log_probability'] for one in drawn])

@@ -32,6 +32,8 @@ _CASES = {
     'per layer': ({}, aggregators.PerLayer((2.0, 1.0))),
     'clip schedule': (dict(clip_schedule=((1, 0.1), (2, 3.0))), aggregators.clip_flat),
 }
+# They go through most of the code.
+_QUICK = ('adaptive discretized', 'clipped denominator', 'per layer')
 
 
 def _plan(changes):
@@ -51,7 +53,10 @@ def _runtime():
         yield
 
 
-@pytest.mark.parametrize('name', _CASES)
+@pytest.mark.parametrize(
+    'name',
+    [pytest.param(name, marks=[] if name in _QUICK else pytest.mark.slow) for name in _CASES],
+)
 def test_both_release_the_same(name):
     changes, clip = _CASES[name]
     plan, model = _plan(changes), models.least_squares()

@@ -9,29 +9,35 @@ from dpfl.aggregators.noise import correlated, keys
 from tests import mechanism_cases, oracles
 
 _ROUNDS = 64
+_SPECS = [tf.TensorSpec([2, 3], tf.float64), tf.TensorSpec([], tf.float32)]
+
+
+@pytest.fixture(scope='module', name='noise')
+def _noise():
+    """A key, and the independent noise that it gives in each round: an array for each spec."""
+    key = keys.seeded_root_key(3)
+    rounds = [correlated.independent_noise(key, t, _SPECS) for t in range(_ROUNDS)]
+    return key, [np.array(leaves, dtype=np.float64) for leaves in zip(*rounds, strict=True)]
 
 
 @pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
-def test_streaming_equals_solving(make):
+def test_streaming_equals_solving(make, noise):
     mechanism = make(_ROUNDS)
     kernel = mechanism.kernel()
-    specs = [tf.TensorSpec([2, 3], tf.float64), tf.TensorSpec([], tf.float32)]
-    key = keys.seeded_root_key(3)
-    state = correlated.initial_state(kernel, specs, key)
-    step = tf.function(lambda state: correlated.next_noise(kernel, _ROUNDS, state, specs))
+    key, independent = noise
+    state = correlated.initial_state(kernel, _SPECS, key)
+    step = tf.function(lambda state: correlated.next_noise(kernel, _ROUNDS, state, _SPECS))
     if isinstance(kernel, mechanisms.BandedProduct):
         assert state.past == ()
     else:
         shapes = {name: tuple(past.shape) for name, past in state.past.items()}
         assert shapes == {'float32': (kernel.buffers, 1), 'float64': (kernel.buffers, 6)}
-    streamed, independent = [], []
-    for t in range(_ROUNDS):
+    streamed = []
+    for _ in range(_ROUNDS):
         output, state = step(state)
         streamed.append([leaf.numpy() for leaf in output])
-        independent.append([leaf.numpy() for leaf in correlated.independent_noise(key, t, specs)])
     for leaf, tolerance in ((0, 1e-9), (1, 1e-4)):
-        z = np.array([row[leaf] for row in independent], dtype=np.float64)
         got = np.array([row[leaf] for row in streamed])
-        expected = oracles.streamed_by_solving(mechanism, z)
+        expected = oracles.streamed_by_solving(mechanism, independent[leaf])
         scale = np.abs(expected).max()
         np.testing.assert_allclose(got, expected, atol=tolerance * scale)
