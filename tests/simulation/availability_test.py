@@ -80,7 +80,7 @@ def test_windows_are_as_long_and_as_frequent_as_the_habits_say():
 
 
 def test_four_times_as_many_devices_are_eligible_at_night():
-    # Bonawitz et al. 2019: a factor of 4 over the day.
+    # [Bonawitz19]: a factor of 4 over the day.
     share = _open_share(_windows(40_000), 40_000, np.arange(24, 48, 0.5))
     assert 3 < share.max() / share.min() < 5
     # 22:30 and after in the middle of the time zones; least in the afternoon.
