@@ -1,4 +1,4 @@
-"""Every file of tests has one that is not slow, so that `scripts/test.sh` checks something of it."""
+"""Every file of tests has one that is not slow: `scripts/test.sh` checks something of it."""
 
 import ast
 
