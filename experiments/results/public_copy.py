@@ -47,7 +47,8 @@ def check(
     Raises:
       UsageError: If the run must not be copied.
     """
-    made_with = recorded_flags.read_config(run) or recorded_flags.read(run)
+    recorded = (recorded_flags.read_config(run), recorded_flags.read(run))
+    made_with = [values for values in recorded if values is not None]
     reason = None
     if report.observed is None:
         reason = 'is a copy already'
@@ -61,11 +62,11 @@ def check(
         )
     elif not archive.has_ended(run) or _rounds(run) < report.plan.participation.rounds:
         reason = 'must be finished'
-    elif made_with is None:
+    elif not made_with:
         reason = f'must have {archive.FLAGS}, which says what the model was made from'
-    elif made_with.get('vocabulary_from_private_data') == 'true':
+    elif any(each.get('vocabulary_from_private_data') == 'true' for each in made_with):
         reason = "has a vocabulary that was counted on the clients' text, without noise"
-    elif public_heldout and made_with.get('task') == 'emnist':
+    elif public_heldout and any(each.get('task') == 'emnist' for each in made_with):
         raise command_line.UsageError(
             '--public_heldout: with --task=emnist, metrics are those of training clients'
         )

@@ -104,7 +104,7 @@ def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_p
     (tmp_path / 'data.json').write_text(json.dumps(description, indent=2) + '\n')
     done = _run(*flags, '--resume')
     assert done.returncode == 2
-    assert '--data_path: must have the data with which the run began' in done.stderr
+    assert '--data_path: must have the data and the vocabulary with which the run' in done.stderr
 
 
 @pytest.mark.slow
@@ -197,7 +197,7 @@ def _bad_file(kind: str, data, path):
         ),
         (['--data_path={data}/data.sqlite', '--sentence_length=0'], '--sentence_length=0: must be'),
         ([], '--data_path: must be given for task=stackoverflow, or download'),
-        (['--download'], '--data_path: must say where to; there is no cache directory'),
+        (['--download'], '--data_path: must say where to download to; there is no cache'),
         (['--task=user_text', '--download'], '--download: task=user_text has no data set'),
         (
             ['--task=user_text', '--data_path={data}/data.jsonl', '--strict'],

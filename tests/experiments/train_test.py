@@ -78,6 +78,7 @@ def test_a_run_from_start_to_end(forked, finished):
         'participation.npz',
         'tensorboard',
         'plots',
+        'config.json',
         'flags.txt',
         'model.npz',
         'ledger.jsonl',
@@ -242,8 +243,8 @@ def test_a_run_of_an_older_version_is_not_continued(copied):
         (['--seed=4'], '--seed=4: must be 0, as when the run began'),
         (['--noise_seed=2'], '--noise_seed=2: must be 1, as when the run began'),
         (['--overwrite'], '--resume: cannot be combined with --overwrite'),
-        (['--checkpoint_every=0'], '--checkpoint_every=0: must be a positive integer'),
-        (['--keep_checkpoints=0'], '--keep_checkpoints=0: must be a positive integer'),
+        (['--checkpoint_every=0'], '--checkpoint_every=0: must be an integer >= 1'),
+        (['--keep_checkpoints=0'], '--keep_checkpoints=0: must be an integer >= 1'),
     ],
 )
 def test_a_run_is_resumed_with_its_own_flags_only(forked, copied, changed, message):

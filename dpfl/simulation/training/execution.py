@@ -11,7 +11,7 @@ import numpy as np
 
 from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
-from dpfl.errors import ArgumentError, RunError, renaming
+from dpfl.errors import NOT_SHOWN, ArgumentError, RunError, renaming
 from dpfl.runtime.workers import addresses, tokens
 from dpfl.simulation import checkpoint, checkpoint_folder, ledger
 from dpfl.simulation.training import run_model
@@ -114,6 +114,8 @@ class Run:
             if start is None:
                 for name, text in self.files.items():
                     directory.write_text(name, text)
+            if experiment.noise_storage is not None:
+                self.tell(str(experiment.noise_storage))
             result = program.run_training(experiment, directory, start)
         found = self._result(result.report, result.rows)
         storage = experiment.noise_storage
@@ -223,7 +225,7 @@ def _record_data(
     elif path.exists() and path.read_text() != text:
         raise ArgumentError(
             'data_path',
-            'another file',
+            NOT_SHOWN,
             f'must have the data and the vocabulary with which the run began; {path} says what '
             'they were',
         )

@@ -81,11 +81,10 @@ def train(
 
     def build() -> 'tuple[program.Experiment, FederatedTask]':
         population = clients()  # Opens the data.
-        language = opened.language_model()
-        loaded = _warm_started(config.task, opened.load(), language)
+        loaded, language = opened.load(), opened.language_model()
+        loaded = _warm_started(config.task, loaded, language)
         experiment = _experiment(config, plan, loaded, population, language)
         experiment = dataclasses.replace(experiment, workers=addresses, progress=progress)
-        tell(str(experiment.noise_storage))
         return experiment, loaded
 
     return execution.Run(

@@ -103,11 +103,8 @@ def train_gan(
     _refuse_unsupported(config)
 
     def build() -> 'tuple[program.Experiment, None]':
-        sampler = config.sampling.sampler(plan.participation, population(), config.seed)
-        experiment = _experiment(config, plan, given(), path / 'plots')
-        return dataclasses.replace(
-            experiment, sampler=sampler, workers=addresses, progress=progress
-        ), None
+        experiment = _experiment(config, plan, given(), population(), path / 'plots')
+        return dataclasses.replace(experiment, workers=addresses, progress=progress), None
 
     result = execution.Run(
         directory=path,
@@ -221,6 +218,7 @@ def _experiment(
     config: GanConfig,
     plan: accounting.PrivacyPlan,
     clients: GanClients,
+    population: int,
     sheets: pathlib.Path,
 ) -> 'program.Experiment':
     """The experiment of a run. Each evaluation also draws a sheet of images."""
@@ -251,9 +249,7 @@ def _experiment(
         plan=plan,
         delta=config.privacy.delta,
         accountant=accountant(config.privacy, plan),
-        sampler=config.sampling.sampler(
-            plan.participation, clients.population or plan.clients_per_round, config.seed
-        ),
+        sampler=config.sampling.sampler(plan.participation, population, config.seed),
         client_data=lambda client: clients.client_batches(
             int(client), how.client_batch_size, 1, how.client_max_batches
         ),

@@ -67,7 +67,7 @@ def _clients():
 def _experiment(path):
     """What `train_gan` runs in a directory."""
     plan = gan.gan_plan(_CONFIG, lambda: 8)
-    return gan._experiment(_CONFIG, plan, _clients(), path / 'plots')
+    return gan._experiment(_CONFIG, plan, _clients(), 8, path / 'plots')
 
 
 @pytest.fixture(scope='module', name='runs')

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from dpfl.simulation.training import GanConfig, PrivacyConfig, SamplingConfig
 from dpfl.tasks.images.image_selection import Subpopulation, Thresholds
 from experiments.debugging.images import findings, page, settings
 from experiments.tables import rows as published_rows
@@ -101,11 +102,10 @@ def test_guarantees_are_those_of_tables_3_and_13(simulation, realistic):
     chosen = Subpopulation('any', np.arange(population))
     plan = settings.plan(
         settings.Training('bug', None, chosen),
-        rounds=1000,
-        clients_per_round=10,
-        clip_norm=0.1,
-        noise_multiplier=0.01,
-        adjacency='zero_out',
+        GanConfig(
+            privacy=PrivacyConfig(mechanism='gaussian', clip_norm=0.1, noise_multiplier=0.01),
+            sampling=SamplingConfig(rounds=1000, clients_per_round=10),
+        ),
     )
     here, larger = findings.guarantees(plan, 100.0, 2_000_000, 3_400)
     for actual, row in ((here, simulation), (larger, realistic)):

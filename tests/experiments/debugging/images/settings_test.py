@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from dpfl.simulation.training import GanConfig, PrivacyConfig, SamplingConfig
 from dpfl.tasks.images.image_selection import Subpopulation, Thresholds, Verdicts
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
 from experiments.debugging.images import settings
@@ -57,9 +58,13 @@ def test_selection():
 
 
 def test_too_few_clients_give_one_line():
-    fields = dict(rounds=5, clip_norm=1.0, noise_multiplier=1.0, adjacency='zero_out')
-    assert settings.plan(_training(), clients_per_round=2, **fields).population == 2
+    config = GanConfig(
+        privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=1.0),
+        sampling=SamplingConfig(rounds=5, clients_per_round=2),
+    )
+    assert settings.plan(_training(), config).population == 2
+    larger = config.with_values({'clients_per_round': 3})
     for clients in ((7, 3), ()):
         with pytest.raises(ValueError, match='^clients_per_round=3: must be at most') as caught:
-            settings.plan(_training(clients=clients), clients_per_round=3, **fields)
+            settings.plan(_training(clients=clients), larger)
         assert 'nothing can be trained' in str(caught.value) and '\n' not in str(caught.value)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpfl.tasks.text import encoding
+from dpfl.tasks.text import encoding, sentence_batches
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordClients
 from experiments.debugging.text import config, settings
@@ -37,7 +37,7 @@ def test_the_word_model_sees_joined_words_as_one_outside_the_vocabulary():
     assert faulty.rows(1).tolist() == [[1, 3, 6, 3, 2], [1, 3, 2, 0, 0], [1, 5, 2, 0, 0]]
     assert clean.num_tokens == 7 and clean.length == 4
     np.testing.assert_array_equal(clean.heldout, np.concatenate([clean.rows(0)] * 2))
-    (batch, last) = clean.client_batches(1, 2, None)
+    (batch, last) = sentence_batches.batches(clean.rows(1), 2)
     assert batch['x'].tolist() == [[1, 4, 5, 6], [1, 3, 4, 2]]
     assert last['y'].tolist() == [[5, 2, 0, 0]]
 
@@ -57,8 +57,8 @@ def test_the_character_model_sees_the_words_outside_the_vocabulary_only():
 def test_a_client_without_such_words_has_no_examples():
     clients = WordClients(1, lambda client: [['good', 'day']])
     text = settings.Text(clients, _CLIENTS, _TEXT.vocabulary)
-    assert _task('char', 0, text).client_batches(0, 4, None) == []
-    assert len(_task('char', 1, text).client_batches(0, 4, None)) == 1
+    assert _task('char', 0, text).rows(0).shape[0] == 0
+    assert _task('char', 1, text).rows(0).shape[0] == 1
 
 
 @pytest.mark.parametrize('kind', config.KINDS)
