@@ -78,7 +78,7 @@ def differences(directory: pathlib.Path, report: accounting.PrivacyReport) -> li
     for name, reader in ((archive.FLAGS, read), (archive.CONFIG, read_config)):
         try:
             values = reader(directory)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             found.append(f'{name}: {errors.shown(error)}')
             continue
         found += [] if values is None else _differences(values, name, report)

@@ -1,10 +1,13 @@
 """The flags of a run against its plan."""
 
 import dataclasses
+import json
+import os
 
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
+from dpfl.simulation.training import PrivacyConfig, SamplingConfig, TrainConfig
 from experiments.flags import recorded_flags
 
 _FLAGS = """\
@@ -141,3 +144,56 @@ def test_what_is_no_file_of_flags_is_named(tmp_path, text):
 
 def test_a_value_that_is_no_number_differs(tmp_path):
     assert 'has --rounds=x' in _differences(tmp_path, _report(), '--rounds=x\n')[0]
+
+
+def _config(tmp_path, **changes):
+    """config.json of a run with the plan of `_report`, with other values."""
+    config = TrainConfig(
+        privacy=PrivacyConfig(mechanism='tree', noise_multiplier=2.0, clip_norm=0.5, delta=1e-6),
+        sampling=SamplingConfig(rounds=12, min_separation=3, clients_per_round=5),
+    )
+    values = config.with_values(changes).to_dict()
+    (tmp_path / 'config.json').write_text(json.dumps(values))
+
+
+def test_a_plan_made_from_the_configuration_agrees_with_it(tmp_path):
+    _config(tmp_path)
+    assert recorded_flags.differences(tmp_path, _report()) == []
+    _config(tmp_path, mechanism=mechanisms.BinaryTree(12))
+    assert recorded_flags.differences(tmp_path, _report()) == []
+
+
+@pytest.mark.parametrize(
+    'changes, name',
+    [
+        (dict(noise_multiplier=3.0), '--noise_multiplier=3.0'),
+        (dict(clip_norm=0.25), '--clip_norm=0.25'),
+        (dict(rounds=13), '--rounds=13'),
+        (dict(mechanism='honaker_tree'), '--mechanism=honaker_tree'),
+        (dict(sampling='poisson'), '--sampling=poisson'),
+        (dict(clip_schedule=((3, 0.1),)), '--clip_schedule=3:0.1'),
+        (dict(adaptive_clip=True), '--adaptive_clip=true'),
+        (dict(noise='hardened'), '--noise=hardened'),
+        (dict(noise_seed=1), 'config.json has a --noise_seed'),
+    ],
+)
+def test_a_plan_that_is_not_that_of_the_configuration_is_named(tmp_path, changes, name):
+    _config(tmp_path, **changes)
+    (found,) = recorded_flags.differences(tmp_path, _report())
+    assert name in found and 'config.json' in found
+
+
+@pytest.mark.parametrize(
+    'data',
+    [b'', b'[]', b'3', b'{', b'{"a": 1, "a": 2}', b'[' * 5000, b'\xff'],
+)
+def test_what_is_no_configuration_is_named_in_one_line(tmp_path, data):
+    (tmp_path / 'config.json').write_bytes(data)
+    (found,) = recorded_flags.differences(tmp_path, _report())
+    assert found.startswith('config.json: ') and '\n' not in found
+
+
+def test_a_configuration_that_is_a_pipe_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / 'config.json')
+    (found,) = recorded_flags.differences(tmp_path, _report())
+    assert found.startswith('config.json: ')
