@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -403,82 +402,3 @@ def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp
     # Saved at the end, though no checkpoint was due; the round in progress is repeated.
     saved = checkpoint_folder.latest(tmp_path / 'checkpoints', pytest.fail)
     assert saved.rounds in (report.observed.guarantee.rounds - 1, report.observed.guarantee.rounds)
-
-
-@pytest.mark.parametrize(
-    'flags, message',
-    [
-        (['--target_epsilon='], '--target_epsilon=: must be a number'),
-        (['--noise_multiplier=-1'], '--noise_multiplier=-1.0: must be a finite number >= 0'),
-        (['--min_separation=0'], '--min_separation=0: must be an integer >= 1'),
-        (['--rounds=abc'], '--rounds=abc: must be an integer'),
-        (['--strategy=/nowhere/at.all'], '--strategy=/nowhere/at.all: must be a file or one of'),
-        (
-            ['--noise_multiplier=1'],
-            '--target_epsilon=1.0: cannot be combined with noise_multiplier',
-        ),
-        (['--target_epsilon=-2'], 'epsilon=-2.0: must be a finite number > 0'),
-        (['--delta=0'], '--delta=0.0: must be a finite number > 0 and < 1'),
-        (['--mechanism=none', '--strategy='], '--target_epsilon=1.0: mechanism=none has no noise'),
-        (['--clip_norm=0'], '--clip_norm=0.0: must be a finite number > 0'),
-    ],
-)
-def test_bad_flags_are_one_line_and_status_2(forked, flags, message, tmp_path):
-    done = forked(*flags, f'--output_dir={tmp_path}/run')
-    assert done.returncode == 2
-    assert done.stderr == f'error: {done.stderr[7:].strip()}\n'
-    assert message in done.stderr
-    assert not (tmp_path / 'run').exists()
-
-
-@pytest.mark.parametrize(
-    'flags, message',
-    [
-        (['--population=100'], '--population=100: must be at least 3000 for clients_per_round'),
-        (['--vocabulary_size=0'], '--vocabulary_size=0: must be'),
-        (['--sentence_length=0'], '--sentence_length=0: must be'),
-        (['--client_learning_rate=0'], '--client_learning_rate=0.0: must be a finite number > 0'),
-        (['--client_batch_size=-1'], '--client_batch_size=-1: must be an integer >= 1'),
-        (['--server_momentum=1'], '--server_momentum=1.0: must be a finite number >= 0 and < 1'),
-        (['--eval_every=0'], '--eval_every=0: must be an integer >= 1'),
-        (['--noise_seed=-1'], '--noise_seed=-1: must be an integer >= 0'),
-        (['--output_dir={file}/run'], '/run: must be writable (Not a directory)'),
-    ],
-)
-def test_flags_that_take_tensorflow_to_check_are_one_line_as_well(forked, flags, message, tmp_path):
-    (tmp_path / 'file').touch()
-    flags = [flag.replace('{file}', str(tmp_path / 'file')) for flag in flags]
-    done = forked(f'--output_dir={tmp_path}/run', *flags)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr == f'error: {done.stderr[7:].strip()}\n'
-    assert message in done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    'preset',
-    # debug_text.flags is of the binary of that name.
-    sorted(set(_CONFIGS.glob('*.flags')) - {_CONFIGS / 'debug_text.flags'}),
-    ids=lambda path: path.name,
-)
-def test_presets_make_a_plan(preset):
-    code = (
-        'import sys\n'
-        'from absl import flags\n'
-        'from experiments import train\n'
-        'from dpfl.simulation.training.plan import build_plan\n'
-        'flags.FLAGS(sys.argv)\n'
-        'config = train._CONFIG.read()\n'
-        'plan = build_plan(config.privacy, config.sampling, population=None, dimension=None)\n'
-        'print(config.privacy.mechanism, plan.rho)\n'
-    )
-    done = subprocess.run(
-        [sys.executable, '-c', code, f'--flagfile={preset}'],
-        cwd=binaries.ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, 'PYTHONPATH': str(binaries.ROOT)},
-    )
-    mechanism, rho = done.stdout.split()
-    assert (float(rho) == float('inf')) == (mechanism == 'none')
