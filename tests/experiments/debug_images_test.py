@@ -56,7 +56,7 @@ def test_study_and_its_resumption(forked, tmp_path):
         report = json.loads((run / 'privacy_report.json').read_text())
         assert report['epsilon'] == pytest.approx(here['epsilon'])
         assert report['delta'] == pytest.approx(1 / each['clients'])
-        assert any('Who was selected' in item for item in report['not_covered'])
+        assert any('Which clients were selected' in item for item in report['not_covered'])
     assert '<h1>' in (output / 'study.html').read_text()
     assert len(list((output / 'sheets').glob('*.png'))) == 8
     # Everything is there: only measured again. A run that is missing is trained again, to the same.
@@ -86,8 +86,6 @@ def test_study_and_its_resumption(forked, tmp_path):
 @pytest.mark.parametrize(
     'arguments, message',
     [
-        (['--scaled_population=5'], '--scaled_population: here it is --realistic_population'),
-        (['--min_separation=3'], '--min_separation: cohorts are drawn at random'),
         (['--inverted_share=2'], '--inverted_share=2.0: must be'),
         (['--selection=fonts'], '--selection=fonts: must be one of client, example'),
         (['--task=emnist'], '--data_path: must be given'),

@@ -255,7 +255,7 @@ def test_composition_with_a_simulation_is_a_simulation(tmp_path):
         ((*_FIXED_SIZE, '--accountant=pld'), '--accountant=pld: must be one of rdp, moments, best'),
         ((*_POISSON, '--min_separation=2'), '--min_separation=2: must be 1 with sampling=poisson'),
         ((*_TREE, '--restart_every=5'), '--restart_every=5: needs restart_first'),
-        ((*_TREE, '--secagg'), '--secagg: needs one of secagg_scale and secagg_bits'),
+        ((*_TREE, '--secagg'), '--secagg: needs either secagg_scale or secagg_bits'),
         ((*_TREE, '--secagg', '--secagg_bits=20'), '--secagg: needs model_dimension'),
         ((*_TREE, '--secagg', '--secagg_scale=nan', '--model_dimension=9'), '--secagg_scale=nan: '),
         ((*_TREE, '--secagg', '--secagg_bits=1', '--model_dimension=999'), '--secagg_bits=1: must'),

@@ -8,12 +8,14 @@ from dpfl.aggregators.noise import rows_ahead
 
 
 def test_no_part_is_worked_on_any_more_when_another_one_has_failed():
-    failed, still_working = threading.Event(), []
+    begun, failed, still_working = threading.Event(), threading.Event(), []
 
     def work(part):
         if part == 0:
+            begun.wait(10)
             failed.set()
             raise MemoryError('in a block')
+        begun.set()
         failed.wait(10)
         time.sleep(0.2)
         still_working.append(part)
