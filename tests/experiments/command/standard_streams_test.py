@@ -25,13 +25,16 @@ def _run(code='', *, closed=(), **streams):
             + 'command_line.run(main)\n'
         )
         command = [sys.executable, '-c', program]
+    if closed:
+        # By a shell: code between fork and exec runs in a process that may have threads of gRPC.
+        redirections = ' '.join(f'{descriptor}>&-' for descriptor in closed)
+        command = ['sh', '-c', f'exec "$0" "$@" {redirections}', *command]
     return subprocess.run(
         command,
         cwd=binaries.ROOT,
         text=True,
         check=False,
         env={**os.environ},
-        preexec_fn=lambda: [os.close(descriptor) for descriptor in closed],
         **{
             'stdin': subprocess.DEVNULL,
             'stdout': subprocess.PIPE,
