@@ -54,7 +54,20 @@ class StorageError(RunError):
 
 
 class DataError(RuntimeError):
-    """Data that could be read before cannot be read now; the message does not quote any data."""
+    """Data that could be read before cannot be read now; the message does not quote any data.
+
+    Attributes:
+      reason: the message without the file that it is about.
+    """
+
+    def __init__(self, message: str, reason: str | None = None):
+        self.reason = message if reason is None else reason
+        super().__init__(message)
+
+    @classmethod
+    def of_file(cls, path: object, reason: str) -> 'DataError':
+        """The error that a file cannot be used, with the reason."""
+        return cls(f'{path}: {reason}', reason)
 
 
 @contextlib.contextmanager

@@ -77,7 +77,9 @@ class EmnistFiles(abc.ABC):
         labels = labels.astype(np.int32)
         in_range = (pixels >= 0) & (pixels <= 1)
         if pixels.shape != (*labels.shape, *_IMAGE) or not (is_label.all() and in_range.all()):
-            raise DataError(f'{self.path}: has examples that are not images 28 x 28 in 62 classes')
+            raise DataError.of_file(
+                self.path, 'has examples that are not images 28 x 28 in 62 classes'
+            )
         return pixels, labels
 
     @abc.abstractmethod
@@ -97,7 +99,9 @@ class EmnistFiles(abc.ABC):
             raise
         except _UNREADABLE as error:
             reason = errors.shown(error)
-            raise DataError(f'{self.path}: cannot be read as federated EMNIST ({reason})') from None
+            raise DataError.of_file(
+                self.path, f'cannot be read as federated EMNIST ({reason})'
+            ) from None
 
 
 def open_files(path: str | os.PathLike[str]) -> EmnistFiles:
@@ -115,13 +119,13 @@ def open_files(path: str | os.PathLike[str]) -> EmnistFiles:
             start = file.read(32)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
-        raise DataError(f'{path}: cannot be read ({error.strerror})') from None
+        raise DataError.of_file(path, f'cannot be read ({error.strerror})') from None
     if start.startswith(_SQLITE_MAGIC):
         _check_sqlite_size(path, start, size)
         return _Sqlite(path)
     if start.startswith(_HDF5_MAGIC):
         return _Hdf5(path)
-    raise DataError(f'{path}: is neither an SQLite file nor an HDF5 file')
+    raise DataError.of_file(path, 'is neither an SQLite file nor an HDF5 file')
 
 
 def _check_sqlite_size(path: pathlib.Path, header: bytes, size: int) -> None:
@@ -133,7 +137,7 @@ def _check_sqlite_size(path: pathlib.Path, header: bytes, size: int) -> None:
     page_size = 65_536 if page_size == 1 else page_size
     pages = int.from_bytes(header[28:32], 'big')
     if size < pages * page_size:
-        raise DataError(f'{path}: is truncated, has {size} of {pages * page_size} bytes')
+        raise DataError.of_file(path, f'is truncated, has {size} of {pages * page_size} bytes')
 
 
 class _Sqlite(EmnistFiles):
@@ -173,9 +177,10 @@ class _Sqlite(EmnistFiles):
             ).fetchall()
         expected = self._writers[split][writer]
         if len(rows) != expected:
-            raise DataError(
-                f'{self.path}: has {len(rows)} examples of a writer where its index has '
-                f'{errors.shown(expected)}'
+            raise DataError.of_file(
+                self.path,
+                f'has {len(rows)} examples of a writer where its index has '
+                f'{errors.shown(expected)}',
             )
         return _parse([row[0] for row in rows])
 

@@ -92,9 +92,9 @@ def _open_files(path: pathlib.Path) -> Any:
     try:
         files = emnist_files.open_files(path)
         if not files.writers('train'):
-            raise DataError(f'{path}: has no writer of 62 classes')
+            raise DataError.of_file(path, 'has no writer of 62 classes')
     except DataError as error:
-        raise ArgumentError('data_path', path, str(error).removeprefix(f'{path}: ')) from None
+        raise ArgumentError('data_path', path, error.reason) from None
     return files
 
 
