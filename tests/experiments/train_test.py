@@ -17,7 +17,6 @@ from dpfl import ParticipationLog, accounting, mechanisms
 from dpfl.simulation import checkpoint_folder
 from tests import binaries, forked_binaries, runs
 
-_CONFIGS = binaries.ROOT / 'configs'
 _QUICKSTART = '--flagfile=configs/quickstart.flags'
 _SMALL = [
     '--population=60',
@@ -338,11 +337,8 @@ def test_a_killed_run_with_a_damaged_checkpoint_ends_as_if_it_had_not_been(finis
 
 
 def _can_mount() -> bool:
-    return not subprocess.run(
-        ['unshare', '-rm', 'sh', '-c', 'mount -t tmpfs -o size=16k tmpfs /mnt'],
-        capture_output=True,
-        check=False,
-    ).returncode
+    command = ['unshare', '-rm', 'sh', '-c', 'mount -t tmpfs -o size=16k tmpfs /mnt']
+    return not subprocess.run(command, capture_output=True, check=False).returncode
 
 
 @pytest.mark.slow
