@@ -20,13 +20,13 @@ import json
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dpfl import _storage
-from dpfl.simulation.training import PrivacyConfig, TrainConfig
+from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.tasks.config import TaskConfig, TextTaskConfig
 from experiments.command import command_line
 from experiments.debugging.text.clients import OpenedText
 from experiments.debugging.text.config import KINDS, StudyConfig
-from experiments.flags import mechanism_flags, output_flags, run_flags
+from experiments.flags import output_flags, run_flags
 from experiments.flags.settings_flags import SettingsFlags
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _CONFIG = SettingsFlags(
         'secagg_bits',
         'model_dimension',
     ),
-    choices={'mechanism': (*mechanism_flags.NAMES, 'none')},
+    choices={'mechanism': (*mechanism.NAMES, 'none')},
 )
 _DIRECTORY = SettingsFlags(output_flags.RunDirectoryConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)

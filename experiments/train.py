@@ -11,17 +11,17 @@ clients. With --resume, an interrupted run continues from its last checkpoint.
 import sys
 
 from dpfl.accounting.records import archive
-from dpfl.simulation.training import TrainConfig, train
+from dpfl.simulation.training import TrainConfig, mechanism, train
 from dpfl.tasks import config as tasks
 from experiments.command import command_line
-from experiments.flags import mechanism_flags, output_flags, run_flags
+from experiments.flags import output_flags, run_flags
 from experiments.flags.settings_flags import SettingsFlags
 from experiments.results import run_summary
 
 _CONFIG = SettingsFlags(
     TrainConfig,
     choices={
-        'mechanism': (*mechanism_flags.NAMES, 'auto', 'none'),
+        'mechanism': (*mechanism.NAMES, 'auto', 'none'),
         'task': (*tasks.TEXT_TASKS, *tasks.IMAGE_TASKS),
     },
 )

@@ -13,15 +13,15 @@ held-out clients.
 import sys
 
 from dpfl.accounting.records import archive
-from dpfl.simulation.training import GanConfig, train_gan
+from dpfl.simulation.training import GanConfig, mechanism, train_gan
 from experiments.command import command_line
-from experiments.flags import mechanism_flags, output_flags, run_flags, scale_flags
+from experiments.flags import output_flags, run_flags, scale_flags
 from experiments.flags.settings_flags import SettingsFlags
 from experiments.results import gan_page, run_summary
 
 _CONFIG = SettingsFlags(
     GanConfig,
-    choices={'mechanism': (*mechanism_flags.NAMES, 'none')},
+    choices={'mechanism': (*mechanism.NAMES, 'none')},
     skip=('noise', 'memory_limit', 'clip_schedule'),
 )
 _SCALE = SettingsFlags(scale_flags.ScaleConfig)

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from dpfl.runtime import default_context
 from tests.repository import tensor_comparison
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -18,6 +19,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker('tff') is not None)
+
+
+def pytest_sessionfinish():
+    default_context.drop()
 
 
 @pytest.fixture(autouse=True)

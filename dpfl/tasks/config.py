@@ -10,6 +10,8 @@ TEXT_TASKS = ('synthetic_text', 'stackoverflow', 'user_text')
 IMAGE_TASKS = ('synthetic_glyphs', 'emnist')
 # A task of the caller's own, which `training.train` gets as an object.
 CUSTOM = 'custom'
+# Settings that say where the vocabulary comes from; real text needs exactly one.
+VOCABULARY_SOURCES = ('vocabulary_file', 'vocabulary_text', 'vocabulary_from_private_data')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,6 @@ line and exit status 1, Ctrl-C one line and 130. Anything else is a bug and show
 import atexit
 import contextlib
 import errno
-import gc
 import os
 import signal
 import sys
@@ -19,6 +18,7 @@ from absl import app, flags, logging
 
 from dpfl import _files, errors
 from dpfl._settings import Settings
+from dpfl.runtime import default_context
 from experiments.command import standard_streams
 
 _REFUSED = 1
@@ -113,7 +113,7 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
 
     standard_streams.prepare()
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
-    atexit.register(_drop_context_of_tff)
+    atexit.register(default_context.drop)
     app.run(guarded, flags_parser=_parse)
 
 
@@ -136,23 +136,6 @@ def _unraisable(unraisable):
     """Hides a Ctrl-C that a finalizer swallows: the runtime raises it again."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt | SystemExit):
         sys.__unraisablehook__(unraisable)
-
-
-def _drop_context_of_tff():
-    """Removes TFF's default context before the interpreter shuts down.
-
-    Otherwise its finalizer may run after modules are gone, and prints a traceback.
-    """
-    if 'tensorflow_federated' not in sys.modules:
-        return
-    import tensorflow_federated as tff
-
-    class NoContext(tff.framework.SyncContext):
-        def invoke(self, comp, arg):
-            raise RuntimeError('the process is ending')
-
-    tff.framework.get_context_stack().set_default_context(NoContext())
-    gc.collect()
 
 
 def flags_text() -> str:

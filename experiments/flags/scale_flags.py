@@ -59,7 +59,9 @@ def scaled_up(
     """
     if config.scale is None or config.scaled_population is None:
         return None
-    delta = config.scaled_delta or 0.01 / config.scaled_population
+    delta = config.scaled_delta
+    if delta is None:
+        delta = 0.01 / config.scaled_population
     with renaming(delta='scaled_delta', population='scaled_population'):
         larger = extrapolation.with_cohort_scaled(plan, config.scale, config.scaled_population)
         return ScaledUp(larger, delta, larger.epsilon(delta, accountant))

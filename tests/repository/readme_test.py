@@ -1,4 +1,4 @@
-"""The README's example runs as it is printed, and its numbers are true."""
+"""The README's examples run as they are printed, and their numbers are true."""
 
 import re
 
@@ -13,9 +13,13 @@ from tests import paths
 _README = paths.ROOT / 'README.md'
 
 
+def _examples():
+    return re.findall(r'```python\n(.*?)```', _README.read_text(), re.S)
+
+
 @pytest.mark.tff
-def test_example_runs_and_prints_what_it_says(capsys):
-    (example,) = re.findall(r'```python\n(.*?)```', _README.read_text(), re.S)
+def test_an_aggregator_runs_and_prints_what_the_example_says(capsys):
+    _, example = _examples()
     task = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=6)
     names = {
         'model': catalog.build('tiny', task.num_tokens, 6, seed=0),
@@ -26,6 +30,18 @@ def test_example_runs_and_prints_what_it_says(capsys):
     promised = [float(number) for number in re.search(r'# ([\d.]+), ([\d.]+)\n', example).groups()]
     np.testing.assert_allclose(printed, promised, atol=5e-5)
     assert isinstance(names['process'], tff.learning.templates.LearningProcess)
+
+
+@pytest.mark.slow
+@pytest.mark.tff
+def test_a_run_is_a_value(tmp_path, monkeypatch):
+    example, _ = _examples()
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(example.replace('=30', '=2'), names)
+    report = names['report']
+    assert report.plan.participation.rounds == 2 and report.guarantee.epsilons[0] > 0
+    assert (tmp_path / 'runs/notebook/privacy_report.json').is_file()
 
 
 def test_commands_of_the_readme_exist():

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -194,7 +193,9 @@ def noise_storage(
       model: a functional model; only its number of parameters matters.
       memory_limit: limit on the memory for past noise, in gigabytes.
     """
-    size = sum(math.prod(weight.shape) for weight in model.initial_weights[0])
+    from dpfl.tasks import own_data
+
+    size = own_data.num_parameters(model)
     kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
     if plan.noise == 'hardened':
         return mechanisms.choose_hardened_noise_storage(kernel, size, memory_limit)

@@ -9,6 +9,8 @@ from dpfl.errors import ArgumentError
 
 AUTO = 'auto'
 NONE = 'none'
+# Parameters of a mechanism that is given by its name.
+_PARAMETERS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,13 +75,22 @@ class MechanismConfig(Settings):
     )
 
     def check(self) -> None:
-        """The mechanism is a name or a mechanism; restarts need both of their settings."""
+        """Checks the mechanism and its parameters; restarts need both of their settings."""
         if not isinstance(self.mechanism, str | mechanisms.Mechanism | None):
             raise ArgumentError('mechanism', self.mechanism, 'must be a name or a mechanism')
+        if isinstance(self.mechanism, mechanisms.Mechanism):
+            self._refuse_parameters('a mechanism that is given as an object')
+        elif self.mechanism in (AUTO, NONE):
+            self._refuse_parameters(f'mechanism={self.mechanism}')
         if (self.restart_first is None) != (self.restart_every is None):
             name = 'restart_first' if self.restart_every is None else 'restart_every'
             other = 'restart_every' if self.restart_every is None else 'restart_first'
             raise ArgumentError(name, getattr(self, name), f'needs {other}')
+
+    def _refuse_parameters(self, owner: str) -> None:
+        for name in _PARAMETERS:
+            if getattr(self, name):
+                raise ArgumentError(name, getattr(self, name), f'{owner} has no such parameter')
 
     @classmethod
     def decode(cls, name: str, value: Any) -> Any:

@@ -9,12 +9,11 @@ import tqdm
 
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import data_path
-from dpfl.tasks.config import WORD_MODELS, DataConfig, TaskConfig, TextConfig
+from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, DataConfig, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.text import stackoverflow, user_text, vocabulary, word_clients
 from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE
 
-_SOURCES = ('vocabulary_file', 'vocabulary_text', 'vocabulary_from_private_data')
 _PRIVATE = 'vocabulary_from_private_data'
 _NOT_PRIVATE = (
     'The vocabulary: it was counted on the text of the training clients, without noise. Whoever '
@@ -61,7 +60,7 @@ def vocabulary_source(config: TextConfig) -> str:
     Raises:
       ArgumentError: unless exactly one does.
     """
-    given = [name for name in _SOURCES if getattr(config, name)]
+    given = [name for name in VOCABULARY_SOURCES if getattr(config, name)]
     if len(given) > 1:
         raise ArgumentError(given[1], NOT_SHOWN, f'cannot be combined with {given[0]}')
     if not given:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import data_path
-from dpfl.tasks.config import WORD_MODELS, TaskConfig, TextConfig
+from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.text import token_ids
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from dpfl.tasks.text import synthetic_text
 
 DEFAULT_VOCABULARY_SIZE = 9_996
-_SOURCES = ('vocabulary_file', 'vocabulary_text', 'vocabulary_from_private_data')
 
 
 def vocabulary_size(config: TextConfig) -> int:
@@ -22,7 +21,7 @@ def vocabulary_size(config: TextConfig) -> int:
     Raises:
       ArgumentError: if a setting says where words come from.
     """
-    for name in _SOURCES:
+    for name in VOCABULARY_SOURCES:
         if getattr(config, name):
             raise ArgumentError(name, NOT_SHOWN, 'task=synthetic_text makes its own vocabulary')
     return config.vocabulary_size or DEFAULT_VOCABULARY_SIZE

@@ -53,6 +53,21 @@ def test_a_mechanism_may_be_an_object():
     assert again.digest() == config.digest() != _CONFIG.digest()
 
 
+_PARAMETERS = {'strategy': 'blt_b400', 'blt_decay': (0.9,), 'blt_scale': (0.1,), 'bands': 4}
+
+
+@pytest.mark.parametrize('mechanism', ['none', 'auto', mechanisms.BandedToeplitz(9, [1.0, 0.5])])
+@pytest.mark.parametrize(('name', 'value'), _PARAMETERS.items())
+def test_parameters_that_would_be_ignored_are_refused(mechanism, name, value):
+    with pytest.raises(ArgumentError, match='has no such parameter') as caught:
+        PrivacyConfig(mechanism=mechanism, **{name: value})
+    assert caught.value.name == name
+
+
+def test_an_empty_strategy_may_be_given_with_any_mechanism():
+    assert PrivacyConfig(mechanism='none', strategy='').strategy == ''
+
+
 @pytest.mark.parametrize('kind', _ALL)
 def test_every_value_changes_the_digest(kind):
     """A setting that is added later must be in the JSON form, too."""

@@ -1,5 +1,0 @@
-"""Names of the mechanisms for the flag --mechanism. No TensorFlow."""
-
-from dpfl.simulation.training import mechanism
-
-NAMES = mechanism.NAMES
