@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from tests import paths
+from tests import forked_binaries, paths
 
 ROOT = paths.ROOT
 # The flags of a task of which a model is trained in seconds.
@@ -30,7 +30,7 @@ def run(binary, *flags, check=False, **kwargs):
 
 def pretrain(path, *flags) -> dict:
     """Saves a model of `TASK` in `path`; what the binary says of it."""
-    done = run(
+    done = forked_binaries.run(
         'pretrain', *TASK, '--learning_rate=0.02', *flags, f'--output={path}', '--format=json'
     )
     assert done.returncode == 0, done.stderr

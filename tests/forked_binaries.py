@@ -1,17 +1,15 @@
-"""Runs command lines of one binary in forks of a process that has imported what the binary needs.
+"""Runs command lines of the binaries in forks of one process that has imported the libraries.
 
 An import of TensorFlow Federated takes seconds, a fork takes none. Each command line still gets a
 process of its own, with its own flags, standard streams and exit status, and runs the binary as
-`python -m` does. Forks are for command lines that start no TensorFlow runtime, such as those that
-are refused: threads do not survive a fork.
+`python -m` does. The process that forks computes nothing with TensorFlow, whose threads would not
+survive a fork. Use `binaries.run` for what depends on a new process: signals, memory, workers,
+and what is imported.
 """
 
-import ast
-import contextlib
 import functools
 import gc
 import importlib
-import importlib.util
 import json
 import os
 import runpy
@@ -19,88 +17,73 @@ import signal
 import subprocess
 import sys
 import tempfile
-
-import pytest
+from collections.abc import Mapping
+from typing import Any
 
 from tests import paths
 
-# `also_import` of binaries that train.
-TRAINING = ('tensorflow_federated', 'dpfl.simulation.program', 'dpfl.tasks.text.synthetic_task')
+# What the binaries import, except the modules of `experiments`, which define flags.
+_IMPORTED = (
+    'tensorflow_federated',
+    'matplotlib.pyplot',
+    'scipy.optimize',
+    'dpfl.learning.gan',
+    'dpfl.simulation.training.execution',
+    'dpfl.simulation.training.gan',
+    'dpfl.tasks.images.image_task',
+    'dpfl.tasks.text.synthetic_task',
+    'dpfl.tasks.text.real_task',
+    'dpfl.tasks.text.models.catalog',
+    'dpfl.reporting.plots',
+)
 # Of one command line; what hangs is ended.
-_MOST_SECONDS = 120
+_MOST_SECONDS = 300
+_Done = subprocess.CompletedProcess
 
 
-class ForkedBinary:
-    """A process that waits for command lines of one binary."""
+class _Server:
+    """A process that waits for command lines of any binary."""
 
-    def __init__(self, binary: str, *, also_import: tuple[str, ...] = (), **environment: str):
-        """Starts the process.
-
-        Args:
-          binary: its name in `experiments`.
-          also_import: slow modules that its `main` imports.
-          **environment: variables that the command lines see besides those of the tests.
-        """
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, '-m', __name__, f'experiments.{binary}', *also_import],
+            [sys.executable, '-m', __name__],
             cwd=paths.ROOT,
-            # Without threads of its own, which a fork would lose.
-            env={**os.environ, 'OPENBLAS_NUM_THREADS': '1', **environment},
+            # No threads of its own, which a fork would lose, and the kernels of the binaries.
+            env={**os.environ, 'OPENBLAS_NUM_THREADS': '1', 'TF_ENABLE_ONEDNN_OPTS': '1'},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
-    def run(self, *flags) -> subprocess.CompletedProcess:
+    def run(self, binary: str, environment: Mapping[str, str], *flags: Any) -> _Done:
         """What `binaries.run` returns for these flags."""
         arguments = list(map(str, flags))
-        self._process.stdin.write(json.dumps(arguments) + '\n')
+        request = [f'experiments.{binary}', dict(environment), arguments]
+        self._process.stdin.write(json.dumps(request) + '\n')
         self._process.stdin.flush()
         status, output, errors = json.loads(self._process.stdout.readline())
         return subprocess.CompletedProcess(arguments, status, output, errors)
 
-    def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
+
+_server = functools.cache(_Server)
 
 
-_started = functools.cache(ForkedBinary)
+def run(binary: str, *flags: Any, check: bool = False, **environment: str) -> _Done:
+    """As `binaries.run`, in a fork of one process that ends with the tests.
+
+    Args:
+      binary: its name in `experiments`.
+      *flags: its flags.
+      check: whether a failure raises `CalledProcessError`.
+      **environment: variables that the binary sees besides those of the tests.
+    """
+    done = _server().run(binary, environment, *flags)
+    if check:
+        done.check_returncode()
+    return done
 
 
-def run(binary: str, *flags) -> subprocess.CompletedProcess:
-    """As `binaries.run`, in forks of one process that ends with the tests."""
-    return _started(binary).run(*flags)
-
-
-def fixture(binary: str, *flags: str, name: str = 'forked', **kwargs):
-    """A fixture of a test file: a function that runs the binary with `flags` and its arguments."""
-
-    @pytest.fixture(scope='module', name=name)
-    def forked():
-        process = ForkedBinary(binary, **kwargs)
-        yield functools.partial(process.run, *flags)
-        process.close()
-
-    return forked
-
-
-def _import_what_is_imported_by(module: str) -> None:
-    """Imports what a module imports at its top, but not the module: it defines flags."""
-    with open(importlib.util.find_spec(module).origin) as file:
-        tree = ast.parse(file.read())
-    for node in tree.body:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                importlib.import_module(alias.name)
-        elif isinstance(node, ast.ImportFrom):
-            importlib.import_module(node.module)
-            for alias in node.names:
-                with contextlib.suppress(ModuleNotFoundError):
-                    importlib.import_module(f'{node.module}.{alias.name}')
-
-
-def _fork(module: str, arguments: list[str], streams: list[int]) -> int:
+def _fork(module: str, environment: dict, arguments: list[str], streams: list[int]) -> int:
     """The exit status of a fork in which the module runs with these arguments and streams."""
     child = os.fork()
     if child:
@@ -109,14 +92,14 @@ def _fork(module: str, arguments: list[str], streams: list[int]) -> int:
     signal.alarm(_MOST_SECONDS)
     for descriptor, stream in enumerate(streams):
         os.dup2(stream, descriptor)
+    os.environ.update(environment)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name='__main__', alter_sys=True)
     sys.exit()
 
 
-def _serve(module: str, also_import: list[str]) -> None:
-    _import_what_is_imported_by(module)
-    for name in also_import:
+def _serve() -> None:
+    for name in _IMPORTED:
         importlib.import_module(name)
     requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), 'w')
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -124,13 +107,14 @@ def _serve(module: str, also_import: list[str]) -> None:
     os.dup2(nothing, 1)
     gc.freeze()  # A collection in a fork copies no memory of this process.
     while line := requests.readline():
+        module, environment, arguments = json.loads(line)
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             files = [nothing, output.fileno(), errors.fileno()]
-            status = _fork(module, json.loads(line), files)
+            status = _fork(module, environment, arguments, files)
             texts = [os.pread(file, os.fstat(file).st_size, 0).decode() for file in files[1:]]
         answers.write(json.dumps([status, *texts]) + '\n')
         answers.flush()
 
 
 if __name__ == '__main__':
-    _serve(sys.argv[1], sys.argv[2:])
+    _serve()

@@ -9,10 +9,7 @@ import pytest
 
 from tests import binaries, forked_binaries
 
-_run = functools.partial(binaries.run, 'compare_head_words', *binaries.TASK)
-_forked = forked_binaries.fixture(
-    'compare_head_words', *binaries.TASK, also_import=('tensorflow_federated',)
-)
+_run = functools.partial(forked_binaries.run, 'compare_head_words', *binaries.TASK)
 
 
 @pytest.fixture(scope='module', name='model')
@@ -69,12 +66,12 @@ def test_models_are_compared_in_one_table(model, tmp_path):
         ),
     ],
 )
-def test_bad_flags_are_one_line(forked, model, flags, message, tmp_path):
+def test_bad_flags_are_one_line(model, flags, message, tmp_path):
     rows = [{'client': str(n % 4), 'text': f'w{n} w{n + 1}.'} for n in range(10)]
     (tmp_path / 'data.jsonl').write_text(''.join(f'{json.dumps(row)}\n' for row in rows))
     (tmp_path / 'words').write_text(''.join(f'w{n}\n' for n in range(10)))
     flags = [flag.format(model=model, text=tmp_path) for flag in flags]
-    done = forked(*flags)
+    done = _run(*flags)
     assert done.returncode == 2 and done.stdout == ''
     errors = [line for line in done.stderr.splitlines() if line.startswith('error: ')]
     assert len(errors) == 1 and message.format(model=model) in errors[0]

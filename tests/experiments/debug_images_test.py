@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tests import binaries, forked_binaries
+from tests import forked_binaries
 
 _SMALL = [
     '--population=60',
@@ -24,8 +24,7 @@ _SMALL = [
     '--realistic_population=40000',
     '--format=json',
 ]
-_run = functools.partial(binaries.run, 'debug_images')
-_forked = forked_binaries.fixture('debug_images', also_import=forked_binaries.TRAINING)
+_run = functools.partial(forked_binaries.run, 'debug_images')
 
 
 def _arrays(path) -> dict:
@@ -35,7 +34,7 @@ def _arrays(path) -> dict:
 
 @pytest.mark.slow
 @pytest.mark.tff
-def test_study_and_its_resumption(forked, tmp_path):
+def test_study_and_its_resumption(tmp_path):
     output = tmp_path / 'study'
     done = _run(*_SMALL, f'--output_dir={output}')
     assert done.returncode == 0, done.stderr
@@ -76,9 +75,9 @@ def test_study_and_its_resumption(forked, tmp_path):
         for name, value in before.items():
             np.testing.assert_array_equal(after[name], value)
     # Without --resume nothing is replaced, and with another classifier nothing is continued.
-    refused = forked(*_SMALL, f'--output_dir={output}')
+    refused = _run(*_SMALL, f'--output_dir={output}')
     assert refused.returncode == 2 and 'must not hold an earlier' in refused.stderr
-    changed = forked(*_SMALL, f'--output_dir={output}', '--resume', '--primary_steps=61')
+    changed = _run(*_SMALL, f'--output_dir={output}', '--resume', '--primary_steps=61')
     assert changed.returncode == 2
     assert changed.stderr.splitlines()[-1].startswith('error: --primary_steps=61: must be 60')
 
@@ -93,9 +92,9 @@ def test_study_and_its_resumption(forked, tmp_path):
         ([], '--output_dir: must be given'),
     ],
 )
-def test_refused(forked, tmp_path, arguments, message):
+def test_refused(tmp_path, arguments, message):
     output = [f'--output_dir={tmp_path / "study"}'] if arguments else []
-    done = forked(*arguments, *output)
+    done = _run(*arguments, *output)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(f'error: {message}'), done.stderr
 

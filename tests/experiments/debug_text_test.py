@@ -6,7 +6,7 @@ import json
 import pytest
 
 from experiments.debugging.text import findings
-from tests import binaries, forked_binaries
+from tests import forked_binaries
 
 _FLAGS = [
     '--flagfile=configs/debug_text.flags',
@@ -20,16 +20,15 @@ _FLAGS = [
     '--noise_seed=1',
     '--accountant=analytic_gaussian',
 ]
-_run = functools.partial(binaries.run, 'debug_text', *_FLAGS)
-_forked = forked_binaries.fixture('debug_text', *_FLAGS, also_import=forked_binaries.TRAINING)
+_run = functools.partial(forked_binaries.run, 'debug_text', *_FLAGS)
 
 
 @pytest.mark.slow
 @pytest.mark.tff
-def test_the_study_from_start_to_end_and_once_more(forked, tmp_path):
+def test_the_study_from_start_to_end_and_once_more(tmp_path):
     done = _run('--bug_rates=0', f'--output_dir={tmp_path}')
     assert done.returncode == 0, done.stderr
-    changed = forked(f'--output_dir={tmp_path}', '--resume', '--client_batch_size=8')
+    changed = _run(f'--output_dir={tmp_path}', '--resume', '--client_batch_size=8')
     assert changed.returncode == 2
     assert changed.stderr.splitlines()[-1] == (
         'error: --client_batch_size=8: must be 16, as when the run began'
@@ -81,8 +80,8 @@ def test_the_study_from_start_to_end_and_once_more(forked, tmp_path):
         (['--samples=1'], '--samples=1: must be'),
     ],
 )
-def test_bad_flags_are_one_line(forked, flags, message, tmp_path):
-    done = forked(*flags, f'--output_dir={tmp_path}')
+def test_bad_flags_are_one_line(flags, message, tmp_path):
+    done = _run(*flags, f'--output_dir={tmp_path}')
     assert done.returncode == 2 and done.stdout == ''
     assert done.stderr.startswith(f'error: {message}')
     assert len(done.stderr.splitlines()) == 1

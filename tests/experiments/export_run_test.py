@@ -14,11 +14,10 @@ import pytest
 
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import archive
-from tests import binaries, forked_binaries
+from tests import forked_binaries
 from tests.repository import threat_model
 
-_run = functools.partial(binaries.run, 'export_run')
-_forked = forked_binaries.fixture('export_run')
+_run = functools.partial(forked_binaries.run, 'export_run')
 _CLIENTS, _PLANTED = 4391, 'planted_folder_of_someone'
 _EXPORTED = {
     'SHA256SUMS',
@@ -38,7 +37,7 @@ _EXPORTED = {
 
 
 def _train(path, data, *flags):
-    done = binaries.run(
+    done = forked_binaries.run(
         'train',
         '--task=user_text',
         f'--data_path={data}/texts.jsonl',
@@ -188,26 +187,26 @@ def test_metrics_of_the_copy_follow_from_the_plan(run, exported, tmp_path):
 @pytest.mark.slow
 @pytest.mark.tff
 def test_a_copy_is_verified_for_what_it_is(exported, tmp_path):
-    done = binaries.run('report_privacy', f'--run_dir={exported[0]}')
+    done = forked_binaries.run('report_privacy', f'--run_dir={exported[0]}')
     assert done.returncode == 0, done.stderr
     assert 'this is an export, without the log and the ledger of its run' in done.stderr
     path = shutil.copytree(exported[0], tmp_path / 'copy')
     (path / 'model.npz').write_bytes(b'other')
-    done = binaries.run('report_privacy', f'--run_dir={path}')
+    done = forked_binaries.run('report_privacy', f'--run_dir={path}')
     assert done.returncode == 1 and 'model.npz: its SHA-256 is not' in done.stderr
     # A run does not pass for an export by leaving something out.
     shutil.copy(exported[0] / 'model.npz', path)
     plan = json.loads((path / archive.PLAN).read_text())
     del plan['exported']
     (path / archive.PLAN).write_text(json.dumps(plan))
-    done = binaries.run('report_privacy', f'--run_dir={path}')
+    done = forked_binaries.run('report_privacy', f'--run_dir={path}')
     assert done.returncode == 2 and 'must hold a finished run' in done.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.tff
 def test_a_verified_run_says_what_was_checked(run):
-    done = binaries.run('report_privacy', f'--run_dir={run}')
+    done = forked_binaries.run('report_privacy', f'--run_dir={run}')
     assert done.returncode == 0
     said = done.stderr.strip()
     assert re.search(
@@ -323,8 +322,8 @@ def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
         (['--format=xml'], '--format=xml: must be one of text, json'),
     ],
 )
-def test_bad_flags_are_one_line_and_status_2(forked, flags, message, tmp_path):
-    done = forked(*(flag.replace('{path}', str(tmp_path)) for flag in flags))
+def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
+    done = _run(*(flag.replace('{path}', str(tmp_path)) for flag in flags))
     assert (done.returncode, done.stdout) == (2, '')
     assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
     assert message in done.stderr

@@ -8,9 +8,9 @@ import pytest
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting import extrapolation
 from dpfl.accounting.records import archive
-from tests import binaries
+from tests import forked_binaries
 
-_run = functools.partial(binaries.run, 'extrapolate_privacy', timeout=120)
+_run = functools.partial(forked_binaries.run, 'extrapolate_privacy')
 
 
 def _save(folder, plan, delta, accountant):

@@ -1,5 +1,6 @@
 """Pre-training, warm start and generation as their users meet them."""
 
+import functools
 import json
 
 import numpy as np
@@ -21,8 +22,8 @@ _TRAIN = [
 ]
 
 
-_generate = forked_binaries.fixture('generate', name='generate', also_import=('tensorflow',))
-_pretrain = forked_binaries.fixture('pretrain', name='pretrain', also_import=('tensorflow',))
+_generate = functools.partial(forked_binaries.run, 'generate')
+_pretrain = functools.partial(forked_binaries.run, 'pretrain')
 
 
 @pytest.fixture(scope='module', name='public')
@@ -43,10 +44,10 @@ def test_pretraining_learns(public):
 @pytest.mark.tff
 def test_training_starts_from_the_public_model_and_says_so(public, tmp_path):
     path, _ = public
-    cold = binaries.run('train', *_TRAIN, f'--output_dir={tmp_path}/cold', '--format=json')
+    cold = forked_binaries.run('train', *_TRAIN, f'--output_dir={tmp_path}/cold', '--format=json')
     assert cold.returncode == 0, cold.stderr
     start = json.loads(cold.stdout)
-    done = binaries.run(
+    done = forked_binaries.run(
         'train', *_TRAIN, f'--output_dir={tmp_path}/warm', f'--warm_start={path}', '--format=json'
     )
     assert done.returncode == 0, done.stderr
@@ -58,7 +59,7 @@ def test_training_starts_from_the_public_model_and_says_so(public, tmp_path):
         np.testing.assert_allclose(first, second, atol=1e-4)
     assert 'it is taken to be public' in (tmp_path / 'warm/privacy_report.md').read_text()
 
-    again = binaries.run(
+    again = forked_binaries.run(
         'train',
         *_TRAIN,
         f'--output_dir={tmp_path}/again',
@@ -69,7 +70,9 @@ def test_training_starts_from_the_public_model_and_says_so(public, tmp_path):
     assert again.stderr == (
         f'error: --warm_start={tmp_path}/warm: has another vocabulary than the task\n'
     )
-    texts = binaries.run('generate', f'--model_dir={tmp_path}/warm', '--count=3', '--format=json')
+    texts = forked_binaries.run(
+        'generate', f'--model_dir={tmp_path}/warm', '--count=3', '--format=json'
+    )
     assert len(json.loads(texts.stdout)) == 3
 
 
@@ -79,14 +82,14 @@ def _weights(folder):
     return saved_models.load(folder).weights
 
 
-def test_sentences_are_printed_and_ranked(generate, public):
+def test_sentences_are_printed_and_ranked(public):
     path, _ = public
     vocabulary = {*(path.parent / 'model.vocabulary.txt').read_text().split(), 'UNK'}
     flags = [f'--model_dir={path}', '--count=5', '--length=12', '--format=json']
-    drawn = json.loads(generate(*flags).stdout)
+    drawn = json.loads(_generate(*flags).stdout)
     assert drawn == json.loads(binaries.run('generate', *flags).stdout)
     assert all(set(one['text'].split()) <= vocabulary for one in drawn)
-    ranked = json.loads(generate(*flags, '--rank=3000').stdout)
+    ranked = json.loads(_generate(*flags, '--rank=3000').stdout)
     scores = [one['log_probability'] for one in ranked]
     assert scores == sorted(scores, reverse=True) and len({one['text'] for one in ranked}) == 5
     assert min(scores) > np.mean([one['log_probability'] for one in drawn])
@@ -96,7 +99,7 @@ def test_sentences_are_printed_and_ranked(generate, public):
 def test_public_text_from_a_file(tmp_path):
     text, output = tmp_path / 'text.txt', tmp_path / 'model'
     text.write_text('Good day to you! So it goes.\nGood day again.\n' * 20)
-    done = binaries.run(
+    done = forked_binaries.run(
         'pretrain',
         f'--public_text={text}',
         '--vocabulary_size=5',

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from tests import binaries
+from tests import forked_binaries
 from tests.tasks.images import emnist_files
 
 
 def _train(tmp_path, *arguments):
-    return binaries.run(
+    return forked_binaries.run(
         'train',
         '--model=tiny',
         '--mechanism=none',

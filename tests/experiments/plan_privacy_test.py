@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import subprocess
 import sys
 
@@ -12,16 +11,14 @@ from dpfl import Participation, accounting, mechanisms
 from dpfl.mechanisms.discretization import Discretization
 from tests import binaries, forked_binaries
 
-_forked = forked_binaries.fixture('plan_privacy')
+_forked = functools.partial(forked_binaries.run, 'plan_privacy')
 _ES_ES = ['--population=4210000', '--rounds=1900']
 
 
 @pytest.fixture(scope='module', name='run')
 def _run(tmp_path_factory):
     cache = str(tmp_path_factory.mktemp('cache'))
-    return functools.partial(
-        binaries.run, 'plan_privacy', env={**os.environ, 'DPFL_CACHE_DIR': cache}
-    )
+    return functools.partial(forked_binaries.run, 'plan_privacy', DPFL_CACHE_DIR=cache)
 
 
 @pytest.fixture(name='plan')
@@ -228,8 +225,8 @@ def test_no_tensorflow():
         ),
     ],
 )
-def test_bad_flags_are_one_line_and_status_2(forked, flags, message):
-    done = forked(*_ES_ES, '--clients_per_round=6500', '--mechanism=tree', *flags)
+def test_bad_flags_are_one_line_and_status_2(flags, message):
+    done = _forked(*_ES_ES, '--clients_per_round=6500', '--mechanism=tree', *flags)
     assert done.returncode == 2 and not done.stdout
     assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
     assert message in done.stderr

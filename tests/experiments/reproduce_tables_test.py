@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from tests import binaries, paths
+from tests import forked_binaries, paths
 
 _PATH = paths.PUBLISHED
 _ROWS = {row['id']: row for row in json.loads(_PATH.read_text())}
-_run = functools.partial(binaries.run, 'reproduce_tables')
+_run = functools.partial(forked_binaries.run, 'reproduce_tables')
 
 
 @pytest.fixture(scope='module', name='everything')

@@ -49,8 +49,8 @@ _STUDY = {
     'seeds': [3],
 }
 _run = functools.partial(binaries.run, 'run_study', '--jobs=1', timeout=300)
-_forked = forked_binaries.fixture('run_study', '--jobs=1')
-_train = forked_binaries.fixture('train', name='train')
+_forked = functools.partial(forked_binaries.run, 'run_study', '--jobs=1')
+_train = functools.partial(forked_binaries.run, 'train')
 
 
 @pytest.mark.tff
@@ -107,8 +107,8 @@ def test_a_study_leaves_results_figure_and_page_and_is_not_run_twice(tmp_path):
         (['--study=clip', '--output_dir={}', '--override=seed=1'], '--override=seed=1: must be'),
     ],
 )
-def test_bad_flags_are_refused_in_one_line(forked, tmp_path, arguments, message):
-    done = forked(*(each.format(tmp_path) for each in arguments))
+def test_bad_flags_are_refused_in_one_line(tmp_path, arguments, message):
+    done = _forked(*(each.format(tmp_path) for each in arguments))
     assert done.returncode == 2 and done.stdout == ''
     assert done.stderr.startswith(f'error: {message}') and done.stderr.count('\n') == 1
 
@@ -178,8 +178,8 @@ def test_the_runs_of_a_preset_are_trained_in_their_folders(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize('value', ['2', 'a:1', '2:0', '0:0.1'])
-def test_a_clip_schedule_that_is_none_is_refused(train, tmp_path, value):
-    done = train(
+def test_a_clip_schedule_that_is_none_is_refused(tmp_path, value):
+    done = _train(
         '--mechanism=gaussian',
         '--rounds=4',
         '--noise_multiplier=1',

@@ -12,8 +12,7 @@ from dpfl import ParticipationLog, mechanisms
 from tests import binaries, forked_binaries
 
 _SMALL = ('--population=3000', '--clients_per_round=100', '--rounds=90', '--timer_hours=24')
-_run = functools.partial(binaries.run, 'simulate_population')
-_forked = forked_binaries.fixture('simulate_population')
+_run = functools.partial(forked_binaries.run, 'simulate_population')
 
 
 @pytest.fixture(scope='module', name='simulated')
@@ -213,8 +212,8 @@ def _logs(tmp_path_factory):
         ),
     ],
 )
-def test_bad_flags_are_one_line_and_status_2(forked, flags, message, logs):
-    done = forked(*(flag.replace('{logs}', str(logs)) for flag in flags))
+def test_bad_flags_are_one_line_and_status_2(flags, message, logs):
+    done = _run(*(flag.replace('{logs}', str(logs)) for flag in flags))
     assert (done.returncode, done.stdout) == (2, '')
     assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
     assert message in done.stderr

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from dpfl.runtime.workers import addresses, tokens, tunnel
-from tests import binaries
+from tests import binaries, forked_binaries
 
 _START = 240
 _command = functools.partial(binaries.command, 'start_worker')
@@ -111,7 +111,7 @@ def test_a_port_in_use_is_refused():
     ],
 )
 def test_bad_flags_are_one_line(flag, message):
-    done = _run(flag)
+    done = forked_binaries.run('start_worker', flag)
     assert done.returncode == 2
     assert done.stderr.startswith(f'error: {message}') and done.stderr.count('\n') == 1
 

@@ -1,5 +1,6 @@
 """The flags of the training binary: what is refused, in one line, and the presets."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from tests import binaries, forked_binaries
 
 _CONFIGS = binaries.ROOT / 'configs'
 _QUICKSTART = '--flagfile=configs/quickstart.flags'
-_forked = forked_binaries.fixture('train', _QUICKSTART, also_import=forked_binaries.TRAINING)
+_forked = functools.partial(forked_binaries.run, 'train', _QUICKSTART)
 
 
 @pytest.mark.parametrize(
@@ -31,8 +32,8 @@ _forked = forked_binaries.fixture('train', _QUICKSTART, also_import=forked_binar
         (['--clip_norm=0'], '--clip_norm=0.0: must be a finite number > 0'),
     ],
 )
-def test_bad_flags_are_one_line_and_status_2(forked, flags, message, tmp_path):
-    done = forked(*flags, f'--output_dir={tmp_path}/run')
+def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
+    done = _forked(*flags, f'--output_dir={tmp_path}/run')
     assert done.returncode == 2
     assert done.stderr == f'error: {done.stderr[7:].strip()}\n'
     assert message in done.stderr
@@ -53,10 +54,10 @@ def test_bad_flags_are_one_line_and_status_2(forked, flags, message, tmp_path):
         (['--output_dir={file}/run'], '/run: must be writable (Not a directory)'),
     ],
 )
-def test_flags_that_take_tensorflow_to_check_are_one_line_as_well(forked, flags, message, tmp_path):
+def test_flags_that_take_tensorflow_to_check_are_one_line_as_well(flags, message, tmp_path):
     (tmp_path / 'file').touch()
     flags = [flag.replace('{file}', str(tmp_path / 'file')) for flag in flags]
-    done = forked(f'--output_dir={tmp_path}/run', *flags)
+    done = _forked(f'--output_dir={tmp_path}/run', *flags)
     assert done.returncode == 2, done.stderr
     assert done.stderr == f'error: {done.stderr[7:].strip()}\n'
     assert message in done.stderr

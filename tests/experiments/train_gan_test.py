@@ -30,8 +30,7 @@ _SMALL = [
     '--noise_seed=1',
     '--checkpoint_every=1',
 ]
-_run = functools.partial(binaries.run, 'train_gan', timeout=400)
-_forked = forked_binaries.fixture('train_gan', *_SMALL)
+_run = functools.partial(forked_binaries.run, 'train_gan')
 
 
 @pytest.fixture(scope='module', name='finished')
@@ -116,8 +115,8 @@ def test_a_finished_run_gets_back_what_is_made_of_it(finished, tmp_path):
         (['--delta=2'], '--delta=2.0: must be a finite number'),
     ],
 )
-def test_bad_flags_are_one_line(forked, flags, message, tmp_path):
-    done = forked(f'--output_dir={tmp_path}', *flags)
+def test_bad_flags_are_one_line(flags, message, tmp_path):
+    done = _run(*_SMALL, f'--output_dir={tmp_path}', *flags)
     assert done.returncode == 2
     assert done.stderr.startswith(f'error: {message}') and done.stderr.count('\n') == 1
     assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from dpfl import accounting
-from tests import binaries, runs
+from tests import binaries, forked_binaries, runs
 
 _FLAGS = [
     '--flagfile=configs/quickstart.flags',
@@ -29,7 +29,7 @@ _FLAGS = [
 def test_a_killed_run_is_resumed_with_the_same_bits(tmp_path):
     flags, place = ['--memory_limit=0'], 'file'
     finished, killed = tmp_path / 'finished', tmp_path / 'killed'
-    done = binaries.run('train', *_FLAGS, *flags, f'--output_dir={finished}', check=True)
+    done = forked_binaries.run('train', *_FLAGS, *flags, f'--output_dir={finished}', check=True)
     assert f'noise: {place}, ' in done.stderr and 'hardened' in done.stderr
     result = json.loads(done.stdout)
     assert result['noise_place'] == place
@@ -52,9 +52,9 @@ def test_a_killed_run_is_resumed_with_the_same_bits(tmp_path):
         for line in process.stderr:  # Lines of the bar end with a carriage return.
             if '3/6' in line:
                 process.kill()
-    binaries.run('train', *_FLAGS, *flags, f'--output_dir={killed}', '--resume', check=True)
+    forked_binaries.run('train', *_FLAGS, *flags, f'--output_dir={killed}', '--resume', check=True)
     assert not runs.differences(killed, finished)
-    changed = binaries.run(
+    changed = forked_binaries.run(
         'train', *_FLAGS, *flags, f'--output_dir={killed}', '--resume', '--noise=default'
     )
     assert changed.returncode == 2 and changed.stderr.startswith('error: --noise=default: must be')
@@ -64,7 +64,7 @@ def test_a_killed_run_is_resumed_with_the_same_bits(tmp_path):
 @pytest.mark.tff
 def test_a_run_without_a_seed_has_a_guarantee(tmp_path):
     flags = [flag for flag in _FLAGS if not flag.startswith('--noise_seed')]
-    done = binaries.run('train', *flags, f'--output_dir={tmp_path / "run"}', check=True)
+    done = forked_binaries.run('train', *flags, f'--output_dir={tmp_path / "run"}', check=True)
     result = json.loads(done.stdout)
     assert result['epsilon'] <= 1 and result['noise_place'] == 'memory'
     report = accounting.PrivacyReport.from_json(
@@ -83,7 +83,7 @@ def test_a_run_without_a_seed_has_a_guarantee(tmp_path):
     ],
 )
 def test_what_does_not_go_with_it_is_refused_in_one_line(flags, message, tmp_path):
-    done = binaries.run('train', *_FLAGS, *flags, f'--output_dir={tmp_path / "run"}')
+    done = forked_binaries.run('train', *_FLAGS, *flags, f'--output_dir={tmp_path / "run"}')
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) <= 2
     assert re.search(message, done.stderr)

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from dpfl import mechanisms
-from tests import binaries, runs
+from tests import binaries, forked_binaries, runs
 
 
 @pytest.mark.slow
@@ -30,7 +30,7 @@ def test_noise_beyond_the_memory_limit_is_in_a_file_and_a_killed_run_is_resumed(
         '--format=json',
     ]
 
-    done = binaries.run('train', *flags, f'--output_dir={finished}', check=True)
+    done = forked_binaries.run('train', *flags, f'--output_dir={finished}', check=True)
     assert 'noise: file, 5.29e-05 GB: more than 1e-05 GB of memory' in done.stderr
     assert json.loads(done.stdout)['noise_place'] == 'file'
 
@@ -46,6 +46,6 @@ def test_noise_beyond_the_memory_limit_is_in_a_file_and_a_killed_run_is_resumed(
         for line in process.stderr:  # Lines of the bar end with a carriage return.
             if '3/6' in line:
                 process.kill()
-    resumed = binaries.run('train', *flags, '--resume', check=True)
+    resumed = forked_binaries.run('train', *flags, '--resume', check=True)
     assert json.loads(resumed.stdout)['noise_place'] == 'file'
     assert runs.differences(killed, finished) == []

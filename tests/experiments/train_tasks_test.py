@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 from pyarrow import parquet
 
 from dpfl import ParticipationLog, accounting
-from tests import binaries, forked_binaries
+from tests import forked_binaries
 
 _FLAGS = [
     '--model=micro',
@@ -30,8 +30,7 @@ _FLAGS = [
     '--noise_seed=1',
     '--shards=1',
 ]
-_run = functools.partial(binaries.run, 'train', *_FLAGS)
-_forked = forked_binaries.fixture('train', *_FLAGS, also_import=forked_binaries.TRAINING)
+_run = functools.partial(forked_binaries.run, 'train', *_FLAGS)
 _WORDS = [f'word{i}' for i in range(50)]
 
 
@@ -161,7 +160,7 @@ def test_user_text_trains_with_a_private_vocabulary_and_says_so(data, tmp_path):
     assert hashlib.sha256(data).hexdigest() not in text and str(len(data)) not in text
     assert len(description['keyed_digests']['data']) == 64
     assert 'not for sharing' in description['confidential']
-    verified = binaries.run('report_privacy', f'--run_dir={tmp_path}')
+    verified = forked_binaries.run('report_privacy', f'--run_dir={tmp_path}')
     assert verified.returncode == 0, verified.stderr
 
 
@@ -222,7 +221,7 @@ def _bad_file(kind: str, data, path):
         (['--task=synthetic_text'], '--vocabulary_file: task=synthetic_text makes its own'),
     ],
 )
-def test_bad_data_and_flags_are_one_line_and_status_2(forked, flags, message, data, tmp_path):
+def test_bad_data_and_flags_are_one_line_and_status_2(flags, message, data, tmp_path):
     path = tmp_path / 'data.sqlite'
     for kind in ('truncated', 'packed'):
         if f'{{bad:{kind}}}' in ' '.join(flags):
@@ -230,7 +229,7 @@ def test_bad_data_and_flags_are_one_line_and_status_2(forked, flags, message, da
             flags = [flag.replace(f'{{bad:{kind}}}', '{path}') for flag in flags]
     flags = [flag.replace('{path}', str(path)).replace('{data}', str(data)) for flag in flags]
     message = message.replace('{path}', str(path)).replace('{data}', str(data))
-    done = forked(
+    done = _run(
         '--task=stackoverflow',
         f'--vocabulary_file={data}/words',
         *flags,

@@ -26,8 +26,7 @@ _SMALL = [
     '--noise_seed=1',
 ]
 _command = functools.partial(binaries.command, 'train', _QUICKSTART)
-_run = functools.partial(binaries.run, 'train', _QUICKSTART)
-_forked = forked_binaries.fixture('train', _QUICKSTART, also_import=forked_binaries.TRAINING)
+_run = functools.partial(forked_binaries.run, 'train', _QUICKSTART)
 
 
 def _wait_for(condition, seconds: float):
@@ -63,7 +62,7 @@ def _copied(finished, tmp_path):
 
 
 @pytest.mark.tff
-def test_a_run_from_start_to_end(forked, finished):
+def test_a_run_from_start_to_end(finished):
     path, done = finished
     result = json.loads(done.stdout)
     assert result['rounds'] == 6
@@ -93,7 +92,7 @@ def test_a_run_from_start_to_end(forked, finished):
     assert report.noise_is_seeded
     assert ParticipationLog.load(path / 'participation.npz').rounds == 6
 
-    again = forked(*_SIX_ROUNDS, f'--output_dir={path}')
+    again = _run(*_SIX_ROUNDS, f'--output_dir={path}')
     assert again.returncode == 2
     assert again.stderr.startswith(f'error: --output_dir={path}: must not hold an earlier run')
 
@@ -108,7 +107,7 @@ def test_the_flags_of_a_seeded_run_are_all_that_it_takes_to_repeat_it(finished, 
 
 
 def _verify(path):
-    return binaries.run('report_privacy', f'--run_dir={path}', '--format=json')
+    return forked_binaries.run('report_privacy', f'--run_dir={path}', '--format=json')
 
 
 @pytest.mark.tff
@@ -245,9 +244,9 @@ def test_a_run_of_an_older_version_is_not_continued(copied):
         (['--keep_checkpoints=0'], '--keep_checkpoints=0: must be an integer >= 1'),
     ],
 )
-def test_a_run_is_resumed_with_its_own_flags_only(forked, copied, changed, message):
+def test_a_run_is_resumed_with_its_own_flags_only(copied, changed, message):
     before = _contents(copied)
-    done = forked(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume', *changed)
+    done = _run(*_SIX_ROUNDS, f'--output_dir={copied}', '--resume', *changed)
     assert done.returncode == 2
     assert done.stderr == f'error: {done.stderr[7:].strip()}\n'
     assert message in done.stderr

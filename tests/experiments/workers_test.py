@@ -6,13 +6,13 @@ import subprocess
 import pytest
 
 from dpfl.runtime.workers import service, tokens
-from tests import binaries
+from tests import forked_binaries
 
 _START = 240
 
 
 def _train(path, *arguments):
-    return binaries.run(
+    return forked_binaries.run(
         'train',
         '--flagfile=configs/quickstart.flags',
         '--rounds=2',
@@ -24,7 +24,6 @@ def _train(path, *arguments):
         '--noise_seed=1',
         f'--output_dir={path}',
         *arguments,
-        timeout=_START,
     )
 
 

@@ -2,12 +2,11 @@
 
 import functools
 import json
-import os
 
 import pytest
 
 from dpfl import Participation, mechanisms
-from tests import binaries
+from tests import forked_binaries
 
 _SCHEMA = ['--rounds=60', '--min_separation=20', '--max_participations=3']
 
@@ -15,7 +14,7 @@ _SCHEMA = ['--rounds=60', '--min_separation=20', '--max_participations=3']
 @pytest.fixture(scope='module', name='run')
 def _run(tmp_path_factory):
     cache = str(tmp_path_factory.mktemp('cache'))
-    return functools.partial(binaries.run, env={**os.environ, 'DPFL_CACHE_DIR': cache})
+    return functools.partial(forked_binaries.run, DPFL_CACHE_DIR=cache)
 
 
 @pytest.mark.parametrize(
