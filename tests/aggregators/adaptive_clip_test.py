@@ -110,6 +110,7 @@ def _algorithm_1(plan, base, restarts, rounds, size, client_updates, z_model, z_
         yield delta_bar, clip_norm, norm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'base',
     [

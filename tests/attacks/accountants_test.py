@@ -29,6 +29,7 @@ def _run(*flags):
     )
 
 
+@pytest.mark.slow
 def test_a_small_search_finds_nothing():
     done = _run('--cases=2')
     assert (done.returncode, done.stderr) == (0, '')

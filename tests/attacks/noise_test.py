@@ -9,6 +9,7 @@ import pytest
 from benchmarks.attacks import colluders, noise_lattice, zero_updates
 
 
+@pytest.mark.slow
 def test_steps_of_the_noise_tell_nobody():
     rng = np.random.default_rng(0)
     assert noise_lattice.count_right(noise_lattice.of_tensorflow, 20, rng) == 20

@@ -19,6 +19,7 @@ def _run(tmp_path_factory):
     return tampering.train(tmp_path_factory.mktemp('attacked'))
 
 
+@pytest.mark.slow
 def test_every_change_is_noticed(run):
     results = tampering.attack(run)
     assert len(results) > 60
@@ -34,6 +35,7 @@ def test_every_change_is_noticed(run):
     assert tampering.noticed(run) == []
 
 
+@pytest.mark.slow
 def test_a_change_that_goes_unnoticed_is_told(run, monkeypatch, capsys):
     def verify_nothing(path):
         return verification.Verification(None, ())
@@ -46,6 +48,7 @@ def test_a_change_that_goes_unnoticed_is_told(run, monkeypatch, capsys):
     assert 'UNNOTICED' in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_that_is_changed_already_is_refused(run, tmp_path):
     path = shutil.copytree(run, tmp_path / 'run')
     (path / 'notes.txt').write_text('')
@@ -64,6 +67,7 @@ def test_a_run_that_is_changed_already_is_refused(run, tmp_path):
     assert 'the run is changed already: notes.txt: was added' in done.stderr
 
 
+@pytest.mark.slow
 def test_what_is_forged_is_as_good_as_it_can_be(run, tmp_path):
     """A plan that is forged with its ledger is found by the flags alone."""
     path = shutil.copytree(run, tmp_path / 'run')

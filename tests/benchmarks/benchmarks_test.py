@@ -49,6 +49,7 @@ def test_optimisers_run_in_processes_of_their_own(part):
     assert 'peak GB' in done.stdout and 'not run' not in done.stdout
 
 
+@pytest.mark.slow
 def test_what_cannot_run_is_reported_and_the_rest_runs(tmp_path, monkeypatch):
     (tmp_path / 'dpfl').touch()  # where the directory of the peer's environment would be made
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))

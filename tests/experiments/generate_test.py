@@ -23,7 +23,6 @@ _TRAIN = [
 
 
 _generate = functools.partial(forked_binaries.run, 'generate')
-_pretrain = functools.partial(forked_binaries.run, 'pretrain')
 
 
 @pytest.fixture(scope='module', name='public')
@@ -32,6 +31,7 @@ def _public(tmp_path_factory):
     return path, binaries.pretrain(path, '--public_clients=60', '--epochs=4')
 
 
+@pytest.mark.slow
 def test_pretraining_learns(public):
     path, summary = public
     assert summary['words'] == 96 and summary['steps'] == 4 * (summary['sentences'] // 64)
@@ -82,6 +82,7 @@ def _weights(folder):
     return saved_models.load(folder).weights
 
 
+@pytest.mark.slow
 def test_sentences_are_printed_and_ranked(public):
     path, _ = public
     vocabulary = {*(path.parent / 'model.vocabulary.txt').read_text().split(), 'UNK'}
@@ -132,8 +133,8 @@ def test_public_text_from_a_file(tmp_path):
         ('pretrain', ['--output=x', '--model=huge'], '--model=huge: must be one of'),
     ],
 )
-def test_bad_flags_are_one_line(request, binary, flags, message):
-    done = request.getfixturevalue(binary)(*flags)
+def test_bad_flags_are_one_line(binary, flags, message):
+    done = forked_binaries.run(binary, *flags)
     assert done.returncode == 2 and done.stdout == ''
     lines = done.stderr.splitlines()
     assert lines[-1].startswith(f'error: {message}') and 'Traceback' not in done.stderr

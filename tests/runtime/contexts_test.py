@@ -184,6 +184,7 @@ def assert_ended(process, status):
     return ending
 
 
+@pytest.mark.slow
 def test_normal_end():
     with Process('normal') as process:
         process.read('leaving')

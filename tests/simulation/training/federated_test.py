@@ -66,6 +66,7 @@ def _called(tmp_path_factory):
     return path, train(config, path, progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_call_and_the_binary_leave_the_same_bits(called, tmp_path):
     path, _ = called

@@ -109,6 +109,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_generator(runs):
         assert (crashed / name).read_bytes() == (whole / name).read_bytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_round_is_not_repeated_with_other_images(runs, tmp_path):
     """Where the last checkpoint is lost after the model was written."""
@@ -128,6 +129,7 @@ def test_a_round_is_not_repeated_with_other_images(runs, tmp_path):
     assert (path / 'model.npz').read_bytes() == (whole / 'model.npz').read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_what_a_run_leaves(runs):
     _, (path, _), [(_, result), _] = runs
@@ -149,6 +151,7 @@ def test_what_a_run_leaves(runs):
     assert all(sentence in page for sentence in gan.NOT_COVERED)
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(runs):
     _, (path, _), _ = runs
@@ -168,6 +171,7 @@ def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(runs):
     assert gan.sample(_CONFIG, generator, 5).shape == (5, 28, 28)
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_a_run_is_continued_with_the_same_clients_only(runs):
     _, (path, _), _ = runs
@@ -176,6 +180,7 @@ def test_a_run_is_continued_with_the_same_clients_only(runs):
         train_gan(_CONFIG, path, clients=other, resume=True, progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.tff
 def test_rounds_without_any_data_release_noise(runs):
     experiment, _, _ = runs
