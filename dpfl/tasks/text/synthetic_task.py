@@ -1,13 +1,17 @@
 """The task with synthetic text, as its configuration describes it."""
 
+import collections
+import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import data_path
 from dpfl.tasks.config import WORD_MODELS, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text import token_ids
+from dpfl.tasks.text import packing, sentence_batches, token_ids
 
 if TYPE_CHECKING:
     from dpfl.tasks.text import synthetic_text
@@ -26,6 +30,43 @@ def vocabulary_size(config: TextConfig) -> int:
         if getattr(config, name):
             raise ArgumentError(name, NOT_SHOWN, 'task=synthetic_text makes its own vocabulary')
     return config.vocabulary_size or DEFAULT_VOCABULARY_SIZE
+
+
+def packing_of(config: TextConfig) -> packing.Packing:
+    """How the sentences of a client become rows."""
+    return packing.Packing(
+        config.packing,
+        config.sentence_length,
+        config.client_max_tokens or None,
+        config.client_min_tokens,
+        config.client_min_sentences,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticClients:
+    """The clients of a synthetic language, in the form that a packing gives to their sentences.
+
+    Attributes:
+      language: writes the sentences.
+      packing: how they become rows. Its filters apply to training clients only.
+    """
+
+    language: 'synthetic_text.SyntheticText'
+    packing: packing.Packing
+
+    def client_batches(
+        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
+    ) -> list[collections.OrderedDict]:
+        """The batches of a client, as `sentence_batches.batches` cuts its rows."""
+        rows = self.packing.of_rows(self.language.tokens(client))
+        return sentence_batches.batches(rows, batch_size, epochs, max_batches)
+
+    def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
+        """The pooled rows of held-out clients as a `tf.data.Dataset`."""
+        clients = self.language.heldout_clients(num_clients)
+        rows = np.concatenate([self.packing.without_filters.of_rows(each) for each in clients])
+        return sentence_batches.dataset(rows, batch_size)
 
 
 class SyntheticTextTask:
@@ -53,6 +94,7 @@ class SyntheticTextTask:
 
         data_path.refuse(self._config.data, self._config.task)
         language = self._language()
+        clients = SyntheticClients(language, packing_of(self._config.text))
         with renaming(num_tokens='vocabulary_size'):
             model = catalog.build(
                 self._model, language.num_tokens, language.sentence_length, self._seed
@@ -60,8 +102,8 @@ class SyntheticTextTask:
         return FederatedTask(
             model=model,
             population=None,
-            client_batches=language.client_batches,
-            heldout=language.heldout_dataset,
+            client_batches=clients.client_batches,
+            heldout=clients.heldout_dataset,
             reference_accuracies={
                 'unigram_accuracy': language.unigram_accuracy,
                 'bigram_accuracy': language.bigram_accuracy,
