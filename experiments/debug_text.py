@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from experiments.debugging.text import results
 
 # The rows of the study are sentences and words of all clients.
-_TASK = SettingsFlags(TextTaskConfig, skip=('packing', 'client_min_tokens', 'client_min_sentences'))
+_TASK = SettingsFlags(
+    TextTaskConfig,
+    skip=('packing', 'client_min_tokens', 'client_min_sentences', 'language_size'),
+)
 _STUDY = SettingsFlags(StudyConfig)
 _CONFIG = SettingsFlags(
     TrainConfig(privacy=PrivacyConfig(mechanism='gaussian')),

@@ -69,6 +69,12 @@ class TextConfig(Settings):
         'Make the vocabulary of the words that most training clients use. THIS IS NOT PRIVATE: no '
         'guarantee covers it.',
     )
+    language_size: int | None = setting(
+        None,
+        'Words of the language of --task=synthetic_text, of which the model knows the '
+        '--vocabulary_size most frequent ones. By default it knows all.',
+        minimum=1,
+    )
     packing: str = setting(
         'sentences',
         "How a client's words become the rows of its batches. sentences: a row is a sentence, cut "
@@ -153,7 +159,10 @@ class TaskConfig(Settings):
     text: TextConfig = TextConfig()
 
     def check(self) -> None:
-        """Checks that settings about the rows of text are given for text only."""
+        """Checks that settings of text are given for the tasks that have them."""
+        language_size = self.text.language_size
+        if language_size is not None and self.task != 'synthetic_text':
+            raise ArgumentError('language_size', language_size, 'needs task=synthetic_text')
         if self.task not in IMAGE_TASKS:
             return
         for name in ('packing', 'client_min_tokens', 'client_min_sentences'):
