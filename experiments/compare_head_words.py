@@ -29,7 +29,7 @@ from experiments.flags.settings_flags import SettingsFlags
 _TASK = SettingsFlags(
     TaskConfig,
     choices={'task': tasks.TEXT_TASKS, 'model': tasks.WORD_MODELS},
-    skip=('warm_start', 'inverted_share'),
+    skip=('warm_start', 'inverted_share', 'client_min_tokens', 'client_min_sentences'),
 )
 _MODELS = flags.DEFINE_list(
     'models', None, 'SavedModels, or directories of runs that contain one, comma-separated.'

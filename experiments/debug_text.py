@@ -32,7 +32,11 @@ from experiments.flags.settings_flags import SettingsFlags
 if TYPE_CHECKING:
     from experiments.debugging.text import results
 
-_TASK = SettingsFlags(TextTaskConfig)
+# The rows of the study are sentences and words of all clients.
+_TASK = SettingsFlags(
+    TextTaskConfig,
+    skip=('packing', 'client_min_tokens', 'client_min_sentences', 'language_size'),
+)
 _STUDY = SettingsFlags(StudyConfig)
 _CONFIG = SettingsFlags(
     TrainConfig(privacy=PrivacyConfig(mechanism='gaussian')),

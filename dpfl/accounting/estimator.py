@@ -50,3 +50,9 @@ class Estimator(_json.JsonFields):
         """
         weight = float(clients_per_round) if self.weight is None else float(self.weight)
         return weight / 2 if self.kind == 'clipped' else weight
+
+    def scaled(self, ratio: float) -> 'Estimator':
+        """The estimator for a cohort that is larger by a ratio."""
+        return (
+            self if self.weight is None else dataclasses.replace(self, weight=self.weight * ratio)
+        )

@@ -26,7 +26,9 @@ def scaled(
     ratio = cohort / plan.clients_per_round
     simulation = planning.Simulation(plan.noise_multiplier, plan.clients_per_round)
     fields: dict[str, Any] = dict(
-        clients_per_round=cohort, noise_multiplier=simulation.scaled(cohort)
+        clients_per_round=cohort,
+        noise_multiplier=simulation.scaled(cohort),
+        estimator=plan.estimator.scaled(ratio),
     )
     if plan.adaptive_clip is not None and plan.adaptive_clip.count_stddev is not None:
         # The noise of the counts is in clients, so it grows with the cohort, as the default does.
@@ -68,6 +70,7 @@ def with_cohort_scaled(plan: PrivacyPlan, scale: float, population: int) -> Priv
     return dataclasses.replace(
         plan,
         noise_multiplier=plan.noise_multiplier * scale,
+        estimator=plan.estimator.scaled(scale),
         clients_per_round=int(clients),
         population=None if plan.sampling == 'none' else population,
     )

@@ -166,3 +166,10 @@ def next_clip_norm(plan: accounting.PrivacyPlan, state: QueryState) -> tf.Tensor
 
 def _check_norm(name, value):
     _validate.number(name, value, minimum=clipping.SMALLEST_NORM, maximum=clipping.LARGEST_NORM)
+
+
+def clip_norm_of(sample_params: Any) -> tf.Tensor:
+    """The clip norm in use, float32 scalar, from what clients get of a query of `build_query`."""
+    while hasattr(sample_params, 'inner'):
+        sample_params = sample_params.inner
+    return sample_params

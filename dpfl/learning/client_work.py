@@ -14,7 +14,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
-from dpfl.aggregators import clipping
+from dpfl.aggregators import clipping, estimators
+from dpfl.aggregators import query as query_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,27 +24,42 @@ class ClientUpdate:
 
     Attributes:
       start: trainable weights -> state before the first batch.
-      step: (weights as the model takes them, state, batch) -> (state, `BatchOutput` of the model).
+      step: (weights as the model takes them, sample parameters of the query, state, batch) ->
+        (state, `BatchOutput` of the model).
       finish: (trainable weights, state) -> record, in the structure of the trainable weights.
     """
 
     start: Callable[[Any], Any]
-    step: Callable[[Any, Any, Any], tuple[Any, tff.learning.models.BatchOutput]]
+    step: Callable[[Any, Any, Any, Any], tuple[Any, tff.learning.models.BatchOutput]]
     finish: Callable[[Any, Any], Any]
 
 
 def fedavg(
-    model: tff.learning.models.FunctionalModel, optimizer: tff.learning.optimizers.Optimizer
+    model: tff.learning.models.FunctionalModel,
+    optimizer: tff.learning.optimizers.Optimizer,
+    clip_each_batch: clipping.Clip | None = None,
 ) -> ClientUpdate:
-    """FedAvg: a step of a fresh optimizer per batch. The record is the old minus the new model."""
+    """FedAvg: a step of a fresh optimizer per batch. The record is the old minus the new model.
+
+    Args:
+      model: what is trained.
+      optimizer: of the local steps.
+      clip_each_batch: clips how far the model has moved from the broadcast model after every batch,
+        to the clip norm in use ([McMahan18], algorithm 1, UserUpdateFedAvg); None for no clip
+        before the record is complete. A model that has no finite distance is left as it is, so
+        that its record is recognised.
+    """
 
     def start(trainable):
         return trainable, optimizer.initialize(_specs(trainable))
 
-    def step(weights, state, batch):
+    def step(weights, sample_params, state, batch):
         trainable, optimizer_state = state
         gradients, output = _gradients(model, (trainable, weights[1]), batch)
         optimizer_state, trainable = optimizer.next(optimizer_state, trainable, gradients)
+        if clip_each_batch is not None:
+            bound = query_lib.clip_norm_of(sample_params)
+            trainable = _clipped_around(weights[0], trainable, clip_each_batch, bound)
         return (trainable, optimizer_state), output
 
     def finish(trainable, state):
@@ -58,7 +74,8 @@ def fedsgd(model: tff.learning.models.FunctionalModel) -> ClientUpdate:
     def start(trainable):
         return tf.nest.map_structure(tf.zeros_like, trainable), tf.zeros([])
 
-    def step(weights, state, batch):
+    def step(weights, sample_params, state, batch):
+        del sample_params
         total, num_examples = state
         gradients, output = _gradients(model, weights, batch)
         count = tf.cast(output.num_examples, tf.float32)
@@ -77,6 +94,18 @@ def fedsgd(model: tff.learning.models.FunctionalModel) -> ClientUpdate:
         )
 
     return ClientUpdate(start, step, finish)
+
+
+def _clipped_around(centre, trainable, clip, clip_norm):
+    """The weights, with their distance from `centre` clipped."""
+    moved = tf.nest.map_structure(tf.subtract, trainable, centre)
+    is_finite = tf.math.is_finite(clipping.norm(moved))
+    return tf.nest.map_structure(
+        lambda new, old, change: tf.where(is_finite, old + change, new),
+        trainable,
+        centre,
+        clip(moved, clip_norm),
+    )
 
 
 def _specs(tensors):
@@ -103,6 +132,7 @@ class _Shard(NamedTuple):
       batches: number of batches read, markers included, int64 scalar.
       is_marked: whether the first one was a marker.
       client: state of the current client's update.
+      examples: rows of the current client's batches, int64 scalar.
       metrics: state of the current client's metrics.
       sample: the query's sum over the clients before the current one.
       sample_metrics: sum of the metrics over the clients before the current one.
@@ -111,6 +141,7 @@ class _Shard(NamedTuple):
     batches: Any
     is_marked: Any
     client: Any
+    examples: Any
     metrics: Any
     sample: Any
     sample_metrics: Any
@@ -122,6 +153,7 @@ def build_shard_work(
     query: tfp.DPQuery,
     *,
     train_metrics: bool,
+    weighted: bool = False,
 ) -> Callable[[tff.learning.models.ModelWeights, Any, tf.data.Dataset], tuple[Any, Any]]:
     """The work of a shard.
 
@@ -130,6 +162,8 @@ def build_shard_work(
       client_update: what each client computes.
       query: its client side is applied to every record.
       train_metrics: whether to compute the model's metrics over the training batches.
+      weighted: whether the query takes `aggregators.WeightedRecord`, with the number of rows of the
+        client's batches. That of a record without finite norm is 0.
 
     Returns:
       A function (weights, sample parameters of the query, shard as `shards.shard` makes it) ->
@@ -147,11 +181,16 @@ def build_shard_work(
 
         def begin_client(shard):
             return shard._replace(
-                client=client_update.start(weights[0]), metrics=functions.initialize()
+                client=client_update.start(weights[0]),
+                examples=tf.constant(0, tf.int64),
+                metrics=functions.initialize(),
             )
 
         def end_client(shard):
             record, is_finite = _zero_unless_finite(client_update.finish(weights[0], shard.client))
+            if weighted:
+                count = tf.where(is_finite, shard.examples, tf.zeros([], tf.int64))
+                record = estimators.WeightedRecord(record, count)
             record = query.preprocess_record(sample_params, record)
             sample = query.accumulate_preprocessed_record(shard.sample, record)
             kept = tf.cond(is_finite, lambda: shard.metrics, functions.initialize)
@@ -168,24 +207,29 @@ def build_shard_work(
             return tf.cond(is_first, lambda: shard, lambda: begin_client(end_client(shard)))
 
         def train(shard, batch):
-            client, output = client_update.step(weights, shard.client, batch)
+            client, output = client_update.step(weights, sample_params, shard.client, batch)
             metrics = functions.update(shard.metrics, batch, output)
-            return shard._replace(client=client, metrics=metrics)
+            examples = shard.examples + _num_rows(batch)
+            return shard._replace(client=client, examples=examples, metrics=metrics)
 
+        template = weights[0]
+        if weighted:
+            template = estimators.WeightedRecord(template, tf.zeros([], tf.int64))
         shard = begin_client(
             _Shard(
                 batches=tf.constant(0, tf.int64),
                 is_marked=tf.constant(False),
                 client=None,
+                examples=None,
                 metrics=None,
-                sample=query.initial_sample_state(weights[0]),
+                sample=query.initial_sample_state(template),
                 sample_metrics=functions.initialize(),
             )
         )
         # Without `iter` this becomes an operation that re-optimises the graph in every round.
         for batch in iter(batches.with_options(_reading())):
             shard = tf.cond(
-                _has_rows(batch), lambda s=shard, b=batch: train(s, b), lambda s=shard: mark(s)
+                _num_rows(batch) > 0, lambda s=shard, b=batch: train(s, b), lambda s=shard: mark(s)
             )
             shard = shard._replace(batches=shard.batches + 1)
         shard = end_client(shard)
@@ -206,8 +250,8 @@ def _reading() -> tf.data.Options:
     return options
 
 
-def _has_rows(batch):
-    return tf.shape(tf.nest.flatten(batch)[0])[0] > 0
+def _num_rows(batch):
+    return tf.shape(tf.nest.flatten(batch)[0], tf.int64)[0]
 
 
 def _zero_unless_finite(record):

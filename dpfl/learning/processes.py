@@ -7,7 +7,9 @@ on the cohort size. The result is that of `tff.learning.algorithms` with
 """
 
 import collections
+from typing import Any
 
+import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
@@ -30,6 +32,7 @@ def build_dp_fedavg(
     noise_seed: int | None = None,
     train_metrics: bool = True,
     clip: clipping.Clip = aggregators.clip_flat,
+    clip_each_batch: bool = False,
     supplied_noise: bool = False,
 ) -> tff.learning.templates.LearningProcess:
     """Federated averaging with correlated noise ([McMahan24], algorithm 1).
@@ -40,7 +43,10 @@ def build_dp_fedavg(
 
     Args:
       model: what is trained.
-      plan: determines clipping, noise and denominator; a run has at most the plan's rounds.
+      plan: determines clipping, noise and denominator; a run has at most the plan's rounds. With an
+        `example_cap` of its estimator a client has the weight `min(n_k / example_cap, 1)`
+        ([McMahan18], algorithm 1), where n_k counts the rows of the batches that it trained on in
+        the round, each pass over its data anew.
       client_optimizer: of the local steps, fresh in every round; for 'fedavg' only.
       server_optimizer: takes the noised mean of the records as a gradient.
       client_update: 'fedavg', or 'fedsgd' (DP-FedSGD): the record of a client is the gradient of
@@ -49,6 +55,9 @@ def build_dp_fedavg(
       train_metrics: whether to compute the model's metrics over the training data. They have no
         noise and are not covered by the plan.
       clip: `aggregators.clip_flat` or an `aggregators.PerLayer`.
+      clip_each_batch: whether a client also clips how far its model has moved after every batch, in
+        the same way ([McMahan18], algorithm 1); for 'fedavg' only. The guarantee relies on the
+        clip at the end alone, and does not change.
       supplied_noise: whether an `aggregators.NoiseRing` keeps past noise outside of the state.
         Every state must then pass through it before its round.
 
@@ -60,22 +69,33 @@ def build_dp_fedavg(
 
     Raises:
       ValueError: if `client_update` is neither; if 'fedavg' has no client optimizer, or 'fedsgd'
-        has one.
+        has one; if `clip_each_batch` is combined with 'fedsgd' or adaptive clipping.
     """
     _validate.choice('client_update', client_update, CLIENT_UPDATES)
     if (client_update == 'fedavg') != (client_optimizer is not None):
         raise errors.ArgumentError(
             'client_optimizer', client_optimizer, 'must be given for fedavg, not for fedsgd'
         )
+    if clip_each_batch and client_update != 'fedavg':
+        raise errors.ArgumentError('clip_each_batch', True, 'must be False for fedsgd')
+    if clip_each_batch and plan.adaptive_clip is not None:
+        raise errors.ArgumentError(
+            'clip_each_batch',
+            True,
+            'must be False with adaptive_clip: no update would be above the norm that adapts',
+        )
     if client_update == 'fedavg':
-        update = client_work.fedavg(model, client_optimizer)
+        update = client_work.fedavg(model, client_optimizer, clip if clip_each_batch else None)
     else:
         update = client_work.fedsgd(model)
-    specs = tff.types.type_to_tf_tensor_specs(_weights_type(model).trainable)
+    specs: Any = tff.types.type_to_tf_tensor_specs(_weights_type(model).trainable)
+    weighted = plan.estimator.example_cap is not None
+    if weighted:
+        specs = aggregators.WeightedRecord(specs, tf.TensorSpec([], tf.int64))
     query = aggregators.build_query(
         plan, noise_seed, record_specs=specs, clip=clip, supplied_noise=supplied_noise
     )
-    return _compose(model, update, query, server_optimizer, train_metrics)
+    return _compose(model, update, query, server_optimizer, train_metrics, weighted)
 
 
 def _initial_weights(model):
@@ -97,6 +117,7 @@ def _compose(
     query: tfp.DPQuery,
     server_optimizer: tff.learning.optimizers.Optimizer,
     train_metrics: bool,
+    weighted: bool,
 ) -> tff.learning.templates.LearningProcess:
     """The process. States and metrics are where `tff.learning` has them."""
     initial_weights = _initial_weights(model)
@@ -129,7 +150,7 @@ def _compose(
     @tff.tensorflow.computation(weights_type, sample_params.type_signature.result, shard_type)
     def shard_work(weights, params, batches):
         work = client_work.build_shard_work(
-            model, client_update, query, train_metrics=train_metrics
+            model, client_update, query, train_metrics=train_metrics, weighted=weighted
         )
         return work(weights, params, batches)
 

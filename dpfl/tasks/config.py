@@ -3,10 +3,12 @@
 import dataclasses
 
 from dpfl._settings import Settings, setting
+from dpfl.errors import ArgumentError
 
 WORD_MODELS = ('small', 'cifg_670', 'tiny', 'micro', 'lstm_256', 'lstm_tiny')
 IMAGE_MODELS = ('small', 'cnn', 'tiny')
 TEXT_TASKS = ('synthetic_text', 'stackoverflow', 'user_text')
+PACKINGS = ('sentences', 'windows')
 IMAGE_TASKS = ('synthetic_glyphs', 'emnist')
 # A task of the caller's own, which `training.train` gets as an object.
 CUSTOM = 'custom'
@@ -69,11 +71,46 @@ class TextConfig(Settings):
         'Make the vocabulary of the words that most training clients use. THIS IS NOT PRIVATE: no '
         'guarantee covers it.',
     )
-    sentence_length: int = setting(20, 'Longer sentences are cut to this many words.', minimum=1)
+    language_size: int | None = setting(
+        None,
+        'Words of the language of --task=synthetic_text, of which the model knows the '
+        '--vocabulary_size most frequent ones. By default it knows all.',
+        minimum=1,
+    )
+    packing: str = setting(
+        'sentences',
+        "How a client's words become the rows of its batches. sentences: a row is a sentence, cut "
+        'to --sentence_length words. windows: its sentences are joined, with an end-of-sentence '
+        'token after each, and cut into windows of --sentence_length tokens; nothing is dropped '
+        '([McMahan18]: windows of 10 tokens, 8 in a batch).',
+        choices=PACKINGS,
+    )
+    sentence_length: int = setting(
+        20,
+        'Words that a model predicts in a row: longer sentences are cut to this many. Tokens in a '
+        'window with --packing=windows. Sentences of --task=synthetic_text are not longer.',
+        minimum=1,
+    )
     client_max_tokens: int = setting(
         1600,
-        'How many words of a client are used, its first ones; 0 for all. For real text; 1600 in '
-        '[McMahan18].',
+        'How many words of a client are used, its first ones; 0 for all. With --packing=windows '
+        'ends of sentences count as words. 1600 in [McMahan18]. It depends on the data of one '
+        'client only, so the guarantee is the same.',
+        minimum=0,
+    )
+    client_min_tokens: int = setting(
+        0,
+        'A training client with fewer words (counted as for --client_max_tokens) sends a zero '
+        'update when it is chosen; 1600 in [McMahan18]. It depends on the data of one client only, '
+        'so the guarantee is the same, and covers whether a client has enough. Such clients stay '
+        'in the population and in the denominator of the mean.',
+        minimum=0,
+    )
+    client_min_sentences: int = setting(
+        0,
+        'A training client with fewer sentences sends a zero update when it is chosen; 100 in '
+        '[Augenstein20], appendix B.1. What it does to the guarantee is as for '
+        '--client_min_tokens.',
         minimum=0,
     )
 
@@ -122,3 +159,15 @@ class TaskConfig(Settings):
     )
     data: DataConfig = DataConfig()
     text: TextConfig = TextConfig()
+
+    def check(self) -> None:
+        """Checks that settings of text are given for the tasks that have them."""
+        language_size = self.text.language_size
+        if language_size is not None and self.task != 'synthetic_text':
+            raise ArgumentError('language_size', language_size, 'needs task=synthetic_text')
+        if self.task not in IMAGE_TASKS:
+            return
+        for name in ('packing', 'client_min_tokens', 'client_min_sentences'):
+            value = getattr(self.text, name)
+            if value != getattr(TextConfig(), name):
+                raise ArgumentError(name, value, f'task={self.task} has no text')

@@ -131,6 +131,8 @@ def _expected(report: accounting.PrivacyReport) -> dict[str, tuple[str, Callable
         'noise_multiplier': plan.noise_multiplier,
         'clients_per_round': plan.clients_per_round,
         'delta': report.deltas[0],
+        'cohort_weight': plan.estimator.weight,
+        'example_cap': plan.estimator.example_cap,
     }
     if plan.sampling != 'none':
         numbers['population'] = plan.population

@@ -3,12 +3,13 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.studies import definition, statistics
+from experiments.studies import definition, measures, statistics
 
 _LABELS = {
     'round': 'round',
     'epsilon': 'epsilon of the rounds so far',
     'accuracy': 'accuracy on held-out clients',
+    'accuracy_with_oov': 'accuracy on held-out clients, words outside the vocabulary are errors',
     'loss': 'loss on held-out clients',
 }
 _MARKERS = 'os^vD*xPX<'
@@ -64,13 +65,15 @@ def _against_axis(axes, study, runs) -> None:
 
 
 def _curves(axes, study, runs) -> None:
+    first = study.measures[0]
+    measure = first if first in measures.SMOOTHED else 'accuracy'
     for line in study.lines:
         curves = [run.curve for run in runs[line]]
         x = curves[0].rounds if study.curves == 'round' else _epsilons(curves)
         if x is None:
             continue
-        accuracies = np.array([curve.accuracy for curve in curves])
-        intervals = [statistics.interval(column) for column in accuracies.T]
+        heights = np.array([curve.smoothed(measure) for curve in curves])
+        intervals = [statistics.interval(column) for column in heights.T]
         (drawn,) = axes.plot(x, [each.mean for each in intervals], linewidth=1.2, label=line)
         if len(curves) > 1:
             axes.fill_between(
@@ -81,9 +84,9 @@ def _curves(axes, study, runs) -> None:
                 alpha=0.15,
                 linewidth=0,
             )
-    if study.threshold is not None:
+    if study.threshold is not None and measure == 'accuracy':
         axes.axhline(study.threshold, linestyle='--', color='grey', linewidth=1)
-    axes.set(xlabel=_LABELS[study.curves], ylabel=_LABELS['accuracy'])
+    axes.set(xlabel=_LABELS[study.curves], ylabel=_LABELS[measure])
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
 

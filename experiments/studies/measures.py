@@ -1,6 +1,7 @@
 """Measures of a finished run. No TensorFlow.
 
-- `accuracy`, `loss`: Mean of the last `smooth` evaluations on held-out clients.
+- `accuracy`, `accuracy_with_oov`, `loss`: Mean of the last `smooth` evaluations on held-out
+  clients. `accuracy_with_oov` is AccuracyTop1 of [McMahan18], appendix B.
 - `rounds_to_threshold`: Rounds until the mean accuracy first reaches the threshold of the study. If
   it never does, one more than the rounds of the run, marked as a lower bound.
 - `max_loss`, `rms_loss`: Losses of the mechanism for the schema, at unit sensitivity of the release
@@ -24,7 +25,7 @@ from dpfl.accounting.records import archive
 from experiments.studies import definition
 
 SMALLER_IS_BETTER = ('loss', 'rounds_to_threshold', 'epsilon', 'rho', 'max_loss', 'rms_loss')
-_SMOOTHED = ('accuracy', 'loss')
+SMOOTHED = ('accuracy', 'accuracy_with_oov', 'loss')
 _OF_MECHANISM = ('max_loss', 'rms_loss')
 _OF_PLAN = ('noise_multiplier', 'clip_norm', 'clients_per_round')
 
@@ -38,12 +39,25 @@ class Curve:
       epsilon: Epsilon of those rounds; infinite without noise.
       accuracy, loss: Mean of the last `smooth` evaluations, of all of them as long as there are
         fewer.
+      accuracy_with_oov: The same; None for a task without words.
     """
 
     rounds: np.ndarray
     epsilon: np.ndarray
     accuracy: np.ndarray
     loss: np.ndarray
+    accuracy_with_oov: np.ndarray | None = None
+
+    def smoothed(self, name: str) -> np.ndarray:
+        """The values of one of `SMOOTHED`.
+
+        Raises:
+          ArgumentError: If the run has no such metric.
+        """
+        values = getattr(self, name)
+        if values is None:
+            raise errors.ArgumentError('measures', name, 'is not measured')
+        return values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +91,8 @@ def read(study: definition.Study, folder: pathlib.Path, result: Mapping[str, Any
     rounds, is_bound = rounds_to(curve, study.threshold, result['rounds'])
     values: dict[str, float | None] = {}
     for name in dict.fromkeys([*study.measures, *study.orders, *_claimed(study)]):
-        if name in _SMOOTHED:
-            values[name] = float(getattr(curve, name)[-1])
+        if name in SMOOTHED:
+            values[name] = _finite(curve.smoothed(name)[-1])
         elif name == 'rounds_to_threshold':
             values[name] = rounds
         elif name in _OF_MECHANISM or name in _OF_PLAN:
@@ -117,13 +131,13 @@ def _curve(path: pathlib.Path, smooth: int) -> Curve:
         raise ValueError(f'{path}: has no evaluation')
     columns = {
         name: [float(row[name]) for row in rows]
-        for name in ('round', 'epsilon', 'accuracy', 'loss')
+        for name in ('round', 'epsilon', *SMOOTHED)
+        if name in rows[0]
     }
     return Curve(
         np.array(columns['round']),
         np.array(columns['epsilon']),
-        smoothed(columns['accuracy'], smooth),
-        smoothed(columns['loss'], smooth),
+        **{name: smoothed(columns[name], smooth) for name in SMOOTHED if name in columns},
     )
 
 

@@ -118,6 +118,18 @@ def test_the_share_of_the_noise_that_counts_have_stays(count_stddev):
     assert large.update_noise_multiplier == pytest.approx(10 * plan.update_noise_multiplier)
 
 
+@pytest.mark.parametrize('kind', ['fixed', 'clipped'])
+@pytest.mark.parametrize('weight', [None, 250.0])
+def test_the_noise_on_the_mean_is_the_same_however_it_is_estimated(kind, weight):
+    plan = _tree(estimator=accounting.Estimator(kind, weight, 1600.0))
+    of_run = plan.stddev / plan.denominator
+    large = extrapolation.scaled(plan, 10**7, 5000)
+    assert large.stddev / large.denominator == pytest.approx(of_run)
+    larger = extrapolation.with_cohort_scaled(plan, 4.0, 10**7)
+    assert larger.stddev / larger.denominator == pytest.approx(of_run)
+    assert large.estimator.example_cap == 1600.0
+
+
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [

@@ -30,6 +30,25 @@ _forked = functools.partial(forked_binaries.run, 'train', _QUICKSTART)
         (['--delta=0'], '--delta=0.0: must be a finite number > 0 and < 1'),
         (['--mechanism=none', '--strategy='], '--target_epsilon=1.0: mechanism=none has no noise'),
         (['--clip_norm=0'], '--clip_norm=0.0: must be a finite number > 0'),
+        (['--example_cap=0'], '--example_cap=0.0: must be a finite number > 0'),
+        (['--cohort_weight=-1'], '--cohort_weight=-1.0: must be a finite number > 0'),
+        (
+            ['--clip_each_batch', '--client_update=fedsgd'],
+            '--clip_each_batch=True: must be False for client_update=fedsgd',
+        ),
+        (
+            ['--clip_each_batch', '--adaptive_clip'],
+            '--clip_each_batch=True: must be False with adaptive_clip',
+        ),
+        (
+            ['--example_cap=9', '--estimator=clipped', '--noise=hardened'],
+            'estimator=clipped: must be fixed with noise=hardened',
+        ),
+        (
+            ['--task=emnist', '--model=cnn', '--packing=windows'],
+            '--packing=windows: task=emnist has no text',
+        ),
+        (['--client_min_tokens=-1'], '--client_min_tokens=-1: must be'),
     ],
 )
 def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):

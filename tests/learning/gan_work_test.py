@@ -43,7 +43,7 @@ def _client_record(batches, t=0):
     others = (*map(tf.constant, others[:-1]), tf.constant(t, tf.int64))
     state = update.start(trainable)
     for batch in batches:
-        state, output = update.step((trainable, others), state, batch)
+        state, output = update.step((trainable, others), None, state, batch)
     return [leaf.numpy() for leaf in update.finish(trainable, state)], output
 
 

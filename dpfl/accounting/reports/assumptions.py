@@ -69,12 +69,22 @@ def _clip_norm(plan: PrivacyPlan) -> str:
             'noise starts afresh it becomes a private estimate of a quantile of the norms (Xu et '
             'al. 2023, algorithm 1). The counts of clipped updates have noise of standard '
             f'deviation {plan.count_stddev:g} and are part of the guarantee (theorem 1 '
-            'there); a client that is zeroed out does not count in them.'
+            f'there); a client that is zeroed out does not count in them.{_weights(plan)}'
         )
     changes = ''.join(f', {norm:g} from round {first} on' for first, norm in plan.clip_schedule)
     return (
         f"Each client's update has an L2 norm of at most {plan.clip_norm:g}"
-        f'{changes or " in every round"}, because the aggregator clips it.'
+        f'{changes or " in every round"}, because the aggregator clips it.{_weights(plan)}'
+    )
+
+
+def _weights(plan: PrivacyPlan) -> str:
+    cap = plan.estimator.example_cap
+    if cap is None:
+        return ''
+    return (
+        ' It is then multiplied by the weight of the client, its number of examples over '
+        f'{cap:g}, which the aggregator limits to 0 .. 1 (McMahan et al. 2018, section 2).'
     )
 
 

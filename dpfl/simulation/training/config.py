@@ -26,8 +26,23 @@ class OptimizationConfig(Settings):
     client_max_batches: int | None = setting(
         None, 'Limit on the batches that a client trains on in a round.', minimum=1
     )
+    clip_each_batch: bool = setting(
+        False,
+        'Clip how far a client has moved the model after every batch, not only at the end of its '
+        'training ([McMahan18], algorithm 1). The guarantee relies on the clip at the end alone, '
+        'and does not change.',
+    )
     server_learning_rate: float = setting(1.0, "Learning rate of the server's SGD.", above=0)
     server_momentum: float = setting(0.9, "Momentum of the server's SGD.", minimum=0, below=1)
+
+    def check(self) -> None:
+        """Checks that a clip after every batch has batches to follow."""
+        if self.clip_each_batch and self.client_update != 'fedavg':
+            raise ArgumentError(
+                'clip_each_batch',
+                True,
+                f'must be False for client_update={self.client_update}, which sends one gradient',
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +128,13 @@ class TrainConfig(RunConfig):
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def check(self) -> None:
-        """Checks that the task has the model."""
+        """Checks that the task has the model, and the clip norm a fixed value where it must."""
+        if self.optimization.clip_each_batch and self.privacy.adaptive_clip:
+            raise ArgumentError(
+                'clip_each_batch',
+                True,
+                'must be False with adaptive_clip: no update would be above the norm that adapts',
+            )
         allowed = MODELS[self.task.task]
         if self.task.task != CUSTOM and self.task.model not in (None, *allowed):
             raise ArgumentError(

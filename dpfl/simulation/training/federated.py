@@ -155,6 +155,7 @@ def _experiment(
         noise_seed=config.noise_seed,
         train_metrics=config.evaluation.release_train_metrics,
         clip=clip,
+        clip_each_batch=how.clip_each_batch,
         supplied_noise=storage.is_supplied,
     )
     heldout = task.heldout(config.evaluation.eval_clients, _EVAL_BATCH_SIZE)

@@ -41,6 +41,10 @@ def build_plan(
       ArgumentError: if values are missing, not allowed, or contradict each other.
     """
     schema = participation(sampling)
+    with renaming(weight='cohort_weight'):
+        estimator = accounting.Estimator(
+            privacy.estimator, privacy.cohort_weight, privacy.example_cap
+        )
     cohort = sampling.clients_per_round
     restarts = _ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
     is_silent = privacy.mechanism == NONE
@@ -63,7 +67,7 @@ def build_plan(
         adjacency=privacy.adjacency,
         noise=privacy.noise,
         clip_schedule=privacy.clip_schedule,
-        estimator=accounting.Estimator(privacy.estimator),
+        estimator=estimator,
     )
     if sampling.is_amplified:
         fields |= dict(sampling=sampling.sampling, population=population())

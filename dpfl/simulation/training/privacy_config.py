@@ -169,10 +169,25 @@ class ClippingConfig(Settings):
     )
     estimator: str = setting(
         'fixed',
-        'Estimator of the mean update. fixed: divide by the planned cohort size. clipped: divide '
-        'by the actual cohort size, at least the planned one, with twice the noise ([McMahan18], '
-        'lemma 1).',
+        'Estimator of the mean update. fixed: divide by --cohort_weight. clipped: divide by the '
+        'total weight of the actual cohort, at least --cohort_weight, with twice the noise '
+        '([McMahan18], lemma 1).',
         choices=accounting.estimator.KINDS,
+    )
+    cohort_weight: float | None = setting(
+        None,
+        'What --estimator divides by, in clients of full weight: q W, or q W_min for clipped, in '
+        '[McMahan18], algorithm 1. By default --clients_per_round. The noise on the mean is in '
+        'proportion to its inverse, so the guarantee does not depend on it.',
+        above=0,
+    )
+    example_cap: float | None = setting(
+        None,
+        "Weight a client's clipped update by min(n / example_cap, 1), where n counts the examples "
+        '(rows of batches) that it trained on in the round, those of further passes anew '
+        '([McMahan18], algorithm 1). The aggregator limits every weight to 0 .. 1, so the '
+        'guarantee is the same. By default all clients have weight 1.',
+        above=0,
     )
     adaptive_clip: bool = setting(
         False,

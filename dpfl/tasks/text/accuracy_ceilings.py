@@ -56,6 +56,11 @@ def compute(process: sentence_process.TextProcess) -> Ceilings:
     )
 
 
+def word_counts(process: sentence_process.TextProcess) -> np.ndarray:
+    """Expected number of occurrences of each word of the language in a sentence, float64 [V]."""
+    return _expected_visits(process)[1][:-1]
+
+
 def expected_largest_share(concentrations: np.ndarray) -> float:
     """E[max_k p_k] for p ~ Dirichlet(concentrations), by quadrature.
 

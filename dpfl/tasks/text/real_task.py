@@ -12,7 +12,7 @@ from dpfl.tasks import data_path
 from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, DataConfig, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.text import stackoverflow, user_text, vocabulary, word_clients
-from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE
+from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE, packing_of
 
 _PRIVATE = 'vocabulary_from_private_data'
 _NOT_PRIVATE = (
@@ -109,10 +109,7 @@ def load(task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], No
         )
     tell(_found(path, description))
     words = words or _private_vocabulary(training, text)
-    with renaming(max_tokens='client_max_tokens'):
-        clients = word_clients.WordTask(
-            training, heldout, words, text.sentence_length, text.client_max_tokens or None
-        )
+    clients = word_clients.WordTask(training, heldout, words, packing_of(text))
     source = vocabulary_source(text)
     description['vocabulary'] = {'words': len(words.words), 'from': source}
     fingerprints['vocabulary'] = words.digest()
@@ -152,7 +149,7 @@ class RealTextTask:
 
         task = self.data.task
         model = catalog.build(
-            self._model, task.vocabulary.num_tokens, task.sentence_length, self._seed
+            self._model, task.vocabulary.num_tokens, task.packing.length, self._seed
         )
         return self.data.with_model(model)
 

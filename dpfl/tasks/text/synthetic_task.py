@@ -1,16 +1,20 @@
 """The task with synthetic text, as its configuration describes it."""
 
+import collections
+import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import data_path
 from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text import token_ids
+from dpfl.tasks.text import packing, sentence_batches, token_ids
 
 if TYPE_CHECKING:
-    from dpfl.tasks.text import synthetic_text
+    from dpfl.tasks.text import known_words, synthetic_text
 
 DEFAULT_VOCABULARY_SIZE = 9_996
 
@@ -25,6 +29,48 @@ def vocabulary_size(config: TextConfig) -> int:
         if getattr(config, name):
             raise ArgumentError(name, NOT_SHOWN, 'task=synthetic_text makes its own vocabulary')
     return config.vocabulary_size or DEFAULT_VOCABULARY_SIZE
+
+
+def packing_of(config: TextConfig) -> packing.Packing:
+    """How the sentences of a client become rows."""
+    return packing.Packing(
+        config.packing,
+        config.sentence_length,
+        config.client_max_tokens or None,
+        config.client_min_tokens,
+        config.client_min_sentences,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class SyntheticClients:
+    """The clients of a synthetic language, in the form that a packing gives to their sentences.
+
+    Attributes:
+      language: writes the sentences.
+      packing: how they become rows. Its filters apply to training clients only.
+      ids: token id of the model for each token id of the language; None for the same.
+    """
+
+    language: 'synthetic_text.SyntheticText'
+    packing: packing.Packing
+    ids: np.ndarray | None = None
+
+    def client_batches(
+        self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
+    ) -> list[collections.OrderedDict]:
+        """The batches of a client, as `sentence_batches.batches` cuts its rows."""
+        rows = self._of_the_model(self.packing.of_rows(self.language.tokens(client)))
+        return sentence_batches.batches(rows, batch_size, epochs, max_batches)
+
+    def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
+        """The pooled rows of held-out clients as a `tf.data.Dataset`."""
+        clients = self.language.heldout_clients(num_clients)
+        rows = np.concatenate([self.packing.without_filters.of_rows(each) for each in clients])
+        return sentence_batches.dataset(self._of_the_model(rows), batch_size)
+
+    def _of_the_model(self, rows: np.ndarray) -> np.ndarray:
+        return rows if self.ids is None else self.ids[rows]
 
 
 class SyntheticTextTask:
@@ -51,32 +97,55 @@ class SyntheticTextTask:
         from dpfl.tasks.text.models import catalog
 
         data_path.refuse(self._config.data, self._config.task)
-        language = self._language()
+        language, known = self._language(), self._known_words()
+        text = self._config.text
         with renaming(num_tokens='vocabulary_size'):
-            model = catalog.build(
-                self._model, language.num_tokens, language.sentence_length, self._seed
-            )
+            num_tokens = language.num_tokens if known is None else known.num_tokens
+            model = catalog.build(self._model, num_tokens, text.sentence_length, self._seed)
+        ids = None if known is None else known.ids
+        clients = SyntheticClients(language, packing_of(text), ids)
         return FederatedTask(
             model=model,
             population=None,
-            client_batches=language.client_batches,
-            heldout=language.heldout_dataset,
-            reference_accuracies={
-                'unigram_accuracy': language.unigram_accuracy,
-                'bigram_accuracy': language.bigram_accuracy,
-                'best_accuracy': language.best_accuracy,
-            },
+            client_batches=clients.client_batches,
+            heldout=clients.heldout_dataset,
+            # They are those of a model that knows every word.
+            reference_accuracies={} if known is not None else _ceilings(language),
         )
 
     def language_model(self) -> tuple[str, Sequence[str]]:
         """Name of the model and its vocabulary."""
-        return self._model, tuple(self._language().vocabulary)
+        known = self._known_words()
+        return self._model, tuple(self._language().vocabulary if known is None else known.words)
+
+    def _known_words(self) -> 'known_words.KnownWords | None':
+        from dpfl.tasks.text import known_words
+
+        if self._config.text.language_size is None:
+            return None
+        return known_words.most_frequent(self._language(), vocabulary_size(self._config.text))
 
     def _language(self) -> 'synthetic_text.SyntheticText':
         from dpfl.tasks.text import synthetic_text
 
-        return synthetic_text.SyntheticText(
-            vocabulary_size=vocabulary_size(self._config.text),
-            sentence_length=self._config.text.sentence_length,
-            seed=self._seed,
-        )
+        size = vocabulary_size(self._config.text)
+        language_size = self._config.text.language_size
+        if language_size is not None and language_size < size:
+            raise ArgumentError(
+                'language_size', language_size, f'must be >= {size}, vocabulary_size'
+            )
+        names = {} if language_size is None else {'vocabulary_size': 'language_size'}
+        with renaming(**names):
+            return synthetic_text.SyntheticText(
+                vocabulary_size=language_size or size,
+                sentence_length=self._config.text.sentence_length,
+                seed=self._seed,
+            )
+
+
+def _ceilings(language: 'synthetic_text.SyntheticText') -> dict[str, float]:
+    return {
+        'unigram_accuracy': language.unigram_accuracy,
+        'bigram_accuracy': language.bigram_accuracy,
+        'best_accuracy': language.best_accuracy,
+    }

@@ -147,8 +147,12 @@ class SyntheticText:
 
     def heldout_tokens(self, num_clients: int) -> np.ndarray:
         """Pooled sentences of held-out clients, int32 [sentences, L + 1]."""
+        return np.concatenate(self.heldout_clients(num_clients))
+
+    def heldout_clients(self, num_clients: int) -> list[np.ndarray]:
+        """The sentences of each held-out client, int32 [sentences, L + 1]."""
         _validate.integer('num_clients', num_clients, minimum=1)
-        return np.concatenate([self._tokens(_HELDOUT, client) for client in range(num_clients)])
+        return [self._tokens(_HELDOUT, client) for client in range(num_clients)]
 
     def theme_mixture(self, client: int) -> np.ndarray:
         """The client's probabilities of the themes, float64 [K]."""

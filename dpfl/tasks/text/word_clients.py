@@ -2,12 +2,13 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dpfl import _validate, errors
+from dpfl.tasks.text import packing as packing_lib
 from dpfl.tasks.text import sentence_batches
 from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 from dpfl.tasks.text.vocabulary import Vocabulary
@@ -39,24 +40,13 @@ class WordTask:
       training: clients to train on.
       heldout: clients for evaluation, disjoint from the training clients.
       vocabulary: words with token ids of their own.
-      sentence_length: L, the most words of a sentence; longer sentences are cut.
-      max_tokens: only the first `max_tokens` words of a client are used (1600 in [McMahan18]); None
-        for all.
-
-    Raises:
-      ValueError: if a parameter is outside its range; the message names it.
+      packing: how sentences become rows. Its filters apply to training clients only.
     """
 
     training: WordClients
     heldout: WordClients
     vocabulary: Vocabulary
-    sentence_length: int
-    max_tokens: int | None = None
-
-    def __post_init__(self):
-        _validate.integer('sentence_length', self.sentence_length, minimum=1)
-        if self.max_tokens is not None:
-            _validate.integer('client_max_tokens', self.max_tokens, minimum=1)
+    packing: packing_lib.Packing
 
     def client_batches(
         self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
@@ -69,7 +59,8 @@ class WordTask:
         """
         _validate.integer('client', client, minimum=0, maximum=self.training.count - 1)
         most = None if max_batches is None else max_batches * batch_size  # No more are read.
-        tokens = self._encode(self.training.sentences(client), most)
+        sentences = self.packing.of_long_enough(self.training.sentences(client))
+        tokens = self._encode(sentences, most)
         return sentence_batches.batches(tokens, batch_size, epochs, max_batches)
 
     def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
@@ -80,15 +71,18 @@ class WordTask:
         return sentence_batches.dataset(np.concatenate(tokens), batch_size)
 
     def _encode(
-        self, sentences: Iterable[list[str]], max_sentences: int | None = None
+        self, sentences: Iterable[Sequence[str]], max_rows: int | None = None
     ) -> np.ndarray:
-        return encode(
-            sentences, self.vocabulary.ids, self.sentence_length, self.max_tokens, max_sentences
-        )
+        ids, length, most = self.vocabulary.ids, self.packing.length, self.packing.max_tokens
+        if self.packing.kind == 'sentences':
+            return encode(sentences, ids, length, most, max_rows)
+        if max_rows is not None:
+            most = max_rows * length if most is None else min(most, max_rows * length)
+        return packing_lib.windows(encode_joined(sentences, ids, most), length)
 
 
 def encode(
-    sentences: Iterable[list[str]],
+    sentences: Iterable[Sequence[str]],
     ids: Mapping[str, int],
     sentence_length: int,
     max_tokens: int | None = None,
@@ -123,6 +117,29 @@ def encode(
         if left == 0 or len(rows) == max_sentences:
             break
     return np.array(rows, np.int32).reshape(-1, sentence_length + 1)
+
+
+def encode_joined(
+    sentences: Iterable[Sequence[str]], ids: Mapping[str, int], max_tokens: int | None = None
+) -> np.ndarray:
+    """Encodes sentences as token ids in one array, with the end-of-sentence token after each.
+
+    Args:
+      sentences: lists of words; empty lists are skipped.
+      ids: token ids of the words of the vocabulary.
+      max_tokens: number of tokens at most, the first ones; None for no bound.
+
+    Returns:
+      int32 [tokens].
+    """
+    tokens: list[int] = []
+    for words in sentences:
+        if words:
+            tokens += (ids.get(word, OOV_ID) for word in words)
+            tokens.append(EOS_ID)
+        if max_tokens is not None and len(tokens) >= max_tokens:
+            break
+    return np.array(tokens[:max_tokens], np.int32)
 
 
 def share_of_heldout(num_clients: int, fraction: float) -> int:

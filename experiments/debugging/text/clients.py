@@ -63,7 +63,7 @@ class OpenedText:
                 task.training,
                 task.heldout,
                 task.vocabulary,
-                task.max_tokens,
+                task.packing.max_tokens,
                 self._real.not_covered,
             )
         data_path.refuse(self.config.data, self.config.task)
@@ -81,4 +81,5 @@ class OpenedText:
             )
 
         words = vocabulary.Vocabulary(tuple(language.vocabulary))
-        return settings.Text(clients(0), clients(_FIRST_HELDOUT), words)
+        most = self.config.text.client_max_tokens or None
+        return settings.Text(clients(0), clients(_FIRST_HELDOUT), words, most)

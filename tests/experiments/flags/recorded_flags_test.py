@@ -17,6 +17,8 @@ _FLAGS = """\
 --clip_schedule=
 --delta=1e-06
 --estimator=fixed
+--cohort_weight=4.0
+--example_cap=1600
 --mechanism=tree
 --min_separation=3
 --noadaptive_clip
@@ -37,6 +39,7 @@ def _report(noise_is_seeded=False, delta=1e-6, **changes):
                 clip_norm=0.5,
                 noise_multiplier=2.0,
                 clients_per_round=5,
+                estimator=accounting.Estimator('fixed', 4.0, 1600.0),
             ),
             **changes,
         }
@@ -68,7 +71,9 @@ def test_a_plan_made_from_the_flags_agrees_with_them(tmp_path):
         (_report(mechanism=mechanisms.Identity(12)), '--mechanism=tree'),
         (_report(delta=1e-3), '--delta=1e-06'),
         (_report(adjacency='replace_one'), '--adjacency=zero_out'),
-        (_report(estimator=accounting.Estimator('clipped')), '--estimator=fixed'),
+        (_report(estimator=accounting.Estimator('clipped', 4.0, 1600.0)), '--estimator=fixed'),
+        (_report(estimator=accounting.Estimator('fixed', 5.0, 1600.0)), '--cohort_weight=4.0'),
+        (_report(estimator=accounting.Estimator('fixed', 4.0)), '--example_cap=1600'),
         (
             _report(
                 adaptive_clip=accounting.AdaptiveClip(0.5, count_stddev=2.0),
@@ -128,6 +133,7 @@ def test_the_epsilon_that_was_asked_for_is_that_of_the_plan(tmp_path):
         participation=Participation(12, 3),
         clip_norm=0.5,
         clients_per_round=5,
+        estimator=accounting.Estimator('fixed', 4.0, 1600.0),
     )
     report = accounting.PrivacyReport.from_plan(plan, [1e-6])
     assert _differences(tmp_path, report, flags) == []

@@ -53,6 +53,21 @@ def test_accuracy_and_loss_are_means_of_the_last_evaluations(tmp_path, smooth, a
     assert found.curve.epsilon.tolist() == [0.6, 0.7, 0.8]
 
 
+def test_accuracy_with_unknown_words_is_smoothed_where_there_is_one(tmp_path):
+    folder, _ = _run(tmp_path, mechanisms.BinaryTree(6))
+    study = _study(measures=('accuracy_with_oov', 'accuracy'), smooth=2)
+    with pytest.raises(ValueError, match='measures=accuracy_with_oov: is not measured'):
+        measures.read(study, folder, _RESULT)
+    assert measures.read(_study(measures=('accuracy',)), folder, _RESULT).values
+    lines = _METRICS.splitlines()
+    more = ['accuracy_with_oov', '', '0.1', '0.1', '0.2']
+    rows = [f'{line},{value}' for line, value in zip(lines, more, strict=True)]
+    (folder / 'metrics.csv').write_text('\n'.join(rows) + '\n')
+    found = measures.read(study, folder, _RESULT)
+    assert found.values == pytest.approx({'accuracy_with_oov': 0.15, 'accuracy': 0.3})
+    np.testing.assert_allclose(found.curve.smoothed('accuracy_with_oov'), [0.1, 0.1, 0.15])
+
+
 @pytest.mark.parametrize(
     ('threshold', 'rounds', 'is_bound'), [(0.1, 2, False), (0.15, 4, False), (0.41, 7, True)]
 )

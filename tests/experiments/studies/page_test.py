@@ -1,5 +1,6 @@
 """The table, the page and the figure of a study, made of runs that are written down here."""
 
+import dataclasses
 import io
 import json
 
@@ -144,3 +145,16 @@ def test_figure_of_curves(curves):
     np.testing.assert_allclose(lines['BLT'].get_xdata(), [2, 4] if curves == 'round' else [0.5, 1])
     assert [label.get_text() for label in right.get_yticklabels()] == ['BLT', 'tree']
     figure.draw(study, runs).savefig(io.BytesIO(), format='png')
+
+
+def test_curves_are_of_the_first_measure_that_has_one():
+    def run(accuracy):
+        plain = _run(accuracy)
+        curve = dataclasses.replace(plain.curve, accuracy_with_oov=plain.curve.accuracy / 2)
+        return dataclasses.replace(plain, values={'accuracy_with_oov': accuracy / 2}, curve=curve)
+
+    runs = {'BLT': [run(0.4)], 'tree': [run(0.2)]}
+    study = _study(measures=('accuracy_with_oov',), orders=(), claims=())
+    left, _ = figure.draw(study, runs).axes
+    assert [line.get_ydata().tolist() for line in left.get_lines()] == [[0.1, 0.2], [0.05, 0.1]]
+    assert 'outside the vocabulary' in left.get_ylabel()
