@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dpfl import _storage, accounting, aggregators, errors, learning
+from dpfl.accounting import running
 from dpfl.accounting.records import archive
 from dpfl.runtime import contexts, memory
 from dpfl.simulation import checkpoint, checkpoint_folder, metrics, outputs
@@ -76,6 +77,9 @@ class _Run:
         if start is not None:
             start.require_run(experiment.configuration, experiment.plan)
         self._releases = Releases(experiment, directory, start)
+        self._epsilon = running.RunningEpsilon(
+            experiment.plan, experiment.delta, experiment.accountant
+        )
 
     def run(self) -> Result:
         experiment, directory = self._experiment, self._directory
@@ -210,6 +214,8 @@ class _Run:
         with span('TFF'):
             output = experiment.process.next(state, data)
         values = _round_metrics(experiment, output, t + 1, span)
+        with span('accounting'):
+            values['epsilon'] = self._epsilon.after(t + 1)
         values['seconds'] = time.monotonic() - started
         with span('metrics'):
             recorded.release(t + 1, values)
@@ -252,23 +258,13 @@ def _round_metrics(
     done: int,
     span: Callable[[str], contextlib.AbstractContextManager[None]],
 ) -> dict[str, float]:
-    """Metrics after `done` rounds: of the evaluation if one is due, of training, and epsilon."""
-    plan = experiment.plan
+    """Metrics after `done` rounds: of the evaluation if one is due, and of training."""
     values: dict[str, float] = {}
-    if done % experiment.eval_every == 0 or done == plan.participation.rounds:
+    if done % experiment.eval_every == 0 or done == experiment.plan.participation.rounds:
         with span('evaluation'):
             weights = experiment.process.get_model_weights(output.state)
             values.update(experiment.evaluate(weights))
     if experiment.release_train_metrics:
         for name, value in output.metrics['client_work']['train'].items():
             values[f'train_{name}'] = float(value)
-    # The exact curve, if the plan has one. The accountant of the report may be looser, and is
-    # slower.
-    is_exact = 'analytic_gaussian' in plan.accountants
-    if is_exact or values:
-        with span('accounting'):
-            so_far = plan.with_participation(plan.participation.within(done))
-            values['epsilon'] = so_far.epsilon(
-                experiment.delta, 'analytic_gaussian' if is_exact else 'rdp'
-            )
     return values
