@@ -6,6 +6,7 @@ composition each release may depend on those before it.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -27,6 +28,8 @@ _ROUNDING_OF_MU = 1e-15
 _LEAST_NOISE = 1e-100
 # More noise than this on a sample counts as this much: dp_accounting would lose all digits.
 _MOST_NOISE = 1e6
+# Kinds of releases whose divergences and moments are kept.
+_KEPT = 32
 
 
 def epsilon_of_event(event: dp_accounting.DpEvent, delta: float, method: str = 'pld') -> float:
@@ -53,8 +56,14 @@ def epsilon_of_event(event: dp_accounting.DpEvent, delta: float, method: str = '
     return bound(event, delta, method).epsilon
 
 
-def bound(event: dp_accounting.DpEvent, delta: float, method: str = 'pld') -> Bound:
-    """`epsilon_of_event`, and the accountant that showed it."""
+def bound(
+    event: dp_accounting.DpEvent, delta: float, method: str = 'pld', coarseness: float = 1.0
+) -> Bound:
+    """`epsilon_of_event`, and the accountant that showed it.
+
+    `coarseness` is that of `loss_distribution.epsilon`: above 1, the privacy loss distribution of
+    samples is looser, and quicker.
+    """
     _validate.number('delta', delta, above=0, below=1)
     _validate.choice('method', method, gaussian.ACCOUNTANTS)
     parts = _flatten(event)
@@ -67,8 +76,10 @@ def bound(event: dp_accounting.DpEvent, delta: float, method: str = 'pld') -> Bo
             'method', method, f'must be one of {", ".join(methods)} with sampling'
         )
     known = methods[:-1] if method == 'best' else (method,)
-    found = _least(parts, delta, known)
-    return found if math.isfinite(found.epsilon) else _least(parts, delta, methods[:-1])
+    found = _least(parts, delta, known, coarseness)
+    if math.isfinite(found.epsilon):
+        return found
+    return _least(parts, delta, methods[:-1], coarseness)
 
 
 def methods_for(event: dp_accounting.DpEvent) -> tuple[str, ...]:
@@ -84,33 +95,35 @@ def methods_for(event: dp_accounting.DpEvent) -> tuple[str, ...]:
     return ('pld', 'rdp', 'moments', 'best')
 
 
-def _least(parts: '_Parts', delta: float, methods: Sequence[str]) -> Bound:
+def _least(parts: '_Parts', delta: float, methods: Sequence[str], coarseness: float) -> Bound:
     return min(
-        (Bound(_CONVERSIONS[method](parts, delta), method) for method in methods),
+        (Bound(_CONVERSIONS[method](parts, delta, coarseness), method) for method in methods),
         key=lambda found: found.epsilon,
     )
 
 
-def _by_pld(parts: '_Parts', delta: float) -> float:
+def _by_pld(parts: '_Parts', delta: float, coarseness: float) -> float:
     releases = [
         ((event.sampling_probability, event.event.noise_multiplier), count)
         for event, count in parts.sampled
     ]
     if parts.mu_squared:
         releases.append(((1.0, 1 / math.sqrt(parts.mu_squared)), 1))
-    return loss_distribution.epsilon(releases, delta, _by_rdp(parts, delta))
+    most = _by_rdp(parts, delta, coarseness)
+    return loss_distribution.epsilon(releases, delta, most, coarseness)
 
 
-def _by_rdp(parts: '_Parts', delta: float) -> float:
-    accountant = rdp.RdpAccountant(neighboring_relation=_relation(parts))
+def _by_rdp(parts: '_Parts', delta: float, _: float) -> float:
+    releases = list(parts.sampled)
     if parts.mu_squared:
-        accountant.compose(dp_accounting.GaussianDpEvent(1 / math.sqrt(parts.mu_squared)))
-    for sampled, count in parts.sampled:
-        accountant.compose(sampled, count)
-    return _epsilon_of_divergences(accountant, sum(count for _, count in parts.sampled), delta)
+        release = dp_accounting.GaussianDpEvent(1 / math.sqrt(parts.mu_squared))
+        releases.insert(0, (release, 1))
+    relation = _relation(parts)
+    divergences = sum(count * _divergences(release, relation) for release, count in releases)
+    return _epsilon_of_divergences(divergences, sum(count for _, count in parts.sampled), delta)
 
 
-def _by_moments(parts: '_Parts', delta: float) -> float:
+def _by_moments(parts: '_Parts', delta: float, _: float) -> float:
     log_moments = moments.gaussian(math.sqrt(parts.mu_squared))
     return moments.epsilon(
         log_moments + sum(count * _log_moments(event) for event, count in parts.sampled), delta
@@ -186,18 +199,26 @@ def _relation(parts: _Parts):
     return _RELATION.REPLACE_ONE
 
 
-def _epsilon_of_divergences(accountant: rdp.RdpAccountant, releases: int, delta: float) -> float:
+@functools.lru_cache(_KEPT)
+def _divergences(event: dp_accounting.DpEvent, relation: dp_accounting.NeighboringRelation):
+    """Renyi divergences of one release, [orders of dp_accounting]; takes up to 0.3 s."""
+    # dp_accounting publishes the divergences only after its own conversion.
+    return rdp.RdpAccountant(neighboring_relation=relation).compose(event)._rdp
+
+
+def _epsilon_of_divergences(divergences: np.ndarray, releases: int, delta: float) -> float:
     """Epsilon by the conversion of dp_accounting, with an allowance for rounding.
 
     For a rare sample under much noise a divergence vanishes in the rounding of a logarithm near 1.
     It may even come out below 0, which the conversion refuses.
     """
-    orders = accountant._orders
+    orders = rdp.RdpAccountant()._orders
     rounding = _ROUNDING + _ROUNDING_OF_MOMENT / (orders - 1)
-    divergences = np.maximum(accountant._rdp, 0) + releases * rounding
+    divergences = np.maximum(divergences, 0) + releases * rounding
     return float(rdp.compute_epsilon(orders, divergences, delta)[0])
 
 
+@functools.lru_cache(_KEPT)
 def _log_moments(event: dp_accounting.DpEvent) -> np.ndarray:
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         mu = 1 / event.event.noise_multiplier

@@ -4,7 +4,9 @@ A whole run of a mechanism is one Gaussian release of `C x`. Its guarantee depen
 `mu = sensitivity / noise_multiplier`, and `rho = mu^2 / 2` (zCDP; [Bun16], proposition 1.6).
 """
 
+import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import dp_accounting
@@ -85,7 +87,9 @@ def bound(mu: float, delta: float, method: str = 'pld') -> Bound:
     return Bound(max(found, exact), shown)
 
 
+@functools.lru_cache
 def _by_pld(mu: float, delta: float) -> float:
+    """Takes up to a second; a run asks for its own value several times."""
     if mu > _PLD_MOST_MU:
         return math.inf
     # Nearly all of the normal distribution is within 10 standard deviations.
@@ -106,4 +110,8 @@ def _by_moments(mu: float, delta: float) -> float:
     return moments.epsilon(moments.gaussian(mu), delta)
 
 
-_CONVERSIONS = {'pld': _by_pld, 'rdp': _by_rdp, 'moments': _by_moments}
+_CONVERSIONS: dict[str, Callable[[float, float], float]] = {
+    'pld': _by_pld,
+    'rdp': _by_rdp,
+    'moments': _by_moments,
+}

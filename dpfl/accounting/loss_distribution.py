@@ -23,6 +23,10 @@ _STEP = 1e-4
 _LEAST_POINTS = 2**12
 _MOST_POINTS = 2**16
 _MOST_POINTS_OF_EPSILON = 2e5
+# The tails are cut at a power of e that is a multiple of this, so that few grids serve a whole run.
+_TAIL_UNIT = 10.0
+# Distributions of one release that are kept; each takes about a megabyte.
+_KEPT = 4
 # With a larger step the result is useless.
 _WIDEST_STEP = 0.1
 _MOST_LENGTH = 2**23
@@ -37,25 +41,36 @@ _FLATTER = (0.97, 0.9, 0.8, 0.6, 0.3, 0.0, -1.0)
 _ROUNDING = 1e-9
 
 
-def epsilon(parts: Sequence[tuple[tuple[float, float], int]], delta: float, most: float) -> float:
+def epsilon(
+    parts: Sequence[tuple[tuple[float, float], int]],
+    delta: float,
+    most: float,
+    coarseness: float = 1.0,
+) -> float:
     """Epsilon at `delta` of sampled releases together, where a client is added or removed.
 
     Args:
       parts: kinds of releases as `((sampling probability, noise multiplier), count)`.
       delta: strictly between 0 and 1.
       most: an epsilon that is known to hold; the grid covers losses up to it.
+      coarseness: at least 1; by how much the grid is coarser than usual, rounded down to a step
+        that is a power of 2. The result is still an upper bound; 16 gives one that is up to about
+        0.1 % larger, in a twentieth of the time.
 
     Returns:
       An upper bound; infinity where the grid would be too wide or the numbers do not fit a float.
     """
     releases = sum(count for _, count in parts)
     log_tail = min(_LOG_TAIL, math.log(delta) - math.log(releases) - 20)
+    log_tail = _TAIL_UNIT * math.floor(log_tail / _TAIL_UNIT)
     if log_tail < _LEAST_LOG_TAIL or not math.isfinite(most):
         return math.inf
     spread = max(_spread(*release, log_tail) for release, _ in parts)
     step = max(
         min(_STEP, spread / _LEAST_POINTS), spread / _MOST_POINTS, most / _MOST_POINTS_OF_EPSILON
     )
+    if coarseness > 1:
+        step = 2.0 ** math.floor(math.log2(step * coarseness))
     if step > _WIDEST_STEP:
         return math.inf
     try:
@@ -103,6 +118,7 @@ def _spread(probability: float, noise_multiplier: float, log_tail: float) -> flo
     )
 
 
+@functools.lru_cache(_KEPT)
 def _one_release(
     probability: float, noise_multiplier: float, step: float, log_tail: float
 ) -> tuple[_Losses, _Losses]:

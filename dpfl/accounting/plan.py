@@ -260,8 +260,10 @@ class PrivacyPlan(PlanValues):
         """
         return self.bound(delta, accountant).epsilon
 
-    def bound(self, delta: float, accountant: str = 'pld') -> gaussian.Bound:
-        """`epsilon`, and the accountant that showed it."""
+    def bound(
+        self, delta: float, accountant: str = 'pld', coarseness: float = 1.0
+    ) -> gaussian.Bound:
+        """`epsilon`, and the accountant that showed it; `coarseness` is that of `events.bound`."""
         if self.sampling == 'none':
             return self.bound_of_sensitivity(self.sensitivity, delta, accountant)
         if accountant not in self.accountants:
@@ -271,7 +273,7 @@ class PrivacyPlan(PlanValues):
                 f'must be one of {", ".join(self.accountants)} with sampling={self.sampling}',
             )
         return hardened.with_slack(
-            lambda at: events.bound(self.dp_event(), at, accountant), delta, self.slack
+            lambda at: events.bound(self.dp_event(), at, accountant, coarseness), delta, self.slack
         )
 
     def bound_of_sensitivity(

@@ -129,9 +129,11 @@ class AdaptiveClipQuery(query.WrappedQuery):
         return result, AdaptiveState(inner, estimate, fractions, noise_state), event
 
     def derive_metrics(self, global_state: Any) -> collections.OrderedDict[str, Any]:
-        """The clip norm in use and the estimate, computed only from noised counts."""
+        """The clip norm, the estimate and the noised counts of all rounds; see `round_metrics`."""
         return collections.OrderedDict(
-            clip_norm=self.clip_norm(global_state), clip_norm_estimate=global_state.estimate
+            clip_norm=self.clip_norm(global_state),
+            clip_norm_estimate=global_state.estimate,
+            clip_counts=global_state.fractions * self._plan.clients_per_round,
         )
 
     def _estimate(self, fractions, completed):
@@ -143,3 +145,29 @@ class AdaptiveClipQuery(query.WrappedQuery):
         bounds = np.log([clipping.SMALLEST_NORM, clipping.LARGEST_NORM])
         log_norm = math.log(self._plan.clip_norm) + exponent
         return tf.cast(tf.exp(tf.clip_by_value(log_norm, *bounds)), tf.float32)
+
+
+def round_metrics(
+    before: collections.OrderedDict[str, Any], after: collections.OrderedDict[str, Any]
+) -> collections.OrderedDict[str, Any]:
+    """Metrics of one round, from `derive_metrics` of the states before and after it.
+
+    Nothing is in them that was not computed from noised counts, which the guarantee covers.
+
+    Returns:
+      With adaptive clipping
+
+      - `clip_norm`: what the updates of the round were clipped to, float32 scalar;
+      - `clip_norm_estimate`: the estimate of the quantile after the round, float32 scalar;
+      - `clip_count`: noised number of updates within the estimate before the round, float64
+        scalar. A client that is missing from the planned cohort counts half.
+
+      Of other queries, `after`.
+    """
+    if 'clip_counts' not in after:
+        return after
+    return collections.OrderedDict(
+        clip_norm=before['clip_norm'],
+        clip_norm_estimate=after['clip_norm_estimate'],
+        clip_count=after['clip_counts'] - before['clip_counts'],
+    )

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 from dpfl import _validate, accounting, aggregators, errors
-from dpfl.aggregators import clipping
+from dpfl.aggregators import adaptive_clip, clipping
 from dpfl.learning import client_work
 
 CLIENT_UPDATES = ('fedavg', 'fedsgd')
@@ -158,8 +158,10 @@ def _compose(
 
     @tff.tensorflow.computation(sample_type, query_type)
     def noised_mean(sample, query_state):
+        before = query.derive_metrics(query_state)
         mean, query_state, _ = query.get_noised_result(sample, query_state)
-        return mean, query_state, query.derive_metrics(query_state)
+        after = query.derive_metrics(query_state)
+        return mean, query_state, adaptive_clip.round_metrics(before, after)
 
     @tff.tensorflow.computation(metrics_type)
     def finalize_metrics(sums):

@@ -16,18 +16,21 @@ _LOGARITHMIC_FROM = 10
 def training_curves(
     rows: Sequence[Mapping[str, float]], reference_accuracies: Mapping[str, float] | None = None
 ) -> Figure:
-    """Accuracy and epsilon against rounds, one above the other.
+    """Accuracy, epsilon and an adaptive clip norm against rounds, one above the other.
 
     Args:
       rows: metrics of the rounds, each with `round` and, if measured, `accuracy` and `epsilon`.
+        With `clip_norm` and `clip_norm_estimate` there is a third panel.
       reference_accuracies: accuracies by name, drawn as labelled horizontal lines.
 
     Returns:
       The figure; the caller saves it.
     """
     # Without pyplot, which would keep every figure in memory and may need a display.
-    figure = Figure(figsize=(7, 6), layout='constrained')
-    accuracy, epsilon = figure.subplots(2, 1, sharex=True)
+    is_adaptive = any('clip_norm' in row for row in rows)
+    figure = Figure(figsize=(7, 9 if is_adaptive else 6), layout='constrained')
+    panels = figure.subplots(3 if is_adaptive else 2, 1, sharex=True)
+    accuracy, epsilon = panels[:2]
     accuracy.plot(*_series(rows, 'accuracy'), marker='.')
     styles = itertools.cycle(('--', '-.', ':'))
     for style, (name, value) in zip(styles, (reference_accuracies or {}).items(), strict=False):
@@ -43,8 +46,13 @@ def training_curves(
     accuracy.set_ylabel('accuracy on held-out clients')
     epsilon.plot(*_series(rows, 'epsilon'), marker='.', color='tab:red')
     epsilon.set_ylabel('epsilon so far')
-    epsilon.set_xlabel('round')
-    for axes in (accuracy, epsilon):
+    if is_adaptive:
+        panels[2].plot(*_series(rows, 'clip_norm_estimate'), color='grey', label='estimate')
+        panels[2].step(*_series(rows, 'clip_norm'), where='mid', label='in use')
+        panels[2].set_ylabel('clip norm')
+        panels[2].legend(fontsize=8)
+    panels[-1].set_xlabel('round')
+    for axes in panels:
         axes.grid(alpha=0.3)
         axes.set_ylim(0, axes.get_ylim()[1] * 1.03)
     return figure

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dpfl import _storage, accounting, aggregators, errors, learning
+from dpfl.accounting import running
 from dpfl.accounting.records import archive
+from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.runtime import contexts, memory
 from dpfl.simulation import checkpoint, checkpoint_folder, metrics, outputs
 from dpfl.simulation import profile as profile_lib
@@ -76,6 +78,11 @@ class _Run:
         if start is not None:
             start.require_run(experiment.configuration, experiment.plan)
         self._releases = Releases(experiment, directory, start)
+        self._rows: Sequence[Mapping[str, float]] = () if start is None else start.rows
+        self._fresh_rounds = frozenset(experiment.plan.fresh_rounds)
+        self._epsilon = running.RunningEpsilon(
+            experiment.plan, experiment.delta, experiment.accountant
+        )
 
     def run(self) -> Result:
         experiment, directory = self._experiment, self._directory
@@ -152,6 +159,7 @@ class _Run:
             contextlib.closing(shards),
             self._noise() as with_noise,
         ):
+            self._rows = recorded.rows
             # The number of completed rounds, and the state after them. They are one variable,
             # because a signal can arrive between any two assignments, and a state must never be
             # saved with the number of another round.
@@ -210,6 +218,11 @@ class _Run:
         with span('TFF'):
             output = experiment.process.next(state, data)
         values = _round_metrics(experiment, output, t + 1, span)
+        if experiment.plan.adaptive_clip is not None:
+            values |= {name: float(value) for name, value in output.metrics['aggregator'].items()}
+            values['clip_restart'] = float(t in self._fresh_rounds)
+        with span('accounting'):
+            values['epsilon'] = self._epsilon.after(t + 1)
         values['seconds'] = time.monotonic() - started
         with span('metrics'):
             recorded.release(t + 1, values)
@@ -230,7 +243,7 @@ class _Run:
     def _report(self) -> accounting.PrivacyReport:
         """Writes log and report of the rounds that were begun, and the digests of all files."""
         log = self._releases.log()
-        report = self._experiment.record.report(log)
+        report = self._experiment.record.report(log, ClipCourse.from_rows(self._rows))
         self._directory.write_log(log)
         self._directory.write_report(report)
         self._directory.write_digests()
@@ -252,23 +265,13 @@ def _round_metrics(
     done: int,
     span: Callable[[str], contextlib.AbstractContextManager[None]],
 ) -> dict[str, float]:
-    """Metrics after `done` rounds: of the evaluation if one is due, of training, and epsilon."""
-    plan = experiment.plan
+    """Metrics after `done` rounds: of the evaluation if one is due, and of training."""
     values: dict[str, float] = {}
-    if done % experiment.eval_every == 0 or done == plan.participation.rounds:
+    if done % experiment.eval_every == 0 or done == experiment.plan.participation.rounds:
         with span('evaluation'):
             weights = experiment.process.get_model_weights(output.state)
             values.update(experiment.evaluate(weights))
     if experiment.release_train_metrics:
         for name, value in output.metrics['client_work']['train'].items():
             values[f'train_{name}'] = float(value)
-    # The exact curve, if the plan has one. The accountant of the report may be looser, and is
-    # slower.
-    is_exact = 'analytic_gaussian' in plan.accountants
-    if is_exact or values:
-        with span('accounting'):
-            so_far = plan.with_participation(plan.participation.within(done))
-            values['epsilon'] = so_far.epsilon(
-                experiment.delta, 'analytic_gaussian' if is_exact else 'rdp'
-            )
     return values

@@ -20,9 +20,9 @@ _COPIED = (
     r'(saved_model|generator)/(saved_model\.pb|fingerprint\.pb|variables/variables\.'
     r'(index|data-\d+-of-\d+)|assets\.extra/model\.json)',
 )
-_HTML, _METRICS = 'privacy_report.html', 'metrics.csv'
-# Metrics that follow from the plan.
-_FROM_PLAN = ('round', 'epsilon')
+_HTML = 'privacy_report.html'
+# Metrics that follow from the plan, and those that are private releases.
+_COVERED = ('round', 'epsilon', 'clip_norm', 'clip_norm_estimate', 'clip_count', 'clip_restart')
 # Metrics that are never copied: durations, and those of training clients.
 _NEVER = ('seconds', 'train_')
 
@@ -104,13 +104,13 @@ def write(
                     (partial / name).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(run / name, partial / name)
             shutil.copyfile(run / archive.STRATEGY, partial / archive.STRATEGY)
-            report = record.report(None)
+            (partial / archive.METRICS).write_text(_metrics(run / archive.METRICS, public_heldout))
+            report = record.report(None, archive.read_clip_course(partial, record.plan))
             for name, text in (
                 (archive.PLAN, record.to_json()),
                 (archive.REPORT, report.to_json() + '\n'),
                 (archive.PAGE, report.render()),
                 (_HTML, privacy_page.render(report)),
-                (_METRICS, _metrics(run / _METRICS, public_heldout)),
             ):
                 (partial / name).write_text(text)
             (partial / archive.SUMS).write_text(archive.digests(partial))
@@ -123,7 +123,7 @@ def write(
 
 
 def _rounds(run: pathlib.Path) -> int:
-    with open(run / _METRICS, newline='') as file:
+    with open(run / archive.METRICS, newline='') as file:
         return sum(1 for _ in csv.DictReader(file))
 
 
@@ -139,7 +139,7 @@ def _metrics(path: pathlib.Path, public_heldout: bool) -> str:
         columns = [
             name
             for name in reader.fieldnames or ()
-            if name in _FROM_PLAN or public_heldout and not name.startswith(_NEVER)
+            if name in _COVERED or public_heldout and not name.startswith(_NEVER)
         ]
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, extrasaction='ignore', lineterminator='\n')

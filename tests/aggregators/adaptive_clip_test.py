@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, mechanisms
-from dpfl.aggregators import clipping, exact_sum
+from dpfl.aggregators import adaptive_clip, clipping, exact_sum
 from dpfl.aggregators.noise import correlated, keys
 from tests import oracles
 
@@ -294,3 +294,24 @@ def test_a_client_moves_both_sums_by_what_theorem_1_counts():
 def test_plans_that_contradict_adaptive_clipping_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         _plan(30, **changes)
+
+
+def test_metrics_of_a_round_are_the_noised_count_and_the_norm_in_use():
+    rounds, clients = 6, 10
+    plan = _plan(rounds, mechanisms.Identity(3), first=2, every=3)
+    run = _Run(plan, 2)
+    noise = plan.count_stddev * _redrawn('clipped count', rounds, _COUNT)
+    rng = np.random.default_rng(0)
+    for t in range(rounds):
+        before, (norm, estimate) = run._query.derive_metrics(run.state), run.norms
+        updates = rng.normal(size=(clients, 2))
+        run.next(updates)
+        found = adaptive_clip.round_metrics(before, run._query.derive_metrics(run.state))
+        within = (np.linalg.norm(updates.astype(np.float32), axis=1) <= estimate).sum()
+        assert found['clip_count'].numpy() == pytest.approx(within + noise[t], abs=1e-9)
+        assert float(found['clip_norm']) == norm
+        assert float(found['clip_norm_estimate']) == run.norms[1]
+
+
+def test_other_queries_have_no_metrics_of_a_round():
+    assert adaptive_clip.round_metrics({}, {}) == {}

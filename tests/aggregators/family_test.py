@@ -163,7 +163,7 @@ def test_measurements_come_from_noised_numbers_alone(changes):
     plan = _plan(changes)
     process = aggregators.build_aggregator(plan).create(_NESTED)
     measurements = process.next(process.initialize(), _cohort(_NESTED, 2)).measurements
-    names = {'clip_norm', 'clip_norm_estimate'} if plan.adaptive_clip else set()
+    names = {'clip_norm', 'clip_norm_estimate', 'clip_counts'} if plan.adaptive_clip else set()
     assert set(measurements.get('dp', measurements)) <= names | {'dp_query_metrics', 'record_agg'}
     assert len(tf.nest.flatten(measurements)) == len(names)
 

@@ -37,7 +37,7 @@ def test_metrics_have_a_row_for_each_round(run):
     assert [bool(row['loss']) for row in rows] == [False, True, False, True]
     epsilons = [float(row['epsilon']) for row in rows]
     assert epsilons == sorted(epsilons)
-    assert epsilons[-1] == experiment.plan.epsilon(1e-6, 'analytic_gaussian')
+    assert epsilons[-1] == experiment.plan.epsilon(1e-6, experiment.accountant)
     assert float(rows[-1]['loss']) == result.rows[-1]['loss']
 
 

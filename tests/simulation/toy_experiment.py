@@ -60,17 +60,22 @@ def experiment(
     rounds=ROUNDS,
     noise_seed=5,
     noise_storage=None,
+    plan_fields=None,
     **changes,
 ):
-    """The experiment; `noise_seed=None` takes noise from the operating system."""
+    """The experiment; `noise_seed=None` takes noise from the operating system.
+
+    `plan_fields` are fields of its plan that differ from the usual ones.
+    """
     schema = Participation(rounds, 2)
-    plan = accounting.PrivacyPlan(
+    fields = dict(
         mechanism=mechanisms.Blt(rounds, [0.9], [0.2]),
         participation=schema,
         clip_norm=1.0,
         noise_multiplier=noise_multiplier,
         clients_per_round=3,
     )
+    plan = accounting.PrivacyPlan(**{**fields, **(plan_fields or {})})
     model = _model()
     sgd = tff.learning.optimizers.build_sgdm
     process = learning.build_dp_fedavg(

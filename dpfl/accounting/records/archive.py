@@ -15,6 +15,7 @@ A run's directory holds
 `verification.verify` checks a directory.
 """
 
+import csv
 import dataclasses
 import hashlib
 import json
@@ -26,6 +27,7 @@ from dpfl import _files, _json, _validate, errors, mechanisms
 from dpfl.accounting.gaussian import ACCOUNTANTS
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated, sums
+from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.participation import ParticipationLog
 
@@ -33,7 +35,7 @@ PLAN, STRATEGY, LOG = 'plan.json', 'strategy.npz', 'participation.npz'
 REPORT, PAGE, SUMS = 'privacy_report.json', 'privacy_report.md', sums.NAME
 LEDGER, CHECKPOINTS = 'ledger.jsonl', 'checkpoints'
 FLAGS, CONFIG = 'flags.txt', 'config.json'
-MODEL = 'model.npz'
+MODEL, METRICS = 'model.npz', 'metrics.csv'
 _PLAN_VERSION = 1
 
 
@@ -60,8 +62,10 @@ class PlanRecord:
     exported: bool = False
     train_metrics_released: bool = False
 
-    def report(self, log: ParticipationLog | None) -> PrivacyReport:
-        """The report of the plan and of a log."""
+    def report(
+        self, log: ParticipationLog | None, clip_course: ClipCourse | None = None
+    ) -> PrivacyReport:
+        """The report of the plan and of a log; `clip_course` is that of an adaptive clip norm."""
         return PrivacyReport.from_plan(
             self.plan,
             self.deltas,
@@ -71,6 +75,7 @@ class PlanRecord:
             self.sampling_is_seeded,
             self.also_not_covered,
             self.train_metrics_released,
+            clip_course,
         )
 
     def digest(self) -> str:
@@ -141,6 +146,24 @@ def read_plan(directory: str | os.PathLike[str]) -> PlanRecord:
         return PlanRecord.from_dict(values, mechanisms.load(path.with_name(STRATEGY)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f'{path}: not the plan of a run ({errors.shown(error)})') from None
+
+
+def read_clip_course(directory: str | os.PathLike[str], plan: PrivacyPlan) -> ClipCourse | None:
+    """The course of an adaptive clip norm, from a directory's `metrics.csv`.
+
+    None for a fixed clip norm, if there is no such file, and for runs of older versions, which did
+    not record it.
+
+    Raises:
+      ValueError: if the file cannot be read, or a clip norm in it is not a number above 0.
+    """
+    path = pathlib.Path(directory) / METRICS
+    if plan.adaptive_clip is None or not path.exists():
+        return None
+    try:
+        return ClipCourse.from_csv(_files.read_bytes(path).decode())
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise ValueError(f'{path}: not the metrics of a run ({errors.shown(error)})') from None
 
 
 def digests(directory: str | os.PathLike[str]) -> str:

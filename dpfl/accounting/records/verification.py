@@ -75,7 +75,7 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
     try:
         record = archive.read_plan(directory)
         log = None if is_export else ParticipationLog.load(directory / LOG)
-        report = record.report(log)
+        report = record.report(log, archive.read_clip_course(directory, record.plan))
     except ValueError as error:
         return Verification(None, (*differences, errors.shown(error)), notes, is_old)
     if ledger is not None:

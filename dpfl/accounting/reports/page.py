@@ -17,6 +17,7 @@ def render(report: ReportValues) -> str:
         '# Privacy report',
         f'**{checklist.statement(report)}**',
         *([] if report.observed is None else [_log_section(report, report.observed)]),
+        *(['## Clip norm', report.clip_course.render()] if report.clip_course else []),
         '## Checklist',
         _checklist(report),
         '## Assumptions',

@@ -17,6 +17,7 @@ from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
 from dpfl.accounting.reports import assumptions, checklist, page
 from dpfl.accounting.reports import observed as observed_lib
+from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee
 from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.participation import ParticipationLog
@@ -49,6 +50,7 @@ class PrivacyReport(ReportValues):
         sampling_is_seeded: bool = False,
         also_not_covered: tuple[str, ...] = (),
         train_metrics_released: bool = False,
+        clip_course: ClipCourse | None = None,
     ) -> 'PrivacyReport':
         """The report of a plan and, if given, of the participation log of its run.
 
@@ -72,6 +74,7 @@ class PrivacyReport(ReportValues):
             sampling_is_seeded=sampling_is_seeded,
             also_not_covered=tuple(also_not_covered),
             train_metrics_released=train_metrics_released,
+            clip_course=clip_course,
         )
 
     def dp_event(self) -> dp_accounting.DpEvent:
@@ -119,6 +122,7 @@ class PrivacyReport(ReportValues):
             'mechanism_digest': self.plan.mechanism.digest(),
             'assumptions': assumptions.assumptions(self),
             'not_covered': assumptions.not_covered(self),
+            **({'clip_course': self.clip_course.to_dict()} if self.clip_course else {}),
             **({'also_not_covered': list(self.also_not_covered)} if self.also_not_covered else {}),
         }
 
@@ -160,6 +164,9 @@ class PrivacyReport(ReportValues):
                 ),
                 train_metrics_released=_validate.truth(
                     'train_metrics_released', values.get('train_metrics_released', False)
+                ),
+                clip_course=(
+                    ClipCourse.from_dict(values['clip_course']) if 'clip_course' in values else None
                 ),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -3,6 +3,7 @@
 import dataclasses
 
 from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee, Observed
 
 
@@ -21,6 +22,7 @@ class ReportValues:
         on sampling is then a simulation.
       also_not_covered: what else of the run the guarantee does not cover, one sentence each.
       train_metrics_released: whether metrics of the training clients were released without noise.
+      clip_course: course of an adaptive clip norm; None without, or before the first round.
     """
 
     plan: PrivacyPlan
@@ -32,6 +34,7 @@ class ReportValues:
     sampling_is_seeded: bool = False
     also_not_covered: tuple[str, ...] = ()
     train_metrics_released: bool = False
+    clip_course: ClipCourse | None = None
 
     @property
     def basis(self) -> str:

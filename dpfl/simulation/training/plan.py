@@ -72,13 +72,22 @@ def build_plan(
     if sampling.is_amplified:
         fields |= dict(sampling=sampling.sampling, population=population())
     if privacy.adaptive_clip:
-        with renaming(target_quantile='clip_quantile'):
+        with renaming(target_quantile='clip_quantile', learning_rate='clip_learning_rate'):
             fields['adaptive_clip'] = accounting.AdaptiveClip(
-                privacy.clip_quantile, count_stddev=privacy.count_stddev
+                privacy.clip_quantile, privacy.clip_learning_rate, privacy.count_stddev
             )
+    else:
+        _refuse_settings_of_adaptive_clip(privacy)
     if privacy.secagg:
         fields['discretization'] = discretization(privacy, privacy.clip_norm, cohort, dimension())
     return _with_noise(privacy, is_silent, fields)
+
+
+def _refuse_settings_of_adaptive_clip(privacy: PrivacyConfig) -> None:
+    for name in ('clip_quantile', 'clip_learning_rate', 'count_stddev'):
+        value = getattr(privacy, name)
+        if value != getattr(PrivacyConfig, name):
+            raise ArgumentError(name, value, 'needs adaptive_clip')
 
 
 def accountant(config: NoiseConfig, plan: accounting.PrivacyPlan) -> str:

@@ -1,0 +1,98 @@
+"""Tests of the course of an adaptive clip norm in metrics and reports."""
+
+import dataclasses
+import json
+
+import pytest
+
+from dpfl import accounting, mechanisms
+from dpfl.accounting.records import archive, verification
+from dpfl.accounting.reports.clip_course import ClipCourse
+from tests.accounting import archives
+
+_CSV = (
+    'round,clip_norm,clip_norm_estimate,loss\n'
+    '1,,,3.0\n2,0.5,0.6,\n3,0.5,0.55,\n4,0.55,0.7,1.0\n5,0.55,0.65,\n'
+)
+_COURSE = ClipCourse(((1, 0.5), (3, 0.55)), 0.65)
+
+
+def _adaptive_record():
+    base = mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3])
+    return archives.make_record(
+        mechanism=mechanisms.Restarted(base, (3,), 6),
+        adaptive_clip=accounting.AdaptiveClip(count_stddev=5.0),
+    )
+
+
+def test_the_course_follows_from_the_metrics():
+    assert ClipCourse.from_csv(_CSV) == _COURSE
+    rows = [{'round': 1, 'clip_norm': 0.5, 'clip_norm_estimate': 0.25}]
+    assert ClipCourse.from_rows(rows) == ClipCourse(((0, 0.5),), 0.25)
+    assert ClipCourse.from_csv('round,loss\n1,2.0\n') is None
+
+
+def test_a_report_keeps_the_course_and_says_how_to_use_it():
+    report = dataclasses.replace(_adaptive_record().report(archives.LOG), clip_course=_COURSE)
+    values = json.loads(report.to_json())
+    assert values['clip_course'] == {'norms': [[1, 0.5], [3, 0.55]], 'estimate': 0.65}
+    assert accounting.PrivacyReport.from_json(report.to_json()) == report
+    page = report.render()
+    assert '`--clip_norm=0.65`' in page and '| 3 | 0.55 |' in page
+    other = _adaptive_record().report(archives.LOG)
+    assert '## Clip norm' not in other.render() and 'clip_course' not in other.to_dict()
+
+
+def test_many_changes_are_cut_in_the_page():
+    course = ClipCourse(tuple((t, 1.0 + t) for t in range(40)), 3.0)
+    assert '| and 28 later changes, the last in 39 | 40 |' in course.render()
+    assert len(course.render().splitlines()) < 20
+
+
+@pytest.mark.parametrize(
+    'values',
+    [
+        None,
+        {'norms': [[0, 1.0]]},
+        {'norms': [], 'estimate': 1.0},
+        {'norms': [[0, -1.0]], 'estimate': 1.0},
+        {'norms': [[0, 1.0]], 'estimate': 0.0},
+        {'norms': [[1, 1.0], [1, 2.0]], 'estimate': 1.0},
+        {'norms': [[0.5, 1.0]], 'estimate': 1.0},
+        {'norms': [[0]], 'estimate': 1.0},
+    ],
+)
+def test_a_report_with_another_course_is_refused(values):
+    written = json.loads(_adaptive_record().report(archives.LOG).to_json())
+    with pytest.raises(ValueError, match='not a privacy report'):
+        accounting.PrivacyReport.from_json(json.dumps({**written, 'clip_course': values}))
+
+
+def _write(path, metrics):
+    record = _adaptive_record()
+    archives.write(path, record)
+    (path / archive.METRICS).write_text(metrics)
+    report = record.report(archives.LOG, archive.read_clip_course(path, record.plan))
+    (path / archive.REPORT).write_text(report.to_json() + '\n')
+    (path / archive.PAGE).write_text(report.render())
+    return archives.with_new_digests(path)
+
+
+def test_verification_computes_the_course_from_the_metrics(tmp_path):
+    assert _write(tmp_path, _CSV) == ()
+    (tmp_path / archive.METRICS).write_text(_CSV.replace('0.65', '0.75'))
+    (difference,) = archives.with_new_digests(tmp_path)
+    assert difference.startswith(f'{archive.REPORT}: clip_course.estimate is 0.65')
+
+
+def test_runs_that_did_not_record_a_course_are_verified_as_before(tmp_path):
+    assert _write(tmp_path, 'round,loss\n1,2.0\n') == ()
+
+
+@pytest.mark.parametrize('text', ['nan', '-1', '0.0', 'x', '1e999'])
+def test_metrics_that_somebody_changed_are_named(tmp_path, text):
+    _write(tmp_path, _CSV)
+    (tmp_path / archive.METRICS).write_text(_CSV.replace('0.65', text))
+    (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
+    found = verification.verify(tmp_path)
+    assert found.report is None and 'metrics.csv: not the metrics of a run' in found.differences[-1]
