@@ -1,12 +1,13 @@
 """The state of a learning process as a list of arrays, and back."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tree
 
-from dpfl import errors
+from dpfl import errors, mechanisms
 from dpfl.accounting.records import ledger_lines
 from dpfl.aggregators.noise import correlated
 from dpfl.simulation import checkpoint
@@ -35,6 +36,43 @@ def restore(saved: Sequence[np.ndarray | bytes], template: Any) -> Any:
     paths = (path for path, _ in tree.flatten_with_path(template))
     restored = map(_restore_leaf, paths, saved, expected)
     return tree.unflatten_as(template, list(restored))
+
+
+def restore_longer(
+    saved: Sequence[np.ndarray | bytes], template: Any, kernel: mechanisms.Kernel
+) -> Any:
+    """Rebuilds a state for a process that has more rounds than the one that saved it.
+
+    More rounds may need other buffers of past noise. What a buffer holds is a function of the noise
+    key and of the rounds done, so it is computed anew.
+
+    Args:
+      saved: the result of `leaves`.
+      template: a state of the process with more rounds.
+      kernel: how that process streams its noise.
+
+    Raises:
+      CheckpointError: if anything else of the state differs, such as where past noise is kept.
+    """
+    expected = tree.flatten(template)
+    if len(saved) != len(expected):
+        raise checkpoint.CheckpointError(
+            f'past noise of {kernel.buffers} copies of the model would be kept in another place '
+            'than before, so the run cannot go on with more rounds'
+        )
+    found = list(saved)
+    for part in _noise_states(tree.unflatten_as(template, range(len(expected)))):
+        if not isinstance(part.past, Mapping):
+            continue  # Nothing is kept, or a ring outside of the state keeps it.
+        key, done = np.asarray(saved[part.key]), int(np.asarray(saved[part.round]))
+        for name, place in part.past.items():
+            # A kernel with one row for all rounds has the same buffers whatever their number is.
+            if kernel.table.shape[0] > 1 or np.shape(saved[place]) != np.shape(expected[place]):
+                size = np.shape(expected[place])[1]
+                dtype = tf.as_dtype(name)
+                buffers = correlated.buffers_after(kernel, key, done, dtype, size)
+                found[place] = buffers.numpy()
+    return restore(found, template)
 
 
 def _restore_leaf(path: tuple, leaf: np.ndarray | bytes, expected: Any) -> Any:

@@ -17,6 +17,7 @@ def render(report: ReportValues) -> str:
         '# Privacy report',
         f'**{checklist.statement(report)}**',
         *([] if report.observed is None else [_log_section(report, report.observed)]),
+        *(['## Course of the run', _bullets(report.history)] if report.history else []),
         '## Checklist',
         _checklist(report),
         '## Assumptions',

@@ -49,6 +49,7 @@ class PrivacyReport(ReportValues):
         sampling_is_seeded: bool = False,
         also_not_covered: tuple[str, ...] = (),
         train_metrics_released: bool = False,
+        history: tuple[str, ...] = (),
     ) -> 'PrivacyReport':
         """The report of a plan and, if given, of the participation log of its run.
 
@@ -72,6 +73,7 @@ class PrivacyReport(ReportValues):
             sampling_is_seeded=sampling_is_seeded,
             also_not_covered=tuple(also_not_covered),
             train_metrics_released=train_metrics_released,
+            history=tuple(history),
         )
 
     def dp_event(self) -> dp_accounting.DpEvent:
@@ -120,6 +122,7 @@ class PrivacyReport(ReportValues):
             'assumptions': assumptions.assumptions(self),
             'not_covered': assumptions.not_covered(self),
             **({'also_not_covered': list(self.also_not_covered)} if self.also_not_covered else {}),
+            **({'history': list(self.history)} if self.history else {}),
         }
 
     def to_json(self) -> str:
@@ -161,6 +164,7 @@ class PrivacyReport(ReportValues):
                 train_metrics_released=_validate.truth(
                     'train_metrics_released', values.get('train_metrics_released', False)
                 ),
+                history=stated.texts('history', values.get('history', ())),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'not a privacy report ({errors.shown(error)})') from None

@@ -21,6 +21,8 @@ class ReportValues:
         on sampling is then a simulation.
       also_not_covered: what else of the run the guarantee does not cover, one sentence each.
       train_metrics_released: whether metrics of the training clients were released without noise.
+      history: how the run differs from one that trains the rounds it was planned for, such as an
+        extension, one sentence each.
     """
 
     plan: PrivacyPlan
@@ -32,6 +34,7 @@ class ReportValues:
     sampling_is_seeded: bool = False
     also_not_covered: tuple[str, ...] = ()
     train_metrics_released: bool = False
+    history: tuple[str, ...] = ()
 
     @property
     def basis(self) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
+from dpfl.simulation.training.course_config import CourseConfig
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.tasks.config import CUSTOM, IMAGE_MODELS, IMAGE_TASKS, TEXT_TASKS, WORD_MODELS, TaskConfig
@@ -111,6 +112,7 @@ class TrainConfig(RunConfig):
     sampling: SamplingConfig = SamplingConfig()
     optimization: OptimizationConfig = OptimizationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    course: CourseConfig = CourseConfig()
 
     def check(self) -> None:
         """Checks that the task has the model."""

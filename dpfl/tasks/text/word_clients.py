@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -74,10 +74,26 @@ class WordTask:
 
     def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
         """Pooled sentences of the first `num_clients` held-out clients as a `tf.data.Dataset`."""
-        _validate.integer('num_clients', num_clients, minimum=1)
-        clients = range(min(num_clients, self.heldout.count))
-        tokens = [self._encode(self.heldout.sentences(client)) for client in clients]
+        tokens = list(self.heldout_tokens(0, num_clients))
         return sentence_batches.dataset(np.concatenate(tokens), batch_size)
+
+    def heldout_tokens(self, first: int, last: int | None = None) -> Iterator[np.ndarray]:
+        """Token ids of the held-out clients from `first` on, before `last` if it is given.
+
+        int32 [sentences, L + 1] of each client.
+
+        Raises:
+          ValueError: if there is no client before `last`.
+        """
+        if last is not None:
+            _validate.integer('num_clients', last, minimum=1)
+        end = self.heldout.count if last is None else min(last, self.heldout.count)
+        for client in range(first, end):
+            yield self._encode(self.heldout.sentences(client))
+
+    def encoded(self, sentences: Iterable[list[str]]) -> np.ndarray:
+        """Token ids of any sentences, int32 [sentences, L + 1]."""
+        return encode(sentences, self.vocabulary.ids, self.sentence_length)
 
     def _encode(
         self, sentences: Iterable[list[str]], max_sentences: int | None = None
