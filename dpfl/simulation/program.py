@@ -145,8 +145,7 @@ class _Run:
         if self._start is not None:
             first, rows = self._start.rounds, self._start.rows
             if self._is_longer:
-                kernel = experiment.plan.mechanism.with_rounds(self._rounds).kernel()
-                state = state_lib.restore_longer(self._start.state, state, kernel)
+                state = state_lib.restore_longer(self._start.state, state, experiment.plan)
                 # From here on the run is the longer one.
                 writer.save(self._checkpoint(first, state, rows))
                 writer.wait()

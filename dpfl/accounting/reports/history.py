@@ -22,7 +22,27 @@ def sentences(
     return (
         *_extended(extensions),
         *_stopping(plan, stop_at_accuracy, done),
+        *_forked(plan),
     )
+
+
+def _forked(plan: PrivacyPlan) -> list[str]:
+    if not plan.earlier:
+        return []
+    runs = '; '.join(
+        f'{each.participation.rounds} rounds of {each.mechanism.name} with noise multiplier '
+        f'{each.noise_multiplier:g} and clip norm {each.clip_norm:g}, at most '
+        f'{each.participation.count} of them per client'
+        for each in plan.earlier
+    )
+    own = plan.participation.rounds
+    return [
+        f'The run begins with the model of an earlier run ({runs}). The guarantee is that of all '
+        f'rounds planned there and of the {own} rounds here together, for clients that take part '
+        'in both as each plan allows. Sensitivity and noise multiplier are those of this run. '
+        'Rounds that the earlier run trains beyond its plan, and other runs that begin with its '
+        'model, are not part of it.'
+    ]
 
 
 def _extended(extensions: Sequence[tuple[int, int, int]]) -> list[str]:

@@ -116,6 +116,10 @@ class TrainConfig(RunConfig):
 
     def check(self) -> None:
         """Checks that the task has the model."""
+        if self.course.fork_from is not None and self.task.warm_start is not None:
+            raise ArgumentError(
+                'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
+            )
         allowed = MODELS[self.task.task]
         if self.task.task != CUSTOM and self.task.model not in (None, *allowed):
             raise ArgumentError(

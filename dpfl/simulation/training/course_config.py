@@ -10,7 +10,14 @@ from dpfl.errors import ArgumentError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CourseConfig(Settings):
-    """When a run stops before its last round."""
+    """How a run begins, and when it stops before its last round."""
+
+    fork_from: str | None = setting(
+        None,
+        'Directory of an earlier run, finished or not: begin with the model of its latest '
+        'checkpoint, for instance with another noise and clip norm ([McMahan18], figure 4). The '
+        'guarantee is that of both runs together. The momentum of the server begins anew.',
+    )
 
     stop_at_epsilon: float | None = setting(
         None,

@@ -9,10 +9,12 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpfl import accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, renaming
-from dpfl.simulation.training import execution, run_model
+from dpfl.simulation.training import execution, fork, run_model
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.course_config import within_epsilon
 from dpfl.simulation.training.execution import TrainResult
@@ -67,12 +69,17 @@ def train(
     """
     config, opened = _opened(config, task, execution.teller(progress))
     clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
+    path = pathlib.Path(directory)
+    origin = None
+    if config.course.fork_from is not None:
+        origin = fork.origin(config.course.fork_from, path, resume, config.noise_seed)
     plan = build_plan(
         config.privacy,
         config.sampling,
         population=clients,
         dimension=opened.num_parameters,
         on_choice=on_choice,
+        earlier=() if origin is None else origin.plans,
     )
     # Raises early if delta is out of range, or the accountant does not know the plan.
     delta, method = config.privacy.delta, accountant(config.privacy, plan)
@@ -82,13 +89,16 @@ def train(
         plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
     addresses = execution.workers(config.execution)
     made_from = {} if task is None else task.made_from
-    path = pathlib.Path(directory)
 
     def build() -> 'tuple[program.Experiment, FederatedTask]':
         population = clients()  # Opens the data.
         loaded, language = opened.load(), opened.language_model()
         loaded = _warm_started(config.task, loaded, language)
+        if origin is not None:
+            loaded = _forked(loaded, origin)
         experiment = _experiment(config, plan, loaded, population, language)
+        if origin is not None and origin.noise_is_seeded:
+            experiment = dataclasses.replace(experiment, noise_is_seeded=True)
         experiment = dataclasses.replace(experiment, workers=addresses, progress=progress)
         return experiment, loaded
 
@@ -211,6 +221,18 @@ def noise_storage(
     if plan.noise == 'hardened':
         return mechanisms.choose_hardened_noise_storage(kernel, size, memory_limit)
     return mechanisms.choose_noise_storage(kernel, size, memory_limit)
+
+
+def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
+    """The task, starting from the model of an earlier run."""
+    from dpfl.tasks.text.models import architectures
+
+    model = task.model
+    weights = origin.weights([tuple(np.shape(weight)) for weight in model.initial_weights[0]])
+    if weights is not None:
+        model = architectures.with_weights(model, weights)
+    not_covered = dict.fromkeys((*task.not_covered, *origin.not_covered))
+    return dataclasses.replace(task, model=model, not_covered=tuple(not_covered))
 
 
 def _warm_started(
