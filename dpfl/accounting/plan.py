@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import hashlib
 import json
-from typing import Any
+import math
+from typing import Any, cast
 
 import dp_accounting
 
@@ -30,7 +31,7 @@ _PARTS: dict[str, type[_json.JsonFields]] = {
 }
 _OPTIONAL_PARTS = ('discretization', 'adaptive_clip')
 # Files of older versions lack these fields; their defaults are what those versions did.
-_ADDED_LATER = ('adaptive_clip', 'clip_schedule', 'estimator', 'noise')
+_ADDED_LATER = ('adaptive_clip', 'clip_schedule', 'estimator', 'noise', 'earlier')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,10 @@ class PrivacyPlan(PlanValues):
                 values['mechanism_digest'] = value.digest()
             elif isinstance(value, _json.JsonFields):
                 values[field.name] = value.to_dict()
+            elif field.name == 'earlier':
+                # Only written if there are any: the digests of other plans stay what they were.
+                if value:
+                    values[field.name] = [_with_mechanism(each) for each in value]
             elif field.name == 'clip_schedule':
                 values[field.name] = [list(change) for change in value]
             else:
@@ -106,6 +111,8 @@ class PrivacyPlan(PlanValues):
         for name, part in _PARTS.items():
             if name in fields and (fields[name] is not None or name not in _OPTIONAL_PARTS):
                 fields[name] = part.from_dict(fields[name])
+        if 'earlier' in fields:
+            fields['earlier'] = _plans(fields['earlier'])
         if 'clip_schedule' in fields:
             fields['clip_schedule'] = _changes(fields['clip_schedule'])
         return cls(mechanism=mechanism, **fields)
@@ -223,7 +230,23 @@ class PrivacyPlan(PlanValues):
         """
         if self.sampling != 'none':
             return None
-        return rounding.quotient_up(self.sensitivity, self.noise_multiplier)
+        return self.mu_of_sensitivity(self.sensitivity)
+
+    def mu_of_sensitivity(self, sensitivity: float) -> float:
+        """`mu` for another sensitivity of the run; that of the earlier runs is composed with it.
+
+        Gaussian DP composes by the sum of the squares, also if later runs depend on earlier ones.
+        """
+        own = rounding.quotient_up(sensitivity, self.noise_multiplier)
+        if not self.earlier:
+            return own
+        earlier = [cast(float, each.mu) for each in self.earlier_plans]
+        return math.hypot(own, *earlier) * (1 + 1e-14)
+
+    @property
+    def earlier_plans(self) -> 'tuple[PrivacyPlan, ...]':
+        """The plans of `earlier`."""
+        return cast('tuple[PrivacyPlan, ...]', self.earlier)
 
     @property
     def rho(self) -> float | None:
@@ -231,12 +254,17 @@ class PrivacyPlan(PlanValues):
         return None if self.mu is None else self.mu * self.mu / 2
 
     def dp_event(self) -> dp_accounting.DpEvent:
-        """The whole run as one event; its noise multiplier is divided by the sensitivity."""
-        if not self.noise_multiplier:
+        """The whole run, with earlier ones, as one event; noise is divided by the sensitivity."""
+        if not all(plan.noise_multiplier for plan in (self, *self.earlier)):
             return dp_accounting.NonPrivateDpEvent()
         if self.mu is not None:
             return dp_accounting.GaussianDpEvent(1 / self.mu)
-        return self._sampled_event(self.noise_multiplier / self.sensitivity)
+        own = self._sampled_event(self.noise_multiplier / self.sensitivity)
+        if not self.earlier:
+            return own
+        return dp_accounting.ComposedDpEvent(
+            [own, *(each.dp_event() for each in self.earlier_plans)]
+        )
 
     def _sampled_event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
         assert self.population is not None  # As checked with sampling.
@@ -280,7 +308,7 @@ class PrivacyPlan(PlanValues):
         self, sensitivity: float, delta: float, accountant: str = 'pld'
     ) -> gaussian.Bound:
         """`bound` for another sensitivity of the run, without amplification by sampling."""
-        mu = rounding.quotient_up(sensitivity, self.noise_multiplier)
+        mu = self.mu_of_sensitivity(sensitivity)
         return hardened.with_slack(
             lambda at: gaussian.bound(mu, at, accountant), delta, self._slack(mu)
         )
@@ -314,8 +342,28 @@ class PrivacyPlan(PlanValues):
     def without_sampling(self, participation: Participation) -> 'PrivacyPlan':
         """The same noise over a schema, without relying on how cohorts were sampled."""
         adjacency = 'zero_out' if self.adjacency == 'zero_out' else 'replace_one'
-        plain = dataclasses.replace(self, sampling='none', population=None, adjacency=adjacency)
+        earlier = tuple(each.without_sampling(each.participation) for each in self.earlier_plans)
+        plain = dataclasses.replace(
+            self, sampling='none', population=None, adjacency=adjacency, earlier=earlier
+        )
         return plain.with_participation(participation)
+
+
+def _with_mechanism(plan: Any) -> dict[str, Any]:
+    """A plan as JSON values, with the parameters of its mechanism."""
+    return {'mechanism': plan.mechanism.to_dict(), **plan.to_dict()}
+
+
+def _plans(values: Any) -> tuple[PrivacyPlan, ...]:
+    """`earlier` from its JSON form, a list of plans with the parameters of their mechanisms."""
+    if not isinstance(values, list):
+        raise errors.ArgumentError('earlier', values, 'must be a list of plans')
+    plans = []
+    for value in values:
+        fields = dict(_json.checked_object('earlier', value))
+        mechanism = mechanisms.from_dict(fields.pop('mechanism', None))
+        plans.append(PrivacyPlan.from_dict(fields, mechanism))
+    return tuple(plans)
 
 
 def _changes(values: Any) -> tuple[tuple[int, float], ...]:

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import TypeVar
 
+from dpfl import errors
 from dpfl.accounting import calibration, hardened
 from dpfl.accounting.plan_values import PlanValues
 
@@ -41,8 +42,22 @@ def calibrated(plan: _P, epsilon: float, delta: float, accountant: str) -> _P:
         mu = calibration.mu_from_epsilon(*target, accountant)
         found = with_noise(hardened.noise_multiplier(plan, mu))
     else:
-        mu = calibration.mu_from_epsilon(epsilon, delta, accountant)
+        mu = _left(plan, calibration.mu_from_epsilon(epsilon, delta, accountant), epsilon)
         found = with_noise(plan.sensitivity / mu)
     while found.epsilon(delta, accountant) > epsilon:  # The division may round down.
         found = with_noise(math.nextafter(found.noise_multiplier, math.inf) * (1 + 1e-15))
     return found
+
+
+def _left(plan: PlanValues, mu: float, epsilon: float) -> float:
+    """What earlier runs leave of `mu`, the target for `epsilon`, for a plan without sampling.
+
+    Raises:
+      ValueError: if they leave nothing.
+    """
+    left = mu**2 - sum((each.mu or 0.0) ** 2 for each in plan.earlier)
+    if left <= 0:
+        raise errors.ArgumentError(
+            'epsilon', epsilon, 'must be above that of the earlier runs alone'
+        )
+    return math.sqrt(left)

@@ -40,6 +40,8 @@ def check(plan: PlanValues) -> None:
         _check_clip_schedule(plan)
     if plan.noise == 'hardened':
         hardened.check(plan)
+    if plan.earlier:
+        _check_earlier(plan)
 
 
 def _check_discretization(plan: PlanValues, discretization: Discretization) -> None:
@@ -53,6 +55,21 @@ def _check_discretization(plan: PlanValues, discretization: Discretization) -> N
         raise errors.ArgumentError(
             'estimator', plan.estimator.kind, 'must be fixed with a discretization'
         )
+
+
+def _check_earlier(plan: PlanValues) -> None:
+    """The plans that are composed must have the same neighbours, and Gaussian noise."""
+    for earlier in plan.earlier:
+        if earlier.earlier:
+            raise errors.ArgumentError('earlier', errors.NOT_SHOWN, 'must be a flat list of plans')
+        for name in ('sampling', 'adjacency', 'noise'):
+            value = getattr(plan, name)
+            if getattr(earlier, name) != value:
+                raise errors.ArgumentError(
+                    name, value, f'must be {getattr(earlier, name)}, as in the earlier run'
+                )
+    if plan.noise == 'hardened':
+        raise errors.ArgumentError('noise', plan.noise, 'must be default after an earlier run')
 
 
 def _check_adaptive_clip(plan: PlanValues, adaptive_clip: AdaptiveClip) -> None:

@@ -42,6 +42,9 @@ class PlanValues(abc.ABC):
       noise: 'default' for continuous Gaussian noise in floating point; 'hardened' for discrete
         Gaussian noise on integer sums from a cryptographic generator (docs/hardened.md), whose
         rounding the sensitivity counts.
+      earlier: plans of runs, perhaps on the same clients, whose model this run begins with. The
+        guarantee (mu, rho, epsilon) is that of all of them together; the sensitivity and the noise
+        are those of this run alone. Clients may take part in every run as its plan allows.
     """
 
     mechanism: mechanisms.Mechanism
@@ -57,6 +60,7 @@ class PlanValues(abc.ABC):
     clip_schedule: tuple[tuple[int, float], ...] = ()
     estimator: Estimator = Estimator()
     noise: str = 'default'
+    earlier: tuple['PlanValues', ...] = ()
 
     @property
     @abc.abstractmethod
@@ -67,6 +71,11 @@ class PlanValues(abc.ABC):
     @abc.abstractmethod
     def sensitivity(self) -> float:
         """The sensitivity of what the run releases, for noise in units of the clip norm."""
+
+    @property
+    @abc.abstractmethod
+    def mu(self) -> float | None:
+        """Gaussian DP parameter of the run and of earlier ones; None with sampling."""
 
     @abc.abstractmethod
     def epsilon(self, delta: float, accountant: str = 'pld') -> float:

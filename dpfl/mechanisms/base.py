@@ -69,6 +69,24 @@ class Mechanism(abc.ABC):
         """
         return dataclasses.replace(cast(Any, self), rounds=rounds)
 
+    def begins_like(self, other: 'Mechanism', rounds: int) -> bool:
+        """Whether the first `rounds` rounds of two mechanisms are known to be the same.
+
+        Then noise of the same keys is the same in these rounds, and a run of one of them can go on
+        as a run of the other.
+
+        Args:
+          other: a mechanism.
+          rounds: at most the rounds of either.
+        """
+        if not self.shortens and self.rounds != other.rounds:
+            return False
+        if type(self) is not type(other) or rounds > min(self.rounds, other.rounds):
+            return False
+        if not self.shortens:
+            return self.to_dict() == other.to_dict()
+        return self.with_rounds(rounds).to_dict() == other.with_rounds(rounds).to_dict()
+
     @property
     def fresh_rounds(self) -> tuple[int, ...]:
         """Rounds after round 0 in which the noise starts afresh, independent of earlier noise."""

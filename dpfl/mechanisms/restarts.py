@@ -119,6 +119,13 @@ class Restarted(Mechanism):
         starts = tuple(start for start in self.starts if start < rounds)
         return Restarted(self.base, starts, rounds)
 
+    def begins_like(self, other: Mechanism, rounds: int) -> bool:
+        if not isinstance(other, Restarted) or rounds > min(self.rounds, other.rounds):
+            return False
+        mine, others = self.with_rounds(rounds), other.with_rounds(rounds)
+        longest = max(mine.lengths)
+        return mine.starts == others.starts and mine.base.begins_like(others.base, longest)
+
     def strategy_matrix(self) -> np.ndarray:
         return linalg.block_diag(*(segment.strategy_matrix() for segment in self.segments()))
 

@@ -23,7 +23,7 @@ import hashlib
 import io
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -68,9 +68,24 @@ class Checkpoint:
           ValueError: if a value of the configuration or the plan differs. The message begins with
             the name of the value.
         """
-        before = {**self.configuration, 'plan_digest': self.plan_digest}
-        now = json.loads(json.dumps({**configuration, 'plan_digest': plan.digest()}))
-        for name in sorted({*before, *now}, key=lambda name: (name == 'plan_digest', name)):
+        self.require_configuration(configuration)
+        if plan.digest() != self.plan_digest:
+            raise errors.ArgumentError(
+                'plan_digest',
+                plan.digest(),
+                f'must be {self.plan_digest}, as when the run began',
+            )
+
+    def require_configuration(
+        self, configuration: Mapping[str, Any], free: Collection[str] = ()
+    ) -> None:
+        """Checks that a configuration is that of the run, except for the values in `free`.
+
+        Raises:
+          ArgumentError: if another value differs. The message begins with its name.
+        """
+        before, now = self.configuration, json.loads(json.dumps(dict(configuration)))
+        for name in sorted({*before, *now} - {*free}):
             if before.get(name) != now.get(name):
                 raise errors.ArgumentError(
                     name, now.get(name), f'must be {before.get(name)}, as when the run began'

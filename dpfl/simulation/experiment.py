@@ -47,6 +47,9 @@ class Experiment:
       progress: show a progress bar on standard error.
       configuration: the settings that the run was made from, as JSON values. A run can only be
         continued with the same ones.
+      stop_at_accuracy: stop at the first evaluation with at least this accuracy; None to train all
+        rounds. The rule reads the data of the evaluation, and the report says so.
+      extensions: how the run was extended, as in `archive.PlanRecord`; the ledger has them.
 
     Raises:
       ValueError: if a value is out of its range, if the accountant does not know the plan, or if
@@ -74,6 +77,8 @@ class Experiment:
     profile: bool = False
     progress: bool = True
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    stop_at_accuracy: float | None = None
+    extensions: tuple[tuple[int, int, int], ...] = ()
 
     def __post_init__(self):
         _validate.number('delta', self.delta, above=0, below=1)
@@ -98,6 +103,8 @@ class Experiment:
             sampling_is_seeded=self.plan.sampling != 'none',
             also_not_covered=self.not_covered,
             train_metrics_released=self.release_train_metrics,
+            extensions=self.extensions,
+            stop_at_accuracy=self.stop_at_accuracy,
         )
 
 

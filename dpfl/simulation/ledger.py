@@ -31,7 +31,8 @@ class Ledger:
 
     Args:
       path: the file.
-      plan: digest of the run's plan, from `archive.PlanRecord.digest`.
+      plan: digest of the run's plan, from `archive.PlanRecord.digest`; the last one, if the run was
+        extended.
 
     Raises:
       LedgerError: if any other line is damaged, if the ledger belongs to another plan, or if an
@@ -47,7 +48,32 @@ class Ledger:
             size = path.stat().st_size if path.exists() else 0
         self._rest = size - self._lines.complete  # Bytes of an incomplete last line.
         if self._lines.plan not in (None, plan):
-            raise LedgerError(f'{path}: is the ledger of another plan')
+            found = self._lines.extensions
+            longer = f', that of {found[-1].rounds} rounds' if found else ''
+            raise LedgerError(f'{path}: is the ledger of another plan{longer}')
+
+    def extend(self, extension: ledger_lines.Extension) -> None:
+        """Records that the run goes on beyond the rounds it was planned for.
+
+        Raises:
+          StorageError: if the file cannot be written.
+        """
+        begin, end = b'', self._lines.end
+        if not self._lines.chain:
+            begin, end = ledger_lines.first_line(self._plan)
+            self._lines.chain = [end]
+        line, chain = ledger_lines.extension_line(end, extension)
+        self._drop_rest()
+        _storage.append(self._path, begin + line, self._lines.complete, _storage.PRIVATE)
+        self._lines.complete += len(begin + line)
+        self._lines.extensions.append(extension)
+        self._lines.plan = self._plan = extension.plan
+        self._lines.end = chain
+
+    @property
+    def extensions(self) -> tuple[ledger_lines.Extension, ...]:
+        """How the run was extended, in order."""
+        return tuple(self._lines.extensions)
 
     @property
     def rounds(self) -> int:
@@ -82,16 +108,17 @@ class Ledger:
             raise LedgerError(f'{self._path}: ends before round {round_index}, at {self.rounds}')
         if any(entry.noise == earlier.noise for earlier in self._lines.entries):
             raise LedgerError(f'{self._path}: the noise of round {round_index} was used before')
-        begin, chains = b'', list(self._lines.chain)
+        begin, chains, end = b'', list(self._lines.chain), self._lines.end
         if not chains:
-            begin, chain = ledger_lines.first_line(self._plan)
-            chains.append(chain)
-        line, chain = ledger_lines.line(chains[-1], round_index, entry)
+            begin, end = ledger_lines.first_line(self._plan)
+            chains.append(end)
+        line, chain = ledger_lines.line(end, round_index, entry)
         self._drop_rest()
         _storage.append(self._path, begin + line, self._lines.complete, _storage.PRIVATE)
         self._lines.complete += len(begin + line)
         self._lines.entries.append(entry)
         self._lines.chain = [*chains, chain]
+        self._lines.end = chain
 
     def _require_same(self, round_index: int, entry: Entry) -> None:
         recorded = self._lines.entries[round_index].values()

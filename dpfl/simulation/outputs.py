@@ -55,6 +55,19 @@ _FILES = (
 )
 
 
+# What only a run whose rounds are all done has.
+_RESULTS = (
+    archive.MODEL,
+    archive.REPORT,
+    archive.PAGE,
+    _HTML,
+    archive.LOG,
+    'gan_report.md',
+    'saved_model',
+    'generator',
+)
+
+
 class RunDirectory:
     """The directory of one run.
 
@@ -146,12 +159,23 @@ class RunDirectory:
 
     def write_plan(self, record: archive.PlanRecord) -> None:
         """Writes `plan.json` and `strategy.npz`; removes the digests of an earlier state."""
-        with _storage.naming(self.path / archive.SUMS):
-            (self.path / archive.SUMS).unlink(missing_ok=True)
+        self.forget_digests()
         file = io.BytesIO()
         mechanisms.save(record.plan.mechanism, file)
         self._write(archive.STRATEGY, file.getvalue())
         self.write_text(archive.PLAN, record.to_json())
+
+    def forget_digests(self) -> None:
+        """Removes `SHA256SUMS`: without it, the run is not finished."""
+        with _storage.naming(self.path / archive.SUMS):
+            (self.path / archive.SUMS).unlink(missing_ok=True)
+
+    def forget_results(self) -> None:
+        """Removes model, report and log of a run that goes on with more rounds."""
+        for name in _RESULTS:
+            if (self.path / name).exists():
+                with _storage.naming(self.path / name):
+                    _remove(self.path / name)
 
     def write_log(self, log: ParticipationLog) -> None:
         """Writes `participation.npz`, which shows who took part: readable by its owner only."""

@@ -1,6 +1,7 @@
 """The training loop: one run from its first round to its privacy report."""
 
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from dpfl.accounting import running
 from dpfl.accounting.records import archive
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.runtime import contexts, memory
-from dpfl.simulation import checkpoint, checkpoint_folder, metrics, outputs
+from dpfl.simulation import checkpoint, checkpoint_folder, metrics, outputs, stopping
 from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import state as state_lib
 from dpfl.simulation.experiment import Experiment, Result
@@ -31,10 +32,18 @@ _KEEPING_STATE = (
 )
 
 
+_STOPPED = (
+    'stopped after %d of %d rounds, at an accuracy of at least %g. This rule reads held-out data '
+    'without noise; the guarantee is that of all planned rounds.'
+)
+
+
 def run_training(
     experiment: Experiment,
     directory: outputs.RunDirectory,
     start: checkpoint.Checkpoint | None = None,
+    *,
+    is_longer: bool = False,
 ) -> Result:
     """Trains all rounds, and writes metrics, ledger, checkpoints, log, model, plots and report.
 
@@ -51,13 +60,15 @@ def run_training(
       directory: the directory of the run; when the run continues, as the process that made the
         checkpoint left it.
       start: the checkpoint to continue from; None for a new run.
+      is_longer: the checkpoint is that of a run of fewer rounds, which `extension.commit` has made
+        part of this one.
 
     Raises:
       ValueError: if the checkpoint belongs to another plan or configuration.
       RunError: if a file cannot be written, or the run cannot continue; the message is one line.
     """
     with directory.in_use():
-        return _Run(experiment, directory, start).run()
+        return _Run(experiment, directory, start, is_longer).run()
 
 
 class _Run:
@@ -68,9 +79,10 @@ class _Run:
         experiment: Experiment,
         directory: outputs.RunDirectory,
         start: checkpoint.Checkpoint | None,
+        is_longer: bool,
     ):
-        self._experiment = experiment
         self._directory = directory
+        self._is_longer = is_longer
         self._start = start
         self._rounds = experiment.plan.participation.rounds
         self._profile: profile_lib.Profile | profile_lib.Nothing
@@ -78,6 +90,7 @@ class _Run:
         if start is not None:
             start.require_run(experiment.configuration, experiment.plan)
         self._releases = Releases(experiment, directory, start)
+        self._experiment = dataclasses.replace(experiment, extensions=self._releases.extensions)
         self._rows: Sequence[Mapping[str, float]] = () if start is None else start.rows
         self._fresh_rounds = frozenset(experiment.plan.fresh_rounds)
         self._epsilon = running.RunningEpsilon(
@@ -99,7 +112,7 @@ class _Run:
             ):
                 state, rows = self._train(writer)
                 # Saved before the model is written: no release is ever computed a second time.
-                writer.save(self._checkpoint(self._rounds, state, rows))
+                writer.save(self._checkpoint(len(rows), state, rows))
                 writer.wait()
                 directory.write_model(experiment.process.get_model_weights(state))
                 if experiment.finish is not None:
@@ -137,8 +150,14 @@ class _Run:
         first = 0
         rows: Sequence[Mapping[str, float]] = ()
         if self._start is not None:
-            state = state_lib.restore(self._start.state, state)
             first, rows = self._start.rounds, self._start.rows
+            if self._is_longer:
+                state = state_lib.restore_longer(self._start.state, state, experiment.plan)
+                # From here on the run is the longer one.
+                writer.save(self._checkpoint(first, state, rows))
+                writer.wait()
+            else:
+                state = state_lib.restore(self._start.state, state)
         else:
             # Nothing else holds the noise key, so the first release could not be repeated without
             # this checkpoint.
@@ -167,6 +186,9 @@ class _Run:
             saved = first
             try:
                 for t in range(first, self._rounds):
+                    if stopping.has_stopped(experiment.stop_at_accuracy, recorded.rows):
+                        _log.warning(_STOPPED, t, self._rounds, experiment.stop_at_accuracy)
+                        break
                     self._profile.begin(str(t + 1))
                     with _naming_round(t + 1):
                         supplied = with_noise(reached[1])

@@ -66,6 +66,11 @@ class Releases:
         return log
 
     @property
+    def extensions(self) -> tuple[tuple[int, int, int], ...]:
+        """How the run was extended, as in `archive.PlanRecord`."""
+        return tuple((each.released, each.planned, each.rounds) for each in self._ledger.extensions)
+
+    @property
     def rounds(self) -> int:
         """Number of rounds that were released, or were about to be."""
         return self._ledger.rounds

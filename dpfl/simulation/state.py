@@ -1,15 +1,19 @@
 """The state of a learning process as a list of arrays, and back."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
+import tensorflow as tf
 import tree
 
-from dpfl import errors
+from dpfl import accounting, errors
 from dpfl.accounting.records import ledger_lines
+from dpfl.aggregators import adaptive_clip, query
 from dpfl.aggregators.noise import correlated
 from dpfl.simulation import checkpoint
+
+_P = TypeVar('_P')
 
 
 def leaves(state: Any) -> list[np.ndarray | bytes]:
@@ -37,6 +41,50 @@ def restore(saved: Sequence[np.ndarray | bytes], template: Any) -> Any:
     return tree.unflatten_as(template, list(restored))
 
 
+def restore_longer(
+    saved: Sequence[np.ndarray | bytes], template: Any, plan: accounting.PrivacyPlan
+) -> Any:
+    """Rebuilds a state for a process that has more rounds than the one that saved it.
+
+    More rounds may need other buffers of past noise. What a buffer holds is a function of the noise
+    key and of the rounds done, so it is computed anew. After the last round of a segment of the
+    noise an adaptive clip norm changes, unless there is no round to follow: now there is one.
+
+    Args:
+      saved: the result of `leaves`.
+      template: a state of the process with more rounds.
+      plan: the plan of that process.
+
+    Raises:
+      CheckpointError: if anything else of the state differs, such as where past noise is kept.
+    """
+    kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
+    expected = tree.flatten(template)
+    if len(saved) != len(expected):
+        raise checkpoint.CheckpointError(
+            f'past noise of {kernel.buffers} copies of the model would be kept in another place '
+            'than before, so the run cannot go on with more rounds'
+        )
+    found = list(saved)
+    places = tree.unflatten_as(template, range(len(expected)))
+    for adaptive in _parts(places, adaptive_clip.AdaptiveState):
+        if int(np.asarray(saved[adaptive.noise.round])) in plan.fresh_rounds:
+            for inner in _parts(adaptive.inner, query.QueryState):
+                found[inner.clip_norm] = saved[adaptive.estimate]
+    for part in _parts(places, correlated.NoiseState):
+        if not isinstance(part.past, Mapping):
+            continue  # Nothing is kept, or a ring outside of the state keeps it.
+        key, done = np.asarray(saved[part.key]), int(np.asarray(saved[part.round]))
+        for name, place in part.past.items():
+            # A kernel with one row for all rounds has the same buffers whatever their number is.
+            if kernel.table.shape[0] > 1 or np.shape(saved[place]) != np.shape(expected[place]):
+                size = np.shape(expected[place])[1]
+                dtype = tf.as_dtype(name)
+                buffers = correlated.buffers_after(kernel, key, done, dtype, size)
+                found[place] = buffers.numpy()
+    return restore(found, template)
+
+
 def _restore_leaf(path: tuple, leaf: np.ndarray | bytes, expected: Any) -> Any:
     if _kind(leaf) != _kind(expected):
         name = '/'.join(map(str, path))
@@ -62,7 +110,7 @@ def ledger_entry(state: Any, cohort: Sequence[int], data: str) -> ledger_lines.E
     Raises:
       ValueError: if the state has no noise of a privacy plan.
     """
-    positions = [[part.key, part.round] for part in _noise_states(state)]
+    positions = [[part.key, part.round] for part in _parts(state, correlated.NoiseState)]
     if not positions:
         raise errors.ArgumentError(
             'process', errors.NOT_SHOWN, 'must hold the noise of a privacy plan in its state'
@@ -75,11 +123,12 @@ def ledger_entry(state: Any, cohort: Sequence[int], data: str) -> ledger_lines.E
     )
 
 
-def _noise_states(state: Any) -> list[correlated.NoiseState]:
-    found: list[correlated.NoiseState] = []
+def _parts(state: Any, kind: type[_P]) -> list[_P]:
+    """The parts of a state that are of one type."""
+    found: list[_P] = []
 
     def visit(part: Any) -> None:
-        if isinstance(part, correlated.NoiseState):
+        if isinstance(part, kind):
             found.append(part)
 
     tree.traverse(visit, state)

@@ -19,6 +19,8 @@ class FederatedTask:
       heldout: maps (number of clients, batch size) to a `tf.data.Dataset` with the batches of at
         most that many held-out clients.
       reference_accuracies: accuracies to compare with, by name.
+      baselines: maps the number of held-out clients to accuracies of predictors that only count,
+        by name; None if there are none.
       description: facts about the data as JSON values, such as counts of clients and of skipped
         records. It contains no text, no client key and no digest of the data. A resumed run must
         have the same description.
@@ -34,6 +36,7 @@ class FederatedTask:
     client_batches: Callable[[int, int, int, int | None], Sequence[Any]]
     heldout: Callable[[int, int], Any]
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    baselines: Callable[[int], Mapping[str, float]] | None = None
     description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     not_covered: tuple[str, ...] = ()

@@ -30,6 +30,14 @@ def print_result(result: TrainResult, form: str, **more: Any) -> None:
     """Prints the summary of a run, followed by other values, as 'text' or 'json'."""
     values = {**summary(result), **more}
     print(json.dumps(values) if form == 'json' else command_line.table(values))
+    accuracy, least = result.last.get('accuracy'), values.get('unigram_accuracy')
+    if accuracy is not None and least is not None and accuracy < least:
+        print(
+            f'accuracy {accuracy:.4g} is below {least:.4g}, that of always guessing the most '
+            'frequent word: the model has learnt nothing yet. experiments.suggest proposes '
+            'settings for a data set',
+            file=sys.stderr,
+        )
 
 
 def of_pretraining(result: PretrainResult) -> dict[str, Any]:

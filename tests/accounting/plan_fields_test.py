@@ -70,6 +70,7 @@ _ALTERED = {
     'estimator.kind': (_PLAN, 'fixed'),
     'estimator.weight': (_PLAN, 9.0),
     'estimator.example_cap': (_PLAN, 101.0),
+    'earlier': (_SAMPLED, dict(earlier=(dataclasses.replace(_SAMPLED, noise_multiplier=9.0),))),
     'noise': (
         dataclasses.replace(_PLAN, adaptive_clip=None, estimator=accounting.Estimator()),
         dict(noise='hardened'),

@@ -27,6 +27,7 @@ from dpfl import _files, _json, _validate, errors, mechanisms
 from dpfl.accounting.gaussian import ACCOUNTANTS
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated, sums
+from dpfl.accounting.reports import history
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.participation import ParticipationLog
@@ -37,6 +38,7 @@ LEDGER, CHECKPOINTS = 'ledger.jsonl', 'checkpoints'
 FLAGS, CONFIG = 'flags.txt', 'config.json'
 MODEL, METRICS = 'model.npz', 'metrics.csv'
 _PLAN_VERSION = 1
+_EXTENSION = ('released', 'planned', 'rounds')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +53,10 @@ class PlanRecord:
       also_not_covered: what else the guarantee does not cover, one sentence each.
       exported: whether the files are a public copy of a run, without its log and its ledger.
       train_metrics_released: as in `PrivacyReport`.
+      extensions: how the run was extended: rounds released until then, rounds planned until then,
+        and rounds planned since then, of each extension.
+      stop_at_accuracy: accuracy at which the run stops before its last round; None without such a
+        rule.
     """
 
     plan: PrivacyPlan
@@ -61,6 +67,8 @@ class PlanRecord:
     also_not_covered: tuple[str, ...] = ()
     exported: bool = False
     train_metrics_released: bool = False
+    extensions: tuple[tuple[int, int, int], ...] = ()
+    stop_at_accuracy: float | None = None
 
     def report(
         self, log: ParticipationLog | None, clip_course: ClipCourse | None = None
@@ -76,6 +84,12 @@ class PlanRecord:
             self.also_not_covered,
             self.train_metrics_released,
             clip_course,
+            history.sentences(
+                self.plan,
+                self.extensions,
+                self.stop_at_accuracy,
+                None if log is None else log.rounds,
+            ),
         )
 
     def digest(self) -> str:
@@ -97,6 +111,12 @@ class PlanRecord:
             **({'exported': True} if self.exported else {}),
             'train_metrics_released': self.train_metrics_released,
         }
+        if self.extensions:
+            values['extensions'] = [
+                dict(zip(_EXTENSION, each, strict=True)) for each in self.extensions
+            ]
+        if self.stop_at_accuracy is not None:
+            values['stop_at_accuracy'] = self.stop_at_accuracy
         return json.dumps(values, indent=2, allow_nan=False) + '\n'
 
     @classmethod
@@ -130,8 +150,30 @@ class PlanRecord:
             train_metrics_released=_validate.truth(
                 'train_metrics_released', of_plan.pop('train_metrics_released', False)
             ),
+            extensions=_extensions(of_plan.pop('extensions', [])),
+            stop_at_accuracy=_accuracy(of_plan.pop('stop_at_accuracy', None)),
         )
         return cls(plan=PrivacyPlan.from_dict(of_plan, mechanism), **fields)
+
+
+def _extensions(values: Any) -> tuple[tuple[int, int, int], ...]:
+    """`extensions` from its JSON form, a list of objects."""
+    if not isinstance(values, list):
+        raise errors.ArgumentError('extensions', values, 'must be a list')
+    found = []
+    for value in values:
+        _json.refuse_unknown(_json.checked_object('extensions', value), [*_EXTENSION], 'it')
+        released, planned, rounds = (
+            _validate.integer(name, value.get(name), minimum=0) for name in _EXTENSION
+        )
+        if not released <= planned < rounds:
+            raise errors.ArgumentError('rounds', rounds, f'must be above {planned}')
+        found.append((released, planned, rounds))
+    return tuple(found)
+
+
+def _accuracy(value: Any) -> float | None:
+    return None if value is None else _validate.number('stop_at_accuracy', value, minimum=0)
 
 
 def read_plan(directory: str | os.PathLike[str]) -> PlanRecord:

@@ -2,8 +2,9 @@
 
 `ledger.jsonl` begins with a line that names its format and the digest of the run's plan. After it
 comes a line for each round. Every line ends with a digest of all lines so far, so that none can be
-changed or removed unnoticed. Ledgers of format 1 have no such first line and no digest of the
-clients' data; they can be read and checked, but not continued.
+changed or removed unnoticed. Where a run was extended beyond the rounds it was planned for, a line
+between two rounds says so and names the plan of the longer run. Ledgers of format 1 have no such
+lines and no digest of the clients' data; they can be read and checked, but not continued.
 """
 
 import dataclasses
@@ -49,6 +50,23 @@ class Entry:
         return {name: value for name, value in dataclasses.asdict(self).items() if value}
 
 
+@dataclasses.dataclass(frozen=True)
+class Extension:
+    """A run that goes on beyond the rounds it was planned for.
+
+    Attributes:
+      released: number of rounds in the ledger when it was extended.
+      planned: rounds that were planned until then.
+      rounds: rounds that are planned since then, more than before.
+      plan: digest of the plan since then, of `archive.PlanRecord.digest`.
+    """
+
+    released: int
+    planned: int
+    rounds: int
+    plan: str
+
+
 def cohort_digest(cohort: Sequence[int]) -> str:
     """Digest of a set of clients: their order does not matter."""
     return digest([np.sort(np.asarray(cohort, dtype=np.int64))])
@@ -77,6 +95,12 @@ def line(chain: str, round_index: int, entry: Entry) -> tuple[bytes, str]:
     return _chained(chain, {'round': round_index, **entry.values()})
 
 
+def extension_line(chain: str, extension: Extension) -> tuple[bytes, str]:
+    """The line of an extension, after a line that ends with `chain`; and the digest at its end."""
+    values = dataclasses.asdict(extension)
+    return _chained(chain, {'extended': values.pop('released'), **values})
+
+
 def _chained(chain: str, values: dict) -> tuple[bytes, str]:
     chain = hashlib.sha256((chain + json.dumps(values)).encode()).hexdigest()
     return (json.dumps({**values, 'chain': chain}) + '\n').encode(), chain
@@ -88,16 +112,21 @@ class Ledger:
 
     Attributes:
       format: format of its lines, 1 or 2.
-      plan: digest of the plan of the run; None in format 1, and in an empty ledger.
+      plan: digest of the plan of the run, the last one if it was extended; None in format 1, and
+        in an empty ledger.
       entries: one for each round.
+      extensions: in the order in which they happened.
       chain: the digests at the ends of the first line and of the lines of the rounds.
+      end: the digest at the end of the last line of any kind; empty in an empty ledger.
       complete: length of the file in bytes, without a last line that was cut off.
     """
 
     format: int = FORMAT
     plan: str | None = None
     entries: list[Entry] = dataclasses.field(default_factory=list)
+    extensions: list[Extension] = dataclasses.field(default_factory=list)
     chain: list[str] = dataclasses.field(default_factory=list)
+    end: str = ''
     complete: int = 0
 
 
@@ -112,14 +141,8 @@ def parse(data: bytes) -> Ledger:
     for number, written in enumerate(lines, 1):
         if found.format == FORMAT and number == 1:
             continue
-        entry = _entry(written, found.format)
-        if entry is None:
+        if not (_add_round(found, written) or _add_extension(found, written)):
             raise LineError(f'line {number} is damaged')
-        expected, chain = line(found.chain[-1], len(found.entries), entry)
-        if expected != written + b'\n':
-            raise LineError(f'line {number} is damaged')
-        found.chain.append(chain)
-        found.entries.append(entry)
     found.complete = len(data) - len(rest)
     # No crash leaves a rest as long as a whole line but without its end. (A power failure may leave
     # zeros.)
@@ -128,13 +151,48 @@ def parse(data: bytes) -> Ledger:
     return found
 
 
+def _add_round(found: Ledger, written: bytes) -> bool:
+    """Adds the round of a line; returns whether the line is that of the next round."""
+    entry = _entry(written, found.format)
+    if entry is None:
+        return False
+    expected, chain = line(found.end, len(found.entries), entry)
+    if expected != written + b'\n':
+        return False
+    found.chain.append(chain)
+    found.end = chain
+    found.entries.append(entry)
+    return True
+
+
+def _add_extension(found: Ledger, written: bytes) -> bool:
+    """Adds the extension of a line; returns whether the line is one that may follow."""
+    values = _values(written)
+    numbers: list[int] = [
+        number
+        for name in ('extended', 'planned', 'rounds')
+        if type(number := values.get(name)) is int
+    ]
+    plan = values.get('plan')
+    if len(numbers) != 3 or not isinstance(plan, str):
+        return False
+    extension = Extension(numbers[0], numbers[1], numbers[2], plan)
+    expected, chain = extension_line(found.end, extension)
+    is_next = extension.released == len(found.entries) <= extension.planned < extension.rounds
+    if found.format != FORMAT or not is_next or expected != written + b'\n':
+        return False
+    found.extensions.append(extension)
+    found.plan, found.end = plan, chain
+    return True
+
+
 def _begin(lines: Sequence[bytes]) -> Ledger:
     """A ledger with the content of the first line, if there is one."""
     if not lines:
         return Ledger()
     values = _values(lines[0])
     if 'format' not in values:
-        return Ledger(format=1, chain=[_STARTS[1]])
+        return Ledger(format=1, chain=[_STARTS[1]], end=_STARTS[1])
     stated = values.pop('chain', None)
     expected, chain = _chained(_STARTS[FORMAT], values)
     if stated != chain or expected != lines[0] + b'\n' or not isinstance(values.get('plan'), str):
@@ -142,7 +200,7 @@ def _begin(lines: Sequence[bytes]) -> Ledger:
     if values['format'] != FORMAT:
         stated = errors.shown(values['format'])
         raise LineError(f'has format {stated}, this version reads 1 and {FORMAT}')
-    return Ledger(plan=values['plan'], chain=[chain])
+    return Ledger(plan=values['plan'], chain=[chain], end=chain)
 
 
 def _next_length(found: Ledger) -> int:
@@ -150,7 +208,7 @@ def _next_length(found: Ledger) -> int:
     if not found.chain:  # The ledger is empty.
         return len(first_line('0' * 64)[0])
     entry = Entry(*['0' * 64] * (3 if found.format == 1 else 4))
-    return len(line(found.chain[-1], len(found.entries), entry)[0])
+    return len(line(found.end, len(found.entries), entry)[0])
 
 
 def _entry(written: bytes, version: int) -> Entry | None:

@@ -19,7 +19,14 @@ from dpfl.participation import ParticipationLog
 
 _NEEDED = (SUMS, PLAN, STRATEGY, LOG, LEDGER, REPORT, PAGE)
 # Keys of a report that hold sentences or their version: other versions write other sentences.
-_SENTENCES = ('text_version', 'statement', 'assumptions', 'not_covered', 'also_not_covered')
+_SENTENCES = (
+    'text_version',
+    'statement',
+    'assumptions',
+    'not_covered',
+    'also_not_covered',
+    'history',
+)
 # How many of the files that are not checked a note names.
 _MOST_NAMES = 5
 
@@ -81,7 +88,9 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
     if ledger is not None:
         differences += _changed_plan(ledger, record)
         differences += [] if log is None else _changed_log(ledger, log)
-        if MODEL in found and len(ledger.entries) != record.plan.participation.rounds:
+        stops_early = record.stop_at_accuracy is not None
+        has_all = len(ledger.entries) == record.plan.participation.rounds
+        if MODEL in found and not has_all and not stops_early:
             differences.append(
                 f'{MODEL}: is there, though {LEDGER} has {len(ledger.entries)} of '
                 f'{record.plan.participation.rounds} rounds'
@@ -158,8 +167,13 @@ def _ledger(directory: pathlib.Path) -> tuple[ledger_lines.Ledger | None, list[s
 
 def _changed_plan(ledger: ledger_lines.Ledger, record: archive.PlanRecord) -> list[str]:
     """How the plan differs from the one that the ledger began with."""
-    if ledger.format == 1 or ledger.plan == record.digest():
+    if ledger.format == 1:
         return []
+    extensions = tuple((each.released, each.planned, each.rounds) for each in ledger.extensions)
+    if ledger.plan == record.digest() and extensions == record.extensions:
+        return []
+    if ledger.plan == record.digest():
+        return [f'{PLAN}: has other extensions than {LEDGER}: it was changed']
     return [f'{PLAN}: is not the plan with which {LEDGER} begins: it was changed']
 
 

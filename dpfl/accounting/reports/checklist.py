@@ -46,6 +46,8 @@ def statement(report: ReportValues) -> str:
     holds = report.guarantee
     if not report.plan.noise_multiplier:
         return 'No differential privacy: the run adds no noise.'
+    if not all(plan.noise_multiplier for plan in report.plan.earlier):
+        return 'No differential privacy: an earlier run that it continues from added no noise.'
     parts = [] if holds.rho is None else [f'{round_up(holds.rho)}-zCDP']
     parts += [
         f'({round_up(epsilon)}, {delta:g})-DP'
@@ -53,6 +55,8 @@ def statement(report: ReportValues) -> str:
     ]
     secrets = seeded_secrets(report)
     run = 'The run' if not secrets else f'Simulation: with secret {" and ".join(secrets)} this run'
+    if report.plan.earlier:
+        run += f', together with the {len(report.plan.earlier)} earlier run(s) it continues from,'
     ended = early_end(report)
     run += f', which ended {ended},' if ended else ''
     verb = 'would satisfy' if secrets else 'satisfies'

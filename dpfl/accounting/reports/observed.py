@@ -61,7 +61,7 @@ class Guarantee:
         accountant: str,
     ) -> 'Guarantee':
         """The guarantee for another sensitivity of the run, for a plan without sampling."""
-        mu = rounding.quotient_up(sensitivity, plan.noise_multiplier)
+        mu = plan.mu_of_sensitivity(sensitivity)
         bounds = [plan.bound_of_sensitivity(sensitivity, delta, accountant) for delta in deltas]
         return dataclasses.replace(
             self,

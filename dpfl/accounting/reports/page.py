@@ -18,6 +18,7 @@ def render(report: ReportValues) -> str:
         f'**{checklist.statement(report)}**',
         *([] if report.observed is None else [_log_section(report, report.observed)]),
         *(['## Clip norm', report.clip_course.render()] if report.clip_course else []),
+        *(['## Course of the run', _bullets(report.history)] if report.history else []),
         '## Checklist',
         _checklist(report),
         '## Assumptions',

@@ -51,6 +51,7 @@ class PrivacyReport(ReportValues):
         also_not_covered: tuple[str, ...] = (),
         train_metrics_released: bool = False,
         clip_course: ClipCourse | None = None,
+        history: tuple[str, ...] = (),
     ) -> 'PrivacyReport':
         """The report of a plan and, if given, of the participation log of its run.
 
@@ -75,6 +76,7 @@ class PrivacyReport(ReportValues):
             also_not_covered=tuple(also_not_covered),
             train_metrics_released=train_metrics_released,
             clip_course=clip_course,
+            history=tuple(history),
         )
 
     def dp_event(self) -> dp_accounting.DpEvent:
@@ -124,6 +126,7 @@ class PrivacyReport(ReportValues):
             'not_covered': assumptions.not_covered(self),
             **({'clip_course': self.clip_course.to_dict()} if self.clip_course else {}),
             **({'also_not_covered': list(self.also_not_covered)} if self.also_not_covered else {}),
+            **({'history': list(self.history)} if self.history else {}),
         }
 
     def to_json(self) -> str:
@@ -168,6 +171,7 @@ class PrivacyReport(ReportValues):
                 clip_course=(
                     ClipCourse.from_dict(values['clip_course']) if 'clip_course' in values else None
                 ),
+                history=stated.texts('history', values.get('history', ())),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'not a privacy report ({errors.shown(error)})') from None

@@ -23,6 +23,8 @@ class ReportValues:
       also_not_covered: what else of the run the guarantee does not cover, one sentence each.
       train_metrics_released: whether metrics of the training clients were released without noise.
       clip_course: course of an adaptive clip norm; None without, or before the first round.
+      history: how the run differs from one that trains the rounds it was planned for, such as an
+        extension, one sentence each.
     """
 
     plan: PrivacyPlan
@@ -35,6 +37,7 @@ class ReportValues:
     also_not_covered: tuple[str, ...] = ()
     train_metrics_released: bool = False
     clip_course: ClipCourse | None = None
+    history: tuple[str, ...] = ()
 
     @property
     def basis(self) -> str:

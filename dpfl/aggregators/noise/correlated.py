@@ -162,6 +162,34 @@ def next_noise(
     return noise, NoiseState(state.key, round_index + 1, past)
 
 
+def buffers_after(
+    kernel: mechanisms.Kernel, key: Any, rounds: int, dtype: tf.DType, size: int
+) -> tf.Tensor:
+    """The buffers of the coordinates of one type after some rounds, computed anew from the key.
+
+    Args:
+      kernel: how to stream the noise, for more than `rounds` rounds.
+      key: root key, int64 [2].
+      rounds: rounds done.
+      dtype: one of `flat.DTYPES`.
+      size: number of coordinates.
+
+    Returns:
+      [kernel.buffers, size], of type `dtype`.
+    """
+    specs = [tf.TensorSpec([size], dtype)]
+
+    @tf.function
+    def step(state):
+        return next_noise(kernel, rounds, state, specs)[1]
+
+    with tf.device('CPU'):
+        state = initial_state(kernel, specs, key)
+        for _ in range(rounds):
+            state = step(state)
+    return state.past[dtype.name]
+
+
 def _advanced(kernel, row, key, round_index, buffers):
     vectors, following = {}, {}
     for name, below in buffers.items():

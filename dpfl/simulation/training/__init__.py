@@ -10,6 +10,7 @@ from dpfl.simulation.training.config import (
     OptimizationConfig,
     TrainConfig,
 )
+from dpfl.simulation.training.course_config import CourseConfig
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.federated import train
 from dpfl.simulation.training.gan import GanClients, train_gan
@@ -21,6 +22,7 @@ from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfi
 from dpfl.tasks.config import DataConfig, ImageTaskConfig, TaskConfig, TextConfig
 
 __all__ = [
+    'CourseConfig',
     'DataConfig',
     'DeviceConfig',
     'EvaluationConfig',

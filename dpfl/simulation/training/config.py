@@ -5,6 +5,7 @@ from typing import Any
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
+from dpfl.simulation.training.course_config import CourseConfig
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.tasks.config import CUSTOM, IMAGE_MODELS, IMAGE_TASKS, TEXT_TASKS, WORD_MODELS, TaskConfig
@@ -126,6 +127,7 @@ class TrainConfig(RunConfig):
     sampling: SamplingConfig = SamplingConfig()
     optimization: OptimizationConfig = OptimizationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    course: CourseConfig = CourseConfig()
 
     def check(self) -> None:
         """Checks that the task has the model, and the clip norm a fixed value where it must."""
@@ -134,6 +136,10 @@ class TrainConfig(RunConfig):
                 'clip_each_batch',
                 True,
                 'must be False with adaptive_clip: no update would be above the norm that adapts',
+            )
+        if self.course.fork_from is not None and self.task.warm_start is not None:
+            raise ArgumentError(
+                'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
             )
         allowed = MODELS[self.task.task]
         if self.task.task != CUSTOM and self.task.model not in (None, *allowed):

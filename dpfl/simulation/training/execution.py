@@ -13,7 +13,7 @@ from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError, RunError, renaming
 from dpfl.runtime.workers import addresses, tokens
-from dpfl.simulation import checkpoint, checkpoint_folder, ledger
+from dpfl.simulation import checkpoint, checkpoint_folder, extension, ledger, stopping
 from dpfl.simulation.training import run_model
 from dpfl.simulation.training.config import ExecutionConfig
 from dpfl.tasks.federated_task import FederatedTask
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dpfl.simulation import outputs, profile, program
 
 _DATA = 'data.json'
+_EXTENDED = '{}: goes on to {} rounds; the guarantee becomes that of all of them'
 _CONFIDENTIAL = (
     "These are exact counts of the clients' data, which no guarantee covers: they are not for "
     'sharing. The key of the digests is in checkpoints/.'
@@ -70,7 +71,7 @@ class Run:
       directory: the directory of the run.
       plan: its privacy plan.
       configuration: the settings that it is made from, by name, as JSON values. A run can only be
-        continued with the same ones.
+        continued with the same ones, or with more rounds.
       build: builds the experiment and its task; not called if the run is finished.
       files: further text files to write when the run begins, by name.
       resume: continue an earlier run, or return its result if it is finished.
@@ -99,7 +100,10 @@ class Run:
             raise ArgumentError('resume', True, 'cannot be combined with overwrite')
         start = self._start()
         if start is not None and self._is_finished(start):
-            self.tell(f'{self.directory}: is finished, all {start.rounds} rounds are done')
+            done, planned = start.rounds, self.plan.participation.rounds
+            is_whole = done == planned
+            how = f'all {done} rounds are done' if is_whole else f'stopped after {done} rounds'
+            self.tell(f'{self.directory}: is finished, {how}')
             return self._result(read_report(self.directory), start.rows)
         # Importing TensorFlow takes seconds, so everything else is checked first.
         from dpfl.simulation import outputs, program
@@ -111,12 +115,15 @@ class Run:
         with directory.in_use():
             _require_start(directory, start)
             _record_data(directory, task, is_new=start is None)
+            is_longer = start is not None and self._extends(start)
+            if start is not None and is_longer:
+                start = extension.commit(experiment, directory, start, self.files)
             if start is None:
                 for name, text in self.files.items():
                     directory.write_text(name, text)
             if experiment.noise_storage is not None:
                 self.tell(str(experiment.noise_storage))
-            result = program.run_training(experiment, directory, start)
+            result = program.run_training(experiment, directory, start, is_longer=is_longer)
         found = self._result(result.report, result.rows)
         storage = experiment.noise_storage
         return dataclasses.replace(
@@ -140,14 +147,26 @@ class Run:
             for reason in refused:
                 self.tell(f'refused: {reason}')
         if found is not None:
-            found.require_run(self.configuration, self.plan)
+            if self._extends(found):
+                extension.check(found, self.configuration, self.plan, self.directory)
+                self.tell(_EXTENDED.format(self.directory, self.plan.participation.rounds))
+            else:
+                found.require_run(self.configuration, self.plan)
             if refused:
                 self.tell(f'{folder}: going back to that of round {found.rounds}')
         return found
 
+    def _extends(self, start: checkpoint.Checkpoint) -> bool:
+        """Whether the run is a longer one than that of the checkpoint."""
+        return extension.is_wanted(start, self.configuration)
+
     def _is_finished(self, start: checkpoint.Checkpoint) -> bool:
         """Whether all rounds are done and all files are written; the digests are written last."""
-        return start.rounds == self.plan.participation.rounds and archive.has_ended(self.directory)
+        if self._extends(start):
+            return False
+        stopped = stopping.has_stopped(self.configuration.get('stop_at_accuracy'), start.rows)
+        is_done = start.rounds == self.plan.participation.rounds or stopped
+        return is_done and archive.has_ended(self.directory)
 
     def _result(
         self, report: accounting.PrivacyReport, rows: Sequence[Mapping[str, float]]

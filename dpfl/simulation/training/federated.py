@@ -8,11 +8,14 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpfl import accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, renaming
-from dpfl.simulation.training import execution, run_model
+from dpfl.simulation.training import execution, fork, run_model
 from dpfl.simulation.training.config import TrainConfig
+from dpfl.simulation.training.course_config import within_epsilon
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.tasks import source
@@ -51,7 +54,8 @@ def train(
       task: your own task, for example from `dpfl.tasks.own_data.from_arrays`; by default the task
         that the configuration names.
       resume: continue the run in the directory, which must have had the same configuration. If
-        there is none, begin one; if it is finished, return its result.
+        there is none, begin one; if it is finished, return its result. With more rounds, the run
+        goes on beyond those it was planned for, and the guarantee becomes that of all rounds.
       overwrite: replace an earlier run in the directory.
       progress: show a progress bar and messages on standard error.
       files: further text files to write to the directory when the run begins, by name.
@@ -64,25 +68,36 @@ def train(
     """
     config, opened = _opened(config, task, execution.teller(progress))
     clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
+    path = pathlib.Path(directory)
+    origin = None
+    if config.course.fork_from is not None:
+        origin = fork.origin(config.course.fork_from, path, resume, config.noise_seed)
     plan = build_plan(
         config.privacy,
         config.sampling,
         population=clients,
         dimension=opened.num_parameters,
         on_choice=on_choice,
+        earlier=() if origin is None else origin.plans,
     )
     # Raises early if delta is out of range, or the accountant does not know the plan.
-    plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
+    delta, method = config.privacy.delta, accountant(config.privacy, plan)
+    plan.epsilon(delta, method)
+    tell = execution.teller(progress)
+    if config.course.stop_at_epsilon is not None:
+        plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
     addresses = execution.workers(config.execution)
     made_from = {} if task is None else task.made_from
-    path = pathlib.Path(directory)
-    tell = execution.teller(progress)
 
     def build() -> 'tuple[program.Experiment, FederatedTask]':
         population = clients()  # Opens the data.
         loaded, language = opened.load(), opened.language_model()
         loaded = _warm_started(config.task, loaded, language)
+        if origin is not None:
+            loaded = _forked(loaded, origin)
         experiment = _experiment(config, plan, loaded, population, language)
+        if origin is not None and origin.noise_is_seeded:
+            experiment = dataclasses.replace(experiment, noise_is_seeded=True)
         experiment = dataclasses.replace(experiment, workers=addresses, progress=progress)
         return experiment, loaded
 
@@ -171,7 +186,7 @@ def _experiment(
         evaluate=learning.build_evaluation(task.model, heldout),
         eval_every=config.evaluation.eval_every,
         release_train_metrics=config.evaluation.release_train_metrics,
-        reference_accuracies=task.reference_accuracies,
+        reference_accuracies=_references(config, task),
         not_covered=task.not_covered,
         noise_is_seeded=seeded,
         noise_storage=storage,
@@ -181,7 +196,14 @@ def _experiment(
         finish=None if language is None else lambda path: run_model.save(path, *language),
         profile=config.execution.profile,
         configuration={**config.fixed(), **task.made_from},
+        stop_at_accuracy=config.course.stop_at_accuracy,
     )
+
+
+def _references(config: TrainConfig, task: FederatedTask) -> dict[str, float]:
+    """What a run's accuracy is compared with: known accuracies, and those of counting words."""
+    counted = task.baselines(config.evaluation.eval_clients) if task.baselines else {}
+    return {**counted, **task.reference_accuracies}
 
 
 def noise_storage(
@@ -201,6 +223,18 @@ def noise_storage(
     if plan.noise == 'hardened':
         return mechanisms.choose_hardened_noise_storage(kernel, size, memory_limit)
     return mechanisms.choose_noise_storage(kernel, size, memory_limit)
+
+
+def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
+    """The task, starting from the model of an earlier run."""
+    from dpfl.tasks.text.models import architectures
+
+    model = task.model
+    weights = origin.weights([tuple(np.shape(weight)) for weight in model.initial_weights[0]])
+    if weights is not None:
+        model = architectures.with_weights(model, weights)
+    not_covered = dict.fromkeys((*task.not_covered, *origin.not_covered))
+    return dataclasses.replace(task, model=model, not_covered=tuple(not_covered))
 
 
 def _warm_started(

@@ -26,6 +26,7 @@ def build_plan(
     population: Callable[[], int],
     dimension: Callable[[], int],
     on_choice: Callable[[list], None] = lambda candidates: None,
+    earlier: tuple[accounting.PrivacyPlan, ...] = (),
 ) -> accounting.PrivacyPlan:
     """The privacy plan of a run.
 
@@ -36,6 +37,7 @@ def build_plan(
       dimension: returns the number of parameters of the model; only called for mechanism 'auto' and
         for secure aggregation.
       on_choice: called with the candidates of mechanism 'auto', the chosen one first.
+      earlier: plans of the runs that the run continues from.
 
     Raises:
       ArgumentError: if values are missing, not allowed, or contradict each other.
@@ -68,6 +70,7 @@ def build_plan(
         noise=privacy.noise,
         clip_schedule=privacy.clip_schedule,
         estimator=estimator,
+        earlier=earlier,
     )
     if sampling.is_amplified:
         fields |= dict(sampling=sampling.sampling, population=population())

@@ -2,19 +2,30 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tqdm
 
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import data_path
 from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, DataConfig, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text import stackoverflow, user_text, vocabulary, word_clients
+from dpfl.tasks.text import (
+    baselines,
+    public_text,
+    stackoverflow,
+    user_text,
+    vocabulary,
+    word_clients,
+)
 from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE, packing_of
 
 _PRIVATE = 'vocabulary_from_private_data'
+# Sentences of public text that are encoded at a time.
+_SENTENCES = 1_000
 _NOT_PRIVATE = (
     'The vocabulary: it was counted on the text of the training clients, without noise. Whoever '
     'sees it, or the size of the model, learns which words they use.'
@@ -34,12 +45,14 @@ class TextData:
       description: what the data are, as in `FederatedTask`.
       fingerprints: digests of the files, as in `FederatedTask`.
       not_covered: what the guarantee says nothing about, a sentence each.
+      public_text: file of the public text that the vocabulary was made of, if it was.
     """
 
     task: word_clients.WordTask
     description: Mapping[str, Any]
     fingerprints: Mapping[str, str]
     not_covered: tuple[str, ...]
+    public_text: str | None = None
 
     def with_model(self, model: Any) -> FederatedTask:
         """The task as training takes it."""
@@ -48,10 +61,29 @@ class TextData:
             population=self.task.training.count,
             client_batches=self.task.client_batches,
             heldout=self.task.heldout_dataset,
+            baselines=self.baselines,
             description=self.description,
             fingerprints=self.fingerprints,
             not_covered=self.not_covered,
         )
+
+    def baselines(self, num_clients: int) -> dict[str, float]:
+        """Accuracies of counting words and pairs of words, on the first held-out clients.
+
+        The counts are those of the other half of these clients, of all other held-out clients, and
+        of the public text that the vocabulary was made of, up to a number of words.
+        """
+        clients = list(self.task.heldout_tokens(0, num_clients))
+        others = itertools.chain(self.task.heldout_tokens(num_clients), self._public())
+        return baselines.accuracies(clients, others, self.task.vocabulary.num_tokens)
+
+    def _public(self) -> Iterator[np.ndarray]:
+        """Token ids of the public text, some sentences at a time."""
+        if self.public_text is None:
+            return
+        sentences = public_text.sentences('vocabulary_text', self.public_text)
+        while some := list(itertools.islice(sentences, _SENTENCES)):
+            yield self.task.encoded(some)
 
 
 def vocabulary_source(config: TextConfig) -> str:
@@ -114,7 +146,7 @@ def load(task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], No
     description['vocabulary'] = {'words': len(words.words), 'from': source}
     fingerprints['vocabulary'] = words.digest()
     private = (_NOT_PRIVATE,) if source == _PRIVATE else ()
-    return TextData(clients, description, fingerprints, (*private, _COUNTS))
+    return TextData(clients, description, fingerprints, (*private, _COUNTS), text.vocabulary_text)
 
 
 class RealTextTask:

@@ -9,16 +9,13 @@ import collections
 import dataclasses
 import functools
 import hashlib
-import io
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from dpfl import _files, _validate, errors
-from dpfl.tasks.text import tokenization
+from dpfl import _validate, errors
+from dpfl.tasks.text import public_text, tokenization
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
 
-# Longest part of a line that is read at a time, in characters.
-_LINE = 1 << 20
 # Most distinct words that a `_Counter` holds.
 _MOST_COUNTED = 4_000_000
 
@@ -64,7 +61,7 @@ def load(path: str | os.PathLike[str], size: int | None = None) -> Vocabulary:
     if size is not None:
         _validate.integer('vocabulary_size', size, minimum=1)
     words: dict[str, int] = {}
-    for number, line in _lines('vocabulary_file', path):
+    for number, line in public_text.lines('vocabulary_file', path):
         if not (fields := line.split(None, 1)):
             continue
         if fields[0] in words:
@@ -86,10 +83,10 @@ def load(path: str | os.PathLike[str], size: int | None = None) -> Vocabulary:
 
 
 def count_public_text(path: str | os.PathLike[str], size: int) -> Vocabulary:
-    """The most frequent words of a UTF-8 text file.
+    """The most frequent words of public text.
 
     Args:
-      path: a file of public text; nothing about its contents is protected.
+      path: a file as in `public_text`; nothing about its contents is protected.
       size: number of words, or fewer if the text has fewer.
 
     Raises:
@@ -97,8 +94,8 @@ def count_public_text(path: str | os.PathLike[str], size: int) -> Vocabulary:
     """
     _validate.integer('vocabulary_size', size, minimum=1)
     counter = _Counter()
-    for _, line in _lines('vocabulary_text', path):
-        counter.add(tokenization.words(line))
+    for text in public_text.texts('vocabulary_text', path):
+        counter.add(tokenization.words(text))
     if not counter.counts:
         raise errors.ArgumentError('vocabulary_text', path, 'must have words')
     return _most_frequent(counter.counts, size)
@@ -146,21 +143,3 @@ def _most_frequent(counts: Mapping[str, int], size: int) -> Vocabulary:
     """The `size` most frequent words; ties are in alphabetical order."""
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return Vocabulary(tuple(word for word, _ in ranked[:size]))
-
-
-def _lines(name: str, path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Line numbers and lines of a file, without a byte order mark. Long lines come in parts."""
-    number = 0
-    try:
-        with io.TextIOWrapper(_files.open_regular(path), encoding='utf-8-sig') as file:
-            ended = True
-            while line := file.readline(_LINE):
-                number += ended
-                ended = line.endswith('\n')
-                yield number, line
-    except UnicodeDecodeError:
-        raise errors.ArgumentError(
-            name, path, f'must be UTF-8 text (after line {number})'
-        ) from None
-    except OSError as error:
-        raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None

@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,20 +65,42 @@ class WordTask:
 
     def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
         """Pooled sentences of the first `num_clients` held-out clients as a `tf.data.Dataset`."""
-        _validate.integer('num_clients', num_clients, minimum=1)
-        clients = range(min(num_clients, self.heldout.count))
-        tokens = [self._encode(self.heldout.sentences(client)) for client in clients]
+        tokens = list(self.heldout_tokens(0, num_clients))
         return sentence_batches.dataset(np.concatenate(tokens), batch_size)
+
+    def heldout_tokens(self, first: int, last: int | None = None) -> Iterator[np.ndarray]:
+        """Token ids of the held-out clients from `first` on, before `last` if it is given.
+
+        int32 [sentences, L + 1] of each client.
+
+        Raises:
+          ValueError: if there is no client before `last`.
+        """
+        if last is not None:
+            _validate.integer('num_clients', last, minimum=1)
+        end = self.heldout.count if last is None else min(last, self.heldout.count)
+        for client in range(first, end):
+            yield self._encode(self.heldout.sentences(client))
+
+    def encoded(self, sentences: Iterable[Sequence[str]]) -> np.ndarray:
+        """Token ids of all of these sentences, packed as those of clients, int32 [rows, L + 1]."""
+        return self._rows(sentences, None, None)
 
     def _encode(
         self, sentences: Iterable[Sequence[str]], max_rows: int | None = None
     ) -> np.ndarray:
-        ids, length, most = self.vocabulary.ids, self.packing.length, self.packing.max_tokens
+        return self._rows(sentences, self.packing.max_tokens, max_rows)
+
+    def _rows(
+        self, sentences: Iterable[Sequence[str]], max_tokens: int | None, max_rows: int | None
+    ) -> np.ndarray:
+        ids, length = self.vocabulary.ids, self.packing.length
         if self.packing.kind == 'sentences':
-            return encode(sentences, ids, length, most, max_rows)
+            return encode(sentences, ids, length, max_tokens, max_rows)
         if max_rows is not None:
-            most = max_rows * length if most is None else min(most, max_rows * length)
-        return packing_lib.windows(encode_joined(sentences, ids, most), length)
+            most = max_rows * length
+            max_tokens = most if max_tokens is None else min(max_tokens, most)
+        return packing_lib.windows(encode_joined(sentences, ids, max_tokens), length)
 
 
 def encode(

@@ -1,0 +1,128 @@
+"""Runs that stop early, and runs that begin with the model of another one."""
+
+import dataclasses
+import math
+import shutil
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, mechanisms
+from dpfl.accounting.records import ledger_lines, verification
+from dpfl.errors import ArgumentError
+from dpfl.simulation.training import train
+from dpfl.simulation.training.course_config import within_epsilon
+from tests.simulation.training.federated_test import _CONFIG
+
+_FORK = {'noise_multiplier': 4.0, 'clip_norm': 0.1, 'noise_seed': 6, 'rounds': 4}
+
+
+def _plan(mechanism):
+    return accounting.PrivacyPlan(
+        mechanism=mechanism,
+        participation=Participation(12, 2),
+        clip_norm=1.0,
+        noise_multiplier=3.0,
+        clients_per_round=4,
+    )
+
+
+def test_a_run_has_as_many_rounds_as_epsilon_allows():
+    plan = _plan(mechanisms.Blt(12, [0.9], [0.2]))
+    epsilons = [
+        plan.with_participation(plan.participation.within(t)).epsilon(1e-5) for t in range(1, 13)
+    ]
+    told: list[str] = []
+    for target in np.linspace(epsilons[0], epsilons[-1] * 0.999, 7):
+        found = within_epsilon(plan, float(target), 1e-5, 'pld', told.append)
+        rounds = sum(epsilon <= target for epsilon in epsilons)
+        assert found.participation.rounds == rounds < 12
+        assert found.epsilon(1e-5) <= target < epsilons[rounds]
+    assert 'of 12 rounds, with epsilon' in told[0]
+    assert within_epsilon(plan, epsilons[-1], 1e-5, 'pld', told.append) == plan
+    with pytest.raises(ArgumentError, match='stop_at_epsilon=0.1: must be at least'):
+        within_epsilon(plan, 0.1, 1e-5, 'pld', told.append)
+    full = _plan(mechanisms.FullHonakerTree(12))
+    with pytest.raises(ArgumentError, match='cannot stop early'):
+        within_epsilon(full, 0.1, 1e-5, 'pld', told.append)
+
+
+@pytest.fixture(scope='module', name='stopped')
+def _stopped(tmp_path_factory):
+    """A run of 3 of 12 rounds."""
+    path = tmp_path_factory.mktemp('stopped') / 'run'
+    long = _CONFIG.with_values({'rounds': 12, 'min_separation': 2})
+    plan = train(long.with_values({'rounds': 3}), path / 'short', progress=False).report.plan
+    config = long.with_values({'stop_at_epsilon': plan.epsilon(1e-3) * 1.0001})
+    return path, config, train(config, path / 'run', progress=False)
+
+
+@pytest.mark.tff
+def test_the_guarantee_is_that_of_the_rounds_that_are_run(stopped):
+    path, config, result = stopped
+    assert result.metrics['round'].tolist() == [1, 2, 3]
+    assert result.report.guarantee.rounds == 3 and result.report.basis == 'plan'
+    assert result.report.guarantee.epsilons[0] <= config.course.stop_at_epsilon
+    assert verification.verify(path / 'run').differences == ()
+    again = train(config, path / 'run', resume=True, progress=False)
+    assert again.report == result.report
+
+
+@pytest.mark.tff
+def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
+    config = _CONFIG.with_values({'rounds': 12, 'stop_at_accuracy': 1e-6, 'eval_every': 1})
+    result = train(config, tmp_path / 'run', progress=False)
+    done = len(result.metrics['round'])
+    assert done < 12 and result.last['accuracy'] >= 1e-6
+    assert (result.metrics['accuracy'][:-1] < 1e-6).all()
+    # The rule reads data, so the rounds that it saves save no privacy.
+    assert result.report.guarantee.rounds == 12
+    assert result.report.observed.guarantee.rounds == done
+    assert 'This rule reads the data of the held-out clients' in result.report.history[0]
+    assert any('reads held-out data without noise' in text for text in caplog.messages)
+    assert verification.verify(tmp_path / 'run').differences == ()
+    again = train(config, tmp_path / 'run', resume=True, progress=False)
+    assert again.report == result.report and again.last == result.last
+
+
+@pytest.mark.tff
+def test_a_fork_begins_with_the_model_and_the_guarantee_of_the_other_run(stopped, tmp_path):
+    path, _, origin = stopped
+    config = _CONFIG.with_values({**_FORK, 'fork_from': str(path / 'run')})
+    result = train(config, tmp_path / 'fork', progress=False)
+    ledger = ledger_lines.parse((tmp_path / 'fork' / 'ledger.jsonl').read_bytes())
+    assert ledger.entries[0].model == ledger_lines.digest(origin.weights)
+    plan = result.report.plan
+    assert plan.earlier_plans == (origin.report.plan,)
+    own = dataclasses.replace(plan, earlier=())
+    assert result.report.guarantee.mu == pytest.approx(math.hypot(own.mu, origin.report.plan.mu))
+    assert plan.clip_norm == 0.1 and plan.noise_multiplier == 4.0
+    assert 'begins with the model of an earlier run (3 rounds' in result.report.history[0]
+    assert result.metrics['epsilon'][0] > origin.report.guarantee.epsilons[0]
+    assert verification.verify(tmp_path / 'fork').differences == ()
+    # The other directory may be gone: what was taken over is in the fork's own.
+    gone = shutil.copytree(tmp_path / 'fork', tmp_path / 'copy')
+    moved = shutil.move(path / 'run', path / 'elsewhere')
+    assert train(config, gone, resume=True, progress=False).report == result.report
+    shutil.move(moved, path / 'run')
+
+
+@pytest.mark.tff
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        ({'noise_seed': 5}, 'noise_seed=5: must not be that of the earlier run'),
+        ({'model': 'tiny'}, 'fork_from: must be a run with the same model'),
+        ({'adjacency': 'replace_one'}, 'adjacency=replace_one: must be zero_out'),
+        ({'fork_from': 'absent'}, 'fork_from=absent: must be the directory of a run'),
+    ],
+)
+def test_forks_that_are_refused(stopped, tmp_path, changes, message):
+    values = {**_FORK, 'fork_from': str(stopped[0] / 'run'), **changes}
+    with pytest.raises(ArgumentError, match=message):
+        train(_CONFIG.with_values(values), tmp_path / 'fork', progress=False)
+
+
+def test_a_fork_has_no_other_beginning():
+    with pytest.raises(ArgumentError, match='warm_start=a: cannot be combined with fork_from'):
+        _CONFIG.with_values({'fork_from': 'b', 'warm_start': 'a'})
