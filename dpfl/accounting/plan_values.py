@@ -6,6 +6,7 @@ import dataclasses
 from dpfl import mechanisms
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
+from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
@@ -42,6 +43,8 @@ class PlanValues(abc.ABC):
       noise: 'default' for continuous Gaussian noise in floating point; 'hardened' for discrete
         Gaussian noise on integer sums from a cryptographic generator (docs/hardened.md), whose
         rounding the sensitivity counts.
+      noise_match: how `noise_multiplier` was found, if it was matched to another mechanism; a
+        record, on which nothing depends.
     """
 
     mechanism: mechanisms.Mechanism
@@ -57,6 +60,7 @@ class PlanValues(abc.ABC):
     clip_schedule: tuple[tuple[int, float], ...] = ()
     estimator: Estimator = Estimator()
     noise: str = 'default'
+    noise_match: NoiseMatch | None = None
 
     @property
     @abc.abstractmethod
@@ -67,6 +71,11 @@ class PlanValues(abc.ABC):
     @abc.abstractmethod
     def sensitivity(self) -> float:
         """The sensitivity of what the run releases, for noise in units of the clip norm."""
+
+    @property
+    @abc.abstractmethod
+    def rho(self) -> float | None:
+        """The zCDP parameter of the run; infinity without noise, None with sampling."""
 
     @abc.abstractmethod
     def epsilon(self, delta: float, accountant: str = 'pld') -> float:

@@ -29,6 +29,8 @@ _forked = forked_binaries.fixture('train', _QUICKSTART, also_import=forked_binar
         (['--delta=0'], '--delta=0.0: must be a finite number > 0 and < 1'),
         (['--mechanism=none', '--strategy='], '--target_epsilon=1.0: mechanism=none has no noise'),
         (['--clip_norm=0'], '--clip_norm=0.0: must be a finite number > 0'),
+        (['--match=rmse'], '--match=rmse: must be QUANTITY:MECHANISM,NOISE_MULTIPLIER@ROUND or'),
+        (['--match=rho:1'], '--match=rho:1: cannot be combined with target_epsilon'),
     ],
 )
 def test_bad_flags_are_one_line_and_status_2(forked, flags, message, tmp_path):

@@ -8,7 +8,6 @@ import re
 from dpfl import errors, mechanisms, strategies
 from dpfl.mechanisms import registry
 from dpfl.participation import Participation
-from dpfl.simulation.training.mechanism import load_strategy
 
 GRAMMAR = (
     'the name of a mechanism without parameters; KIND:SIZE, optimised with so many buffers or '
@@ -93,6 +92,11 @@ class NamedMechanism:
             argument,
         )
 
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether it takes neither a file of the user nor an optimiser."""
+        return self.name in PLAIN or self.name in strategies.names()
+
     def make(
         self, schema: Participation, base: Participation, loss: str | None = None
     ) -> mechanisms.Mechanism | None:
@@ -122,6 +126,22 @@ class NamedMechanism:
         if schema.rounds > made.rounds and not made.extends:
             return None
         return made.with_rounds(schema.rounds)
+
+
+def load_strategy(name: str, argument: str = 'strategy') -> mechanisms.Mechanism:
+    """Loads a mechanism from dpfl/strategies, by its name, or from a file.
+
+    Raises:
+      ArgumentError: if there is no such mechanism. The error is about `argument`.
+    """
+    is_packaged = name in strategies.names()
+    if not is_packaged and not pathlib.Path(name).is_file():
+        known = ', '.join(strategies.names())
+        raise errors.ArgumentError(argument, name, f'must be a file or one of {known}')
+    try:
+        return strategies.load(name) if is_packaged else mechanisms.load(name)
+    except ValueError as error:
+        raise errors.ArgumentError(argument, name, str(error)) from None
 
 
 @functools.lru_cache(maxsize=64)
