@@ -78,7 +78,7 @@ def main() -> None:
 def _write(study, runs, seeds, directory) -> tuple[dict, str]:
     """Writes the results of the study; returns their values and the text to print."""
     findings = [statistics.check(claim, runs) for claim in study.claims]
-    orders = statistics.orders(study.orders, runs) if study.orders else None
+    orders = statistics.orders_by_value(study, runs)
     values = page.values(study, runs, findings, orders, seeds)
     image = io.BytesIO()
     figure.draw(study, runs).savefig(image, format='png', dpi=90)

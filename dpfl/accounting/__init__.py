@@ -1,8 +1,8 @@
 """Accounting: what a run guarantees, and the report that says so. No TensorFlow.
 
 A `PrivacyPlan` holds everything that noise and guarantee depend on; its parts are `AdaptiveClip`,
-`Estimator` and `Discretization`. The sensitivity comes from the mechanism; `dp_accounting` converts
-it to epsilon where it can.
+`Estimator`, `Discretization` and `NoiseMatch`. The sensitivity comes from the mechanism;
+`dp_accounting` converts it to epsilon where it can.
 """
 
 from dpfl.accounting.adaptive_clip import AdaptiveClip
@@ -11,6 +11,7 @@ from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.events import epsilon_of_event
 from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
 from dpfl.accounting.hardened import NOISES, with_slack
+from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.plan_checks import ADJACENCIES, SAMPLINGS
 from dpfl.accounting.reports.checklist import round_up
@@ -25,6 +26,7 @@ __all__ = [
     'Discretization',
     'Estimator',
     'NOISES',
+    'NoiseMatch',
     'PrivacyPlan',
     'PrivacyReport',
     'epsilon_from_mu',

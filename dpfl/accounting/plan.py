@@ -14,6 +14,7 @@ from dpfl.accounting import adaptive_clip as adaptive_clip_lib
 from dpfl.accounting import events, gaussian, hardened, plan_calibration, plan_checks
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
+from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan_values import PlanValues
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.discretization import Discretization
@@ -28,10 +29,20 @@ _PARTS: dict[str, type[_json.JsonFields]] = {
     'discretization': Discretization,
     'adaptive_clip': AdaptiveClip,
     'estimator': Estimator,
+    'noise_match': NoiseMatch,
 }
-_OPTIONAL_PARTS = ('discretization', 'adaptive_clip')
+_OPTIONAL_PARTS = ('discretization', 'adaptive_clip', 'noise_match')
 # Files of older versions lack these fields; their defaults are what those versions did.
-_ADDED_LATER = ('adaptive_clip', 'clip_schedule', 'estimator', 'noise', 'earlier')
+_ADDED_LATER = (
+    'adaptive_clip',
+    'clip_schedule',
+    'estimator',
+    'noise',
+    'earlier',
+    'noise_match',
+)
+# Left out if None, so that digests of plans without it are those of earlier versions.
+_ONLY_IF_GIVEN = ('noise_match',)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +82,8 @@ class PrivacyPlan(PlanValues):
         values: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            if value is None and field.name in _ONLY_IF_GIVEN:
+                continue
             if field.name == 'mechanism':
                 values['mechanism_digest'] = value.digest()
             elif isinstance(value, _json.JsonFields):

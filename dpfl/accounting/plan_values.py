@@ -6,6 +6,7 @@ import dataclasses
 from dpfl import mechanisms
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
+from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
@@ -45,6 +46,8 @@ class PlanValues(abc.ABC):
       earlier: plans of runs, perhaps on the same clients, whose model this run begins with. The
         guarantee (mu, rho, epsilon) is that of all of them together; the sensitivity and the noise
         are those of this run alone. Clients may take part in every run as its plan allows.
+      noise_match: how `noise_multiplier` was found, if it was matched to another mechanism; a
+        record, on which nothing depends.
     """
 
     mechanism: mechanisms.Mechanism
@@ -61,6 +64,7 @@ class PlanValues(abc.ABC):
     estimator: Estimator = Estimator()
     noise: str = 'default'
     earlier: tuple['PlanValues', ...] = ()
+    noise_match: NoiseMatch | None = None
 
     @property
     @abc.abstractmethod
@@ -76,6 +80,11 @@ class PlanValues(abc.ABC):
     @abc.abstractmethod
     def mu(self) -> float | None:
         """Gaussian DP parameter of the run and of earlier ones; None with sampling."""
+
+    @property
+    @abc.abstractmethod
+    def rho(self) -> float | None:
+        """zCDP parameter of the run and of earlier ones; infinity without noise, None if sampled."""
 
     @abc.abstractmethod
     def epsilon(self, delta: float, accountant: str = 'pld') -> float:

@@ -1,10 +1,18 @@
 """Settings of what binaries read, write and print; several binaries have them as flags."""
 
+import csv
 import dataclasses
+import io
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dpfl._settings import Settings, setting
+from dpfl.errors import ArgumentError
 
 FORMATS = ('text', 'json')
+_FORMS = ('.csv', '.json')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +52,20 @@ class PlotConfig(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig(Settings):
+    """The file of the numbers of a plot."""
+
+    data: str | None = setting(
+        None, 'File to write the rows of the table and the plot to: .csv or .json.'
+    )
+
+    def check(self) -> None:
+        """The name of the file says its form."""
+        if self.data is not None and pathlib.Path(self.data).suffix not in _FORMS:
+            raise ArgumentError('data', self.data, f'must end in {" or ".join(_FORMS)}')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputConfig(Settings):
     """The file of a result."""
 
@@ -74,3 +96,25 @@ class LossConfig(Settings):
         'Loss to plot: largest or root mean square noise of the prefix sums.',
         choices=('max', 'rms'),
     )
+
+
+def write_rows(path: str | None, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes rows to the file of `DataConfig`, a column for each key; does nothing without a file.
+
+    Raises:
+      ArgumentError: If the file cannot be written.
+    """
+    if path is None:
+        return
+    text = io.StringIO(newline='')
+    if pathlib.Path(path).suffix == '.json':
+        text.write(json.dumps(rows, indent=1, allow_nan=False) + '\n')
+    else:
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(text, names, lineterminator='\n')
+        writer.writeheader()
+        writer.writerows(rows)
+    try:
+        pathlib.Path(path).write_text(text.getvalue(), newline='')
+    except OSError as error:
+        raise ArgumentError('data', path, str(error.strerror)) from None

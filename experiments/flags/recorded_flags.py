@@ -4,13 +4,16 @@
 the plan afterwards, it differs from both, even if the report and all digests were made anew.
 """
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpfl import _files, _json, accounting, errors
+from dpfl.accounting import plan_match
 from dpfl.accounting.records import archive
+from dpfl.simulation.training import noise_matching
 
 # Epsilon of a calibrated plan is at most its target, and below it by at most this relative amount.
 _CALIBRATION = 1e-3
@@ -133,6 +136,7 @@ def _expected(report: accounting.PrivacyReport) -> dict[str, tuple[str, Callable
         'delta': report.deltas[0],
         'cohort_weight': plan.estimator.weight,
         'example_cap': plan.estimator.example_cap,
+        'match_momentum': 0.0 if plan.noise_match is None else plan.noise_match.momentum,
     }
     if plan.sampling != 'none':
         numbers['population'] = plan.population
@@ -154,6 +158,10 @@ def _expected(report: accounting.PrivacyReport) -> dict[str, tuple[str, Callable
         'target_epsilon': (
             f'epsilon={report.plan_guarantee.epsilons[0]}',
             lambda text: _is_calibrated(float(text), report.plan_guarantee.epsilons[0]),
+        ),
+        'match': (
+            f'noise_multiplier={plan.noise_multiplier}',
+            lambda text: _is_matched(text, plan),
         ),
         'clip_schedule': (
             f'clip_schedule={list(map(list, plan.clip_schedule))}',
@@ -180,6 +188,27 @@ def _is_mechanism(text: str, plan: accounting.PrivacyPlan) -> bool:
 
 def _is_calibrated(target: float, epsilon: float | None) -> bool:
     return epsilon is not None and target * (1 - _CALIBRATION) <= epsilon <= target * (1 + 1e-9)
+
+
+def _is_matched(text: str, plan: accounting.PrivacyPlan) -> bool:
+    """Whether the noise of a plan is that of --match.
+
+    The other mechanism is made again if that takes no file and no time; otherwise the value that
+    the plan states for it counts.
+    """
+    request, match = noise_matching.parse(text), plan.noise_match
+    if match is None:
+        return False
+    stated = match.value if request.mechanism is None else match.noise_multiplier
+    rounds = plan.participation.rounds if request.rounds is None else request.rounds
+    if (match.quantity, match.rounds, stated) != (request.quantity, rounds, request.number):
+        return False
+    silent = dataclasses.replace(plan, noise_multiplier=0.0, noise_match=None)
+    if request.mechanism is None or request.mechanism.is_at_hand:
+        again = request.resolve(silent, match.momentum)
+    else:
+        again = plan_match.matched(silent, match)
+    return math.isclose(again.noise_multiplier, plan.noise_multiplier, rel_tol=1e-9)
 
 
 def _schedule(text: str) -> tuple[tuple[int, float], ...]:

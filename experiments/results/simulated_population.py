@@ -14,7 +14,7 @@ from dpfl.mechanisms import registry
 from dpfl.reporting import plots
 from dpfl.simulation import population_run
 from dpfl.simulation.population import Population
-from dpfl.simulation.training.mechanism import load_strategy
+from dpfl.simulation.training.mechanism_names import load_strategy
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig, required
 from experiments.results import population_values
 

@@ -1,6 +1,7 @@
 """The figure of a study, with confidence intervals over the seeds. No TensorFlow."""
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from experiments.studies import definition, measures, statistics
@@ -13,6 +14,8 @@ _LABELS = {
     'loss': 'loss on held-out clients',
 }
 _MARKERS = 'os^vD*xPX<'
+# With more lines, each has a colour of its own, and the legend is beside the axes.
+_MANY_LINES = 10
 
 
 def draw(study: definition.Study, runs: statistics.Runs) -> Figure:
@@ -26,7 +29,8 @@ def draw(study: definition.Study, runs: statistics.Runs) -> Figure:
       The figure; the caller saves it. Bars and bands are confidence intervals over the seeds.
     """
     if study.axis is not None:
-        figure = Figure(figsize=(7, 4.2), layout='constrained')
+        width = 9.5 if len(study.lines) > _MANY_LINES else 7
+        figure = Figure(figsize=(width, 4.2), layout='constrained')
         _against_axis(figure.subplots(), study, runs)
     else:
         figure = Figure(figsize=(9.5, 4.2), layout='constrained')
@@ -40,6 +44,9 @@ def draw(study: definition.Study, runs: statistics.Runs) -> Figure:
 def _against_axis(axes, study, runs) -> None:
     measure = study.measures[0]
     shown = {float(value) for value in study.axis.values}
+    is_crowded = len(study.lines) > _MANY_LINES
+    if is_crowded:
+        axes.set_prop_cycle(color=colormaps['tab20'](np.arange(20)))
     for line, marker in zip(study.lines, _markers(study), strict=True):
         x, intervals = [], []
         for value in study.axis.values:
@@ -61,7 +68,8 @@ def _against_axis(axes, study, runs) -> None:
     axes.set_xticks(sorted(shown), [f'{value:g}' for value in sorted(shown)])
     axes.minorticks_off()
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    beside = {'loc': 'center left', 'bbox_to_anchor': (1.0, 0.5)} if is_crowded else {}
+    axes.legend(fontsize=8, **beside)
 
 
 def _curves(axes, study, runs) -> None:

@@ -52,7 +52,7 @@ def text(
     study: definition.Study,
     runs: statistics.Runs,
     findings: Sequence[statistics.Finding],
-    orders: statistics.Orders | None,
+    orders: Mapping[str | None, statistics.Orders],
     seeds: Sequence[int],
     command: str,
 ) -> str:
@@ -62,7 +62,7 @@ def text(
       study: The study.
       runs: Its runs by the name of the point, in the order of the seeds.
       findings: Results of its claims.
-      orders: Rankings of the points by several measures; None if the study has none.
+      orders: Rankings of the points by several measures, see `statistics.orders_by_value`.
       seeds: Seeds of the runs.
       command: Command that repeats the study.
     """
@@ -81,8 +81,12 @@ def text(
     ]
     if findings:
         parts += ['## Claims', _table([_claim(finding) for finding in findings])]
-    if orders is not None:
-        parts += ['## Orders', *_orders(orders)]
+    if orders:
+        parts.append('## Orders')
+    for value, each in orders.items():
+        if value is not None and study.axis is not None:
+            parts.append(f'### {study.axis.label} {value}')
+        parts += _orders(each)
     parts += ['## How it was made', f'    {command}', _made(study, seeds)]
     return '\n\n'.join(parts) + '\n'
 
@@ -174,7 +178,7 @@ def values(
     study: definition.Study,
     runs: statistics.Runs,
     findings: Sequence[statistics.Finding],
-    orders: statistics.Orders | None,
+    orders: Mapping[str | None, statistics.Orders],
     seeds: Sequence[int],
 ) -> dict[str, Any]:
     """The study as JSON values: measures of each run, their summaries, claims and rankings."""
@@ -214,18 +218,27 @@ def values(
             }
             for each in findings
         ],
-        'orders': None
-        if orders is None
-        else {
-            'best_to_worst': {name: list(points) for name, points in orders.by_measure.items()},
-            'agree': orders.agree,
-            'not_told_apart': [list(pair) for pair in orders.unsettled],
-            'agree_on_others': orders.agree_where_settled,
-            'smaller_is_better': [
-                name for name in orders.by_measure if name in measures.SMALLER_IS_BETTER
-            ],
-        },
+        'orders': _order_values(orders),
     }
+
+
+def _order_values(orders: Mapping[str | None, statistics.Orders]) -> dict[str, Any] | None:
+    """The orders, by the value of the axis if there is one; None without orders."""
+    values = {
+        value: {
+            'best_to_worst': {name: list(points) for name, points in each.by_measure.items()},
+            'agree': each.agree,
+            'not_told_apart': [list(pair) for pair in each.unsettled],
+            'agree_on_others': each.agree_where_settled,
+            'smaller_is_better': [
+                name for name in each.by_measure if name in measures.SMALLER_IS_BETTER
+            ],
+        }
+        for value, each in orders.items()
+    }
+    if None in values:
+        return values[None]
+    return {str(value): each for value, each in values.items()} or None
 
 
 def _interval(found: statistics.Interval | None) -> dict[str, Any] | None:

@@ -144,6 +144,21 @@ def orders(names: Sequence[str], runs: Runs) -> Orders:
     return Orders(found, agree, tuple(unsettled), agree_where_settled)
 
 
+def orders_by_value(study: definition.Study, runs: Runs) -> dict[str | None, Orders]:
+    """The orders of the lines at each value of the axis, by the name of the value.
+
+    Points at different values of the axis are different tasks, which no loss of a mechanism ranks.
+    Without an axis the only key is None; without measures to rank by there is no key.
+    """
+    if not study.orders:
+        return {}
+    found = {}
+    for value in dict.fromkeys(point.value for point in study.points):
+        names = [point.name for point in study.points if point.value == value]
+        found[value] = orders(study.orders, {name: runs[name] for name in names})
+    return found
+
+
 def _worse(name: str, runs: Sequence[measures.Run]) -> float:
     """Sort key: the worse a point by a measure, which it has, the larger the number."""
     found = summary(runs, name)

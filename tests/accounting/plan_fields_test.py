@@ -39,6 +39,9 @@ _SAMPLED = accounting.PrivacyPlan(
     sampling='poisson',
     population=100,
 )
+_MATCHED = dataclasses.replace(
+    _PLAN, noise_match=accounting.NoiseMatch('rmse', 6, 2.5, 'tree', 'a' * 64, 7.0, 0.5)
+)
 # A plan for each field, or field of a part, and what differs in another one: the field's new value,
 # or the new values of several fields of the plan where they change together.
 _ALTERED = {
@@ -71,6 +74,14 @@ _ALTERED = {
     'estimator.weight': (_PLAN, 9.0),
     'estimator.example_cap': (_PLAN, 101.0),
     'earlier': (_SAMPLED, dict(earlier=(dataclasses.replace(_SAMPLED, noise_multiplier=9.0),))),
+    'noise_match': (_MATCHED, dict(noise_match=None)),
+    'noise_match.quantity': (_MATCHED, 'prefix_noise'),
+    'noise_match.rounds': (_MATCHED, 5),
+    'noise_match.value': (_MATCHED, 2.6),
+    'noise_match.mechanism': (_MATCHED, 'honaker_tree'),
+    'noise_match.mechanism_digest': (_MATCHED, 'b' * 64),
+    'noise_match.noise_multiplier': (_MATCHED, 8.0),
+    'noise_match.momentum': (_MATCHED, 0.6),
     'noise': (
         dataclasses.replace(_PLAN, adaptive_clip=None, estimator=accounting.Estimator()),
         dict(noise='hardened'),
@@ -99,7 +110,8 @@ def _pair(path: str):
 
 
 def test_every_field_is_altered_here():
-    assert set(_ALTERED) == _paths(_PLAN) | _paths(_DISCRETIZED) | _paths(_SAMPLED)
+    plans = (_PLAN, _DISCRETIZED, _SAMPLED, _MATCHED)
+    assert set(_ALTERED) == set().union(*map(_paths, plans))
 
 
 def _record(plan) -> archive.PlanRecord:

@@ -49,6 +49,8 @@ _forked = functools.partial(forked_binaries.run, 'train', _QUICKSTART)
             '--packing=windows: task=emnist has no text',
         ),
         (['--client_min_tokens=-1'], '--client_min_tokens=-1: must be'),
+        (['--match=rmse'], '--match=rmse: must be QUANTITY:MECHANISM,NOISE_MULTIPLIER@ROUND or'),
+        (['--match=rho:1'], '--match=rho:1: cannot be combined with target_epsilon'),
     ],
 )
 def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):

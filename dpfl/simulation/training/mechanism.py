@@ -1,11 +1,11 @@
 """The mechanism that a configuration describes. Does not import TensorFlow."""
 
-import pathlib
 from typing import Any
 
-from dpfl import mechanisms, strategies
+from dpfl import mechanisms
 from dpfl.errors import ArgumentError, renaming
 from dpfl.mechanisms import registry
+from dpfl.simulation.training.mechanism_names import load_strategy
 from dpfl.simulation.training.privacy_config import MechanismConfig
 
 NAMES = tuple(registry.ENTRIES)
@@ -54,22 +54,6 @@ def with_restarts(
     if given is None and base.is_independent:
         return base  # Its noise starts afresh in every round.
     return mechanisms.Restarted.every(base, *schedule)
-
-
-def load_strategy(name: str, argument: str = 'strategy') -> mechanisms.Mechanism:
-    """Loads a mechanism from dpfl/strategies, by its name, or from a file.
-
-    Raises:
-      ArgumentError: if there is no such mechanism. The error is about `argument`.
-    """
-    is_packaged = name in strategies.names()
-    if not is_packaged and not pathlib.Path(name).is_file():
-        known = ', '.join(strategies.names())
-        raise ArgumentError(argument, name, f'must be a file or one of {known}')
-    try:
-        return strategies.load(name) if is_packaged else mechanisms.load(name)
-    except ValueError as error:
-        raise ArgumentError(argument, name, str(error)) from None
 
 
 def _named(config: MechanismConfig, rounds: int) -> mechanisms.Mechanism:

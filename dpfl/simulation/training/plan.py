@@ -6,7 +6,9 @@ from dpfl import accounting, mechanisms
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import Discretization
 from dpfl.simulation.training import mechanism as mechanism_lib
+from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.privacy_config import (
+    AMOUNTS,
     AUTO,
     NONE,
     NoiseConfig,
@@ -137,14 +139,16 @@ def discretization(
 def _with_noise(privacy: PrivacyConfig, is_silent: bool, fields: dict) -> accounting.PrivacyPlan:
     noise, target = privacy.noise_multiplier, privacy.target_epsilon
     if is_silent:
-        name = 'target_epsilon' if noise is None else 'noise_multiplier'
-        if getattr(privacy, name) is not None:
+        name = next((name for name in AMOUNTS if getattr(privacy, name) is not None), None)
+        if name is not None:
             raise ArgumentError(name, getattr(privacy, name), 'mechanism=none has no noise')
         return accounting.PrivacyPlan(noise_multiplier=0.0, **fields)
+    silent_plan = accounting.PrivacyPlan(noise_multiplier=0.0, **fields)
+    if privacy.match is not None:
+        return noise_matching.parse(privacy.match).resolve(silent_plan, privacy.match_momentum)
     if target is None:
         noise = required(privacy, 'noise_multiplier') if noise is None else noise
         return accounting.PrivacyPlan(noise_multiplier=noise, **fields)
-    silent_plan = accounting.PrivacyPlan(noise_multiplier=0.0, **fields)
     method = accountant(privacy, silent_plan)
     with renaming(epsilon='target_epsilon'):
         return accounting.PrivacyPlan.calibrated(

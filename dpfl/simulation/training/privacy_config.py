@@ -6,11 +6,14 @@ from typing import Any
 from dpfl import accounting, mechanisms
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
+from dpfl.simulation.training import noise_matching
 
 AUTO = 'auto'
 NONE = 'none'
 # Parameters of a mechanism that is given by its name.
 _PARAMETERS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
+# The ways to give the amount of noise.
+AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -238,6 +241,23 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
     target_epsilon: float | None = setting(
         None, 'Use the noise multiplier that gives this epsilon at --delta.'
     )
+    match: str | None = setting(
+        None,
+        'Use the noise multiplier that matches another mechanism, as '
+        'QUANTITY:MECHANISM,NOISE_MULTIPLIER@ROUND. QUANTITY is rmse (root mean square noise of '
+        'the prefix sums of the first ROUND rounds), prefix_noise (noise of the prefix sum after '
+        'ROUND rounds) or rho (of a run that stops then, for the same schema). MECHANISM is one '
+        'without parameters, KIND:SIZE (optimised for this schema) or '
+        'KIND:SIZE@ROUNDS/MIN_SEPARATION, a name in dpfl/strategies or a file. Without @ROUND all '
+        'rounds count. rho:RHO@ROUND gives the value itself. For example '
+        'rmse:honaker_tree,7@2000, as in [McMahan24], section 5.',
+    )
+    match_momentum: float = setting(
+        0.0,
+        'For --match: the models of SGD with this momentum count instead of the prefix sums.',
+        minimum=0,
+        below=1,
+    )
     memory_limit: float = setting(
         1.0,
         'Gigabytes of memory that past noise may take. --mechanism=auto chooses a mechanism that '
@@ -247,9 +267,18 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
     )
 
     def check(self) -> None:
-        """Checks that the amount of noise is given in one way only."""
+        """Checks the form of a match, and that the amount of noise is given in one way only."""
         super().check()
-        if self.noise_multiplier is not None and self.target_epsilon is not None:
+        if self.match is not None:
+            request = noise_matching.parse(self.match)
+            if self.match_momentum and request.quantity == 'rho':
+                raise ArgumentError(
+                    'match_momentum', self.match_momentum, 'cannot be combined with match=rho:...'
+                )
+        elif self.match_momentum:
+            raise ArgumentError('match_momentum', self.match_momentum, 'needs match')
+        given = [name for name in AMOUNTS if getattr(self, name) is not None]
+        if len(given) > 1:
             raise ArgumentError(
-                'target_epsilon', self.target_epsilon, 'cannot be combined with noise_multiplier'
+                given[1], getattr(self, given[1]), f'cannot be combined with {given[0]}'
             )

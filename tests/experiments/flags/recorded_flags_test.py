@@ -7,7 +7,7 @@ import os
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.simulation.training import PrivacyConfig, SamplingConfig, TrainConfig
+from dpfl.simulation.training import PrivacyConfig, SamplingConfig, TrainConfig, noise_matching
 from experiments.flags import recorded_flags
 
 _FLAGS = """\
@@ -140,6 +140,35 @@ def test_the_epsilon_that_was_asked_for_is_that_of_the_plan(tmp_path):
     more = dataclasses.replace(plan, noise_multiplier=2 * plan.noise_multiplier)
     found = _differences(tmp_path, accounting.PrivacyReport.from_plan(more, [1e-6]), flags)
     assert len(found) == 1 and '--target_epsilon=3' in found[0]
+
+
+@pytest.mark.parametrize('reference', ['honaker_tree', 'blt:2'])
+def test_the_match_that_was_asked_for_is_that_of_the_plan(tmp_path, reference):
+    text = f'rmse:{reference},7@10'
+    flags = _FLAGS.replace('--noise_multiplier=2.0', f'--match={text}\n--match_momentum=0.5')
+    silent = dataclasses.replace(_report().plan, noise_multiplier=0.0)
+    plan = noise_matching.parse(text).resolve(silent, 0.5)
+
+    def found(plan, flags=flags):
+        return _differences(tmp_path, accounting.PrivacyReport.from_plan(plan, [1e-6]), flags)
+
+    assert found(plan) == []
+    less = dataclasses.replace(plan, noise_multiplier=0.9 * plan.noise_multiplier)
+    (difference,) = found(less)
+    assert f'plan.json: has noise_multiplier={less.noise_multiplier}' in difference
+    assert f'--match={text}' in difference
+    for other in (
+        'rmse:honaker_tree,8@10',
+        f'rmse:{reference},7@9',
+        f'prefix_noise:{reference},7@10',
+    ):
+        assert len(found(plan, flags.replace(text, other))) == 1
+    assert len(found(plan, flags.replace('momentum=0.5', 'momentum=0.6'))) == 1
+    unmatched = dataclasses.replace(plan, noise_match=None)
+    assert f'--match={text}' in found(unmatched)[-1]
+    if reference == 'honaker_tree':  # Noise and record changed together.
+        match = dataclasses.replace(plan.noise_match, value=0.9 * plan.noise_match.value)
+        assert len(found(dataclasses.replace(less, noise_match=match))) == 1
 
 
 @pytest.mark.parametrize('text', ['rounds=12\n', '--rounds=12\nword\n', '\x00\n'])

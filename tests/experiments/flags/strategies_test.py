@@ -1,5 +1,6 @@
 """The binaries that optimise and compare mechanisms."""
 
+import csv
 import functools
 import json
 
@@ -81,10 +82,82 @@ def test_comparison_has_a_row_for_each_mechanism_and_value(run, tmp_path):
 
 
 def test_comparison_over_rounds(run):
-    done = run('compare_mechanisms', *_SCHEMA, '--values=30,120', '--mechanisms=blt:2,banded:20')
+    done = run(
+        'compare_mechanisms', *_SCHEMA, '--values=30,120', '--mechanisms=blt:2,best_banded:9'
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].split()[:2] == ['mechanism', 'rounds']
     assert len(done.stdout.splitlines()) == 5
+
+
+@pytest.mark.parametrize('loss', ['max', 'rms'])
+def test_mechanisms_are_optimised_for_the_loss_that_is_compared(run, loss):
+    names = 'blt:2,blt:2:max,blt:2:rms,banded_toeplitz:20,banded:20'
+    done = run(
+        'compare_mechanisms',
+        *_SCHEMA,
+        '--values=60',
+        f'--mechanisms={names}',
+        f'--loss={loss}',
+        '--format=json',
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {row['mechanism']: row for row in json.loads(done.stdout)}
+    schema, measure = Participation(60, 20, 3), f'{loss}_loss'
+    own = mechanisms.optimize_blt(schema, 2, loss=loss)
+    toeplitz = mechanisms.optimize_banded_toeplitz(schema, 20, loss=loss)
+    assert rows['blt:2'][measure] == rows[f'blt:2:{loss}'][measure]
+    assert rows['blt:2'][measure] == pytest.approx(getattr(own, measure)(schema), rel=1e-9)
+    assert rows['banded_toeplitz:20'][measure] == pytest.approx(
+        getattr(toeplitz, measure)(schema), rel=1e-9
+    )
+    other = {'max': 'rms', 'rms': 'max'}[loss]
+    assert rows['blt:2'][measure] < 0.999 * rows[f'blt:2:{other}'][measure]
+    # BandMF is the published one, which minimises the rms loss.
+    published = mechanisms.optimize_banded(schema, 20)
+    assert rows['banded:20']['rms_loss'] == pytest.approx(published.rms_loss(schema), rel=1e-9)
+
+
+def test_designs_of_several_schemas_in_one_command(run, tmp_path):
+    data, plot = tmp_path / 'rounds.csv', tmp_path / 'rounds.png'
+    names = ['blt:2@30/10', 'blt:2@60/20/3', 'banded:10@30/10', 'banded:20', 'best_banded:20']
+    done = run(
+        'compare_mechanisms',
+        *_SCHEMA,
+        '--values=30,60,90',
+        '--loss=rms',
+        f'--mechanisms={",".join(names)}',
+        f'--data={data}',
+        f'--plot={plot}',
+        '--format=json',
+    )
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    with open(data, newline='') as file:
+        written = list(csv.DictReader(file))
+    assert [float(row['rms_loss']) for row in written] == [row['rms_loss'] for row in printed]
+    assert [row['mechanism'] for row in written] == [row['mechanism'] for row in printed]
+    rounds = {
+        name: [row['rounds'] for row in printed if row['mechanism'] == name] for name in names
+    }
+    # BandMF ends at the rounds that it was made for; a fresh one and a BLT go on.
+    assert rounds == {
+        'blt:2@30/10': [30, 60, 90],
+        'blt:2@60/20/3': [30, 60, 90],
+        'banded:10@30/10': [30],
+        'banded:20': [30, 60],
+        'best_banded:20': [30, 60, 90],
+    }
+    loss = {(row['mechanism'], row['rounds']): row['rms_loss'] for row in printed}
+    schema = Participation(30, 20, 3)
+    design = mechanisms.optimize_banded(Participation(60, 20, 3), 20).with_rounds(30)
+    assert loss['banded:20', 30] == pytest.approx(design.rms_loss(schema), rel=1e-9)
+    assert loss['best_banded:20', 30] < loss['banded:20', 30]
+    short = mechanisms.optimize_blt(Participation(30, 10), 2, loss='rms').with_rounds(90)
+    assert loss['blt:2@30/10', 90] == pytest.approx(
+        short.rms_loss(Participation(90, 20, 3)), rel=1e-9
+    )
+    assert plot.stat().st_size > 5000
 
 
 @pytest.mark.parametrize(
@@ -114,6 +187,22 @@ def test_comparison_over_rounds(run):
             '--relative_to=blt: must',
         ),
         ('compare_mechanisms', [], '--mechanisms: must be given'),
+        (
+            'compare_mechanisms',
+            ['--mechanisms=banded:4@30/10', '--values=60,90'],
+            '--mechanisms=banded:4@30/10: has fewer rounds than every value',
+        ),
+        (
+            'compare_mechanisms',
+            ['--mechanisms=blt:2:mean'],
+            '--mechanisms=blt:2:mean: must have a loss of max, rms',
+        ),
+        ('compare_mechanisms', ['--mechanisms=tree', '--data=a.txt'], '--data=a.txt: must end in'),
+        (
+            'compare_mechanisms',
+            ['--mechanisms=tree', '--data=/nowhere/a.csv'],
+            '--data=/nowhere/a.csv: No such file',
+        ),
     ],
 )
 def test_bad_flags_are_one_line_and_status_2(run, binary, flags, message):

@@ -39,7 +39,7 @@ _RUNS = {'BLT': [_run(0.31), _run(0.33), _run(0.32)], 'tree': [_run(0.21), _run(
 
 def _found(study, runs):
     findings = [statistics.check(claim, runs) for claim in study.claims]
-    return findings, statistics.orders(study.orders, runs) if study.orders else None
+    return findings, statistics.orders_by_value(study, runs)
 
 
 def test_rows_have_mean_and_half_width():
@@ -112,6 +112,25 @@ def test_values_are_json_and_complete():
     assert values['orders']['best_to_worst']['accuracy'] == ['BLT', 'tree']
 
 
+def test_points_are_ordered_at_each_value_of_the_axis():
+    axis = definition.Axis('epsilon', {'2': {}, '8': {}})
+    study = _study(axis=axis, claims=())
+    better = {'BLT': 0.3, 'tree': 0.2}
+    runs = {  # At 8 the tree is the better line; it is also better than everything at 2.
+        f'{line}/{value}': [_run(better[line] if value == '2' else 0.7 - better[line])] * 3
+        for line in study.lines
+        for value in axis.values
+    }
+    findings, orders = _found(study, runs)
+    values = page.values(study, runs, findings, orders, study.seeds)['orders']
+    assert values['2']['best_to_worst']['accuracy'] == ['BLT/2', 'tree/2']
+    assert values['8']['best_to_worst']['accuracy'] == ['tree/8', 'BLT/8']
+    text = page.text(study, runs, findings, orders, study.seeds, 'python -m x')
+    low, high = text.index('### epsilon 2'), text.index('### epsilon 8')
+    assert low < text.index('| accuracy | BLT/2, tree/2 |') < high
+    assert high < text.index('| accuracy | tree/8, BLT/8 |')
+
+
 def _errors(axes):
     """Means and half-widths of the error bars, by label."""
     found = {}
@@ -132,6 +151,16 @@ def test_figure_against_an_axis_shows_means_and_intervals():
     np.testing.assert_allclose(means, [0.32, 0.32])
     np.testing.assert_allclose(half_widths, [0.024841] * 2, rtol=1e-4)
     assert axes.get_xscale() == 'log' and axes.get_xlabel() == 'clients'
+
+
+def test_many_lines_against_an_axis_have_colours_of_their_own():
+    names = [f'line {number}' for number in range(14)]
+    axis = definition.Axis('epsilon', {'2': {}, '8': {}})
+    study = _study(lines={name: {} for name in names}, axis=axis, claims=(), orders=())
+    runs = {point.name: _RUNS['BLT'] for point in study.points}
+    (axes,) = figure.draw(study, runs).axes
+    colors = {container.lines[0].get_color() for container in axes.containers}
+    assert len(colors) == 14
 
 
 @pytest.mark.parametrize('curves', ['round', 'epsilon'])

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from dpfl import mechanisms
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import (
     EvaluationConfig,
@@ -67,6 +68,23 @@ def _called(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.tff
+def test_noise_that_is_matched_is_resolved_in_plan_and_report(tmp_path):
+    privacy = {**_CONFIG.privacy.flat(), 'noise_multiplier': None, 'match': 'rmse:honaker_tree,7@3'}
+    config = dataclasses.replace(_CONFIG, privacy=PrivacyConfig(**privacy))
+    done = train(config, tmp_path / 'run', progress=False)
+    tree = mechanisms.HonakerTree(3)
+    blt = mechanisms.Blt(3, [0.9, 0.5], [0.1, 0.2])
+    expected = 7 * tree.rms_error() / blt.rms_error()
+    stated = json.loads((tmp_path / 'run' / 'privacy_report.json').read_text())
+    assert stated['noise_multiplier'] == pytest.approx(expected, rel=1e-12)
+    assert done.report.plan.noise_multiplier == stated['noise_multiplier']
+    assert stated['plan']['noise_match']['mechanism_digest'] == tree.digest()
+    page = (tmp_path / 'run' / 'privacy_report.md').read_text()
+    assert 'over the first 3 rounds' in page and 'honaker_tree' in page
+    assert json.loads((tmp_path / 'run' / 'config.json').read_text())['privacy']['match']
+
+
 @pytest.mark.tff
 def test_a_call_and_the_binary_leave_the_same_bits(called, tmp_path):
     path, _ = called
