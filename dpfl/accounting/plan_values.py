@@ -84,7 +84,7 @@ class PlanValues(abc.ABC):
     @property
     @abc.abstractmethod
     def rho(self) -> float | None:
-        """zCDP parameter of the run and of earlier ones; infinity without noise, None if sampled."""
+        """The zCDP parameter with earlier runs: infinity without noise, None with sampling."""
 
     @abc.abstractmethod
     def epsilon(self, delta: float, accountant: str = 'pld') -> float:

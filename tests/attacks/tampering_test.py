@@ -35,7 +35,6 @@ def test_every_change_is_noticed(run):
     assert tampering.noticed(run) == []
 
 
-@pytest.mark.slow
 def test_a_change_that_goes_unnoticed_is_told(run, monkeypatch, capsys):
     def verify_nothing(path):
         return verification.Verification(None, ())
@@ -48,7 +47,6 @@ def test_a_change_that_goes_unnoticed_is_told(run, monkeypatch, capsys):
     assert 'UNNOTICED' in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_a_run_that_is_changed_already_is_refused(run, tmp_path):
     path = shutil.copytree(run, tmp_path / 'run')
     (path / 'notes.txt').write_text('')
@@ -67,7 +65,6 @@ def test_a_run_that_is_changed_already_is_refused(run, tmp_path):
     assert 'the run is changed already: notes.txt: was added' in done.stderr
 
 
-@pytest.mark.slow
 def test_what_is_forged_is_as_good_as_it_can_be(run, tmp_path):
     """A plan that is forged with its ledger is found by the flags alone."""
     path = shutil.copytree(run, tmp_path / 'run')

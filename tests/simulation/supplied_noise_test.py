@@ -60,7 +60,6 @@ def test_a_run_that_crashed_ends_with_the_same_bits(finished, tmp_path, name):
     assert not unknown
 
 
-@pytest.mark.slow
 def test_the_noise_is_that_of_the_state_and_checkpoints_have_none_of_it(finished):
     first, second = (np.load(path / 'model.npz') for path in finished.values())
     for name in first:

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 from experiments.studies import definition, figure, measures, page, statistics
 
@@ -159,7 +160,7 @@ def test_many_lines_against_an_axis_have_colours_of_their_own():
     study = _study(lines={name: {} for name in names}, axis=axis, claims=(), orders=())
     runs = {point.name: _RUNS['BLT'] for point in study.points}
     (axes,) = figure.draw(study, runs).axes
-    colors = {container.lines[0].get_color() for container in axes.containers}
+    colors = {to_hex(container.lines[0].get_color()) for container in axes.containers}
     assert len(colors) == 14
 
 

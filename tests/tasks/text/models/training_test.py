@@ -23,7 +23,6 @@ def _accuracy(model, weights, tokens) -> float:
     return float((logits.argmax(axis=-1) == tokens[:, 1:])[is_word].mean())
 
 
-@pytest.mark.slow
 def test_central_training_passes_the_bigram_ceiling_and_nears_the_best():
     model = _model()
     variables = [tf.Variable(weight) for weight in model.initial_weights[0]]
