@@ -24,6 +24,15 @@ Sweeps over one or two quantities, as in [Xu23], figure 4:
     --mechanism=tree --simulated_noise_multiplier=7 --simulated_clients_per_round=6500 \
     --sweep_clients_per_round=1000,2000,4000,6500,10000,20000 \
     --sweep_population=1000000,3000000,10000000 --plot=plan.png
+
+Several mechanisms in one figure, each with the noise multiplier of its run, as in [McMahan24],
+figures 8 and 9, or with noise that matches that of a tree (section 5 there):
+
+  python -m experiments.plan_privacy --population=2600000 --clients_per_round=6500 --rounds=4000 \
+    --mechanisms=honaker_tree=7,blt_b400=7.379,banded:400@2000/400=3.155 \
+    --sweep_rounds=400,800,1200,1600,2000,3000,4000 --plot=rounds.png --data=rounds.csv
+  python -m experiments.plan_privacy --population=2600000 --clients_per_round=6500 --rounds=2000 \
+    --mechanisms=honaker_tree,blt_b400 --match=rmse:honaker_tree,7@2000
 """
 
 import json
@@ -75,6 +84,7 @@ _PRIVACY = SettingsFlags(
 )
 _PLANNING = SettingsFlags(PlanningConfig)
 _PLOT = SettingsFlags(output_flags.PlotConfig, help={'plot': 'File of the plot of a sweep.'})
+_DATA = SettingsFlags(output_flags.DataConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
@@ -91,6 +101,7 @@ def main() -> None:
         if path and not request.sweeps():
             raise command_line.UsageError(f'--plot={path}: needs a sweep')
         found = answer(request)
+        output_flags.write_rows(_DATA.read().data, found.rows)
     if path:
         _draw(request, found, path)
     if is_json:
@@ -104,7 +115,8 @@ def _draw(request: Request, found: Answer, path: str) -> None:
     from dpfl.reporting import plots  # matplotlib takes a second to import.
 
     sweeps = list(request.sweeps())
-    figure = plots.plans(found.rows, sweeps[0], measures(request), *sweeps[1:])
+    lines = [*(['mechanism'] if request.contenders else []), *sweeps[1:]]
+    figure = plots.plans(found.rows, sweeps[0], measures(request), lines)
     try:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:

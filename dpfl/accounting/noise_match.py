@@ -54,6 +54,8 @@ class NoiseMatch(_json.JsonFields):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         _validate.number('value', self.value, above=0)
         _validate.number('momentum', self.momentum, minimum=0, below=1)
+        if self.momentum and self.quantity == 'rho':
+            raise errors.ArgumentError('momentum', self.momentum, 'must be 0 for rho')
         if self.mechanism is None:
             for name in ('mechanism_digest', 'noise_multiplier'):
                 if getattr(self, name) is not None:
@@ -69,7 +71,8 @@ class NoiseMatch(_json.JsonFields):
         """One sentence: what was matched."""
         what = QUANTITIES[self.quantity]
         if self.momentum:
-            what = what.replace('prefix sum', f'model (SGD with momentum {self.momentum:g})', 1)
+            for word, other in (('prefix sums', 'models'), ('prefix sum', 'model')):
+                what = what.replace(word, f'{other} of SGD with momentum {self.momentum:g}')
         where = f'after {self.rounds} rounds'
         if self.quantity == 'rmse':
             where = f'over the first {self.rounds} rounds'

@@ -173,15 +173,15 @@ def separations(rows: Sequence[Mapping], variable: str) -> Figure:
 
 
 def plans(
-    rows: Sequence[Mapping], variable: str, measures: Sequence[str], lines: str | None = None
+    rows: Sequence[Mapping], variable: str, measures: Sequence[str], lines: Sequence[str] = ()
 ) -> Figure:
-    """Measures of plans against a variable, one panel each ([Xu23], figure 4).
+    """Measures of plans against a variable, one panel each ([Xu23], figure 4; [McMahan24], 8, 9).
 
     Args:
       rows: each with the variable and the measures; a measure may be None.
       variable: key of the values on the horizontal axis.
       measures: keys of the values on the vertical axes, which are logarithmic.
-      lines: key of the values that distinguish the lines; None for a single line.
+      lines: keys of the values that distinguish the lines; none for a single line.
 
     Returns:
       The figure; the caller saves it.
@@ -189,14 +189,14 @@ def plans(
     figure = Figure(figsize=(7, 2 + 2.5 * len(measures)), layout='constrained')
     panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
     for axes, measure in zip(panels, measures, strict=True):
-        for value in dict.fromkeys(row[lines] if lines else None for row in rows):
+        for label in dict.fromkeys(_line(row, lines) for row in rows):
             points = sorted(
                 (row[variable], row[measure])
                 for row in rows
-                if row[measure] is not None and (not lines or row[lines] == value)
+                if row[measure] is not None and _line(row, lines) == label
             )
-            label = f'{lines.replace("_", " ")} {value:,}' if lines else None
-            axes.plot(*zip(*points, strict=True), marker='.', label=label)
+            if points:
+                axes.plot(*zip(*points, strict=True), marker='.', label=label)
         axes.set_ylabel(measure.replace('_', ' '))
         _logarithmic(axes, 'y')
         axes.grid(alpha=0.3)
@@ -207,6 +207,14 @@ def plans(
     if lines:
         panels[0].legend(fontsize=8)
     return figure
+
+
+def _line(row: Mapping, keys: Sequence[str]) -> str:
+    """The label of a row's line: names as they are, numbers after what they count."""
+    return ', '.join(
+        row[key] if isinstance(row[key], str) else f'{key.replace("_", " ")} {row[key]:,}'
+        for key in keys
+    )
 
 
 def _logarithmic(axes: Any, name: str) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from tqdm import tqdm
@@ -9,6 +10,7 @@ from tqdm import tqdm
 from dpfl import accounting, mechanisms
 from dpfl.accounting import planning
 from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl.participation import Participation
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import plan as plan_lib
 from dpfl.simulation.training.privacy_config import AUTO
@@ -31,6 +33,23 @@ class Answer:
     assumptions: list[str]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Candidate:
+    """A mechanism to plan with.
+
+    Attributes:
+      name: Its name in the table.
+      make: Makes it over the rounds of a schema; None if it has fewer rounds.
+      verdict: Why it was taken or left; None if it was given.
+      noise_multiplier: Noise multiplier of its own; None for the amount that the request gives.
+    """
+
+    name: str
+    make: Callable[[Participation], mechanisms.Mechanism | None]
+    verdict: str | None = None
+    noise_multiplier: float | None = None
+
+
 def answer(request: Request) -> Answer:
     """Finds the plans for a request; shows a progress bar for a sweep.
 
@@ -38,27 +57,30 @@ def answer(request: Request) -> Answer:
       ArgumentError: If values are missing or not allowed, or no plan meets the target.
     """
     sweeps = request.sweeps()
-    target, simulation = request.target, request.simulation
     rows, plans = [], []
     left: list[dict[str, Any]] = []
     for point in tqdm(_points(sweeps), disable=None if sweeps else True):
         deployment = _deployment(request, point)
         candidates, left = _candidates(request, deployment)
-        if sweeps:  # One row for each point: the given mechanism, or the best.
+        if sweeps and not request.contenders:  # The given mechanism, or the best.
             candidates, left = candidates[:1], []
-        for name, mechanism, verdict in candidates:
-            plans.append(_plan(request, mechanism, deployment, target, simulation))
+        for candidate in candidates:
+            found, simulation = _plan(request, candidate, deployment)
+            plans.append((*found, simulation))
             rows.append(
                 plan_rows.row(
-                    name,
-                    verdict,
-                    *plans[-1],
+                    candidate.name,
+                    candidate.verdict,
+                    *found,
                     simulation=simulation,
                     delta=request.privacy.delta,
                     accountant=request.accountant,
                 )
             )
-    return Answer(rows, left, plan_rows.assumptions(plans, simulation))
+    if not rows:
+        names = ','.join(request.planning.mechanisms or ())
+        raise ArgumentError('mechanisms', names, 'are all made for fewer rounds')
+    return Answer(rows, left, plan_rows.assumptions(plans))
 
 
 def measures(request: Request) -> list[str]:
@@ -67,6 +89,8 @@ def measures(request: Request) -> list[str]:
         found = ['clients_per_round', 'noise_multiplier']
     elif request.has_target:
         found = ['noise_multiplier', 'prefix_noise']
+    elif request.contenders:
+        found = ['rho', 'prefix_noise']
     else:
         found = ['rho', 'min_separation']
     return [name for name in found if name not in request.sweeps()]
@@ -111,18 +135,26 @@ def _deployment(request: Request, point: dict[str, int]) -> planning.Deployment:
 
 def _candidates(
     request: Request, deployment: planning.Deployment
-) -> tuple[list[tuple[str, mechanisms.Mechanism, str | None]], list[dict[str, Any]]]:
-    """Names, mechanisms and verdicts, the best first, and the mechanisms that were left out."""
+) -> tuple[list[_Candidate], list[dict[str, Any]]]:
+    """The mechanisms, the best first, and those that were left out."""
     privacy = request.privacy
+    if request.contenders:
+        return [
+            _Candidate(each.label, each.make, noise_multiplier=each.noise_multiplier)
+            for each in request.contenders
+            if each.make(deployment.participation) is not None
+        ], []
     if privacy.mechanism != AUTO:
         made = mechanism_lib.build(privacy, request.schema['rounds'])
-        return [(str(privacy.mechanism), made, None)], []
+        return [_Candidate(str(privacy.mechanism), _always(made))], []
     assert privacy.model_dimension is not None  # `Request.check` requires it.
     _, candidates = mechanisms.choose(
         deployment.participation, privacy.model_dimension, privacy.memory_limit
     )
-    found: list[tuple[str, mechanisms.Mechanism, str | None]] = [
-        (each.name, each.mechanism, each.verdict) for each in candidates if each.mechanism
+    found = [
+        _Candidate(each.name, _always(each.mechanism), each.verdict)
+        for each in candidates
+        if each.mechanism
     ]
     left: list[dict[str, Any]] = [
         {
@@ -137,29 +169,76 @@ def _candidates(
     return found, left
 
 
+def _always(made: mechanisms.Mechanism) -> Callable[[Participation], mechanisms.Mechanism]:
+    return lambda schema: made
+
+
 def _plan(
-    request: Request,
-    mechanism: mechanisms.Mechanism,
-    deployment: planning.Deployment,
-    target: planning.Target | None,
-    simulation: planning.Simulation | None,
-) -> tuple[planning.Deployment, accounting.PrivacyPlan]:
-    """The plan, and the deployment with the cohort size that was found."""
+    request: Request, candidate: _Candidate, deployment: planning.Deployment
+) -> tuple[tuple[planning.Deployment, accounting.PrivacyPlan], planning.Simulation | None]:
+    """The deployment with the cohort size that was found, its plan, and what was scaled to it."""
+    planner = _planner(request, candidate, deployment.participation)
+    most, target, simulation = (
+        request.planning.max_clients_per_round,
+        request.target,
+        request.simulation,
+    )
+    if most is not None:
+        assert target is not None and simulation is not None  # `Request.check` requires them.
+        return planner.with_simulation(deployment, target, simulation, most), simulation
+    if target is not None:
+        return (deployment, planner.with_target(deployment, target)), None
+    if simulation is not None:
+        scaled = simulation.scaled(deployment.clients_per_round)
+        return (deployment, planner.with_noise(deployment, scaled)), simulation
+    matched: accounting.PrivacyPlan | None = None
+    noise = candidate.noise_multiplier
+    noise = request.privacy.noise_multiplier if noise is None else noise
+    if noise is None:
+        matched = _matched(request, candidate, deployment)
+        noise = matched.noise_multiplier
+    scaling = request.scaling(noise)
+    if scaling is not None:
+        noise = scaling.scaled(deployment.clients_per_round)
+    plan = planner.with_noise(deployment, noise)
+    if matched is not None and scaling is None:
+        plan = dataclasses.replace(plan, noise_match=matched.noise_match)
+    return (deployment, plan), scaling
+
+
+def _matched(
+    request: Request, candidate: _Candidate, deployment: planning.Deployment
+) -> accounting.PrivacyPlan:
+    """The plan whose noise matches, for a run that stops in the round of the match.
+
+    Its noise is the same at every point of a sweep over rounds, and for the cohort of a simulation
+    if there is one.
+    """
+    match = request.match
+    assert match is not None  # `Request.check` requires an amount of noise.
+    rounds = request.schema['rounds'] if match.rounds is None else match.rounds
+    cohort = request.planning.simulated_clients_per_round or deployment.clients_per_round
+    if not 1 <= rounds <= request.schema['rounds']:
+        raise ArgumentError(
+            'match', match.text, f'must have a round from 1 to {request.schema["rounds"]}'
+        )
+    whole = dataclasses.replace(
+        deployment, rounds=request.schema['rounds'], clients_per_round=cohort
+    )
+    if candidate.make(whole.participation) is None:  # It was made for fewer rounds.
+        whole = dataclasses.replace(whole, rounds=rounds)
+    silent = _planner(request, candidate, whole.participation).with_noise(whole, 0.0)
+    return dataclasses.replace(match, rounds=rounds).resolve(silent, request.privacy.match_momentum)
+
+
+def _planner(request: Request, candidate: _Candidate, schema: Participation) -> planning.Planner:
     privacy = request.privacy
-    planner = planning.Planner(
+    mechanism = candidate.make(schema)
+    if mechanism is None:
+        raise ArgumentError('mechanisms', candidate.name, f'is made for fewer than {schema.rounds}')
+    return planning.Planner(
         mechanism=mechanism,
         clip_norm=privacy.clip_norm,
         adjacency=privacy.adjacency,
         discretize=lambda cohort: plan_lib.discretization(privacy, privacy.clip_norm, cohort),
     )
-    most = request.planning.max_clients_per_round
-    if most is not None:
-        assert target is not None and simulation is not None  # `Request.check` requires them.
-        return planner.with_simulation(deployment, target, simulation, most)
-    if target is not None:
-        return deployment, planner.with_target(deployment, target)
-    noise = privacy.noise_multiplier
-    if simulation is not None:
-        noise = simulation.scaled(deployment.clients_per_round)
-    assert noise is not None  # `Request.check` requires it.
-    return deployment, planner.with_noise(deployment, noise)

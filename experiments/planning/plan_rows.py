@@ -48,6 +48,7 @@ def row(
         'epsilon': plan.epsilon(delta, accountant),
         'accountant': accountant,
         'adjacency': plan.adjacency,
+        'matched_value': None if plan.noise_match is None else plan.noise_match.value,
         'prefix_noise': planning.prefix_noise(plan),
         'buffers': plan.mechanism.kernel().buffers,
         'verdict': verdict,
@@ -84,15 +85,24 @@ def text(rows: list[dict], left: list[dict], assumptions: list[str]) -> str:
 
 
 def assumptions(
-    plans: list[tuple[planning.Deployment, accounting.PrivacyPlan]],
-    simulation: planning.Simulation | None,
+    plans: list[tuple[planning.Deployment, accounting.PrivacyPlan, planning.Simulation | None]],
 ) -> list[str]:
-    """The conditions under which plans can be reached and guarantee what they say."""
-    deployment, plan = plans[0]
+    """The conditions under which plans can be reached and guarantee what they say.
+
+    Args:
+      plans: Deployment and plan of each row, and what its noise was scaled from.
+    """
+    deployment, plan, simulation = plans[0]
     if not plan.noise_multiplier:
         return ['There is no noise: the run would have no privacy guarantee.']
     releases = dict.fromkeys(
-        (each.mechanism.name, each.mechanism.describe_release()) for _, each in plans
+        (each.mechanism.name, each.mechanism.describe_release()) for _, each, _ in plans
+    )
+    matches = dict.fromkeys(
+        f'{each.mechanism.name}: noise multiplier {each.noise_multiplier:.6g}. '
+        f'{each.noise_match.describe()}'
+        for _, each, _ in plans
+        if each.noise_match is not None
     )
     lines = [
         f'The population is an estimate, and {deployment.availability:.0%} of it reports at some '
@@ -106,17 +116,23 @@ def assumptions(
         'separation allow, unless a lower limit is given.',
         'No amplification by sampling is claimed.',
         *(f'{name}: {sentence}' for name, sentence in releases),
+        *matches,
         'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
         'updates, if the norm of each update is at most the clip norm.',
     ]
-    if simulation is not None:
+    scaled = dict.fromkeys(
+        f'{each.noise_multiplier:g} with {each.clients_per_round} clients'
+        for _, _, each in plans
+        if each is not None
+    )
+    if scaled:
         lines.append(
             f'Utility stays about the same if noise multiplier and cohort size grow in proportion '
-            f'from {simulation.noise_multiplier:g} with {simulation.clients_per_round} clients. '
+            f'from {", from ".join(scaled)}. '
             'This is a hypothesis (Xu et al. 2023, section 2.2). The simulation used the same '
             'mechanism.'
         )
-        if any(_exceeds(each, plan, simulation) for each, plan in plans):
+        if any(_exceeds(*each) for each in plans):
             lines.append(
                 'noise_over_simulation above 1: the target needs more noise than was good enough '
                 'in the simulation, so expect less utility (Xu et al. 2023, section 2.5, '
@@ -130,6 +146,8 @@ def assumptions(
 
 
 def _exceeds(deployment, plan, simulation) -> bool:
+    if simulation is None:
+        return False
     return plan.noise_multiplier > simulation.scaled(deployment.clients_per_round) * (1 + 1e-9)
 
 

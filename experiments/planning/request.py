@@ -6,17 +6,29 @@ from typing import Any
 from dpfl._settings import Settings, setting
 from dpfl.accounting import planning as planning_lib
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.privacy_config import AUTO, PrivacyConfig
+from experiments.planning import contenders
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 # Settings of one mechanism; 'auto' chooses them itself.
 _OF_ONE_MECHANISM = ('strategy', 'blt_decay', 'blt_scale', 'restart_first', 'restart_every')
+# Those that 'auto' has no use for either, and several mechanisms do not share.
+_NOT_SHARED = (*_OF_ONE_MECHANISM, 'bands', 'tree_released', 'tree_completed')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanningConfig(Settings):
     """Availability, round times, targets, a simulation, and sweeps."""
 
+    mechanisms: tuple[str, ...] | None = setting(
+        None,
+        'Compares several mechanisms, comma-separated, instead of --mechanism: NAME, or '
+        'NAME=NOISE_MULTIPLIER. NAME is a mechanism without parameters, '
+        'KIND:SIZE@ROUNDS/MIN_SEPARATION (made for that schema), best_KIND:SIZE (made for each '
+        'plan), a name in dpfl/strategies or a file. A mechanism that was made for fewer rounds '
+        'has no plan for more. For example blt_b400=7.379,honaker_tree=7.',
+    )
     availability: float = setting(
         1.0, 'Share of the population that reports at some time, > 0 and <= 1.'
     )
@@ -28,7 +40,11 @@ class PlanningConfig(Settings):
         'Noise multiplier that was good enough in a small simulation of the same mechanism. It is '
         'scaled in proportion to the cohort size.',
     )
-    simulated_clients_per_round: int | None = setting(None, 'Cohort size of that simulation.')
+    simulated_clients_per_round: int | None = setting(
+        None,
+        'Cohort size of that simulation. With --mechanisms or --match, whose noise multipliers '
+        'are then for this cohort size, and are scaled in proportion.',
+    )
     target_rho: float | None = setting(None, 'Rho of the zCDP guarantee to meet.')
     max_clients_per_round: int | None = setting(
         None,
@@ -74,6 +90,16 @@ class Request:
         return self.planning.simulated_noise_multiplier is not None
 
     @property
+    def contenders(self) -> list[contenders.Contender]:
+        """The mechanisms of --mechanisms; empty without it."""
+        return contenders.parse(self.planning.mechanisms or ())
+
+    @property
+    def match(self) -> noise_matching.MatchRequest | None:
+        """The noise match that is asked for; None without one."""
+        return None if self.privacy.match is None else noise_matching.parse(self.privacy.match)
+
+    @property
     def searches_cohort(self) -> bool:
         """Whether the cohort size is to be found."""
         return self.planning.max_clients_per_round is not None
@@ -85,8 +111,9 @@ class Request:
             raise _refused('target_rho', 'cannot be combined with target_epsilon')
         if self.privacy.noise_multiplier is not None and (self.has_target or self.has_simulation):
             raise _refused('noise_multiplier', 'cannot be combined with a target or a simulation')
-        if self.privacy.noise_multiplier is None and not (self.has_target or self.has_simulation):
-            raise _refused('noise_multiplier', 'must be given, or a target, or a simulation')
+        if self.privacy.match is not None and (self.has_target or self.has_simulation):
+            raise _refused('match', 'cannot be combined with a target or a simulation')
+        self._check_amount()
         if (self.has_target and self.has_simulation) != self.searches_cohort:
             raise _refused(
                 'max_clients_per_round', 'needs a target and a simulation, and both need it'
@@ -97,8 +124,39 @@ class Request:
             raise _refused(
                 'sweep_clients_per_round', 'cannot be combined with max_clients_per_round'
             )
-        if self.privacy.mechanism == AUTO:
+        if self.privacy.mechanism == AUTO and self.planning.mechanisms is None:
             self._check_auto()
+
+    def _check_amount(self) -> None:
+        """Each mechanism has an amount of noise, and only one."""
+        common = (
+            self.has_target
+            or self.has_simulation
+            or self.privacy.noise_multiplier is not None
+            or self.privacy.match is not None
+        )
+        if self.planning.mechanisms is None:
+            if not common:
+                raise _refused('noise_multiplier', 'must be given, or a target, or a simulation')
+            return
+        for each in self.contenders:
+            if common == (each.noise_multiplier is not None):
+                allowed = (
+                    'cannot have a noise multiplier beside noise_multiplier, match or a target'
+                    if common
+                    else 'must have a noise multiplier, as in NAME=7'
+                )
+                raise ArgumentError('mechanisms', each.label, allowed)
+        if self.privacy.mechanism != AUTO:
+            raise ArgumentError(
+                'mechanism', self.privacy.mechanism, 'cannot be combined with mechanisms'
+            )
+        if self.has_simulation or self.searches_cohort:
+            name = 'simulated_noise_multiplier' if self.has_simulation else 'max_clients_per_round'
+            raise _refused(name, 'cannot be combined with mechanisms')
+        for name in _NOT_SHARED:
+            if getattr(self.privacy, name) != getattr(PrivacyConfig(), name):
+                raise _refused(name, 'cannot be combined with mechanisms')
 
     def _check_pairs(self) -> None:
         values = {**self.planning.flat(), **self.schema}
@@ -108,7 +166,15 @@ class Request:
         ):
             for name, needed in ((one, other), (other, one)):
                 if values[name] is not None and values[needed] is None:
+                    if name == 'simulated_clients_per_round' and self._scales_other_noise:
+                        continue
                     raise ArgumentError(name, values[name], f'needs {needed}')
+
+    @property
+    def _scales_other_noise(self) -> bool:
+        """Whether the noise that is scaled is that of --mechanisms or --match."""
+        own = [each.noise_multiplier for each in self.contenders]
+        return self.privacy.match is not None or (bool(own) and None not in own)
 
     def _check_auto(self) -> None:
         if self.has_simulation:
@@ -145,11 +211,14 @@ class Request:
     @property
     def simulation(self) -> planning_lib.Simulation | None:
         """The simulation whose noise was good enough; None without one."""
-        noise = self.planning.simulated_noise_multiplier
+        return self.scaling(self.planning.simulated_noise_multiplier)
+
+    def scaling(self, noise_multiplier: float | None) -> planning_lib.Simulation | None:
+        """How a noise multiplier follows the cohort size; None if it does not."""
         cohort = self.planning.simulated_clients_per_round
-        if noise is None or cohort is None:
+        if not noise_multiplier or cohort is None:
             return None
-        return planning_lib.Simulation(noise, cohort)
+        return planning_lib.Simulation(noise_multiplier, cohort)
 
     def sweeps(self) -> dict[str, list[int]]:
         """Values of the swept quantities, by name; the first is on the plot's horizontal axis."""

@@ -128,6 +128,7 @@ def test_what_cannot_be_matched_is_refused(plan, quantity, name):
         ({'noise_multiplier': None}, 'noise_multiplier'),
         ({'noise_multiplier': -1.0}, 'noise_multiplier'),
         ({'momentum': 1.0}, 'momentum'),
+        ({'quantity': 'rho'}, 'momentum'),
     ],
 )
 def test_records_of_other_form_are_refused(changes, name):
@@ -135,6 +136,32 @@ def test_records_of_other_form_are_refused(changes, name):
     with pytest.raises(errors.ArgumentError) as refused:
         dataclasses.replace(match, **changes)
     assert refused.value.name == name
+
+
+@pytest.mark.parametrize(
+    ('quantity', 'momentum', 'words'),
+    [
+        (
+            'rmse',
+            0.0,
+            'root mean square of the noise of the prefix sums over the first 6 rounds is',
+        ),
+        (
+            'rmse',
+            0.5,
+            'noise of the models of SGD with momentum 0.5 over the first 6 rounds is 2.5',
+        ),
+        ('prefix_noise', 0.0, 'the noise of the prefix sum after 6 rounds is 2.5 clip norms, as'),
+        ('prefix_noise', 0.5, 'the noise of the model of SGD with momentum 0.5 after 6 rounds is'),
+        ('rho', 0.0, 'rho (zCDP) after 6 rounds is 2.5, as with the mechanism tree (SHA-256 aaaa'),
+    ],
+)
+def test_a_sentence_says_what_was_matched(quantity, momentum, words):
+    match = accounting.NoiseMatch(quantity, 6, 2.5, 'tree', 'a' * 64, 7.0, momentum)
+    assert words in match.describe()
+    assert accounting.NoiseMatch('rho', 6, 0.25).describe() == (
+        'It was chosen so that rho (zCDP) after 6 rounds is 0.25.'
+    )
 
 
 def test_the_report_says_how_the_noise_was_matched():

@@ -65,3 +65,24 @@ def test_what_draws_is_imported_before_memory_may_be_short():
     )
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
     assert done.stdout == 'set()\n'
+
+
+def test_plans_have_a_line_for_each_mechanism_and_value(tmp_path):
+    rows = [
+        {'mechanism': name, 'rounds': rounds, 'population': clients, 'rho': rounds * scale}
+        for name, scale in (('tree', 2.0), ('blt', 1.0))
+        for clients in (1000, 2000)
+        for rounds in (30, 20)
+    ]
+    rows.append({'mechanism': 'silent', 'rounds': 20, 'population': 1000, 'rho': None})
+    (panel,) = plots.plans(rows, 'rounds', ['rho'], ['mechanism', 'population']).axes
+    lines = {line.get_label(): line.get_xydata().tolist() for line in panel.lines}
+    assert lines == {
+        'tree, population 1,000': [[20, 40], [30, 60]],
+        'tree, population 2,000': [[20, 40], [30, 60]],
+        'blt, population 1,000': [[20, 20], [30, 30]],
+        'blt, population 2,000': [[20, 20], [30, 30]],
+    }
+    single = plots.plans(rows[:2], 'rounds', ['rho'])
+    assert len(single.axes[0].lines) == 1
+    single.savefig(tmp_path / 'plans.png')
