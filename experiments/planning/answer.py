@@ -118,8 +118,9 @@ def _candidates(
         made = mechanism_lib.build(privacy, request.schema['rounds'])
         return [(str(privacy.mechanism), made, None)], []
     assert privacy.model_dimension is not None  # `Request.check` requires it.
+    schema = deployment.participation
     _, candidates = mechanisms.choose(
-        deployment.participation, privacy.model_dimension, privacy.memory_limit
+        schema, privacy.model_dimension, privacy.memory_limit, request.workload(schema.rounds)
     )
     found: list[tuple[str, mechanisms.Mechanism, str | None]] = [
         (each.name, each.mechanism, each.verdict) for each in candidates if each.mechanism

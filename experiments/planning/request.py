@@ -3,10 +3,13 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from dpfl._settings import Settings, setting
 from dpfl.accounting import planning as planning_lib
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.simulation.training.privacy_config import AUTO, PrivacyConfig
+from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
+from dpfl.simulation.training.server_config import ServerConfig
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 # Settings of one mechanism; 'auto' chooses them itself.
@@ -57,11 +60,14 @@ class Request:
       planning: Round times, targets, simulation and sweeps.
       schema: rounds, min_separation, max_participations, population, clients_per_round and
         timer_hours by name; None for those that are not given.
+      server: Optimizer of the server, whose models mechanism 'auto' is optimised for with
+        workload=server.
     """
 
     privacy: PrivacyConfig
     planning: PlanningConfig
     schema: dict[str, Any]
+    server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
 
     @property
     def has_target(self) -> bool:
@@ -99,6 +105,8 @@ class Request:
             )
         if self.privacy.mechanism == AUTO:
             self._check_auto()
+        if self.privacy.workload == PREFIX_SUMS:
+            self._refuse_server()
 
     def _check_pairs(self) -> None:
         values = {**self.planning.flat(), **self.schema}
@@ -109,6 +117,12 @@ class Request:
             for name, needed in ((one, other), (other, one)):
                 if values[name] is not None and values[needed] is None:
                     raise ArgumentError(name, values[name], f'needs {needed}')
+
+    def _refuse_server(self) -> None:
+        """What is given of the server's optimizer needs workload=server, to have an effect."""
+        for name, value in self.server.flat().items():
+            if value != getattr(ServerConfig, name):
+                raise ArgumentError(name, value, 'needs workload=server')
 
     def _check_auto(self) -> None:
         if self.has_simulation:
@@ -136,6 +150,10 @@ class Request:
                 delta=self.privacy.delta,
                 accountant=self.accountant,
             )
+
+    def workload(self, rounds: int) -> np.ndarray | None:
+        """The workload that mechanism 'auto' is optimised for; None for the prefix sums."""
+        return None if self.privacy.workload == PREFIX_SUMS else self.server.workload(rounds)
 
     @property
     def accountant(self) -> str:

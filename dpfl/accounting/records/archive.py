@@ -50,7 +50,7 @@ class PlanRecord:
       noise_is_seeded, sampling_is_seeded: as in `PrivacyReport`.
       also_not_covered: what else the guarantee does not cover, one sentence each.
       exported: whether the files are a public copy of a run, without its log and its ledger.
-      train_metrics_released: as in `PrivacyReport`.
+      train_metrics_released, remarks: as in `PrivacyReport`.
     """
 
     plan: PrivacyPlan
@@ -61,6 +61,7 @@ class PlanRecord:
     also_not_covered: tuple[str, ...] = ()
     exported: bool = False
     train_metrics_released: bool = False
+    remarks: tuple[str, ...] = ()
 
     def report(
         self, log: ParticipationLog | None, clip_course: ClipCourse | None = None
@@ -76,6 +77,7 @@ class PlanRecord:
             self.also_not_covered,
             self.train_metrics_released,
             clip_course,
+            self.remarks,
         )
 
     def digest(self) -> str:
@@ -96,6 +98,7 @@ class PlanRecord:
             'also_not_covered': list(self.also_not_covered),
             **({'exported': True} if self.exported else {}),
             'train_metrics_released': self.train_metrics_released,
+            **({'remarks': list(self.remarks)} if self.remarks else {}),
         }
         return json.dumps(values, indent=2, allow_nan=False) + '\n'
 
@@ -130,6 +133,7 @@ class PlanRecord:
             train_metrics_released=_validate.truth(
                 'train_metrics_released', of_plan.pop('train_metrics_released', False)
             ),
+            remarks=stated.texts('remarks', of_plan.pop('remarks', ())),
         )
         return cls(plan=PrivacyPlan.from_dict(of_plan, mechanism), **fields)
 

@@ -71,7 +71,9 @@ def train(
         population=clients,
         dimension=opened.num_parameters,
         on_choice=on_choice,
+        workload=config.workload,
     )
+    config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
     # Raises early if delta is out of range, or the accountant does not know the plan.
     plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
     addresses = execution.workers(config.execution)
@@ -152,7 +154,14 @@ def _experiment(
         plan,
         client_optimizer=None if how.client_update == 'fedsgd' else sgd(how.client_learning_rate),
         client_update=how.client_update,
-        server_optimizer=sgd(how.server_learning_rate, momentum=how.server_momentum),
+        server_optimizer=learning.build_server_optimizer(
+            how.server_optimizer,
+            how.rates(plan.participation.rounds),
+            momentum=0.0 if how.server_optimizer == 'adagrad' else how.server_momentum,
+            nesterov=how.server_nesterov,
+            beta2=how.server_beta2,
+            epsilon=how.server_epsilon,
+        ),
         noise_seed=config.noise_seed,
         train_metrics=config.evaluation.release_train_metrics,
         clip=clip,
@@ -173,6 +182,7 @@ def _experiment(
         release_train_metrics=config.evaluation.release_train_metrics,
         reference_accuracies=task.reference_accuracies,
         not_covered=task.not_covered,
+        remarks=config.remarks(plan.participation.rounds),
         noise_is_seeded=seeded,
         noise_storage=storage,
         num_shards=config.execution.shards,

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from dpfl import accounting, mechanisms
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import Discretization
@@ -26,6 +28,7 @@ def build_plan(
     population: Callable[[], int],
     dimension: Callable[[], int],
     on_choice: Callable[[list], None] = lambda candidates: None,
+    workload: Callable[[int], np.ndarray | None] = lambda rounds: None,
 ) -> accounting.PrivacyPlan:
     """The privacy plan of a run.
 
@@ -36,6 +39,8 @@ def build_plan(
       dimension: returns the number of parameters of the model; only called for mechanism 'auto' and
         for secure aggregation.
       on_choice: called with the candidates of mechanism 'auto', the chosen one first.
+      workload: returns the workload of a number of rounds, for which mechanism 'auto' is optimised;
+        see `mechanisms.workload`.
 
     Raises:
       ArgumentError: if values are missing, not allowed, or contradict each other.
@@ -49,7 +54,9 @@ def build_plan(
             mechanisms.Identity(schema.rounds), privacy, restarts
         )
     elif privacy.mechanism == AUTO:
-        chosen, candidates = mechanisms.choose(schema, dimension(), privacy.memory_limit)
+        chosen, candidates = mechanisms.choose(
+            schema, dimension(), privacy.memory_limit, workload(schema.rounds)
+        )
         on_choice(candidates)
         mechanism = mechanism_lib.with_restarts(chosen, privacy, restarts)
     else:

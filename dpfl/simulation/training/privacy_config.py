@@ -9,6 +9,7 @@ from dpfl.errors import ArgumentError
 
 AUTO = 'auto'
 NONE = 'none'
+PREFIX_SUMS = 'prefix_sums'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,6 +210,14 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
         'the schema that fits --memory_limit, optimised when the run begins; none: clipping only, '
         'no noise and no guarantee.',
     )
+    workload: str = setting(
+        PREFIX_SUMS,
+        'The sums of updates whose noise --mechanism=auto makes small. prefix_sums: as published, '
+        "and as if the server's learning rate were constant and had no momentum; server: the "
+        "models of the server's SGD with its momentum and its learning rates (for other "
+        'optimizers, with its learning rates alone).',
+        choices=(PREFIX_SUMS, 'server'),
+    )
     target_epsilon: float | None = setting(
         None, 'Use the noise multiplier that gives this epsilon at --delta.'
     )
@@ -227,3 +236,5 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
             raise ArgumentError(
                 'target_epsilon', self.target_epsilon, 'cannot be combined with noise_multiplier'
             )
+        if self.workload != PREFIX_SUMS and self.mechanism != AUTO:
+            raise ArgumentError('workload', self.workload, 'needs mechanism=auto')
