@@ -177,7 +177,12 @@ def _experiment(
         client_data=lambda client: task.client_batches(
             int(client), how.client_batch_size, how.client_epochs, how.client_max_batches
         ),
-        evaluate=learning.build_evaluation(task.model, heldout),
+        evaluate=learning.build_evaluation(
+            task.model,
+            heldout,
+            owners=task.heldout_owners and task.heldout_owners(config.evaluation.eval_clients),
+            hits=task.hits,
+        ),
         eval_every=config.evaluation.eval_every,
         release_train_metrics=config.evaluation.release_train_metrics,
         reference_accuracies=task.reference_accuracies,

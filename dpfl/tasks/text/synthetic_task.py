@@ -49,7 +49,7 @@ class SyntheticTextTask:
 
     def load(self) -> FederatedTask:
         """The task."""
-        from dpfl.tasks.text.models import catalog
+        from dpfl.tasks.text.models import catalog, metrics
 
         data_path.refuse(self._config.data, self._config.task)
         language = self._language()
@@ -62,6 +62,8 @@ class SyntheticTextTask:
             population=None,
             client_batches=language.client_batches,
             heldout=language.heldout_dataset,
+            heldout_owners=language.heldout_owners,
+            hits=metrics.hits,
             reference_accuracies={
                 'unigram_accuracy': language.unigram_accuracy,
                 'bigram_accuracy': language.bigram_accuracy,

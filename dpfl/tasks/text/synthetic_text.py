@@ -150,6 +150,11 @@ class SyntheticText:
         _validate.integer('num_clients', num_clients, minimum=1)
         return np.concatenate([self._tokens(_HELDOUT, client) for client in range(num_clients)])
 
+    def heldout_owners(self, num_clients: int) -> np.ndarray:
+        """The client of each sentence of `heldout_tokens`, int64 [sentences]."""
+        sizes = [len(self._tokens(_HELDOUT, client)) for client in range(num_clients)]
+        return np.repeat(np.arange(num_clients), sizes)
+
     def theme_mixture(self, client: int) -> np.ndarray:
         """The client's probabilities of the themes, float64 [K]."""
         return self._client(_TRAIN, client)[1]

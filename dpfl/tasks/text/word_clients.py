@@ -79,6 +79,12 @@ class WordTask:
         tokens = [self._encode(self.heldout.sentences(client)) for client in clients]
         return sentence_batches.dataset(np.concatenate(tokens), batch_size)
 
+    def heldout_owners(self, num_clients: int) -> np.ndarray:
+        """The held-out client of each sentence of `heldout_dataset`, int64 [sentences]."""
+        clients = range(min(num_clients, self.heldout.count))
+        sizes = [len(self._encode(self.heldout.sentences(client))) for client in clients]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
     def _encode(
         self, sentences: Iterable[list[str]], max_sentences: int | None = None
     ) -> np.ndarray:
