@@ -5,8 +5,9 @@ Example: a BLT with 4 buffers for the StackOverflow benchmark of [McMahan24], ta
   python -m experiments.optimize_strategy --mechanism=blt --rounds=2052 --min_separation=342 \
     --max_participations=6 --buffers=4 --loss=max --output=blt.npz
 
-Give the file to other binaries as --strategy. Results are cached: a second call with the same flags
-returns at once.
+--momentum and --server_schedule=linear, for example, optimise for the models of SGD with momentum
+and a falling learning rate instead of prefix sums. Give the file to other binaries as --strategy.
+Results are cached: a second call with the same flags returns at once.
 """
 
 import json
@@ -17,6 +18,7 @@ from absl import flags
 from dpfl.mechanisms import registry
 from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
 from dpfl.simulation.training.sampling_config import participation
+from dpfl.simulation.training.server_config import ScheduleConfig
 from experiments.command import command_line
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
@@ -45,6 +47,8 @@ _BUFFERS = flags.DEFINE_integer('buffers', 4, 'Number of buffers of a BLT.', low
 _MOMENTUM = flags.DEFINE_float(
     'momentum', 0.0, 'Optimise for the models of SGD with this momentum instead of prefix sums.'
 )
+_NESTEROV = flags.DEFINE_boolean('nesterov', False, "Nesterov's momentum for --momentum.")
+_SCHEDULE = SettingsFlags(ScheduleConfig)
 _OUTPUT = SettingsFlags(
     output_flags.OutputConfig, help={'output': 'File to save the mechanism in (.npz).'}
 )
@@ -65,6 +69,8 @@ def main() -> None:
             bands=config.bands,
             loss=loss,
             momentum=_MOMENTUM.value,
+            nesterov=_NESTEROV.value,
+            schedule=_SCHEDULE.read(),
         )
     is_json = _FORMAT.read().format == 'json'
     print(json.dumps(result) if is_json else command_line.table(result))

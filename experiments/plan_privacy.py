@@ -40,6 +40,7 @@ import json
 from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import AUTO, ClippingConfig, PrivacyConfig
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
+from dpfl.simulation.training.server_config import ServerConfig
 from experiments.command import command_line
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
@@ -82,6 +83,11 @@ _PRIVACY = SettingsFlags(
         'target_epsilon': 'Epsilon to meet at --delta, by --accountant.',
     },
 )
+_SERVER = SettingsFlags(
+    ServerConfig,
+    skip=('server_learning_rate', 'server_beta2', 'server_epsilon'),
+    help={'server_momentum': "Momentum of the server's SGD, for --workload=server."},
+)
 _PLANNING = SettingsFlags(PlanningConfig)
 _PLOT = SettingsFlags(output_flags.PlotConfig, help={'plot': 'File of the plot of a sweep.'})
 _DATA = SettingsFlags(output_flags.DataConfig)
@@ -95,6 +101,7 @@ def main() -> None:
         privacy=_PRIVACY.read(),
         planning=_PLANNING.read(),
         schema={**_SCHEMA.values(), **_TIMER.values()},
+        server=_SERVER.read(),
     )
     with command_line.refusing_bad_values():
         request.check()

@@ -4,6 +4,7 @@ from dpfl.learning.evaluation import build_evaluation
 from dpfl.learning.gan import build_dp_fedavg_gan, gan_weights
 from dpfl.learning.gan_evaluation import build_gan_evaluation, sample
 from dpfl.learning.processes import build_dp_fedavg
+from dpfl.learning.server_optimizers import build_server_optimizer
 from dpfl.runtime.shards import shard, sharded_cohorts
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     'build_dp_fedavg_gan',
     'build_evaluation',
     'build_gan_evaluation',
+    'build_server_optimizer',
     'gan_weights',
     'sample',
     'shard',

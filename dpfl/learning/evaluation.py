@@ -7,9 +7,18 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from dpfl import errors
+
+# Percent of the clients whose accuracy a quantile is not below.
+QUANTILES = (10, 25, 50, 75, 90)
+
 
 def build_evaluation(
-    model: tff.learning.models.FunctionalModel, dataset: tf.data.Dataset
+    model: tff.learning.models.FunctionalModel,
+    dataset: tf.data.Dataset,
+    *,
+    owners: np.ndarray | None = None,
+    hits: Callable[[Any, Any], tuple[Any, Any]] | None = None,
 ) -> Callable[[tff.learning.models.ModelWeights], dict[str, float]]:
     """A function from model weights to the model's metrics over a data set.
 
@@ -17,9 +26,16 @@ def build_evaluation(
       model: the model; says which metrics there are.
       dataset: batches as the model takes them; read once and kept in memory. No client of the run
         may hold them: the metrics have no noise.
+      owners: client of each example of the data set, integers from 0, [examples].
+      hits: maps labels and predictions of a batch to the right predictions and the targets of each
+        example. With both, the metrics have quantiles of the accuracies of the clients that have a
+        target: `accuracy_q10` is what a tenth of the clients does not reach, and so on.
 
     Returns:
       The function; its result maps a metric's name to its value.
+
+    Raises:
+      ArgumentError: if `owners` has another number of examples than the data set.
     """
     batches = [tf.nest.map_structure(np.asarray, batch) for batch in dataset]
     # A graph of its own: TFF's models made of Keras refuse to work where TensorFlow is eager.
@@ -35,6 +51,7 @@ def build_evaluation(
         )
         following = model.update_metrics_state(state, labels=batch['y'], batch_output=outcome)
         metrics = model.finalize_metrics(state)
+        counted = () if hits is None or owners is None else hits(batch['y'], output)
     session = tf.compat.v1.Session(graph=graph)
 
     def feed(structure: Any, values: Any) -> dict[Any, Any]:
@@ -42,14 +59,47 @@ def build_evaluation(
 
     def evaluate(given: tff.learning.models.ModelWeights) -> dict[str, float]:
         fixed = feed(weights, tf.nest.map_structure(np.asarray, _structure(given)))
-        values = session.run(first)
+        values, counts = session.run(first), []
         for each in batches:
             fed = {**fixed, **feed(state, values), **feed(batch, {n: each[n] for n in batch})}
-            values = session.run(following, fed)
+            values, *of_examples = session.run((following, *counted), fed)
+            counts.append(of_examples)
         found = session.run(metrics, feed(state, values))
-        return {name: value.item() for name, value in found.items()}
+        named = {name: value.item() for name, value in found.items()}
+        if owners is not None and counted:
+            right, targets = (np.concatenate(column) for column in zip(*counts, strict=True))
+            named |= accuracy_quantiles(owners, right, targets)
+        return named
 
     return evaluate
+
+
+def accuracy_quantiles(
+    owners: np.ndarray, right: np.ndarray, targets: np.ndarray
+) -> dict[str, float]:
+    """Quantiles of the accuracies of clients, by name; none if no client has a target.
+
+    Between two clients they are interpolated linearly.
+
+    Args:
+      owners: client of each example, integers from 0, [examples].
+      right: right predictions in each example, [examples].
+      targets: targets of each example, [examples].
+
+    Raises:
+      ArgumentError: if the numbers of examples differ.
+    """
+    if not owners.shape == right.shape == targets.shape:
+        raise errors.ArgumentError(
+            'owners', errors.NOT_SHOWN, f'must have one client for each of {right.size} examples'
+        )
+    hit, all_targets = (np.bincount(owners, weights=column) for column in (right, targets))
+    present = all_targets > 0
+    if not present.any():
+        return {}
+    accuracies = hit[present] / all_targets[present]
+    values = np.quantile(accuracies, np.array(QUANTILES) / 100)
+    return {f'accuracy_q{q}': float(v) for q, v in zip(QUANTILES, values, strict=True)}
 
 
 def _structure(weights: Any) -> tuple[tuple, tuple]:

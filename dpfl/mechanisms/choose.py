@@ -4,6 +4,8 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from dpfl import _validate
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.base import Mechanism
@@ -59,7 +61,10 @@ class _Option:
 
 
 def choose(
-    participation: Participation, dimension: int, memory_limit: float
+    participation: Participation,
+    dimension: int,
+    memory_limit: float,
+    workload: np.ndarray | None = None,
 ) -> tuple[Mechanism, list[Candidate]]:
     """Chooses the mechanism with the least max loss whose noise state fits into memory.
 
@@ -67,6 +72,7 @@ def choose(
       participation: the schema.
       dimension: number of model coordinates.
       memory_limit: memory for the noise state in float32, in gigabytes.
+      workload: A, see `mechanisms.workload`, whose errors count; None for the prefix sums.
 
     Returns:
       The mechanism, and all candidates, the chosen one first.
@@ -82,7 +88,7 @@ def choose(
     def gigabytes(option: _Option) -> float:
         return option.buffers * dimension * _BYTES / 1e9
 
-    for option in _options(participation):
+    for option in _options(participation, workload):
         obstacle = option.obstacle
         if gigabytes(option) > memory_limit:
             obstacle = f'its state is larger than {memory_limit:g} GB'
@@ -91,7 +97,7 @@ def choose(
             left.append(Candidate(option.name, option.buffers, gigabytes(option), None, verdict))
         else:
             mechanism = option.make()
-            made.append((mechanism.max_loss(participation), option, mechanism))
+            made.append((mechanism.max_loss(participation, workload), option, mechanism))
     made.sort(key=lambda entry: (entry[0], entry[1].buffers))
     least, _, best = made[0]
     ranked = [
@@ -108,7 +114,7 @@ def choose(
     return best, ranked + left
 
 
-def _options(participation: Participation) -> Iterator[_Option]:
+def _options(participation: Participation, workload: np.ndarray | None) -> Iterator[_Option]:
     rounds = participation.rounds
     for name, sizes in _CONSIDERED:
         entry = registry.ENTRIES[name]
@@ -119,17 +125,21 @@ def _options(participation: Participation) -> Iterator[_Option]:
         for given in sizes:
             size = entry.optimizer.default_size(participation) if given is None else given
             if given is None or entry.optimizer.size != 'bands' or size < rounds:
-                yield _optimized(name, entry.optimizer, participation, size)
+                yield _optimized(name, entry.optimizer, participation, size, workload)
 
 
 def _optimized(
-    name: str, optimizer: registry.Optimizer, participation: Participation, size: int
+    name: str,
+    optimizer: registry.Optimizer,
+    participation: Participation,
+    size: int,
+    workload: np.ndarray | None,
 ) -> _Option:
     limit = optimizer.quick_rounds
     is_slow = limit is not None and participation.rounds > limit
     return _Option(
         f'{name} with {size} {optimizer.size}',
         optimizer.num_buffers(size),
-        functools.partial(optimizer.optimize, participation, size),
+        functools.partial(optimizer.optimize, participation, size, workload=workload),
         f'takes minutes to optimise beyond {limit} rounds' if is_slow else '',
     )

@@ -20,22 +20,27 @@ def momentum(rounds: int, beta: float) -> np.ndarray:
     return np.cumsum(beta ** np.arange(rounds))
 
 
-def learning_rate_schedule(rates: ArrayLike, beta: float = 0.0) -> np.ndarray:
+def learning_rate_schedule(
+    rates: ArrayLike, beta: float = 0.0, *, nesterov: bool = False
+) -> np.ndarray:
     """Workload of SGD with momentum and a learning rate for each round, [n, n].
 
     Entry (t, j) is `sum_{s=j..t} rates[s] beta^(s - j)`: the effect of update j on the model after
-    round t.
+    round t. With Nesterov's momentum, round s moves the model by `rates[s]` times the update plus
+    beta times the new velocity, so `beta^(s - j)` is multiplied by beta, and 1 is added for s = j.
 
     Args:
       rates: learning rates, [n].
       beta: momentum, at least 0 and below 1.
+      nesterov: whether the momentum is Nesterov's.
     """
     rates = _validate.vector('rates', rates)
     _validate.number('beta', beta, minimum=0, below=1)
     steps = np.arange(rates.size)
     lag = steps[:, None] - steps
     velocity = np.where(lag >= 0, float(beta) ** np.maximum(lag, 0), 0.0)
-    return np.cumsum(rates[:, None] * velocity, axis=0)
+    steps_back = beta * velocity + np.eye(rates.size) if nesterov else velocity
+    return np.cumsum(rates[:, None] * steps_back, axis=0)
 
 
 def matrix(workload: np.ndarray | None, rounds: int) -> np.ndarray:

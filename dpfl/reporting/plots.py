@@ -20,7 +20,8 @@ def training_curves(
 
     Args:
       rows: metrics of the rounds, each with `round` and, if measured, `accuracy` and `epsilon`.
-        With `clip_norm` and `clip_norm_estimate` there is a third panel.
+        With `accuracy_q10` and so on, bands show the middle halves and four fifths of the
+        clients. With `clip_norm` and `clip_norm_estimate` there is a third panel.
       reference_accuracies: accuracies by name, drawn as labelled horizontal lines.
 
     Returns:
@@ -32,6 +33,10 @@ def training_curves(
     panels = figure.subplots(3 if is_adaptive else 2, 1, sharex=True)
     accuracy, epsilon = panels[:2]
     accuracy.plot(*_series(rows, 'accuracy'), marker='.')
+    for low, high in (('accuracy_q10', 'accuracy_q90'), ('accuracy_q25', 'accuracy_q75')):
+        at, least = _series(rows, low)
+        if at:
+            accuracy.fill_between(at, least, _series(rows, high)[1], color='tab:blue', alpha=0.12)
     styles = itertools.cycle(('--', '-.', ':'))
     for style, (name, value) in zip(styles, (reference_accuracies or {}).items(), strict=False):
         accuracy.axhline(value, linestyle=style, color='grey', linewidth=1)

@@ -38,6 +38,7 @@ class Experiment:
         built with `supplied_noise`. None keeps it in the state of the process.
       checkpoint_every: rounds between two checkpoints.
       keep_checkpoints: number of the latest checkpoints that are kept.
+      remarks: what the report says besides the guarantee, a sentence each.
       not_covered: parts of the data that the guarantee does not cover, a sentence each.
       workers: where shards are trained, as in `runtime.distributed_runtime`; empty for this host.
         The results do not depend on it, bit for bit.
@@ -72,6 +73,7 @@ class Experiment:
     checkpoint_every: int = 10
     keep_checkpoints: int = 3
     not_covered: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     workers: Sequence[str | addresses.Address] = ()
     finish: Callable[[pathlib.Path], None] | None = None
     profile: bool = False
@@ -105,6 +107,7 @@ class Experiment:
             train_metrics_released=self.release_train_metrics,
             extensions=self.extensions,
             stop_at_accuracy=self.stop_at_accuracy,
+            remarks=self.remarks,
         )
 
 

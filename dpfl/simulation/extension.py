@@ -77,6 +77,14 @@ def check(
     rounds, planned = plan.participation.rounds, before.participation.rounds
     if rounds <= planned:
         raise errors.ArgumentError('rounds', rounds, f'must be above {planned} to extend the run')
+    schedule = configuration.get('server_schedule', 'constant')
+    if schedule != 'constant':
+        raise errors.ArgumentError(
+            'server_schedule',
+            schedule,
+            f'must be constant to extend the run: its {planned} rounds had learning rates that '
+            'more rounds would have made others',
+        )
     if plan.participation.count < before.participation.count:
         raise errors.ArgumentError(
             'max_participations',

@@ -18,6 +18,11 @@ class FederatedTask:
         A pure function that must be safe to call in any thread. May raise `DataError`.
       heldout: maps (number of clients, batch size) to a `tf.data.Dataset` with the batches of at
         most that many held-out clients.
+      heldout_owners: maps a number of clients to the held-out client of each example of `heldout`,
+        in its order, integers from 0. With `hits` an evaluation then also has quantiles of the
+        clients' accuracies; None for tasks that do not tell clients apart.
+      hits: maps labels and predictions of a batch, as tensors, to the number of right predictions
+        and of targets in each example, int64 [B] both.
       reference_accuracies: accuracies to compare with, by name.
       baselines: maps the number of held-out clients to accuracies of predictors that only count,
         by name; None if there are none.
@@ -35,6 +40,8 @@ class FederatedTask:
     population: int | None
     client_batches: Callable[[int, int, int, int | None], Sequence[Any]]
     heldout: Callable[[int, int], Any]
+    heldout_owners: Callable[[int], Any] | None = None
+    hits: Callable[[Any, Any], tuple[Any, Any]] | None = None
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     baselines: Callable[[int], Mapping[str, float]] | None = None
     description: Mapping[str, Any] = dataclasses.field(default_factory=dict)

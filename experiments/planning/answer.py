@@ -148,8 +148,9 @@ def _candidates(
         made = mechanism_lib.build(privacy, request.schema['rounds'])
         return [_Candidate(str(privacy.mechanism), _always(made))], []
     assert privacy.model_dimension is not None  # `Request.check` requires it.
+    schema = deployment.participation
     _, candidates = mechanisms.choose(
-        deployment.participation, privacy.model_dimension, privacy.memory_limit
+        schema, privacy.model_dimension, privacy.memory_limit, request.workload(schema.rounds)
     )
     found = [
         _Candidate(each.name, _always(each.mechanism), each.verdict)

@@ -3,11 +3,14 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from dpfl._settings import Settings, setting
 from dpfl.accounting import planning as planning_lib
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.simulation.training import noise_matching
-from dpfl.simulation.training.privacy_config import AUTO, PrivacyConfig
+from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
+from dpfl.simulation.training.server_config import ServerConfig
 from experiments.planning import contenders
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
@@ -73,11 +76,14 @@ class Request:
       planning: Round times, targets, simulation and sweeps.
       schema: rounds, min_separation, max_participations, population, clients_per_round and
         timer_hours by name; None for those that are not given.
+      server: Optimizer of the server, whose models mechanism 'auto' is optimised for with
+        workload=server.
     """
 
     privacy: PrivacyConfig
     planning: PlanningConfig
     schema: dict[str, Any]
+    server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
 
     @property
     def has_target(self) -> bool:
@@ -126,6 +132,8 @@ class Request:
             )
         if self.privacy.mechanism == AUTO and self.planning.mechanisms is None:
             self._check_auto()
+        if self.privacy.workload == PREFIX_SUMS:
+            self._refuse_server()
 
     def _check_amount(self) -> None:
         """Each mechanism has an amount of noise, and only one."""
@@ -176,6 +184,12 @@ class Request:
         own = [each.noise_multiplier for each in self.contenders]
         return self.privacy.match is not None or (bool(own) and None not in own)
 
+    def _refuse_server(self) -> None:
+        """What is given of the server's optimizer needs workload=server, to have an effect."""
+        for name, value in self.server.flat().items():
+            if value != getattr(ServerConfig, name):
+                raise ArgumentError(name, value, 'needs workload=server')
+
     def _check_auto(self) -> None:
         if self.has_simulation:
             raise ArgumentError(
@@ -202,6 +216,10 @@ class Request:
                 delta=self.privacy.delta,
                 accountant=self.accountant,
             )
+
+    def workload(self, rounds: int) -> np.ndarray | None:
+        """The workload that mechanism 'auto' is optimised for; None for the prefix sums."""
+        return None if self.privacy.workload == PREFIX_SUMS else self.server.workload(rounds)
 
     @property
     def accountant(self) -> str:

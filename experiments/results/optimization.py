@@ -6,6 +6,9 @@ from typing import Any
 
 from dpfl import Participation, errors, mechanisms
 from dpfl.mechanisms import registry
+from dpfl.simulation.training.server_config import ScheduleConfig
+
+_CONSTANT = ScheduleConfig()
 
 
 def optimize(
@@ -17,6 +20,8 @@ def optimize(
     bands: int | None = None,
     loss: str | None = None,
     momentum: float = 0.0,
+    nesterov: bool = False,
+    schedule: ScheduleConfig = _CONSTANT,
 ) -> dict[str, Any]:
     """Optimises a mechanism for a schema, saves it in a file, and returns its losses by name.
 
@@ -28,16 +33,18 @@ def optimize(
       bands: Number of bands of a banded mechanism; None for the min separation.
       loss: 'max' or 'rms'; None for the loss that the mechanism is published with.
       momentum: If not 0, optimise for the models of SGD with this momentum instead of prefix sums.
+      nesterov: Whether the momentum is Nesterov's.
+      schedule: Learning rates of the SGD.
 
     Raises:
       ArgumentError: If a value is not allowed, or the file cannot be written.
     """
     if not output.parent.is_dir():
         raise errors.ArgumentError('output', output, 'must be in a directory that exists')
+    if nesterov and not momentum:
+        raise errors.ArgumentError('nesterov', nesterov, 'needs momentum')
     started = time.monotonic()
-    workload = None
-    if momentum:
-        workload = mechanisms.workload.momentum(schema.rounds, momentum)
+    workload = schedule.workload_of_sgd(schema.rounds, momentum, nesterov)
     optimizer = registry.ENTRIES[name].optimizer
     assert optimizer is not None
     size = buffers if optimizer.size == 'buffers' else bands

@@ -9,6 +9,7 @@ from dpfl.errors import ArgumentError
 from dpfl.simulation.training import PretrainConfig, TrainConfig, pretrain, train
 from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
 from dpfl.simulation.training.sampling_config import participation, required
+from dpfl.simulation.training.server_config import ScheduleConfig
 from experiments.flags.settings_flags import with_texts
 from experiments.results import optimization, run_summary
 
@@ -16,6 +17,7 @@ Texts = Mapping[str, str]
 # Flags about where a result goes and how it is printed.
 _OF_THE_BINARY = ('format', 'output', 'output_dir', 'resume')
 _OPTIMIZATION = {'buffers': int, 'loss': str, 'momentum': float}
+_SCHEDULE = tuple(ScheduleConfig().flat())
 
 
 def run(binary: str, flags: Texts) -> dict[str, Any]:
@@ -58,7 +60,8 @@ def _pretrain(flags: Texts) -> dict[str, Any]:
 
 def _optimize_strategy(flags: Texts) -> dict[str, Any]:
     own = {name: kind(flags[name]) for name, kind in _OPTIMIZATION.items() if name in flags}
-    rest = _without(flags, (*_OF_THE_BINARY, *_OPTIMIZATION))
+    scheduled = {name: flags[name] for name in _SCHEDULE if name in flags}
+    rest = _without(flags, (*_OF_THE_BINARY, *_OPTIMIZATION, *_SCHEDULE))
     names: tuple[str, ...] = ('mechanism', 'bands')
     of_mechanism = {name: rest[name] for name in names if name in rest}
     mechanism = with_texts(MechanismConfig(), of_mechanism)
@@ -68,6 +71,7 @@ def _optimize_strategy(flags: Texts) -> dict[str, Any]:
         participation(schema),
         pathlib.Path(flags['output']),
         bands=mechanism.bands,
+        schedule=with_texts(ScheduleConfig(), scheduled),
         **own,
     )
 

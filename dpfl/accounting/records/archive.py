@@ -52,7 +52,7 @@ class PlanRecord:
       noise_is_seeded, sampling_is_seeded: as in `PrivacyReport`.
       also_not_covered: what else the guarantee does not cover, one sentence each.
       exported: whether the files are a public copy of a run, without its log and its ledger.
-      train_metrics_released: as in `PrivacyReport`.
+      train_metrics_released, remarks: as in `PrivacyReport`.
       extensions: how the run was extended: rounds released until then, rounds planned until then,
         and rounds planned since then, of each extension.
       stop_at_accuracy: accuracy at which the run stops before its last round; None without such a
@@ -69,6 +69,7 @@ class PlanRecord:
     train_metrics_released: bool = False
     extensions: tuple[tuple[int, int, int], ...] = ()
     stop_at_accuracy: float | None = None
+    remarks: tuple[str, ...] = ()
 
     def report(
         self, log: ParticipationLog | None, clip_course: ClipCourse | None = None
@@ -90,6 +91,7 @@ class PlanRecord:
                 self.stop_at_accuracy,
                 None if log is None else log.rounds,
             ),
+            self.remarks,
         )
 
     def digest(self) -> str:
@@ -110,6 +112,7 @@ class PlanRecord:
             'also_not_covered': list(self.also_not_covered),
             **({'exported': True} if self.exported else {}),
             'train_metrics_released': self.train_metrics_released,
+            **({'remarks': list(self.remarks)} if self.remarks else {}),
         }
         if self.extensions:
             values['extensions'] = [
@@ -152,6 +155,7 @@ class PlanRecord:
             ),
             extensions=_extensions(of_plan.pop('extensions', [])),
             stop_at_accuracy=_accuracy(of_plan.pop('stop_at_accuracy', None)),
+            remarks=stated.texts('remarks', of_plan.pop('remarks', ())),
         )
         return cls(plan=PrivacyPlan.from_dict(of_plan, mechanism), **fields)
 

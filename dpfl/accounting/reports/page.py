@@ -25,6 +25,7 @@ def render(report: ReportValues) -> str:
         _bullets(assumptions.assumptions(report)),
         '## Not covered',
         _bullets(assumptions.not_covered(report)),
+        *(['## Remarks', _bullets(report.remarks)] if report.remarks else []),
         '## Numbers',
         _numbers(report),
         _run(report),

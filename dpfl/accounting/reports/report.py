@@ -52,6 +52,7 @@ class PrivacyReport(ReportValues):
         train_metrics_released: bool = False,
         clip_course: ClipCourse | None = None,
         history: tuple[str, ...] = (),
+        remarks: tuple[str, ...] = (),
     ) -> 'PrivacyReport':
         """The report of a plan and, if given, of the participation log of its run.
 
@@ -77,6 +78,7 @@ class PrivacyReport(ReportValues):
             train_metrics_released=train_metrics_released,
             clip_course=clip_course,
             history=tuple(history),
+            remarks=tuple(remarks),
         )
 
     def dp_event(self) -> dp_accounting.DpEvent:
@@ -124,6 +126,7 @@ class PrivacyReport(ReportValues):
             'mechanism_digest': self.plan.mechanism.digest(),
             'assumptions': assumptions.assumptions(self),
             'not_covered': assumptions.not_covered(self),
+            **({'remarks': list(self.remarks)} if self.remarks else {}),
             **({'clip_course': self.clip_course.to_dict()} if self.clip_course else {}),
             **({'also_not_covered': list(self.also_not_covered)} if self.also_not_covered else {}),
             **({'history': list(self.history)} if self.history else {}),
@@ -168,6 +171,7 @@ class PrivacyReport(ReportValues):
                 train_metrics_released=_validate.truth(
                     'train_metrics_released', values.get('train_metrics_released', False)
                 ),
+                remarks=stated.texts('remarks', values.get('remarks', ())),
                 clip_course=(
                     ClipCourse.from_dict(values['clip_course']) if 'clip_course' in values else None
                 ),

@@ -22,6 +22,8 @@ class ReportValues:
         on sampling is then a simulation.
       also_not_covered: what else of the run the guarantee does not cover, one sentence each.
       train_metrics_released: whether metrics of the training clients were released without noise.
+      remarks: what the report says besides the guarantee, one item each: how the models are made
+        from what was released. The guarantee does not depend on it.
       clip_course: course of an adaptive clip norm; None without, or before the first round.
       history: how the run differs from one that trains the rounds it was planned for, such as an
         extension, one sentence each.
@@ -38,6 +40,7 @@ class ReportValues:
     train_metrics_released: bool = False
     clip_course: ClipCourse | None = None
     history: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def basis(self) -> str:

@@ -3,16 +3,19 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training.course_config import CourseConfig
-from dpfl.simulation.training.privacy_config import PrivacyConfig
+from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
+from dpfl.simulation.training.server_config import ScheduleConfig, ServerConfig
 from dpfl.tasks.config import CUSTOM, IMAGE_MODELS, IMAGE_TASKS, TEXT_TASKS, WORD_MODELS, TaskConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OptimizationConfig(Settings):
+class OptimizationConfig(ServerConfig):
     """How clients and server train."""
 
     client_update: str = setting(
@@ -33,8 +36,6 @@ class OptimizationConfig(Settings):
         'training ([McMahan18], algorithm 1). The guarantee relies on the clip at the end alone, '
         'and does not change.',
     )
-    server_learning_rate: float = setting(1.0, "Learning rate of the server's SGD.", above=0)
-    server_momentum: float = setting(0.9, "Momentum of the server's SGD.", minimum=0, below=1)
 
     def check(self) -> None:
         """Checks that a clip after every batch has batches to follow."""
@@ -91,6 +92,16 @@ class ExecutionConfig(Settings):
 
 # Settings that do not affect what a run trains, records or reports, not even by a bit.
 FREE = ('checkpoint_every', 'keep_checkpoints', 'workers', 'worker_token_file', 'profile')
+# Settings whose defaults are what versions without them did: a run of such a version can continue.
+_ADDED_LATER = (
+    'clip_learning_rate',
+    'workload',
+    'server_optimizer',
+    'server_nesterov',
+    'server_beta2',
+    'server_epsilon',
+    *ScheduleConfig().flat(),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,8 +120,16 @@ class RunConfig(Settings):
     )
 
     def fixed(self) -> dict[str, Any]:
-        """The settings that must stay the same when a run is resumed, by name, as JSON values."""
-        values = self.flat()
+        """The settings that must stay the same when a run is resumed, by name, as JSON values.
+
+        Settings that older versions did not have are left out at their defaults.
+        """
+        defaults = type(self)().flat()
+        values = {
+            name: value
+            for name, value in self.flat().items()
+            if name not in _ADDED_LATER or value != defaults[name]
+        }
         plain = {
             name: value.to_dict() if hasattr(value, 'to_dict') else value
             for name, value in values.items()
@@ -128,6 +147,26 @@ class TrainConfig(RunConfig):
     optimization: OptimizationConfig = OptimizationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     course: CourseConfig = CourseConfig()
+
+    def workload(self, rounds: int) -> np.ndarray | None:
+        """The workload that mechanism 'auto' is optimised for; None for the prefix sums."""
+        if self.privacy.workload == PREFIX_SUMS:
+            return None
+        return self.optimization.workload(rounds)
+
+    def remarks(self, rounds: int) -> tuple[str, ...]:
+        """What the report says besides the guarantee, in sentences."""
+        found = [self.optimization.describe(rounds)]
+        if self.privacy.mechanism == AUTO:
+            optimised = (
+                'the prefix sums of the noised means'
+                if self.workload(rounds) is None
+                else "the workload of the server's SGD"
+                if self.optimization.is_linear
+                else 'SGD with these learning rates and without momentum'
+            )
+            found.append(f'The mechanism was chosen for the least error of {optimised}.')
+        return tuple(found)
 
     def check(self) -> None:
         """Checks that the task has the model, and the clip norm a fixed value where it must."""

@@ -79,6 +79,7 @@ def train(
         dimension=opened.num_parameters,
         on_choice=on_choice,
         earlier=() if origin is None else origin.plans,
+        workload=config.workload,
     )
     # Raises early if delta is out of range, or the accountant does not know the plan.
     delta, method = config.privacy.delta, accountant(config.privacy, plan)
@@ -86,6 +87,7 @@ def train(
     tell = execution.teller(progress)
     if config.course.stop_at_epsilon is not None:
         plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
+    config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
     addresses = execution.workers(config.execution)
     made_from = {} if task is None else task.made_from
 
@@ -166,7 +168,14 @@ def _experiment(
         plan,
         client_optimizer=None if how.client_update == 'fedsgd' else sgd(how.client_learning_rate),
         client_update=how.client_update,
-        server_optimizer=sgd(how.server_learning_rate, momentum=how.server_momentum),
+        server_optimizer=learning.build_server_optimizer(
+            how.server_optimizer,
+            how.rates(plan.participation.rounds),
+            momentum=0.0 if how.server_optimizer == 'adagrad' else how.server_momentum,
+            nesterov=how.server_nesterov,
+            beta2=how.server_beta2,
+            epsilon=how.server_epsilon,
+        ),
         noise_seed=config.noise_seed,
         train_metrics=config.evaluation.release_train_metrics,
         clip=clip,
@@ -183,11 +192,17 @@ def _experiment(
         client_data=lambda client: task.client_batches(
             int(client), how.client_batch_size, how.client_epochs, how.client_max_batches
         ),
-        evaluate=learning.build_evaluation(task.model, heldout),
+        evaluate=learning.build_evaluation(
+            task.model,
+            heldout,
+            owners=task.heldout_owners and task.heldout_owners(config.evaluation.eval_clients),
+            hits=task.hits,
+        ),
         eval_every=config.evaluation.eval_every,
         release_train_metrics=config.evaluation.release_train_metrics,
         reference_accuracies=_references(config, task),
         not_covered=task.not_covered,
+        remarks=config.remarks(plan.participation.rounds),
         noise_is_seeded=seeded,
         noise_storage=storage,
         num_shards=config.execution.shards,

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from dpfl import accounting, mechanisms
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import Discretization
@@ -29,6 +31,7 @@ def build_plan(
     dimension: Callable[[], int],
     on_choice: Callable[[list], None] = lambda candidates: None,
     earlier: tuple[accounting.PrivacyPlan, ...] = (),
+    workload: Callable[[int], np.ndarray | None] = lambda rounds: None,
 ) -> accounting.PrivacyPlan:
     """The privacy plan of a run.
 
@@ -40,6 +43,8 @@ def build_plan(
         for secure aggregation.
       on_choice: called with the candidates of mechanism 'auto', the chosen one first.
       earlier: plans of the runs that the run continues from.
+      workload: returns the workload of a number of rounds, for which mechanism 'auto' is optimised;
+        see `mechanisms.workload`.
 
     Raises:
       ArgumentError: if values are missing, not allowed, or contradict each other.
@@ -57,7 +62,9 @@ def build_plan(
             mechanisms.Identity(schema.rounds), privacy, restarts
         )
     elif privacy.mechanism == AUTO:
-        chosen, candidates = mechanisms.choose(schema, dimension(), privacy.memory_limit)
+        chosen, candidates = mechanisms.choose(
+            schema, dimension(), privacy.memory_limit, workload(schema.rounds)
+        )
         on_choice(candidates)
         mechanism = mechanism_lib.with_restarts(chosen, privacy, restarts)
     else:

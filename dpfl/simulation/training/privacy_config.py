@@ -14,6 +14,7 @@ NONE = 'none'
 _PARAMETERS = ('strategy', 'blt_decay', 'blt_scale', 'bands')
 # The ways to give the amount of noise.
 AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
+PREFIX_SUMS = 'prefix_sums'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -238,6 +239,14 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
         'the schema that fits --memory_limit, optimised when the run begins; none: clipping only, '
         'no noise and no guarantee.',
     )
+    workload: str = setting(
+        PREFIX_SUMS,
+        'The sums of updates whose noise --mechanism=auto makes small. prefix_sums: as published, '
+        "and as if the server's learning rate were constant and had no momentum; server: the "
+        "models of the server's SGD with its momentum and its learning rates (for other "
+        'optimizers, with its learning rates alone).',
+        choices=(PREFIX_SUMS, 'server'),
+    )
     target_epsilon: float | None = setting(
         None, 'Use the noise multiplier that gives this epsilon at --delta.'
     )
@@ -282,3 +291,5 @@ class PrivacyConfig(ClippingConfig, SecureAggregationConfig, NoiseConfig, Mechan
             raise ArgumentError(
                 given[1], getattr(self, given[1]), f'cannot be combined with {given[0]}'
             )
+        if self.workload != PREFIX_SUMS and self.mechanism != AUTO:
+            raise ArgumentError('workload', self.workload, 'needs mechanism=auto')

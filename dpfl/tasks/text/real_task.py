@@ -56,12 +56,16 @@ class TextData:
 
     def with_model(self, model: Any) -> FederatedTask:
         """The task as training takes it."""
+        from dpfl.tasks.text.models import metrics
+
         return FederatedTask(
             model=model,
             population=self.task.training.count,
             client_batches=self.task.client_batches,
             heldout=self.task.heldout_dataset,
             baselines=self.baselines,
+            heldout_owners=self.task.heldout_owners,
+            hits=metrics.hits,
             description=self.description,
             fingerprints=self.fingerprints,
             not_covered=self.not_covered,

@@ -65,9 +65,17 @@ class SyntheticClients:
 
     def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
         """The pooled rows of held-out clients as a `tf.data.Dataset`."""
+        rows = self._of_the_model(np.concatenate(self._heldout_rows(num_clients)))
+        return sentence_batches.dataset(rows, batch_size)
+
+    def heldout_owners(self, num_clients: int) -> np.ndarray:
+        """The held-out client of each row of `heldout_dataset`, int64 [rows]."""
+        sizes = [len(rows) for rows in self._heldout_rows(num_clients)]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    def _heldout_rows(self, num_clients: int) -> list[np.ndarray]:
         clients = self.language.heldout_clients(num_clients)
-        rows = np.concatenate([self.packing.without_filters.of_rows(each) for each in clients])
-        return sentence_batches.dataset(self._of_the_model(rows), batch_size)
+        return [self.packing.without_filters.of_rows(each) for each in clients]
 
     def _of_the_model(self, rows: np.ndarray) -> np.ndarray:
         return rows if self.ids is None else self.ids[rows]
@@ -94,7 +102,7 @@ class SyntheticTextTask:
 
     def load(self) -> FederatedTask:
         """The task."""
-        from dpfl.tasks.text.models import catalog
+        from dpfl.tasks.text.models import catalog, metrics
 
         data_path.refuse(self._config.data, self._config.task)
         language, known = self._language(), self._known_words()
@@ -109,6 +117,8 @@ class SyntheticTextTask:
             population=None,
             client_batches=clients.client_batches,
             heldout=clients.heldout_dataset,
+            heldout_owners=clients.heldout_owners,
+            hits=metrics.hits,
             # They are those of a model that knows every word.
             reference_accuracies={} if known is not None else _ceilings(language),
         )

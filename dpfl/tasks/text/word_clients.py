@@ -86,6 +86,12 @@ class WordTask:
         """Token ids of all of these sentences, packed as those of clients, int32 [rows, L + 1]."""
         return self._rows(sentences, None, None)
 
+    def heldout_owners(self, num_clients: int) -> np.ndarray:
+        """The held-out client of each sentence of `heldout_dataset`, int64 [sentences]."""
+        clients = range(min(num_clients, self.heldout.count))
+        sizes = [len(self._encode(self.heldout.sentences(client))) for client in clients]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
     def _encode(
         self, sentences: Iterable[Sequence[str]], max_rows: int | None = None
     ) -> np.ndarray:

@@ -120,6 +120,14 @@ def test_heldout_clients_are_pooled_up_to_those_that_there_are():
     assert sum(len(batch['x']) for batch in task.heldout_dataset(2, 8)) == 2
 
 
+def test_owners_of_heldout_sentences():
+    sentences = [[['a'], ['b']], [], [['a']]]
+    clients = word_clients.WordClients(3, lambda client: sentences[client])
+    task = word_clients.WordTask(clients, clients, Vocabulary(('a',)), 4)
+    assert task.heldout_owners(99).tolist() == [0, 0, 2]
+    assert task.heldout_owners(2).tolist() == [0, 0]
+
+
 @pytest.mark.parametrize(
     'count, fraction, heldout',
     [

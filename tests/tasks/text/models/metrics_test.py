@@ -47,7 +47,52 @@ def test_hand_counted_batch():
     assert result['num_tokens'] == 9
     assert result['num_examples'] == 2
     assert result['loss'] == pytest.approx(_reference_loss(logits, _LABELS), rel=1e-6)
-    assert list(result) == ['loss', 'accuracy', 'accuracy_with_oov', 'num_tokens', 'num_examples']
+    assert result['perplexity'] == pytest.approx(np.exp(_reference_loss(logits, _LABELS)), rel=1e-6)
+    assert list(result) == [
+        'loss',
+        'accuracy',
+        'accuracy_with_oov',
+        'accuracy_top3',
+        'accuracy_top5',
+        'accuracy_top3_with_oov',
+        'accuracy_top5_with_oov',
+        'perplexity',
+        'num_tokens',
+        'num_examples',
+    ]
+
+
+def _top_by_hand(logits, labels, k):
+    """Hits among the k best tokens, words as targets and targets outside, by sorting."""
+    best = np.argsort(-logits, axis=-1, kind='stable')[..., :k]
+    hit = (best == labels[..., None]).any(axis=-1)
+    return (hit & (labels > 3)).sum(), (labels > 3).sum(), (labels == 3).sum()
+
+
+def test_top_accuracies_are_those_of_sorting():
+    rng = np.random.default_rng(1)
+    logits = rng.normal(size=(30, 7, 40)).astype(np.float32)
+    labels = rng.integers(0, 40, size=(30, 7)).astype(np.int32)
+    result = _finalize(_update(metrics.initialize(), logits, labels))
+    for k, name in ((1, 'accuracy'), (3, 'accuracy_top3'), (5, 'accuracy_top5')):
+        hit, words, outside = _top_by_hand(logits, labels, k)
+        assert 0 < hit < words
+        assert result[name] == pytest.approx(hit / words)
+        assert result[f'{name}_with_oov'] == pytest.approx(hit / (words + outside))
+
+
+@pytest.mark.parametrize('value', [0.0, np.nan, np.inf])
+def test_a_model_that_prefers_nothing_hits_nothing(value):
+    labels = np.full((2, 3), 5, np.int32)
+    result = _finalize(_update(metrics.initialize(), np.full((2, 3, 9), value, 'f'), labels))
+    assert result['accuracy_top3'] == result['accuracy_top5'] == 0
+
+
+def test_hits_of_sentences_add_up_to_the_accuracy():
+    logits = _batch()
+    right, targets = (value.numpy() for value in metrics.hits(_LABELS, tf.constant(logits)))
+    # By hand: 1 of 2 words, 3 of 5, none of none.
+    assert right.tolist() == [1, 3, 0] and targets.tolist() == [2, 5, 0]
 
 
 def test_batches_and_clients_pool_exactly():
@@ -87,4 +132,5 @@ def test_nothing_but_padding_counts_as_nothing():
     logits = np.ones((2, 3, 6), np.float32)
     assert metrics.mean_loss(logits, labels).numpy() == 0
     result = _finalize(_update(metrics.initialize(), logits, labels))
+    assert result.pop('perplexity') == 1
     assert set(result.values()) == {0}

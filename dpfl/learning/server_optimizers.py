@@ -1,0 +1,121 @@
+"""Optimizers of the server, with a learning rate for each round."""
+
+import collections
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+from numpy.typing import ArrayLike
+
+from dpfl import _validate, errors
+
+SERVER_OPTIMIZERS = ('sgd', 'adam', 'yogi', 'adagrad')
+
+
+def build_server_optimizer(
+    name: str,
+    rates: ArrayLike,
+    *,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    beta2: float | None = None,
+    epsilon: float | None = None,
+) -> tff.learning.optimizers.Optimizer:
+    """An optimizer of TFF, for `build_dp_fedavg` or any other learning process.
+
+    For the noised mean g of round t, with learning rate r_t and weights w:
+
+    - 'sgd': `v = momentum v + g`, `w -= r_t v`; with `nesterov` `w -= r_t (g + momentum v)`.
+    - 'adam', 'yogi', 'adagrad': as TFF has them, where r_t is the learning rate.
+
+    Args:
+      name: one of `SERVER_OPTIMIZERS`.
+      rates: learning rates, above 0: one for all rounds, or [rounds], of which the last is also
+        that of later rounds. A schedule keeps its position in the optimizer's state.
+      momentum: of 'sgd'; beta_1 of 'adam' and 'yogi'; within [0, 1).
+      nesterov: whether the momentum of 'sgd' is Nesterov's.
+      beta2: of 'adam' and 'yogi'; None for 0.999.
+      epsilon: of all but 'sgd'; None for what TFF has: 1e-7, and 1e-3 for 'yogi'.
+
+    Raises:
+      ArgumentError: if a value is not allowed.
+    """
+    _validate.choice('server_optimizer', name, SERVER_OPTIMIZERS)
+    _validate.number('momentum', momentum, minimum=0, below=1)
+    table = _validate.vector('rates', np.atleast_1d(np.asarray(rates, dtype=np.float64)))
+    if not (table > 0).all():
+        raise errors.ArgumentError('rates', errors.NOT_SHOWN, 'must be above 0')
+    if nesterov and (name != 'sgd' or not momentum):
+        raise errors.ArgumentError('nesterov', nesterov, 'needs sgd with a momentum above 0')
+    optimizer = _build(name, float(table[0]), momentum, nesterov, beta2, epsilon)
+    if (table == table[0]).all():
+        return optimizer
+    in_graph = table.astype(np.float32)
+
+    def rate(round_number: tf.Tensor) -> tf.Tensor:
+        return tf.gather(in_graph, tf.minimum(round_number, in_graph.size - 1))
+
+    return tff.learning.optimizers.schedule_learning_rate(optimizer, rate)
+
+
+def _build(
+    name: str,
+    rate: float,
+    momentum: float,
+    nesterov: bool,
+    beta2: float | None,
+    epsilon: float | None,
+) -> tff.learning.optimizers.Optimizer:
+    optimizers = tff.learning.optimizers
+    if name == 'sgd':
+        return _Nesterov(rate, momentum) if nesterov else optimizers.build_sgdm(rate, momentum)
+    others = {'epsilon': epsilon, 'beta_2': beta2}
+    given = {other: value for other, value in others.items() if value is not None}
+    if name == 'adagrad':
+        return optimizers.build_adagrad(rate, **given)
+    build = optimizers.build_adam if name == 'adam' else optimizers.build_yogi
+    return build(rate, beta_1=momentum, **given)
+
+
+class _Nesterov(tff.learning.optimizers.Optimizer):
+    """SGD with Nesterov's momentum, which TFF does not have ([Sutskever13], section 2).
+
+    The state has the keys of `build_sgdm`.
+    """
+
+    def __init__(self, rate: float, momentum: float):
+        self._rate, self._momentum = rate, momentum
+
+    def initialize(self, specs: Any) -> Any:
+        return collections.OrderedDict(
+            learning_rate=self._rate,
+            momentum=self._momentum,
+            accumulator=tf.nest.map_structure(lambda s: tf.zeros(s.shape, s.dtype), specs),
+        )
+
+    def next(self, state: Any, weights: Any, gradients: Any) -> tuple[Any, Any]:
+        def cast(value: Any, like: tf.Tensor) -> tf.Tensor:
+            return tf.cast(value, like.dtype)
+
+        velocity = tf.nest.map_structure(
+            lambda v, g: cast(state['momentum'], v) * v + g, state['accumulator'], gradients
+        )
+        moved = tf.nest.map_structure(
+            lambda w, v, g: (
+                w - cast(state['learning_rate'], w) * (g + cast(state['momentum'], v) * v)
+            ),
+            weights,
+            velocity,
+            gradients,
+        )
+        new_state = collections.OrderedDict(state)
+        new_state['accumulator'] = velocity
+        return new_state, moved
+
+    def get_hparams(self, state: Any) -> Any:
+        names = ('learning_rate', 'momentum')
+        return collections.OrderedDict((name, state[name]) for name in names)
+
+    def set_hparams(self, state: Any, hparams: Any) -> Any:
+        return collections.OrderedDict(state, **hparams)

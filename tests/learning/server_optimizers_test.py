@@ -1,0 +1,157 @@
+"""Optimizers of the server against steps computed by hand."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dpfl import errors, learning, mechanisms
+from dpfl.simulation import state as states
+
+pytestmark = pytest.mark.tff
+
+_ROUNDS = 6
+_RNG = np.random.default_rng(3)
+_GRADIENTS = [
+    (_RNG.normal(size=(2, 3)).astype(np.float32), _RNG.normal(size=4).astype(np.float32))
+    for _ in range(_ROUNDS)
+]
+_START = tuple(np.ones_like(leaf) for leaf in _GRADIENTS[0])
+_RATES = np.array([0.2, 0.4, 0.4, 0.3, 0.2, 0.1])
+
+
+def _by_hand(step, start, rates):
+    """Weights after each round; `step` maps (t, rate, gradient, memory) to the change."""
+    found, weights, memories = [], [leaf.astype(np.float64) for leaf in start], [{}, {}]
+    for t, (rate, gradients) in enumerate(zip(rates, _GRADIENTS, strict=True)):
+        for i, gradient in enumerate(gradients):
+            weights[i] = weights[i] - step(t, rate, gradient.astype(np.float64), memories[i])
+        found.append([leaf.copy() for leaf in weights])
+    return found
+
+
+def _sgd(momentum, nesterov=False):
+    def step(t, rate, g, memory):
+        memory['v'] = momentum * memory.get('v', 0.0) + g
+        return rate * (g + momentum * memory['v'] if nesterov else memory['v'])
+
+    return step
+
+
+def _adam(beta1, beta2, epsilon):
+    def step(t, rate, g, memory):
+        memory['m'] = beta1 * memory.get('m', 0.0) + (1 - beta1) * g
+        memory['s'] = beta2 * memory.get('s', 0.0) + (1 - beta2) * g**2
+        corrected = rate * np.sqrt(1 - beta2 ** (t + 1)) / (1 - beta1 ** (t + 1))
+        return corrected * memory['m'] / (np.sqrt(memory['s']) + epsilon)
+
+    return step
+
+
+def _yogi(beta1, beta2, epsilon, first=1e-6):
+    def step(t, rate, g, memory):
+        memory['m'] = beta1 * memory.get('m', 0.0) + (1 - beta1) * g
+        before = memory.get('s', first)
+        memory['s'] = before + (1 - beta2) * np.sign(g**2 - before) * g**2
+        corrected = rate * np.sqrt(1 - beta2 ** (t + 1)) / (1 - beta1 ** (t + 1))
+        return corrected * memory['m'] / (np.sqrt(memory['s']) + epsilon)
+
+    return step
+
+
+def _adagrad(epsilon, first=0.1):
+    def step(t, rate, g, memory):
+        memory['s'] = memory.get('s', first) + g**2
+        return rate * g / np.sqrt(memory['s'] + epsilon)
+
+    return step
+
+
+_CASES = {
+    'sgd': (dict(name='sgd'), _sgd(0.0)),
+    'momentum': (dict(name='sgd', momentum=0.7), _sgd(0.7)),
+    'nesterov': (dict(name='sgd', momentum=0.7, nesterov=True), _sgd(0.7, nesterov=True)),
+    'adam': (dict(name='adam', momentum=0.8), _adam(0.8, 0.999, 1e-7)),
+    'adam with settings': (
+        dict(name='adam', momentum=0.8, beta2=0.9, epsilon=0.01),
+        _adam(0.8, 0.9, 0.01),
+    ),
+    'yogi': (dict(name='yogi', momentum=0.8, beta2=0.9), _yogi(0.8, 0.9, 1e-3)),
+    'adagrad': (dict(name='adagrad'), _adagrad(1e-7)),
+}
+
+
+def _run(optimizer, restart_after=None):
+    """Weights after each round in a graph of TensorFlow, as TFF runs it."""
+    specs = tf.nest.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), _START)
+    step = tf.function(lambda state, weights, mean: optimizer.next(state, weights, mean))
+    initial = tf.function(lambda: optimizer.initialize(specs))
+    # As TFF keeps them: a Python number is a float32 tensor.
+    state = tf.nest.map_structure(tf.convert_to_tensor, initial())
+    weights, found = tf.nest.map_structure(tf.constant, _START), []
+    for t, gradients in enumerate(_GRADIENTS):
+        if t == restart_after:
+            saved = states.leaves(tf.nest.map_structure(lambda leaf: leaf.numpy(), state))
+            fresh = tf.nest.map_structure(lambda leaf: leaf.numpy(), initial())
+            restored = states.restore(saved, tf.nest.map_structure(np.asarray, fresh))
+            state = tf.nest.map_structure(tf.convert_to_tensor, restored)
+        state, weights = step(state, weights, gradients)
+        found.append([leaf.numpy() for leaf in weights])
+    return found
+
+
+@pytest.mark.parametrize('rates', [0.3, _RATES], ids=['constant', 'schedule'])
+@pytest.mark.parametrize('case', _CASES)
+def test_steps_are_those_computed_by_hand(case, rates):
+    settings, step = _CASES[case]
+    optimizer = learning.build_server_optimizer(rates=rates, **settings)
+    expected = _by_hand(step, _START, np.broadcast_to(rates, _ROUNDS))
+    for found, right in zip(_run(optimizer), expected, strict=True):
+        for one, other in zip(found, right, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize('case', ['nesterov', 'yogi'])
+def test_a_restored_state_gives_the_same_bits(case):
+    optimizer = learning.build_server_optimizer(rates=_RATES, **_CASES[case][0])
+    for one, other in zip(_run(optimizer), _run(optimizer, restart_after=3), strict=True):
+        for left, right in zip(one, other, strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize('nesterov', [False, True])
+def test_the_workload_of_sgd_is_what_the_server_does(nesterov):
+    optimizer = learning.build_server_optimizer('sgd', _RATES, momentum=0.7, nesterov=nesterov)
+    workload = mechanisms.workload.learning_rate_schedule(_RATES, 0.7, nesterov=nesterov)
+    for leaf in (0, 1):
+        updates = np.array([gradients[leaf].ravel() for gradients in _GRADIENTS], np.float64)
+        models = _START[leaf].ravel() - workload @ updates
+        found = np.array([weights[leaf].ravel() for weights in _run(optimizer)])
+        np.testing.assert_allclose(found, models, rtol=2e-5, atol=2e-6)
+
+
+def test_rounds_after_the_schedule_have_its_last_rate():
+    optimizer = learning.build_server_optimizer('sgd', [0.5, 0.25])
+    expected = _by_hand(_sgd(0.0), _START, [0.5, *[0.25] * (_ROUNDS - 1)])
+    np.testing.assert_allclose(_run(optimizer)[-1][1], expected[-1][1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_constant_rate_keeps_the_state_of_the_plain_optimizer():
+    spec = tf.TensorSpec([2])
+    state = learning.build_server_optimizer('sgd', [0.5] * 9, momentum=0.9).initialize(spec)
+    assert list(state) == ['learning_rate', 'momentum', 'accumulator']
+
+
+@pytest.mark.parametrize(
+    'settings, name',
+    [
+        (dict(name='lamb', rates=1.0), 'server_optimizer'),
+        (dict(name='sgd', rates=[0.5, 0.0]), 'rates'),
+        (dict(name='sgd', rates=1.0, momentum=1.0), 'momentum'),
+        (dict(name='sgd', rates=1.0, nesterov=True), 'nesterov'),
+        (dict(name='adam', rates=1.0, momentum=0.5, nesterov=True), 'nesterov'),
+    ],
+)
+def test_bad_arguments_are_named(settings, name):
+    with pytest.raises(errors.ArgumentError) as caught:
+        learning.build_server_optimizer(**settings)
+    assert caught.value.name == name
