@@ -63,6 +63,26 @@ def training_curves(
     return figure
 
 
+def heldout_curve(rows: Sequence[Mapping[str, float]]) -> Figure:
+    """Loss and accuracy on held-out text against the steps of central training.
+
+    Args:
+      rows: each with `step`, `loss` and `accuracy`.
+
+    Returns:
+      The figure; the caller saves it.
+    """
+    figure = Figure(figsize=(7, 6), layout='constrained')
+    panels = figure.subplots(2, 1, sharex=True)
+    steps = [row['step'] for row in rows]
+    for axes, name in zip(panels, ('loss', 'accuracy'), strict=True):
+        axes.plot(steps, [row[name] for row in rows], marker='.')
+        axes.set_ylabel(f'{name} on held-out text')
+        axes.grid(alpha=0.3)
+    panels[1].set_xlabel('step')
+    return figure
+
+
 def losses(
     rows: Sequence[Mapping], variable: str, loss: str, relative_to: str | None = None
 ) -> Figure:

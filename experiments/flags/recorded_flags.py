@@ -92,7 +92,10 @@ def _differences(
     values: Mapping[str, str], file: str, report: accounting.PrivacyReport
 ) -> list[str]:
     found = []
-    for name, (stated, agrees) in _expected(report).items():
+    expected = _expected(report)
+    if values.get('stop_at_epsilon'):
+        expected |= _expected_of_stopped(report)
+    for name, (stated, agrees) in expected.items():
         if not values.get(name):
             continue
         try:
@@ -101,12 +104,40 @@ def _differences(
             same = False
         if not same:
             found.append(f'{archive.PLAN}: has {stated}, {file} has --{name}={values[name]}')
-    if bool(values.get('noise_seed')) != report.noise_is_seeded:
+    if bool(values.get('fork_from')) != bool(report.plan.earlier):
+        earlier = 'has' if report.plan.earlier else 'has no'
+        found.append(f'{archive.PLAN}: {earlier} earlier plans, {file} does not say so')
+    # The noise of an earlier run may have had a seed.
+    may_be_seeded = bool(values.get('noise_seed')) or (
+        bool(report.plan.earlier) and report.noise_is_seeded
+    )
+    if may_be_seeded != report.noise_is_seeded:
         found.append(
             f'{archive.PLAN}: says that noise is {"" if report.noise_is_seeded else "not "}seeded, '
             f'{file} has {"a" if values.get("noise_seed") else "no"} --noise_seed'
         )
     return found
+
+
+def _expected_of_stopped(
+    report: accounting.PrivacyReport,
+) -> dict[str, tuple[str, Callable[[str], bool]]]:
+    """What differs in `_expected` for a run that stops at an epsilon."""
+    schema, epsilon = report.plan.participation, report.plan_guarantee.epsilons[0]
+
+    def within(text: str) -> bool:
+        return epsilon is not None and epsilon <= float(text) * (1 + 1e-9)
+
+    most = schema.max_participations
+    return {
+        'rounds': (f'rounds={schema.rounds}', lambda text: schema.rounds <= int(text)),
+        'max_participations': (
+            f'max_participations={most}',
+            lambda text: most is not None and most <= int(text),
+        ),
+        'stop_at_epsilon': (f'epsilon={epsilon}', within),
+        'target_epsilon': (f'epsilon={epsilon}', within),
+    }
 
 
 def _text(value: Any) -> str:

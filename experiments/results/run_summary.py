@@ -50,6 +50,11 @@ def of_pretraining(result: PretrainResult) -> dict[str, Any]:
         'sentences': result.num_sentences,
         'steps': len(result.losses),
         'loss': float(np.mean(result.losses[-tail:])),
+        **(
+            {f'heldout_{name}': result.curve[-1][name] for name in ('loss', 'accuracy')}
+            if result.curve
+            else {}
+        ),
     }
 
 

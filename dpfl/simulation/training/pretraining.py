@@ -1,8 +1,12 @@
 """`pretrain`: trains a word model centrally on public text, for a warm start of `train`."""
 
+import csv
 import dataclasses
+import io
+import itertools
 import os
 import pathlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,11 @@ from dpfl.tasks.text import token_ids
 # The first synthetic client that writes public text. These clients are neither trained on nor held
 # out.
 _FIRST_PUBLIC = 3 * 2**62
+# Sentences that are in memory, and shuffled, at a time.
+_CHUNK = 50_000
+# One of so many sentences is held out, as long as more are wanted.
+_HELD_OUT_EVERY = 20
+_Sentences = Callable[[], Iterator[np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,8 +33,20 @@ class PretrainConfig(Settings):
     """Central training on public text ([McMahan18], appendix B)."""
 
     public_text: str | None = setting(
-        None, 'UTF-8 text file with public text; by default synthetic text.'
+        None,
+        'File of any size with public text: UTF-8 text, or JSON Lines (.jsonl) with a key "text"; '
+        'either may be compressed (.gz). By default synthetic text.',
     )
+    max_sentences: int | None = setting(
+        None, 'Use only the first so many sentences of the text; by default all.', minimum=1
+    )
+    heldout_sentences: int = setting(
+        1_000,
+        'Sentences to hold out, one of every 20 from the beginning of the text; loss and accuracy '
+        'on them are measured during training.',
+        minimum=0,
+    )
+    eval_every: int = setting(500, 'Steps between two measurements.', minimum=1)
     vocabulary_size: int = setting(
         9_996, 'Number of words in the vocabulary; four special tokens are added.', minimum=1
     )
@@ -52,8 +73,10 @@ class PretrainResult:
       output: the folder of the SavedModel.
       vocabulary_file: a file with its words, for the setting `vocabulary_file` of a task.
       num_words: size of the vocabulary.
-      num_sentences: sentences of the public text.
+      num_sentences: sentences of the public text that are trained on.
       losses: loss of each step.
+      curve: on held-out sentences, dictionaries with `step`, `loss` and `accuracy`; empty without
+        such sentences. Also as a CSV file and a plot beside the model.
     """
 
     output: pathlib.Path
@@ -61,6 +84,7 @@ class PretrainResult:
     num_words: int
     num_sentences: int
     losses: np.ndarray
+    curve: tuple[dict[str, float], ...] = ()
 
 
 def pretrain(
@@ -81,39 +105,127 @@ def pretrain(
     from dpfl.tasks.text.models import catalog, pretraining, saved_models
 
     output = pathlib.Path(output)
-    words, tokens = _synthetic(config) if config.public_text is None else _public(config)
+    words, sentences = _synthetic(config) if config.public_text is None else _public(config)
     architecture = catalog.WORD_MODELS[config.model]
     initial = architecture.initial_weights(len(words) + token_ids.NUM_SPECIAL_TOKENS, config.seed)
+    split = _Split(config, sentences)
+    evaluate = pretraining.evaluator(architecture, split.heldout)
     losses: list[float] = []
-    steps = config.epochs * (len(tokens) // config.batch_size)
-    with tqdm.tqdm(total=steps, unit='step', dynamic_ncols=True, disable=not progress) as bar:
+    curve: list[dict[str, float]] = []
 
-        def report(step: int, loss: float) -> None:
+    def measure(step: int, weights: Any) -> None:
+        if len(split.heldout):
+            loss, accuracy = evaluate(weights)
+            curve.append({'step': step, 'loss': loss, 'accuracy': accuracy})
+
+    # How long a file is, nobody knows before it is read.
+    with tqdm.tqdm(unit='step', dynamic_ncols=True, disable=not progress) as bar:
+        measure(0, initial)
+
+        def report(step: int, loss: float, weights: Any) -> None:
             losses.append(loss)
             bar.set_postfix(loss=f'{loss:.4g}')
             bar.update()
+            if step % config.eval_every == 0:
+                measure(step, weights)
 
-        weights = pretraining.train(
+        trained = pretraining.train(
             architecture,
             initial,
-            tokens,
+            split.chunks,
             epochs=config.epochs,
             batch_size=config.batch_size,
             learning_rate=config.learning_rate,
             seed=config.seed,
             report=report,
         )
+        if len(losses) % config.eval_every:
+            measure(len(losses), trained)
     vocabulary_file = output.with_name(output.name + '.vocabulary.txt')
     with _storage.naming(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-        saved_models.save(saved_models.LanguageModel(config.model, weights, words), output)
+        saved_models.save(saved_models.LanguageModel(config.model, trained, words), output)
     listed = ''.join(f'{word}\n' for word in words).encode()
     _storage.write_atomically(vocabulary_file, lambda file: file.write(listed))
-    return PretrainResult(output, vocabulary_file, len(words), len(tokens), np.array(losses))
+    _write_curve(output, curve)
+    return PretrainResult(
+        output, vocabulary_file, len(words), split.trained, np.array(losses), tuple(curve)
+    )
 
 
-def _synthetic(config: PretrainConfig) -> tuple[tuple[str, ...], np.ndarray]:
-    """Vocabulary and token ids of synthetic text."""
+class _Split:
+    """The sentences to train on, chunk by chunk, and the held-out ones.
+
+    Attributes:
+      heldout: int32 [sentences, L + 1].
+      trained: sentences in a pass; known after the first one.
+
+    Raises:
+      ArgumentError: if there are no sentences.
+    """
+
+    def __init__(self, config: PretrainConfig, sentences: _Sentences):
+        self._most = config.max_sentences
+        self._sentences = sentences
+        self._last = config.heldout_sentences * _HELD_OUT_EVERY
+        self.trained = 0
+        held = [part[is_held] for part, is_held in self._parts(max(self._last, 1))]
+        if not held:
+            name = 'public_clients' if config.public_text is None else 'public_text'
+            raise ArgumentError(name, getattr(config, name), 'must have sentences')
+        self.heldout = np.concatenate(held)
+
+    def _parts(self, most: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Some sentences at a time, and which of them are held out."""
+        first = 0
+        limits = [each for each in (self._most, most) if each is not None]
+        for part in self._sentences():
+            if limits:
+                part = part[: max(min(limits) - first, 0)]
+            numbers = first + np.arange(len(part))
+            is_held = (numbers % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1) & (numbers < self._last)
+            yield part, is_held
+            first += len(part)
+            if limits and first >= min(limits):
+                return
+
+    def chunks(self) -> Iterator[np.ndarray]:
+        """The sentences to train on."""
+        trained = 0
+        for part, is_held in self._parts():
+            trained += int((~is_held).sum())
+            yield part[~is_held]
+        self.trained = trained
+
+
+def _write_curve(output: pathlib.Path, curve: list[dict[str, float]]) -> None:
+    """Writes the curve beside the model, as `.curve.csv` and `.curve.png`."""
+    if not curve:
+        return
+    from dpfl.reporting import plots
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(curve[0]))
+    writer.writeheader()
+    writer.writerows(curve)
+    data = text.getvalue().encode()
+    path = output.with_name(output.name + '.curve.csv')
+    _storage.write_atomically(path, lambda file: file.write(data))
+    figure = plots.heldout_curve(curve)
+    _storage.write_atomically(
+        path.with_suffix('.png'), lambda file: figure.savefig(file, format='png', dpi=120)
+    )
+
+
+def _chunks(sentences: Iterable[Any], encode: Callable[[list[Any]], np.ndarray]) -> Iterator:
+    """Token ids of sentences, some at a time."""
+    remaining = iter(sentences)
+    while some := list(itertools.islice(remaining, _CHUNK)):
+        yield encode(some)
+
+
+def _synthetic(config: PretrainConfig) -> tuple[tuple[str, ...], _Sentences]:
+    """Vocabulary and sentences of synthetic text."""
     from dpfl.tasks.text import synthetic_text
 
     if config.vocabulary_file is not None:
@@ -128,12 +240,17 @@ def _synthetic(config: PretrainConfig) -> tuple[tuple[str, ...], np.ndarray]:
         seed=config.seed,
     )
     clients = range(_FIRST_PUBLIC, _FIRST_PUBLIC + config.public_clients)
-    return tuple(language.vocabulary), np.concatenate([language.tokens(c) for c in clients])
+
+    def sentences() -> Iterator[np.ndarray]:
+        rows = itertools.chain.from_iterable(map(language.tokens, clients))
+        return _chunks(rows, lambda some: np.array(some, np.int32))
+
+    return tuple(language.vocabulary), sentences
 
 
-def _public(config: PretrainConfig) -> tuple[tuple[str, ...], Any]:
-    """Vocabulary and token ids of the text file."""
-    from dpfl.tasks.text import tokenization, vocabulary, word_clients
+def _public(config: PretrainConfig) -> tuple[tuple[str, ...], _Sentences]:
+    """Vocabulary and sentences of the file."""
+    from dpfl.tasks.text import public_text, vocabulary, word_clients
 
     path = config.public_text
     assert path is not None
@@ -142,14 +259,11 @@ def _public(config: PretrainConfig) -> tuple[tuple[str, ...], Any]:
             words = vocabulary.load(config.vocabulary_file, None)
         else:
             words = vocabulary.count_public_text(path, config.vocabulary_size)
-    try:
-        with open(path, encoding='utf-8-sig') as file:
-            sentences = (words for line in file for words in tokenization.sentences(line))
-            tokens = word_clients.encode(sentences, words.ids, config.sentence_length)
-    except OSError as error:
-        raise ArgumentError('public_text', path, f'cannot be read ({error.strerror})') from None
-    except UnicodeDecodeError:
-        raise ArgumentError('public_text', path, 'must be UTF-8 text') from None
-    if not len(tokens):
-        raise ArgumentError('public_text', path, 'must have sentences')
-    return words.words, tokens
+
+    def sentences() -> Iterator[np.ndarray]:
+        read = public_text.sentences('public_text', path)
+        return _chunks(
+            read, lambda some: word_clients.encode(some, words.ids, config.sentence_length)
+        )
+
+    return words.words, sentences

@@ -1,36 +1,43 @@
 """Central training on public text, as a start for private training ([McMahan18], appendix B)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from dpfl import _random, _validate
+from dpfl import _random, _validate, errors
+from dpfl.tasks.text import token_ids
 from dpfl.tasks.text.models import architectures, metrics
+
+# Sentences of an evaluation that are computed at once.
+_EVALUATED = 128
 
 
 def train(
     architecture: architectures.Architecture,
     weights: Sequence[np.ndarray],
-    tokens: np.ndarray,
+    chunks: Callable[[], Iterable[np.ndarray]],
     *,
     epochs: int,
     batch_size: int,
     learning_rate: float,
     seed: int,
-    report: Callable[[int, float], None] = lambda step, loss: None,
+    report: Callable[[int, float, Sequence[tf.Variable]], None] = lambda step, loss, now: None,
 ) -> tuple[np.ndarray, ...]:
     """Trains with Adam on shuffled batches. NOT private: for public text only.
 
     Args:
       architecture: architecture of the model.
       weights: initial weights.
-      tokens: int32 [sentences, L + 1], as from `word_clients.encode`.
+      chunks: begins a pass over the sentences, as token ids of many sentences at a time, int32
+        [sentences, L + 1], as from `word_clients.encode`. Each chunk is shuffled by itself, so that
+        no more than one is in memory.
       epochs: passes over the sentences.
       batch_size: sentences per step; an incomplete last batch of an epoch is dropped.
       learning_rate: learning rate of Adam.
       seed: seed of the order of the sentences.
-      report: called after each step with the number of steps so far and the loss of the step.
+      report: called after each step with the number of steps so far, the loss of the step, and the
+        weights.
 
     Returns:
       The trained weights, float32.
@@ -40,7 +47,7 @@ def train(
         `batch_size`.
     """
     _validate.integer('epochs', epochs, minimum=1)
-    _validate.integer('batch_size', batch_size, minimum=1, maximum=len(tokens))
+    _validate.integer('batch_size', batch_size, minimum=1)
     _validate.number('learning_rate', learning_rate, above=0)
     rng = _random.generator('pretraining', _random.check_seed('seed', seed))
     architectures.check_weights(architecture, weights)
@@ -48,7 +55,8 @@ def train(
     optimizer = tf.keras.optimizers.Adam(learning_rate)
     optimizer.build(variables)
 
-    @tf.function(input_signature=[tf.TensorSpec([batch_size, tokens.shape[1]], tf.int32)])
+    # The length of a sentence is part of the trace; all batches of a run have the same.
+    @tf.function
     def step(batch: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = metrics.mean_loss(
@@ -59,9 +67,57 @@ def train(
 
     done = 0
     for _ in range(epochs):
-        order = rng.permutation(len(tokens))
-        for first in range(0, len(tokens) - batch_size + 1, batch_size):
-            loss = step(tokens[order[first : first + batch_size]])
+        for batch in _batches(chunks(), batch_size, rng):
+            loss = step(tf.constant(batch))
             done += 1
-            report(done, float(loss))
+            report(done, float(loss), variables)
+        if not done:
+            raise errors.ArgumentError(
+                'batch_size', batch_size, 'must be at most the number of sentences'
+            )
     return tuple(variable.numpy() for variable in variables)
+
+
+def _batches(
+    chunks: Iterable[np.ndarray], batch_size: int, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Batches of shuffled chunks; what a chunk leaves over comes first in the next one."""
+    left: np.ndarray | None = None
+    for chunk in chunks:
+        shuffled = chunk[rng.permutation(len(chunk))]
+        rows = shuffled if left is None else np.concatenate([left, shuffled])
+        end = len(rows) - len(rows) % batch_size
+        for first in range(0, end, batch_size):
+            yield rows[first : first + batch_size]
+        left = rows[end:]
+
+
+def evaluator(
+    architecture: architectures.Architecture, tokens: np.ndarray
+) -> Callable[[Sequence[tf.Variable]], tuple[float, float]]:
+    """A function that maps weights to loss and accuracy on sentences, as the metrics of training.
+
+    Args:
+      architecture: architecture of the model.
+      tokens: int32 [sentences, L + 1].
+    """
+
+    @tf.function(reduce_retracing=True)
+    def counts(variables: Sequence[tf.Variable], batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        logits = architecture.logits(tuple(variables), batch[:, :-1])
+        targets = batch[:, 1:]
+        is_word = targets >= token_ids.NUM_SPECIAL_TOKENS
+        hits = is_word & (tf.argmax(logits, axis=-1, output_type=targets.dtype) == targets)
+        present = tf.math.count_nonzero(targets != token_ids.PAD_ID)
+        loss = metrics.mean_loss(logits, targets) * tf.cast(present, tf.float32)
+        return loss, present, tf.math.count_nonzero(hits), tf.math.count_nonzero(is_word)
+
+    def evaluate(variables: Sequence[tf.Variable]) -> tuple[float, float]:
+        totals = np.zeros(4)
+        for first in range(0, len(tokens), _EVALUATED):
+            batch = tf.constant(tokens[first : first + _EVALUATED])
+            totals += [float(part) for part in counts(variables, batch)]
+        loss, present, hits, words = totals.tolist()
+        return loss / max(present, 1), hits / max(words, 1)
+
+    return evaluate

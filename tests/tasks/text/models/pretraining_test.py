@@ -14,7 +14,7 @@ _TOKENS = np.tile(np.array([[1, 5, 7, 4, 8, 2, 0]], np.int32), (20, 1))
 
 def _train(**changes):
     arguments = dict(epochs=1, batch_size=20, learning_rate=0.01, seed=0)
-    return pretraining.train(_CELL, _WEIGHTS, _TOKENS, **{**arguments, **changes})
+    return pretraining.train(_CELL, _WEIGHTS, lambda: [_TOKENS], **{**arguments, **changes})
 
 
 def test_the_first_step_of_adam_moves_by_the_learning_rate():
@@ -32,14 +32,16 @@ def test_the_first_step_of_adam_moves_by_the_learning_rate():
 
 def test_it_learns_and_reports():
     losses = []
-    weights = _train(epochs=60, learning_rate=0.05, report=lambda step, loss: losses.append(loss))
+    weights = _train(
+        epochs=60, learning_rate=0.05, report=lambda step, loss, now: losses.append(loss)
+    )
     assert len(losses) == 60 and losses[0] > 1.5 and losses[-1] < 0.1
     assert all(weight.dtype == np.float32 for weight in weights)
 
 
 def test_incomplete_batches_are_left_out():
     steps = []
-    _train(epochs=2, batch_size=8, report=lambda step, loss: steps.append(step))
+    _train(epochs=2, batch_size=8, report=lambda step, loss, now: steps.append(step))
     assert steps == [1, 2, 3, 4]
 
 
@@ -47,7 +49,7 @@ def test_incomplete_batches_are_left_out():
     'changes, message',
     [
         (dict(epochs=0), 'epochs=0: must be'),
-        (dict(batch_size=21), 'batch_size=21: must be an integer >= 1 and <= 20'),
+        (dict(batch_size=21), 'batch_size=21: must be at most the number of sentences'),
         (dict(learning_rate=float('nan')), 'learning_rate=nan: must be'),
         (dict(seed=-1), 'seed=-1: must be'),
     ],

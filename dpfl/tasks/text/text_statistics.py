@@ -1,0 +1,95 @@
+"""What the text of clients is like: how much each has written, and which words it knows.
+
+All numbers are exact counts of the clients' data, without noise: no guarantee covers them.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+
+from dpfl import errors
+from dpfl.tasks.text.vocabulary import Vocabulary
+
+
+@dataclasses.dataclass(frozen=True)
+class TextStatistics:
+    """Statistics of the text of some clients.
+
+    Attributes:
+      clients: number of clients that were read.
+      words: words of each client, int64 [clients].
+      sentences: sentences of each client, int64 [clients].
+      lengths: number of sentences by their words, int64; index 0 is unused.
+      covered: share of the words that the first i words of the vocabulary cover, by i, float64
+        [vocabulary + 1].
+    """
+
+    clients: int
+    words: np.ndarray
+    sentences: np.ndarray
+    lengths: np.ndarray
+    covered: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        clients: Iterable[Iterable[list[str]]],
+        vocabulary: Vocabulary,
+        max_words: int | None = None,
+    ) -> 'TextStatistics':
+        """Reads the sentences of clients.
+
+        Args:
+          clients: the sentences of each client, lists of words.
+          vocabulary: words, the most frequent first.
+          max_words: how many words of a client count; None for all.
+
+        Raises:
+          ValueError: if there are no words.
+        """
+        place = {word: number for number, word in enumerate(vocabulary.words)}
+        counted: collections.Counter[int] = collections.Counter()
+        lengths: collections.Counter[int] = collections.Counter()
+        words, sentences = [], []
+        for client in clients:
+            read = rows = 0
+            for sentence in client:
+                if max_words is not None and read >= max_words:
+                    break
+                kept = sentence if max_words is None else sentence[: max_words - read]
+                places = [place.get(word, len(place)) for word in kept]
+                counted.update(places)
+                lengths[len(sentence)] += 1
+                read += len(kept)
+                rows += 1
+            words.append(read)
+            sentences.append(rows)
+        if not counted:
+            raise errors.ArgumentError('data_path', errors.NOT_SHOWN, 'must have words')
+        by_length = np.zeros(max(lengths) + 1, np.int64)
+        by_length[list(lengths)] = list(lengths.values())
+        counts = np.zeros(len(place) + 1, np.int64)  # The last: words outside of the vocabulary.
+        counts[list(counted)] = list(counted.values())
+        covered = np.concatenate([[0.0], np.cumsum(counts[:-1])]) / counts.sum()
+        return cls(len(words), np.array(words), np.array(sentences), by_length, covered)
+
+    def quantile_of_words(self, share: float) -> int:
+        """So many words or fewer are what this share of the clients has."""
+        return int(np.quantile(self.words, share, method='lower'))
+
+    def length_that_covers(self, share: float) -> int:
+        """The least length that this share of the sentences does not exceed."""
+        cumulated = np.cumsum(self.lengths) / self.lengths.sum()
+        return int(np.argmax(cumulated >= share))
+
+    @property
+    def oov_share(self) -> float:
+        """Share of the words that are outside the vocabulary."""
+        return float(1 - self.covered[-1])
+
+    def words_that_cover(self, share: float) -> int | None:
+        """Size of the smallest vocabulary that covers a share of the words; None if none does."""
+        enough = self.covered >= share
+        return int(np.argmax(enough)) if enough.any() else None

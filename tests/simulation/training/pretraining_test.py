@@ -1,0 +1,89 @@
+"""Pre-training on files: what is read, what is held out, and the curve."""
+
+import csv
+import gzip
+
+import numpy as np
+import pytest
+
+from dpfl.errors import ArgumentError
+from dpfl.simulation.training import PretrainConfig, pretrain, pretraining
+from dpfl.tasks.text.models import catalog, saved_models
+from tests import text_files
+
+_CONFIG = PretrainConfig(
+    vocabulary_size=31, sentence_length=10, model='micro', batch_size=8, learning_rate=0.02
+)
+
+
+@pytest.fixture(scope='module', name='text')
+def _text(tmp_path_factory):
+    """240 sentences as JSON Lines, of which 12 are held out."""
+    path = tmp_path_factory.mktemp('text') / 'a.jsonl'
+    text_files.write_clients(path, 20)
+    return path
+
+
+def _run(text, path, **changes):
+    config = _CONFIG.with_values({'public_text': str(text), **changes})
+    return pretrain(config, path / 'model', progress=False)
+
+
+def test_a_compressed_file_gives_the_same_model(text, tmp_path):
+    packed = tmp_path / 'a.jsonl.gz'
+    packed.write_bytes(gzip.compress(text.read_bytes()))
+    (tmp_path / 'one').mkdir()
+    found = _run(packed, tmp_path), _run(text, tmp_path / 'one')
+    assert found[0].num_sentences == found[1].num_sentences == 228
+    assert (found[0].losses == found[1].losses).all() and len(found[0].losses) == 228 // 8
+    assert found[0].curve == found[1].curve
+
+
+def test_the_curve_is_that_of_sentences_that_are_not_trained_on(text, tmp_path, monkeypatch):
+    trained = []
+    work = pretraining._Split.chunks
+
+    def seen(split):
+        for chunk in work(split):
+            trained.append(chunk)
+            yield chunk
+
+    monkeypatch.setattr(pretraining._Split, 'chunks', seen)
+    monkeypatch.setattr(pretraining, '_CHUNK', 50)
+    result = _run(text, tmp_path, epochs=2, eval_every=20)
+    assert [row['step'] for row in result.curve] == [0, 20, 40, 56]
+    assert len(trained) == 10 and max(map(len, trained)) <= 50
+    _, sentences = pretraining._public(_CONFIG.with_values({'public_text': str(text)}))
+    tokens = np.concatenate(list(sentences()))
+    is_held = np.arange(len(tokens)) % 20 == 19
+    np.testing.assert_array_equal(np.concatenate(trained), np.tile(tokens[~is_held], (2, 1)))
+    model = saved_models.load(str(result.output))
+    architecture = catalog.WORD_MODELS['micro']
+    logits = architecture.logits(model.weights, tokens[is_held][:, :-1]).numpy()
+    targets = tokens[is_held][:, 1:]
+    logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    losses = -np.take_along_axis(logs, targets[..., None], axis=-1)[..., 0]
+    assert result.curve[-1]['loss'] == pytest.approx(losses[targets != 0].mean(), rel=1e-4)
+    hits = logits.argmax(axis=-1) == targets
+    assert result.curve[-1]['accuracy'] == pytest.approx(hits[targets > 3].mean())
+    assert result.curve[-1]['accuracy'] > result.curve[0]['accuracy']
+    with open(tmp_path / 'model.curve.csv') as file:
+        rows = [{name: float(text) for name, text in row.items()} for row in csv.DictReader(file)]
+    assert rows == list(result.curve)
+    assert (tmp_path / 'model.curve.png').stat().st_size > 1000
+
+
+def test_doses_are_the_first_sentences(text, tmp_path):
+    few = _run(text, tmp_path, max_sentences=100)
+    assert few.num_sentences == 95 and len(few.losses) == 95 // 8
+    none_held = _run(text, tmp_path, max_sentences=100, heldout_sentences=0)
+    assert none_held.num_sentences == 100 and none_held.curve == ()
+
+
+def test_an_empty_text_is_refused(tmp_path):
+    (tmp_path / 'a.txt').write_text('word\n')
+    (tmp_path / 'b.txt').write_text('\n')
+    with pytest.raises(ArgumentError, match='batch_size=8: must be at most the number of'):
+        _run(tmp_path / 'a.txt', tmp_path)
+    with pytest.raises(ArgumentError, match='public_text=.*: must have words'):
+        _run(tmp_path / 'b.txt', tmp_path)

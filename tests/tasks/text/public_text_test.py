@@ -1,0 +1,58 @@
+"""Public text from files of several forms, and what is refused."""
+
+import gzip
+import json
+
+import pytest
+
+from dpfl.errors import ArgumentError
+from dpfl.tasks.text import public_text, vocabulary
+
+_TEXTS = ['The cat sat. It sat!', 'A café \u2019s cat', 'b' * 10]
+
+
+@pytest.fixture(name='paths')
+def _paths(tmp_path):
+    plain = '\ufeff' + ''.join(f'{text}\n' for text in _TEXTS)
+    lines = ''.join(json.dumps({'text': text, 'other': 1}) + '\n\n' for text in _TEXTS)
+    found = []
+    for name, text in (('a.txt', plain), ('a.jsonl', lines), ('A.NDJSON', lines)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / f'{name}.gz').write_bytes(gzip.compress(text.encode()))
+        found += [tmp_path / name, tmp_path / f'{name}.gz']
+    return found
+
+
+def test_every_form_has_the_same_sentences(paths):
+    expected = list(public_text.sentences('public_text', paths[0]))
+    assert expected[0] == ['the', 'cat', 'sat', '.'] and len(expected) == 4
+    for path in paths:
+        assert list(public_text.sentences('public_text', path)) == expected, path
+        assert vocabulary.count_public_text(path, 2).words == ('cat', 'sat')
+
+
+def test_a_file_is_read_as_far_as_it_is_needed(tmp_path):
+    path = tmp_path / 'a.jsonl'
+    path.write_text('{"text": "good. line."}\nbad\n')
+    sentences = public_text.sentences('public_text', path)
+    assert next(sentences) == ['good', '.'] and next(sentences) == ['line', '.']
+    with pytest.raises(ArgumentError, match=r'line 2 must be a JSON object with a text'):
+        next(sentences)
+
+
+@pytest.mark.parametrize(
+    'name, data, message',
+    [
+        ('a.jsonl', b'{"texts": "a"}\n', "line 1 must be a JSON object with a text 'text'"),
+        ('a.jsonl', b'[1]\n', 'line 1 must be a JSON object'),
+        ('a.txt', b'good\n\xff\n', 'must be UTF-8 text'),
+        ('a.txt.gz', b'not compressed', 'must be a whole gzip file'),
+        ('a.txt.gz', gzip.compress(b'a line\n' * 9000)[:-20], 'must be a whole gzip file'),
+    ],
+)
+def test_bad_files_are_refused(tmp_path, name, data, message):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ArgumentError, match=f'public_text=.*: {message}'):
+        list(public_text.sentences('public_text', tmp_path / name))
+    with pytest.raises(ArgumentError, match='public_text=.*: cannot be read'):
+        list(public_text.sentences('public_text', tmp_path / 'absent'))
