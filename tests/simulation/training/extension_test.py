@@ -116,6 +116,16 @@ def test_nothing_else_may_change(short, changes, message):
     assert {each: each.read_bytes() for each in short[0].rglob('*') if each.is_file()} == before
 
 
+@pytest.mark.slow
+@pytest.mark.tff
+def test_a_schedule_over_all_rounds_cannot_go_on(tmp_path):
+    config = _SHORT.with_values({'rounds': 6, 'server_schedule': 'linear'})
+    train(config, tmp_path / 'run', progress=False)
+    longer = config.with_values({'rounds': 9})
+    with pytest.raises(ArgumentError, match='server_schedule=linear: must be constant to extend'):
+        train(longer, tmp_path / 'run', resume=True, progress=False)
+
+
 @pytest.mark.tff
 def test_a_matrix_of_given_rounds_cannot_go_on(tmp_path):
     diagonals = np.tile([1.0, 0.4], (12, 1))

@@ -1,0 +1,139 @@
+"""Writes docs/presets.md: every preset of a paper, its parameters, and where they come from.
+
+configs/presets.json holds what the papers state, with the place, and why other values were taken.
+The values themselves are those of the flag files in configs.
+
+Run: python -m scripts.presets_page
+"""
+
+import dataclasses
+import json
+import pathlib
+import textwrap
+
+_ROOT = pathlib.Path(__file__).parents[1]
+PAGE = _ROOT / 'docs' / 'presets.md'
+_CONFIGS = _ROOT / 'configs'
+_WIDTH = 118
+_TABLE = ('| flag | value | source |', '|---|---|---|')
+_HEADER = """# Presets with the parameters of the papers
+
+A preset is a file of flags:
+`python -m experiments.train --flagfile=configs/NAME.flags --data_path=... --output_dir=...`.
+Flags after it change it. `--dry_run` prints what a run would cost on this machine.
+
+The papers do not state every parameter. The tables say what a paper states and where, and why
+another value was taken. `python -m scripts.presets_page` writes this page from
+`configs/presets.json` and the flag files.
+
+| preset | binary | what it is | source |
+|---|---|---|---|
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """A preset and the sources of its values.
+
+    Attributes:
+      name: name of its file in configs, without `.flags`.
+      binary: the binary in experiments that it is for.
+      about: what it is.
+      source: the paper, with table or section.
+      stated: value and place in the paper, by name of the flag.
+      taken: reason for a value that the paper does not state, by name of the flag.
+      differs: in what the preset differs from the paper, a sentence each.
+      like: the preset that this one is described by; None for none.
+    """
+
+    name: str
+    binary: str
+    about: str
+    source: str
+    stated: dict[str, tuple[str, str]]
+    taken: dict[str, str]
+    differs: tuple[str, ...]
+    like: 'Preset | None'
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The file of flags."""
+        return _CONFIGS / f'{self.name}.flags'
+
+    def flags(self) -> dict[str, str]:
+        """The values in the file, by name; 'true' for a flag without a value."""
+        lines = [line[2:] for line in self.path.read_text().splitlines() if line.startswith('--')]
+        return dict(line.split('=', 1) if '=' in line else (line, 'true') for line in lines)
+
+
+def load() -> dict[str, Preset]:
+    """The presets by name, in the order of configs/presets.json.
+
+    An entry with `like` has the values of that preset, except those that it names in `without` or
+    has itself.
+    """
+    found: dict[str, Preset] = {}
+    for entry in json.loads((_CONFIGS / 'presets.json').read_text()):
+        base = found.get(entry.get('like', ''))
+        own = {**entry.get('stated', {}), **entry.get('taken', {})}
+        gone = {*entry.get('without', ()), *own}
+        stated = {} if base is None else {k: v for k, v in base.stated.items() if k not in gone}
+        taken = {} if base is None else {k: v for k, v in base.taken.items() if k not in gone}
+        stated |= {name: (value, where) for name, (value, where) in entry.get('stated', {}).items()}
+        taken |= entry.get('taken', {})
+        differs = entry.get('differs', () if base is None else base.differs)
+        found[entry['preset']] = Preset(
+            entry['preset'],
+            entry['binary'],
+            entry['about'],
+            entry['source'],
+            stated,
+            taken,
+            tuple(differs),
+            base,
+        )
+    return found
+
+
+def render(presets: dict[str, Preset]) -> str:
+    """The page."""
+    lines = [
+        f'| [`{preset.name}`](#{_anchor(preset.name)}) | `{preset.binary}` | {preset.about} | '
+        f'{preset.source} |'
+        for preset in presets.values()
+    ]
+    return _HEADER + '\n'.join(lines) + '\n\n' + '\n'.join(map(_section, presets.values()))
+
+
+def _anchor(name: str) -> str:
+    return name.replace('.', '')
+
+
+def _section(preset: Preset) -> str:
+    values, shown, base = preset.flags(), preset.flags(), preset.like
+    parts = [f'## {preset.name}', f'{preset.source}: {preset.about}.']
+    if base is not None:
+        before = base.flags()
+        gone = ' '.join(f'Without `--{name}`.' for name in before if name not in values)
+        parts.append(f'As `{base.name}`, but for these values. {gone}'.rstrip())
+        shown = {name: each for name, each in values.items() if before.get(name) != each}
+    rows = [
+        f'| `--{name}` | {values[name]} | {where} |'
+        for name, (_, where) in preset.stated.items()
+        if name in shown
+    ]
+    rows += [
+        f'| `--{name}` | {values[name]} | not stated: {why} |'
+        for name, why in preset.taken.items()
+        if name in shown
+    ]
+    parts += [_wrapped(note) for note in preset.differs if base is None or note not in base.differs]
+    return '\n\n'.join([*parts, '\n'.join([*_TABLE, *rows])]) + '\n'
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, break_long_words=False)
+
+
+if __name__ == '__main__':
+    PAGE.write_text(render(load()))
