@@ -46,7 +46,7 @@ def _against_axis(axes, study, runs) -> None:
     shown = {float(value) for value in study.axis.values}
     is_crowded = len(study.lines) > _MANY_LINES
     if is_crowded:
-        axes.set_prop_cycle(color=colormaps['tab20'](np.arange(20)))
+        axes.set_prop_cycle(color=[colormaps['tab20'](number) for number in range(20)])
     for line, marker in zip(study.lines, _markers(study), strict=True):
         x, intervals = [], []
         for value in study.axis.values:

@@ -123,14 +123,20 @@ def _configs(tmp_path_factory):
         study = definition.load(name)
         rounds, prepared = int(study.flags['rounds']), folder / name / 'prepared'
         prepared.mkdir(parents=True)
-        mechanisms.save(mechanisms.Blt(rounds, [0.9], [0.1]), prepared / 'blt.npz')
-        mechanisms.save(_banded(rounds), prepared / 'banded.npz')
+        for job in jobs.preparations(study, folder / name, study.seeds[:1], {}):
+            if job.binary == 'optimize_strategy':
+                mechanisms.save(_stand_in(job.flags['mechanism'], rounds), job.flags['output'])
         made = jobs.runs(study, folder / name, study.seeds[:1], {})
         found[name] = [work.train_config(job.flags) for job in made.values()]
     return found
 
 
-def _banded(rounds):
+def _stand_in(kind, rounds):
+    """A mechanism of the kind that a preparation optimises, made at once."""
+    if kind == 'blt':
+        return mechanisms.Blt(rounds, [0.9], [0.1])
+    if kind == 'banded_toeplitz':
+        return mechanisms.BandedToeplitz(rounds, [1.0, 0.5])
     return mechanisms.optimize_banded(Participation(rounds, 2), 2, loss='rms')
 
 
