@@ -12,6 +12,9 @@ from dpfl.mechanisms.discretization import Discretization
 from dpfl.simulation.training.plan import build_plan
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
+from dpfl.simulation.training.server_config import ServerConfig
+from experiments.planning import answer
+from experiments.planning.request import PlanningConfig, Request
 from tests import binaries, forked_binaries
 
 _forked = functools.partial(forked_binaries.run, 'plan_privacy')
@@ -326,6 +329,39 @@ def test_no_tensorflow():
     assert done.stdout.strip() == '[]'
 
 
+def test_auto_can_be_for_the_models_of_the_server():
+    def losses(**server):
+        request = Request(
+            privacy=PrivacyConfig(
+                mechanism='auto',
+                workload='server' if server else 'prefix_sums',
+                noise_multiplier=1.0,
+                model_dimension=1000,
+            ),
+            planning=PlanningConfig(),
+            schema=dict(
+                rounds=30,
+                min_separation=10,
+                max_participations=None,
+                population=100,
+                clients_per_round=10,
+                timer_hours=None,
+            ),
+            server=ServerConfig(**server),
+        )
+        request.check()
+        workload = request.workload(30)
+        schema = Participation(30, 10)
+        found, _ = answer._candidates(request, answer._deployment(request, {}))
+        return [made.max_loss(schema, workload) for _, made, _ in found], workload
+
+    plain, no_workload = losses()
+    cooled, workload = losses(server_schedule='linear', server_momentum=0.5)
+    assert no_workload is None
+    assert cooled == sorted(cooled) and plain == sorted(plain)
+    assert workload.shape == (30, 30)
+
+
 @pytest.mark.parametrize(
     'flags, message',
     [
@@ -349,6 +385,11 @@ def test_no_tensorflow():
                 '--simulated_clients_per_round=9',
             ],
             '--max_clients_per_round: needs a target',
+        ),
+        (['--noise_multiplier=7', '--workload=server'], '--workload=server: needs mechanism=auto'),
+        (
+            ['--noise_multiplier=7', '--server_schedule=cosine'],
+            '--server_schedule=cosine: needs workload=server',
         ),
     ],
 )
