@@ -6,7 +6,8 @@ from dpfl import _validate
 from dpfl.tasks.text.models import architectures, stacked_cifg, tied_lstm
 
 # Next-word models: the CIFG of [Xu23] (`cifg_670`), the LSTM of [McMahan18] (`lstm_256`), and
-# smaller ones.
+# smaller ones. Those of [Xu23] have embeddings of their own for input and output, those of
+# [McMahan18] share one; the others are for comparison.
 WORD_MODELS: dict[str, architectures.Architecture] = {
     'cifg_670': stacked_cifg.StackedCifg(96, 670, 96),
     'small': stacked_cifg.StackedCifg(32, 128, 32),
@@ -14,6 +15,9 @@ WORD_MODELS: dict[str, architectures.Architecture] = {
     'micro': stacked_cifg.StackedCifg(8, 16, 8),
     'lstm_256': tied_lstm.TiedLstm(embedding_size=96, hidden_size=256),
     'lstm_tiny': tied_lstm.TiedLstm(embedding_size=16, hidden_size=32),
+    'cifg_670_tied': stacked_cifg.StackedCifg(96, 670, 96, tied=True),
+    'small_tied': stacked_cifg.StackedCifg(32, 128, 32, tied=True),
+    'lstm_256_untied': tied_lstm.TiedLstm(embedding_size=96, hidden_size=256, tied=False),
 }
 
 # Character models: the one of [Augenstein20], appendix B.2 (`char_cifg_256`), and smaller ones.

@@ -13,6 +13,9 @@ V = 10,000. The paper states 11 parameter vectors and 1.35M. (A recurrent projec
 1.18M, an output bias 1.36M; the paper does not mention either, and the counts rule them out.)
 
 Rows are scaled in the forward pass, so their norm is 1 whatever the noise does to E.
+
+With embeddings of their own for input and output, the rows of both are scaled, and there are V E
+more parameters.
 """
 
 import collections
@@ -38,6 +41,7 @@ class TiedLstm(architectures.Architecture):
     Attributes:
       embedding_size: E, the size of the embedding that input and output share.
       hidden_size: H, the number of LSTM cells.
+      tied: whether input and output share one embedding, as in [McMahan18].
 
     Raises:
       ValueError: if a size is not a positive integer.
@@ -45,10 +49,11 @@ class TiedLstm(architectures.Architecture):
 
     embedding_size: int
     hidden_size: int
+    tied: bool = True
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            _validate.integer(field.name, getattr(self, field.name), minimum=1)
+        for name in ('embedding_size', 'hidden_size'):
+            _validate.integer(name, getattr(self, name), minimum=1)
 
     def weight_shapes(self, num_tokens: int) -> architectures.Shapes:
         embedding, hidden = self.embedding_size, self.hidden_size
@@ -59,6 +64,8 @@ class TiedLstm(architectures.Architecture):
             shapes[f'{gate}_bias'] = (hidden,)
         shapes['projection'] = (hidden, embedding)
         shapes['projection_bias'] = (embedding,)
+        if not self.tied:
+            shapes['output_embedding'] = (num_tokens, embedding)
         return shapes
 
     def initial_weights(self, num_tokens: int, seed: int) -> tuple[np.ndarray, ...]:
@@ -71,7 +78,7 @@ class TiedLstm(architectures.Architecture):
         rng = _random.generator('model.weights', _random.check_seed('seed', seed))
         weights = []
         for name, shape in self.weight_shapes(num_tokens).items():
-            if name == 'embedding':
+            if name.endswith('embedding'):
                 value = rng.normal(size=shape)
                 value /= np.linalg.norm(value, axis=1, keepdims=True)
             elif name.endswith('bias'):
@@ -82,13 +89,14 @@ class TiedLstm(architectures.Architecture):
         return tuple(weights)
 
     def logits(self, weights: Sequence[Any], tokens: tf.Tensor) -> tf.Tensor:
-        embedding, kernel, bias, projection, projection_bias = _joined(weights)
+        embedding, output_embedding = self._embeddings(weights)
+        kernel, bias, projection, projection_bias = _joined(weights)
         batch_size, length = tf.shape(tokens)[0], tokens.shape[1]
         inputs = tf.gather(embedding, tf.transpose(tokens))
         hidden = _fused_lstm(inputs, kernel, bias, self.hidden_size)
         hidden = tf.reshape(tf.transpose(hidden, [1, 0, 2]), [-1, self.hidden_size])
         outputs = tf.matmul(hidden, projection) + projection_bias
-        result = tf.matmul(outputs, embedding, transpose_b=True)
+        result = tf.matmul(outputs, output_embedding, transpose_b=True)
         return tf.reshape(result, [batch_size, length, embedding.shape[0]])
 
     def start(self, weights: Sequence[Any], batch_size: int | tf.Tensor) -> Any:
@@ -97,7 +105,8 @@ class TiedLstm(architectures.Architecture):
         return zeros, zeros
 
     def step(self, weights: Sequence[Any], state: Any, tokens: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        embedding, kernel, bias, projection, projection_bias = _joined(weights)
+        embedding, output_embedding = self._embeddings(weights)
+        kernel, bias, projection, projection_bias = _joined(weights)
         cell, hidden = state
         inputs = tf.concat([tf.gather(embedding, tokens), hidden], axis=1)
         gates = tf.matmul(inputs, kernel) + bias
@@ -105,14 +114,22 @@ class TiedLstm(architectures.Architecture):
         cell = tf.sigmoid(forget) * cell + tf.sigmoid(allow) * tf.tanh(candidate)
         hidden = tf.sigmoid(expose) * tf.tanh(cell)
         outputs = tf.matmul(hidden, projection) + projection_bias
-        return (cell, hidden), tf.matmul(outputs, embedding, transpose_b=True)
+        return (cell, hidden), tf.matmul(outputs, output_embedding, transpose_b=True)
+
+    def _embeddings(self, weights: Sequence[Any]) -> tuple[tf.Tensor, tf.Tensor]:
+        """Embeddings of input and output, with rows of norm 1."""
+        embedding = tf.math.l2_normalize(weights[0], axis=1)
+        if self.tied:
+            return embedding, embedding
+        return embedding, tf.math.l2_normalize(weights[-1], axis=1)
 
 
 def _joined(weights: Sequence[Any]) -> tuple[tf.Tensor, ...]:
-    """Embedding with rows of norm 1, kernels side by side, biases end to end, the projection."""
-    embedding, *gates, projection, projection_bias = weights
+    """Kernels side by side, biases end to end, and the projection with its bias."""
+    gates = weights[1 : 1 + 2 * len(_GATES)]
+    projection, projection_bias = weights[1 + 2 * len(_GATES) : 3 + 2 * len(_GATES)]
     kernel, bias = tf.concat(gates[0::2], axis=1), tf.concat(gates[1::2], axis=0)
-    return tf.math.l2_normalize(embedding, axis=1), kernel, bias, projection, projection_bias
+    return kernel, bias, projection, projection_bias
 
 
 def _fused_lstm(inputs: Any, kernel: Any, bias: Any, hidden_size: int) -> tf.Tensor:

@@ -9,6 +9,8 @@ from dpfl.tasks.text.models import architectures, catalog, metrics, stacked_cifg
 _CELLS = [
     stacked_cifg.StackedCifg(3, 4, 2),
     stacked_cifg.StackedCifg(3, 4, 2, num_layers=3),
+    stacked_cifg.StackedCifg(2, 4, 2, num_layers=2, tied=True),
+    tied_lstm.TiedLstm(3, 4, tied=False),
     tied_lstm.TiedLstm(3, 4),
 ]
 _NUM_TOKENS = 7
@@ -56,33 +58,47 @@ def test_char_cifg_has_the_layers_of_document_004():
     assert len(cell.weight_shapes(258)) == 3 * 4 + 3
 
 
+@pytest.mark.parametrize(
+    'tied, untied', [('cifg_670_tied', 'cifg_670'), ('lstm_256', 'lstm_256_untied')]
+)
+def test_tied_embeddings_save_one(tied, untied):
+    saved = catalog.ALL[untied].num_parameters(1000) - catalog.ALL[tied].num_parameters(1000)
+    assert saved == 1000 * 96
+
+
 def _sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def _oracle_tied(weights, tokens):
-    """Logits of the tied LSTM, one sentence, one position, one gate at a time, in float64."""
+def _unit(embedding):
+    return np.array([row / np.sqrt(sum(row**2)) for row in embedding])
+
+
+def _oracle_lstm(cell, weights, tokens):
+    """Logits of the LSTM, one sentence, one position, one gate at a time, in float64."""
     weights = [weight.astype(np.float64) for weight in weights]
+    output = _unit(weights[0] if cell.tied else weights.pop())
     embedding, *gates, projection, projection_bias = weights
-    unit = np.array([row / np.sqrt(sum(row**2)) for row in embedding])
+    unit = _unit(embedding)
     result = np.zeros([*tokens.shape, _NUM_TOKENS])
     for row, sentence in enumerate(tokens):
-        cell, hidden = np.zeros(4), np.zeros(4)
+        state, hidden = np.zeros(4), np.zeros(4)
         for position, token in enumerate(sentence):
             inputs = np.concatenate([unit[token], hidden])
             allow, candidate, forget, expose = (
                 inputs @ kernel + bias for kernel, bias in zip(gates[::2], gates[1::2], strict=True)
             )
-            cell = _sigmoid(forget) * cell + _sigmoid(allow) * np.tanh(candidate)
-            hidden = _sigmoid(expose) * np.tanh(cell)
-            result[row, position] = unit @ (hidden @ projection + projection_bias)
+            state = _sigmoid(forget) * state + _sigmoid(allow) * np.tanh(candidate)
+            hidden = _sigmoid(expose) * np.tanh(state)
+            result[row, position] = output @ (hidden @ projection + projection_bias)
     return result
 
 
 def _oracle_stacked(cell, weights, tokens):
     """Logits of the stacked CIFG: each layer is run over the sentence before the next one."""
     weights = [weight.astype(np.float64) for weight in weights]
-    embedding, *layers, output_embedding, output_bias = weights
+    embedding, *layers, output_bias = weights
+    output_embedding = embedding if cell.tied else layers.pop()
     outputs = embedding[tokens]
     hidden_size = cell.hidden_size
     for number in range(cell.num_layers):
@@ -101,7 +117,7 @@ def _oracle_stacked(cell, weights, tokens):
 
 def _oracle(cell, weights, tokens):
     if isinstance(cell, tied_lstm.TiedLstm):
-        return _oracle_tied(weights, tokens)
+        return _oracle_lstm(cell, weights, tokens)
     return _oracle_stacked(cell, weights, tokens)
 
 
@@ -234,6 +250,8 @@ def test_bad_arguments_are_named(name, changes, message):
 
 
 def test_bad_sizes_and_weights_are_named():
+    with pytest.raises(ValueError, match='^projection_size=2: must be 3, the embedding_size'):
+        stacked_cifg.StackedCifg(3, 4, 2, tied=True)
     with pytest.raises(ValueError, match='^hidden_size=0: must be an integer >= 1'):
         tied_lstm.TiedLstm(1, 0)
     with pytest.raises(ValueError, match='^num_layers=nan: must be an integer >= 1'):
