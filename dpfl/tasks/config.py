@@ -5,7 +5,16 @@ import dataclasses
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 
-WORD_MODELS = ('small', 'cifg_670', 'tiny', 'micro', 'lstm_256', 'lstm_tiny')
+WORD_MODELS = (
+    'small',
+    'cifg_670',
+    'tiny',
+    'micro',
+    'lstm_256',
+    'lstm_tiny',
+    'lstm_670',
+    'lstm_dense_tiny',
+)
 IMAGE_MODELS = ('small', 'cnn', 'tiny')
 TEXT_TASKS = ('synthetic_text', 'stackoverflow', 'user_text')
 PACKINGS = ('sentences', 'windows')
@@ -145,7 +154,8 @@ class TaskConfig(Settings):
     model: str | None = setting(
         None,
         'Model that is trained; by default a small one for the task. cifg_670 is the model of '
-        '[Xu23], lstm_256 that of [McMahan18].',
+        '[Xu23], lstm_256 that of [McMahan18], lstm_670 that of the StackOverflow benchmark in '
+        '[McMahan24].',
         choices=tuple(sorted({*WORD_MODELS, *IMAGE_MODELS})),
     )
     warm_start: str | None = setting(
