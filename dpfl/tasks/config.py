@@ -15,6 +15,8 @@ WORD_MODELS = (
     'cifg_670_tied',
     'small_tied',
     'lstm_256_untied',
+    'lstm_670',
+    'lstm_dense_tiny',
 )
 IMAGE_MODELS = ('small', 'cnn', 'tiny')
 TEXT_TASKS = ('synthetic_text', 'stackoverflow', 'user_text')
@@ -155,7 +157,8 @@ class TaskConfig(Settings):
     model: str | None = setting(
         None,
         'Model that is trained; by default a small one for the task. cifg_670 is the model of '
-        '[Xu23], lstm_256 that of [McMahan18]. tied: input and output share an embedding.',
+        '[Xu23], lstm_256 that of [McMahan18], lstm_670 that of the StackOverflow benchmark in '
+        '[McMahan24]. tied: input and output share an embedding.',
         choices=tuple(sorted({*WORD_MODELS, *IMAGE_MODELS})),
     )
     warm_start: str | None = setting(

@@ -3,11 +3,11 @@
 import tensorflow_federated as tff
 
 from dpfl import _validate
-from dpfl.tasks.text.models import architectures, stacked_cifg, tied_lstm
+from dpfl.tasks.text.models import architectures, dense_lstm, stacked_cifg, tied_lstm
 
-# Next-word models: the CIFG of [Xu23] (`cifg_670`), the LSTM of [McMahan18] (`lstm_256`), and
-# smaller ones. Those of [Xu23] have embeddings of their own for input and output, those of
-# [McMahan18] share one; the others are for comparison.
+# Next-word models: the CIFG of [Xu23] (`cifg_670`), the LSTM of [McMahan18] (`lstm_256`), that of
+# the StackOverflow benchmark in [McMahan24] (`lstm_670`), and smaller ones. That of [McMahan18] has
+# one embedding for input and output, the others have two; the opposites are for comparison.
 WORD_MODELS: dict[str, architectures.Architecture] = {
     'cifg_670': stacked_cifg.StackedCifg(96, 670, 96),
     'small': stacked_cifg.StackedCifg(32, 128, 32),
@@ -18,6 +18,8 @@ WORD_MODELS: dict[str, architectures.Architecture] = {
     'cifg_670_tied': stacked_cifg.StackedCifg(96, 670, 96, tied=True),
     'small_tied': stacked_cifg.StackedCifg(32, 128, 32, tied=True),
     'lstm_256_untied': tied_lstm.TiedLstm(embedding_size=96, hidden_size=256, tied=False),
+    'lstm_670': dense_lstm.DenseLstm(embedding_size=96, hidden_size=670, projection_size=96),
+    'lstm_dense_tiny': dense_lstm.DenseLstm(embedding_size=16, hidden_size=32, projection_size=16),
 }
 
 # Character models: the one of [Augenstein20], appendix B.2 (`char_cifg_256`), and smaller ones.

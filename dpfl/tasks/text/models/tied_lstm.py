@@ -28,10 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 from dpfl import _random, _validate
-from dpfl.tasks.text.models import architectures
-
-# Gates in the order of the fused operation.
-_GATES = ('input', 'candidate', 'forget', 'output')
+from dpfl.tasks.text.models import architectures, fused_lstm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +56,7 @@ class TiedLstm(architectures.Architecture):
         embedding, hidden = self.embedding_size, self.hidden_size
         shapes: architectures.Shapes = collections.OrderedDict()
         shapes['embedding'] = (num_tokens, embedding)
-        for gate in _GATES:
+        for gate in fused_lstm.GATES:
             shapes[f'{gate}_kernel'] = (embedding + hidden, hidden)
             shapes[f'{gate}_bias'] = (hidden,)
         shapes['projection'] = (hidden, embedding)
@@ -93,7 +90,7 @@ class TiedLstm(architectures.Architecture):
         kernel, bias, projection, projection_bias = _joined(weights)
         batch_size, length = tf.shape(tokens)[0], tokens.shape[1]
         inputs = tf.gather(embedding, tf.transpose(tokens))
-        hidden = _fused_lstm(inputs, kernel, bias, self.hidden_size)
+        hidden = fused_lstm.sequence(inputs, kernel, bias, self.hidden_size)
         hidden = tf.reshape(tf.transpose(hidden, [1, 0, 2]), [-1, self.hidden_size])
         outputs = tf.matmul(hidden, projection) + projection_bias
         result = tf.matmul(outputs, output_embedding, transpose_b=True)
@@ -101,20 +98,16 @@ class TiedLstm(architectures.Architecture):
 
     def start(self, weights: Sequence[Any], batch_size: int | tf.Tensor) -> Any:
         """The state: (cells c, outputs h), both [B, H]."""
-        zeros = tf.zeros([batch_size, self.hidden_size], tf.convert_to_tensor(weights[0]).dtype)
-        return zeros, zeros
+        return fused_lstm.start(
+            batch_size, self.hidden_size, tf.convert_to_tensor(weights[0]).dtype
+        )
 
     def step(self, weights: Sequence[Any], state: Any, tokens: tf.Tensor) -> tuple[Any, tf.Tensor]:
         embedding, output_embedding = self._embeddings(weights)
         kernel, bias, projection, projection_bias = _joined(weights)
-        cell, hidden = state
-        inputs = tf.concat([tf.gather(embedding, tokens), hidden], axis=1)
-        gates = tf.matmul(inputs, kernel) + bias
-        allow, candidate, forget, expose = tf.split(gates, len(_GATES), axis=1)
-        cell = tf.sigmoid(forget) * cell + tf.sigmoid(allow) * tf.tanh(candidate)
-        hidden = tf.sigmoid(expose) * tf.tanh(cell)
-        outputs = tf.matmul(hidden, projection) + projection_bias
-        return (cell, hidden), tf.matmul(outputs, output_embedding, transpose_b=True)
+        state = fused_lstm.step(state, tf.gather(embedding, tokens), kernel, bias)
+        outputs = tf.matmul(state[1], projection) + projection_bias
+        return state, tf.matmul(outputs, output_embedding, transpose_b=True)
 
     def _embeddings(self, weights: Sequence[Any]) -> tuple[tf.Tensor, tf.Tensor]:
         """Embeddings of input and output, with rows of norm 1."""
@@ -126,31 +119,7 @@ class TiedLstm(architectures.Architecture):
 
 def _joined(weights: Sequence[Any]) -> tuple[tf.Tensor, ...]:
     """Kernels side by side, biases end to end, and the projection with its bias."""
-    gates = weights[1 : 1 + 2 * len(_GATES)]
-    projection, projection_bias = weights[1 + 2 * len(_GATES) : 3 + 2 * len(_GATES)]
+    size = 2 * len(fused_lstm.GATES)
+    gates, (projection, projection_bias) = weights[1 : 1 + size], weights[1 + size : 3 + size]
     kernel, bias = tf.concat(gates[0::2], axis=1), tf.concat(gates[1::2], axis=0)
     return kernel, bias, projection, projection_bias
-
-
-def _fused_lstm(inputs: Any, kernel: Any, bias: Any, hidden_size: int) -> tf.Tensor:
-    """Outputs h [L, B, H] of an LSTM over inputs [L, B, E], float32.
-
-    `BlockLSTMV2` has another order of gates, but TensorFlow 2.14 registers the gradient of
-    `BlockLSTM` for it: its gradients are wrong. So the first version is used.
-    """
-    zeros = tf.zeros([tf.shape(inputs)[1], hidden_size])
-    no_peephole = tf.zeros([hidden_size])
-    return tf.raw_ops.BlockLSTM(
-        seq_len_max=tf.shape(inputs, tf.int64)[0],
-        x=inputs,
-        cs_prev=zeros,
-        h_prev=zeros,
-        w=kernel,
-        wci=no_peephole,
-        wcf=no_peephole,
-        wco=no_peephole,
-        b=bias,
-        forget_bias=0.0,
-        cell_clip=0.0,
-        use_peephole=False,
-    ).h

@@ -4,13 +4,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl.tasks.text.models import architectures, catalog, metrics, stacked_cifg, tied_lstm
+from dpfl.tasks.text.models import (
+    architectures,
+    catalog,
+    dense_lstm,
+    metrics,
+    stacked_cifg,
+    tied_lstm,
+)
 
 _CELLS = [
     stacked_cifg.StackedCifg(3, 4, 2),
     stacked_cifg.StackedCifg(3, 4, 2, num_layers=3),
     stacked_cifg.StackedCifg(2, 4, 2, num_layers=2, tied=True),
     tied_lstm.TiedLstm(3, 4, tied=False),
+    dense_lstm.DenseLstm(3, 4, 2),
     tied_lstm.TiedLstm(3, 4),
 ]
 _NUM_TOKENS = 7
@@ -29,6 +37,31 @@ def test_tied_lstm_has_the_tensors_and_parameters_of_document_001():
     assert len(weights) == 11
     assert sum(weight.size for weight in weights) == 1_346_144
     assert 1_346_144 == pytest.approx(1.35e6, rel=0.005)
+
+
+def test_benchmark_lstm_has_the_layers_of_the_stackoverflow_benchmark():
+    # Embedding, LSTM (kernel, recurrent kernel, bias), two dense layers with bias.
+    v, cells = 10_004, 670
+    lstm = 4 * ((96 + cells) * cells + cells)
+    weights = catalog.ALL['lstm_670'].initial_weights(v, seed=0)
+    assert len(weights) == 8
+    size = sum(weight.size for weight in weights)
+    assert size == v * 96 + lstm + cells * 96 + 96 + 96 * v + v == 4_050_748
+    assert catalog.ALL['lstm_670'].num_parameters(v) == size
+
+
+def test_benchmark_lstm_starts_as_keras_does():
+    cell = dense_lstm.DenseLstm(30, 20, 10)
+    found = dict(zip(cell.weight_shapes(40), cell.initial_weights(40, seed=2), strict=True))
+    assert 0.045 < np.abs(found['embedding']).max() <= 0.05
+    recurrent = found['recurrent_kernel'].astype(np.float64)
+    np.testing.assert_allclose(recurrent @ recurrent.T, np.eye(20), atol=1e-6)
+    for name in ('input_kernel', 'projection', 'output_kernel'):
+        bound = np.sqrt(6 / sum(found[name].shape))
+        assert 0.9 * bound < np.abs(found[name]).max() <= bound
+    # Quarters of the gates: input, candidate, forget, output.
+    np.testing.assert_array_equal(found['gate_bias'], np.repeat([0, 0, 1, 0], 20))
+    assert not found['projection_bias'].any() and not found['output_bias'].any()
 
 
 @pytest.mark.parametrize(
@@ -94,6 +127,24 @@ def _oracle_lstm(cell, weights, tokens):
     return result
 
 
+def _oracle_dense(weights, tokens):
+    """Logits of the LSTM with dense layers, one sentence and one position at a time."""
+    weights = [weight.astype(np.float64) for weight in weights]
+    embedding, kernel, recurrent_kernel, bias, *dense = weights
+    projection, projection_bias, output_kernel, output_bias = dense
+    result = np.zeros([*tokens.shape, _NUM_TOKENS])
+    for row, sentence in enumerate(tokens):
+        cell, hidden = np.zeros(4), np.zeros(4)
+        for position, token in enumerate(sentence):
+            gates = embedding[token] @ kernel + hidden @ recurrent_kernel + bias
+            allow, candidate, forget, expose = gates.reshape(4, 4)
+            cell = _sigmoid(forget) * cell + _sigmoid(allow) * np.tanh(candidate)
+            hidden = _sigmoid(expose) * np.tanh(cell)
+            outputs = hidden @ projection + projection_bias
+            result[row, position] = outputs @ output_kernel + output_bias
+    return result
+
+
 def _oracle_stacked(cell, weights, tokens):
     """Logits of the stacked CIFG: each layer is run over the sentence before the next one."""
     weights = [weight.astype(np.float64) for weight in weights]
@@ -118,6 +169,8 @@ def _oracle_stacked(cell, weights, tokens):
 def _oracle(cell, weights, tokens):
     if isinstance(cell, tied_lstm.TiedLstm):
         return _oracle_lstm(cell, weights, tokens)
+    if isinstance(cell, dense_lstm.DenseLstm):
+        return _oracle_dense(weights, tokens)
     return _oracle_stacked(cell, weights, tokens)
 
 
@@ -151,7 +204,7 @@ def _oracle_loss(cell, weights):
 def test_gradients_equal_finite_differences(cell):
     # This found that TensorFlow's BlockLSTMV2 has a wrong gradient. Our own recurrence takes
     # float64, and so is checked closely; the fused operation has no such kernel.
-    is_fused = isinstance(cell, tied_lstm.TiedLstm)
+    is_fused = isinstance(cell, (tied_lstm.TiedLstm, dense_lstm.DenseLstm))
     dtype, tolerance = (tf.float32, 2e-6) if is_fused else (tf.float64, 1e-8)
     weights = [weight.astype(np.float64) for weight in _weights(cell)]
     tensors = [tf.constant(weight, dtype) for weight in weights]
@@ -225,7 +278,7 @@ def test_initial_weights_are_a_pure_function_of_the_seed(name):
         assert kind.endswith('bias') or (weight != different).any()
 
 
-@pytest.mark.parametrize('name', ['lstm_256', 'cifg_670', 'char_cifg_256'])
+@pytest.mark.parametrize('name', ['lstm_256', 'lstm_670', 'cifg_670', 'char_cifg_256'])
 def test_first_predictions_are_nearly_uniform(name):
     model = catalog.build(name, 258, 4, seed=0)
     tokens = np.random.default_rng(0).integers(1, 258, (8, 4)).astype(np.int32)
@@ -242,7 +295,7 @@ def test_first_predictions_are_nearly_uniform(name):
         (dict(seed=-1), 'seed=-1: must be an integer >= 0'),
     ],
 )
-@pytest.mark.parametrize('name', ['char_tiny', 'lstm_tiny'])
+@pytest.mark.parametrize('name', ['char_tiny', 'lstm_tiny', 'lstm_dense_tiny'])
 def test_bad_arguments_are_named(name, changes, message):
     arguments = dict(name=name, num_tokens=10, sequence_length=5, seed=0)
     with pytest.raises(ValueError, match=f'^{message}'):
@@ -254,6 +307,8 @@ def test_bad_sizes_and_weights_are_named():
         stacked_cifg.StackedCifg(3, 4, 2, tied=True)
     with pytest.raises(ValueError, match='^hidden_size=0: must be an integer >= 1'):
         tied_lstm.TiedLstm(1, 0)
+    with pytest.raises(ValueError, match='^projection_size=0: must be an integer >= 1'):
+        dense_lstm.DenseLstm(1, 1, 0)
     with pytest.raises(ValueError, match='^num_layers=nan: must be an integer >= 1'):
         stacked_cifg.StackedCifg(1, 1, 1, float('nan'))
     weights = _weights(_CELLS[0])

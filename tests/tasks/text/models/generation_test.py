@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl.tasks.text.models import generation, stacked_cifg, tied_lstm
+from dpfl.tasks.text.models import dense_lstm, generation, stacked_cifg, tied_lstm
 
 _SPECIAL = generation.SpecialTokens(pad=0, begin=1, end=2)
 _NUM_TOKENS, _LENGTH = 5, 3
-_CELLS = [stacked_cifg.StackedCifg(3, 4, 2, num_layers=2), tied_lstm.TiedLstm(3, 4)]
+_CELLS = [
+    stacked_cifg.StackedCifg(3, 4, 2, num_layers=2),
+    tied_lstm.TiedLstm(3, 4),
+    dense_lstm.DenseLstm(3, 4, 2),
+]
 
 
 def _weights(cell):
