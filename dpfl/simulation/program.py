@@ -240,8 +240,9 @@ class _Run:
         with span('TFF'):
             output = experiment.process.next(state, data)
         values = _round_metrics(experiment, output, t + 1, span)
-        if experiment.plan.adaptive_clip is not None:
-            values |= {name: float(value) for name, value in output.metrics['aggregator'].items()}
+        released = output.metrics['aggregator']
+        if experiment.plan.adaptive_clip is not None and 'clip_count' in released:
+            values |= {name: float(value) for name, value in released.items()}
             values['clip_restart'] = float(t in self._fresh_rounds)
         with span('accounting'):
             values['epsilon'] = self._epsilon.after(t + 1)

@@ -18,6 +18,30 @@ def test_training_curves_show_what_was_measured(tmp_path):
     figure.savefig(tmp_path / 'curves.png')
 
 
+def test_training_curves_show_an_adaptive_clip_norm(tmp_path):
+    rows = [
+        {'round': 1, 'epsilon': 0.5, 'clip_norm': 0.1, 'clip_norm_estimate': 0.3},
+        {'round': 2, 'epsilon': 0.7, 'clip_norm': 0.3, 'clip_norm_estimate': 0.2},
+    ]
+    figure = plots.training_curves(rows)
+    estimate, in_use = figure.axes[2].lines
+    assert estimate.get_xydata().tolist() == [[1, 0.3], [2, 0.2]]
+    assert in_use.get_xydata().tolist() == [[1, 0.1], [2, 0.3]]
+    assert [axes.get_xlabel() for axes in figure.axes] == ['', '', 'round']
+    figure.savefig(tmp_path / 'curves.png')
+
+
+def test_training_curves_show_the_spread_of_the_clients():
+    spread = dict(accuracy_q10=0.1, accuracy_q25=0.2, accuracy_q75=0.3, accuracy_q90=0.4)
+    rows = [{'round': t, 'epsilon': 1.0, 'accuracy': 0.25, **spread} for t in (1, 2)]
+    bands = plots.training_curves(rows).axes[0].collections
+    ends = [
+        (band.get_paths()[0].get_extents().y0, band.get_paths()[0].get_extents().y1)
+        for band in bands
+    ]
+    assert ends == [(0.1, 0.4), (0.2, 0.3)]
+
+
 def test_participation_shows_both_histograms_and_the_rounds(tmp_path):
     figure = plots.participation({1: 5, 3: 2}, {4: 10, 200: 1})
     counts, gaps = figure.axes

@@ -99,11 +99,11 @@ class ClipCourse:
             rows.append(f'| and {left} later changes, the last in {first} | {norm:.6g} |')
         return '\n'.join(
             [
-                f'The private estimate of the quantile after the last round is '
-                f'{self.estimate:.6g}: '
-                f'`--clip_norm={self.estimate:.6g}` fixes that of another run to it '
-                '(Xu et al. 2023, section 2.5). Norms and estimate are computed from noised '
-                'counts, and the guarantee covers them. `metrics.csv` has them for every round.',
+                'The estimate of the quantile after the last round is '
+                f'{self.estimate:.6g}: `--clip_norm={self.estimate:.6g}` fixes the clip norm of '
+                'another run to it (Xu et al. 2023, section 2.5). Like the models, norms and '
+                'estimate are computed from noised sums alone. `metrics.csv` has them for every '
+                'round.',
                 '',
                 '| from round (counted from 0) | clip norm |',
                 '|---|---|',
