@@ -232,3 +232,24 @@ def test_a_configuration_that_is_a_pipe_is_not_read(tmp_path):
     os.mkfifo(tmp_path / 'config.json')
     (found,) = recorded_flags.differences(tmp_path, _report())
     assert found.startswith('config.json: ')
+
+
+def test_a_run_that_stops_at_an_epsilon_has_fewer_rounds_than_its_flags(tmp_path):
+    report = _report(participation=Participation(7, 3))
+    epsilon = report.guarantee.epsilons[0]
+    assert any('--rounds=12' in line for line in _differences(tmp_path, report))
+    assert _differences(tmp_path, report, f'{_FLAGS}--stop_at_epsilon={epsilon}\n') == []
+    less = _differences(tmp_path, report, f'{_FLAGS}--stop_at_epsilon={epsilon * 0.9}\n')
+    assert len(less) == 1 and '--stop_at_epsilon' in less[0]
+    more = _report(participation=Participation(13, 3), mechanism=mechanisms.BinaryTree(13))
+    found = _differences(tmp_path, more, f'{_FLAGS}--stop_at_epsilon=1e9\n')
+    assert found == ['plan.json: has rounds=13, flags.txt has --rounds=12']
+
+
+def test_a_fork_has_earlier_plans(tmp_path):
+    earlier = (_report(noise_multiplier=5.0).plan,)
+    forked, flags = _report(earlier=earlier), f'{_FLAGS}--fork_from=runs/a\n'
+    assert _differences(tmp_path, forked, flags) == []
+    assert _differences(tmp_path, _report(noise_is_seeded=True, earlier=earlier), flags) == []
+    assert 'has earlier plans, flags.txt does not' in _differences(tmp_path, forked)[0]
+    assert 'has no earlier plans' in _differences(tmp_path, _report(), flags)[0]
