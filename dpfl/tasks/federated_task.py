@@ -1,7 +1,7 @@
 """What a training run needs from a task: a model, the clients' data, and held-out data."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -18,6 +18,10 @@ class FederatedTask:
         A pure function that must be safe to call in any thread. May raise `DataError`.
       heldout: maps (number of clients, batch size) to a `tf.data.Dataset` with the batches of at
         most that many held-out clients.
+      num_test_clients: number of clients for a test of the final model; they are neither training
+        clients nor held out. None for an endless supply.
+      test: maps (number of test clients, batch size) to their batches, an iterable of structures
+        of arrays; the number is at most `num_test_clients`. None if the task has no such clients.
       reference_accuracies: accuracies to compare with, by name.
       baselines: maps the number of held-out clients to accuracies of predictors that only count,
         by name; None if there are none.
@@ -35,6 +39,8 @@ class FederatedTask:
     population: int | None
     client_batches: Callable[[int, int, int, int | None], Sequence[Any]]
     heldout: Callable[[int, int], Any]
+    num_test_clients: int | None = None
+    test: Callable[[int, int], Iterable[Any]] | None = None
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     baselines: Callable[[int], Mapping[str, float]] | None = None
     description: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,6 +69,12 @@ class SyntheticClients:
         rows = np.concatenate([self.packing.without_filters.of_rows(each) for each in clients])
         return sentence_batches.dataset(self._of_the_model(rows), batch_size)
 
+    def test_batches(self, num_clients: int, batch_size: int) -> Iterator[collections.OrderedDict]:
+        """The batches of test clients, which are made while they are used."""
+        for client in range(num_clients):
+            rows = self.packing.without_filters.of_rows(self.language.test_tokens(client))
+            yield from sentence_batches.batches(self._of_the_model(rows), batch_size)
+
     def _of_the_model(self, rows: np.ndarray) -> np.ndarray:
         return rows if self.ids is None else self.ids[rows]
 
@@ -109,6 +115,7 @@ class SyntheticTextTask:
             population=None,
             client_batches=clients.client_batches,
             heldout=clients.heldout_dataset,
+            test=clients.test_batches,
             # They are those of a model that knows every word.
             reference_accuracies={} if known is not None else _ceilings(language),
         )
