@@ -7,8 +7,8 @@ The run is verified first. The copy has the model, the plan, a report made from 
 epsilon round by round; for a GAN also the images that its generator made. It has neither the
 participation log, the ledger and what is known about the data, nor times, paths and flags. It has
 no other metrics, because they are measured without noise; --public_heldout adds the metrics of
-held-out data that are public. docs/threat_model.md says what each file of a run reveals.
-experiments.report_privacy --run_dir also verifies a copy.
+held-out data and of test data that are public. docs/threat_model.md says what each file of a run
+reveals. experiments.report_privacy --run_dir also verifies a copy.
 """
 
 import dataclasses
@@ -36,8 +36,9 @@ _PUBLIC = flags.DEFINE_bool(
 _PUBLIC_HELDOUT = flags.DEFINE_bool(
     'public_heldout',
     False,
-    'Also copy loss, accuracy and other metrics of held-out clients. They have no noise: use this '
-    'only if the held-out data are public or synthetic, and do not belong to training clients.',
+    'Also copy loss, accuracy and other metrics of held-out clients, and of test clients if there '
+    'are any. They have no noise: use this only if these data are public or synthetic, and do not '
+    'belong to training clients.',
 )
 _SIMULATION = flags.DEFINE_bool(
     'simulation',
@@ -47,8 +48,9 @@ _SIMULATION = flags.DEFINE_bool(
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 _HELDOUT = (
-    'The metrics in metrics.csv except epsilon: they were measured without noise, on held-out '
-    'data that whoever made this copy declared to be public.'
+    'The metrics in metrics.csv except epsilon, and those in test_metrics.json if there is one: '
+    'they were measured without noise, on held-out or test data that whoever made this copy '
+    'declared to be public.'
 )
 
 

@@ -22,7 +22,7 @@ from experiments.results import gan_page, run_summary
 _CONFIG = SettingsFlags(
     GanConfig,
     choices={'mechanism': (*mechanism.NAMES, 'none')},
-    skip=('noise', 'memory_limit', 'clip_schedule'),
+    skip=('noise', 'memory_limit', 'clip_schedule', 'test_clients'),
 )
 _SCALE = SettingsFlags(scale_flags.ScaleConfig)
 _DIRECTORY = SettingsFlags(output_flags.RunDirectoryConfig)

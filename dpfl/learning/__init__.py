@@ -1,6 +1,6 @@
 """Private training processes, sharding of their cohorts, and evaluation."""
 
-from dpfl.learning.evaluation import build_evaluation
+from dpfl.learning.evaluation import build_evaluation, evaluate_once
 from dpfl.learning.gan import build_dp_fedavg_gan, gan_weights
 from dpfl.learning.gan_evaluation import build_gan_evaluation, sample
 from dpfl.learning.processes import build_dp_fedavg
@@ -13,6 +13,7 @@ __all__ = [
     'build_evaluation',
     'build_gan_evaluation',
     'build_server_optimizer',
+    'evaluate_once',
     'gan_weights',
     'sample',
     'shard',

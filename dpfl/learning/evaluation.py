@@ -1,6 +1,6 @@
 """Evaluation of a model on held-out data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,33 @@ def build_evaluation(
       ArgumentError: if `owners` has another number of examples than the data set.
     """
     batches = [tf.nest.map_structure(np.asarray, batch) for batch in dataset]
+    measure = _measure(model, owners, hits)
+    return lambda given: measure(given, batches)
+
+
+def evaluate_once(
+    model: tff.learning.models.FunctionalModel,
+    weights: tff.learning.models.ModelWeights,
+    batches: Iterable[Any],
+) -> dict[str, float]:
+    """The metrics of a model over batches that are read one by one, and not kept.
+
+    Args:
+      model: the model; says which metrics there are.
+      weights: its weights.
+      batches: as the model takes them, NumPy arrays or tensors. No client of the run may hold them:
+        the metrics have no noise.
+    """
+    numbers = (tf.nest.map_structure(np.asarray, batch) for batch in batches)
+    return _measure(model)(weights, numbers)
+
+
+def _measure(
+    model: tff.learning.models.FunctionalModel,
+    owners: np.ndarray | None = None,
+    hits: Callable[[Any, Any], tuple[Any, Any]] | None = None,
+) -> Callable[[tff.learning.models.ModelWeights, Iterable[Any]], dict[str, float]]:
+    """A function from weights and batches of NumPy arrays to the metrics of the model."""
     # A graph of its own: TFF's models made of Keras refuse to work where TensorFlow is eager.
     graph = tf.Graph()
     with graph.as_default():
@@ -57,7 +84,9 @@ def build_evaluation(
     def feed(structure: Any, values: Any) -> dict[Any, Any]:
         return dict(zip(tf.nest.flatten(structure), tf.nest.flatten(values), strict=True))
 
-    def evaluate(given: tff.learning.models.ModelWeights) -> dict[str, float]:
+    def evaluate(
+        given: tff.learning.models.ModelWeights, batches: Iterable[Any]
+    ) -> dict[str, float]:
         fixed = feed(weights, tf.nest.map_structure(np.asarray, _structure(given)))
         values, counts = session.run(first), []
         for each in batches:

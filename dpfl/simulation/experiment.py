@@ -44,6 +44,8 @@ class Experiment:
         The results do not depend on it, bit for bit.
       finish: called with the directory of the run when training is done, to write further files
         made from the model.
+      test: metrics of the final model on clients that are neither trained on nor held out; None
+        for no test.
       profile: also measure where the time goes.
       progress: show a progress bar on standard error.
       configuration: the settings that the run was made from, as JSON values. A run can only be
@@ -76,6 +78,7 @@ class Experiment:
     remarks: tuple[str, ...] = ()
     workers: Sequence[str | addresses.Address] = ()
     finish: Callable[[pathlib.Path], None] | None = None
+    test: Callable[[tff.learning.models.ModelWeights], Mapping[str, float]] | None = None
     profile: bool = False
     progress: bool = True
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -30,6 +30,7 @@ _PRIVATE = frozenset(
         archive.FLAGS,
         archive.CONFIG,
         'metrics.csv',
+        archive.TEST,
         'data.json',
         'profile.json',
     }
@@ -46,6 +47,7 @@ _FILES = (
     archive.PLAN,
     archive.STRATEGY,
     archive.MODEL,
+    archive.TEST,
     'gan_report.md',
     'data.json',
     'profile.json',
@@ -58,6 +60,7 @@ _FILES = (
 # What only a run whose rounds are all done has.
 _RESULTS = (
     archive.MODEL,
+    archive.TEST,
     archive.REPORT,
     archive.PAGE,
     _HTML,
@@ -171,7 +174,7 @@ class RunDirectory:
             (self.path / archive.SUMS).unlink(missing_ok=True)
 
     def forget_results(self) -> None:
-        """Removes model, report and log of a run that goes on with more rounds."""
+        """Removes model, test metrics, report and log of a run that goes on with more rounds."""
         for name in _RESULTS:
             if (self.path / name).exists():
                 with _storage.naming(self.path / name):

@@ -12,7 +12,14 @@ from dpfl.accounting import running
 from dpfl.accounting.records import archive
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.runtime import contexts, memory
-from dpfl.simulation import checkpoint, checkpoint_folder, metrics, outputs, stopping
+from dpfl.simulation import (
+    checkpoint,
+    checkpoint_folder,
+    metrics,
+    outputs,
+    stopping,
+    test_metrics,
+)
 from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import state as state_lib
 from dpfl.simulation.experiment import Experiment, Result
@@ -114,7 +121,10 @@ class _Run:
                 # Saved before the model is written: no release is ever computed a second time.
                 writer.save(self._checkpoint(len(rows), state, rows))
                 writer.wait()
-                directory.write_model(experiment.process.get_model_weights(state))
+                weights = experiment.process.get_model_weights(state)
+                directory.write_model(weights)
+                if experiment.test is not None:
+                    test_metrics.write(directory, len(rows), experiment.test(weights))
                 if experiment.finish is not None:
                     experiment.finish(directory.path)
                 report = self._report()

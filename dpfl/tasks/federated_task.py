@@ -1,7 +1,7 @@
 """What a training run needs from a task: a model, the clients' data, and held-out data."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -23,6 +23,10 @@ class FederatedTask:
         clients' accuracies; None for tasks that do not tell clients apart.
       hits: maps labels and predictions of a batch, as tensors, to the number of right predictions
         and of targets in each example, int64 [B] both.
+      num_test_clients: number of clients for a test of the final model; they are neither training
+        clients nor held out. None for an endless supply.
+      test: maps (number of test clients, batch size) to their batches, an iterable of structures
+        of arrays; the number is at most `num_test_clients`. None if the task has no such clients.
       reference_accuracies: accuracies to compare with, by name.
       baselines: maps the number of held-out clients to accuracies of predictors that only count,
         by name; None if there are none.
@@ -42,6 +46,8 @@ class FederatedTask:
     heldout: Callable[[int, int], Any]
     heldout_owners: Callable[[int], Any] | None = None
     hits: Callable[[Any, Any], tuple[Any, Any]] | None = None
+    num_test_clients: int | None = None
+    test: Callable[[int, int], Iterable[Any]] | None = None
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     baselines: Callable[[int], Mapping[str, float]] | None = None
     description: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -100,7 +100,8 @@ def write(
         partial.mkdir(parents=True)
         try:
             for name in archive.listed(run):
-                if any(re.fullmatch(pattern, name) for pattern in _COPIED):
+                is_covered = any(re.fullmatch(pattern, name) for pattern in _COPIED)
+                if is_covered or public_heldout and name == archive.TEST:
                     (partial / name).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(run / name, partial / name)
             shutil.copyfile(run / archive.STRATEGY, partial / archive.STRATEGY)

@@ -1,6 +1,7 @@
 """What binaries print about a run they trained."""
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,11 @@ def summary(result: TrainResult) -> dict[str, Any]:
         'rounds': report.guarantee.rounds,
         **result.last,
         **result.reference_accuracies,
+        **{
+            f'test_{name}': value
+            for name, value in result.test_metrics.items()
+            if not math.isnan(value)
+        },
         **({} if result.noise_storage is None else {'noise_place': result.noise_storage}),
         'rho': report.guarantee.rho,
         'epsilon': report.guarantee.epsilons[0],

@@ -154,9 +154,9 @@ class StackOverflow(_Database):
         return _example(tokens=_bytes(f'some words of {client} and {number}'.encode()))
 
     def read(self, path):
-        training, heldout, description = stackoverflow.open_clients(path, 0.3)
+        training, heldout, test, description = stackoverflow.open_clients(path, 0.3)
         json.dumps(description)
-        for part in (training, heldout):
+        for part in (training, heldout, test):
             for client in range(part.count):
                 list(part.sentences(client))
 

@@ -36,7 +36,7 @@ PLAN, STRATEGY, LOG = 'plan.json', 'strategy.npz', 'participation.npz'
 REPORT, PAGE, SUMS = 'privacy_report.json', 'privacy_report.md', sums.NAME
 LEDGER, CHECKPOINTS = 'ledger.jsonl', 'checkpoints'
 FLAGS, CONFIG = 'flags.txt', 'config.json'
-MODEL, METRICS = 'model.npz', 'metrics.csv'
+MODEL, METRICS, TEST = 'model.npz', 'metrics.csv', 'test_metrics.json'
 _PLAN_VERSION = 1
 _EXTENSION = ('released', 'planned', 'rounds')
 

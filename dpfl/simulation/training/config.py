@@ -53,6 +53,14 @@ class EvaluationConfig(Settings):
 
     eval_every: int = setting(10, 'Rounds between two evaluations.', minimum=1)
     eval_clients: int = setting(50, 'Held-out clients of an evaluation.', minimum=1)
+    test_clients: int = setting(
+        0,
+        'Clients of a test of the final model, after the last round; 0 for no test. They are '
+        'neither training clients nor held out: those of the split `test` of --task=stackoverflow '
+        'that are in no other split, or more clients of --task=synthetic_text. test_metrics.json '
+        'has the result, which has no noise and is not private.',
+        minimum=0,
+    )
     release_train_metrics: bool = setting(
         False,
         'Also record metrics of the training clients. They have no noise and are not private.',
@@ -180,6 +188,13 @@ class TrainConfig(RunConfig):
             raise ArgumentError(
                 'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
             )
+        tested = self.evaluation.test_clients
+        if tested and self.task.task not in TESTED_TASKS:
+            raise ArgumentError(
+                'test_clients',
+                tested,
+                f'must be 0 for task={self.task.task}, which has no test clients',
+            )
         allowed = MODELS[self.task.task]
         if self.task.task != CUSTOM and self.task.model not in (None, *allowed):
             raise ArgumentError(
@@ -189,6 +204,8 @@ class TrainConfig(RunConfig):
             )
 
 
+# The tasks that can have clients for a test of the final model.
+TESTED_TASKS = ('synthetic_text', 'stackoverflow', CUSTOM)
 # The models of each task, default first.
 MODELS = {
     **dict.fromkeys(TEXT_TASKS, WORD_MODELS),

@@ -13,7 +13,14 @@ from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError, RunError, renaming
 from dpfl.runtime.workers import addresses, tokens
-from dpfl.simulation import checkpoint, checkpoint_folder, extension, ledger, stopping
+from dpfl.simulation import (
+    checkpoint,
+    checkpoint_folder,
+    extension,
+    ledger,
+    stopping,
+    test_metrics,
+)
 from dpfl.simulation.training import run_model
 from dpfl.simulation.training.config import ExecutionConfig
 from dpfl.tasks.federated_task import FederatedTask
@@ -40,6 +47,7 @@ class TrainResult:
         value.
       weights: trainable weights of the final model, in the order of the model.
       reference_accuracies: accuracies to compare with, by name.
+      test_metrics: metrics of the final model on test clients, by name; empty without a test.
       noise_storage: where past noise was kept; None if the run was already finished.
       profile: where the time went; None unless it was measured.
     """
@@ -49,6 +57,7 @@ class TrainResult:
     metrics: Mapping[str, np.ndarray]
     weights: tuple[np.ndarray, ...]
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    test_metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     noise_storage: str | None = None
     profile: 'profile.Profile | None' = None
 
@@ -166,14 +175,24 @@ class Run:
             return False
         stopped = stopping.has_stopped(self.configuration.get('stop_at_accuracy'), start.rows)
         is_done = start.rounds == self.plan.participation.rounds or stopped
-        return is_done and archive.has_ended(self.directory)
+        # A test that failed leaves a model, and digests of all that there is.
+        is_tested = not self.configuration.get('test_clients') or archive.TEST in archive.listed(
+            self.directory
+        )
+        return is_done and is_tested and archive.has_ended(self.directory)
 
     def _result(
         self, report: accounting.PrivacyReport, rows: Sequence[Mapping[str, float]]
     ) -> TrainResult:
         names = dict.fromkeys(name for row in rows for name in row)
         columns = {name: np.array([row.get(name, np.nan) for row in rows]) for name in names}
-        return TrainResult(self.directory, report, columns, run_model.weights(self.directory))
+        return TrainResult(
+            self.directory,
+            report,
+            columns,
+            run_model.weights(self.directory),
+            test_metrics=test_metrics.read(self.directory),
+        )
 
 
 def teller(progress: bool) -> Callable[[str], None]:

@@ -158,6 +158,7 @@ def _experiment(
     from dpfl import aggregators, learning
     from dpfl.simulation import program
 
+    test = _test(config.evaluation.test_clients, task)  # Refused before anything is built.
     sgd = tff.learning.optimizers.build_sgdm
     how, seeded = config.optimization, config.noise_seed is not None
     is_per_layer = config.privacy.clipping == 'per_layer'
@@ -200,6 +201,7 @@ def _experiment(
         ),
         eval_every=config.evaluation.eval_every,
         release_train_metrics=config.evaluation.release_train_metrics,
+        test=test,
         reference_accuracies=_references(config, task),
         not_covered=task.not_covered,
         remarks=config.remarks(plan.participation.rounds),
@@ -212,6 +214,31 @@ def _experiment(
         profile=config.execution.profile,
         configuration={**config.fixed(), **task.made_from},
         stop_at_accuracy=config.course.stop_at_accuracy,
+    )
+
+
+def _test(num_clients: int, task: FederatedTask) -> Callable[[Any], dict[str, float]] | None:
+    """What measures the final model on test clients; None if there is no test.
+
+    Raises:
+      ArgumentError: if the task has fewer test clients.
+    """
+    from dpfl import learning
+
+    batches, most = task.test, task.num_test_clients
+    if not num_clients:
+        return None
+    if batches is None:
+        allowed = 'must be 0: the data have no test clients apart from those of training'
+        raise ArgumentError('test_clients', num_clients, allowed)
+    if most is not None and num_clients > most:
+        raise ArgumentError(
+            'test_clients',
+            num_clients,
+            f'must be <= {most}, the test clients that the data have',
+        )
+    return lambda weights: learning.evaluate_once(
+        task.model, weights, batches(num_clients, _EVAL_BATCH_SIZE)
     )
 
 

@@ -58,11 +58,14 @@ class TextData:
         """The task as training takes it."""
         from dpfl.tasks.text.models import metrics
 
+        test = self.task.test
         return FederatedTask(
             model=model,
             population=self.task.training.count,
             client_batches=self.task.client_batches,
             heldout=self.task.heldout_dataset,
+            num_test_clients=None if test is None else test.count,
+            test=None if test is None else self.task.test_batches,
             baselines=self.baselines,
             heldout_owners=self.task.heldout_owners,
             hits=metrics.hits,
@@ -135,9 +138,13 @@ def load(task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], No
     """
     words = public_vocabulary(text)  # A bad one is refused before the data are read.
     fingerprints = {}
+    test = None
     if task == 'stackoverflow':
         path = data_path.downloadable(data, task, stackoverflow.URL, 'stackoverflow.sqlite')
-        training, heldout, description = stackoverflow.open_clients(path, data.heldout_fraction)
+        training, heldout, tested, description = stackoverflow.open_clients(
+            path, data.heldout_fraction
+        )
+        test = tested if tested.count else None
     else:
         path = data_path.required(data, task)
         training, heldout, description, fingerprints['data'] = user_text.open_clients(
@@ -145,7 +152,7 @@ def load(task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], No
         )
     tell(_found(path, description))
     words = words or _private_vocabulary(training, text)
-    clients = word_clients.WordTask(training, heldout, words, packing_of(text))
+    clients = word_clients.WordTask(training, heldout, words, packing_of(text), test)
     source = vocabulary_source(text)
     description['vocabulary'] = {'words': len(words.words), 'from': source}
     fingerprints['vocabulary'] = words.digest()

@@ -4,11 +4,13 @@ The file has a table `client_metadata` (client_id, split_name) and a table `exam
 split_name, serialized_example_proto). An example is a `tf.train.Example` whose feature `tokens` is
 one sentence, its words separated by spaces. `tff.simulation.datasets.save_to_sql_client_data`
 writes such files. The file that `tff.simulation.datasets.stackoverflow` downloads has 342,477
-clients in the split `train` and 38,758 others in the split `heldout`.
+clients in the split `train`, 38,758 others in the split `heldout`, and 204,088 in the split `test`.
 
 Clients of the split `heldout` are held out. If the file has no such split, a share of its clients
-is held out: those whose keys have the smallest digests, whatever the order of the file. Clients are
-numbered in the order of their keys.
+is held out: those whose keys have the smallest digests, whatever the order of the file. Test
+clients are those of the split `test` that are in neither of the splits `train` and `heldout`: what
+is measured on them has no noise, so they must not be training clients. Clients are numbered in the
+order of their keys.
 """
 
 import dataclasses
@@ -38,7 +40,7 @@ _MAGIC = b'SQLite format 3\0'
 
 def open_clients(
     path: str | os.PathLike[str], heldout_fraction: float
-) -> tuple[WordClients, WordClients, dict[str, Any]]:
+) -> tuple[WordClients, WordClients, WordClients, dict[str, Any]]:
     """Opens the data.
 
     Args:
@@ -46,7 +48,8 @@ def open_clients(
       heldout_fraction: share of the clients to hold out if the file has no split `heldout`.
 
     Returns:
-      Training clients, held-out clients, and a description of the file as JSON values.
+      Training clients, held-out clients, test clients (none if the file has no such split), and a
+      description of the file as JSON values.
 
     Raises:
       ValueError: if the file has another format or is truncated (argument `data_path`), or the
@@ -57,7 +60,7 @@ def open_clients(
     try:
         file = _File(path)
         file.check_tables()
-        training, heldout, splits = _split(file, heldout_fraction)
+        training, heldout, test, splits = _split(file, heldout_fraction)
         file.check_example()
         _ = file.runs  # Reads the whole file if it has no index.
     except (sqlite3.Error, DataError) as error:
@@ -67,7 +70,7 @@ def open_clients(
         'clients': {'training': len(training.keys), 'heldout': len(heldout.keys)},
         'splits': splits,
     }
-    return training.clients(), heldout.clients(), description
+    return training.clients(), heldout.clients(), test.clients(), description
 
 
 def _check_size(path: pathlib.Path) -> None:
@@ -92,20 +95,25 @@ def _check_size(path: pathlib.Path) -> None:
         )
 
 
-def _split(file: '_File', heldout_fraction: float) -> tuple['_Part', '_Part', dict[str, int]]:
-    """Training and held-out parts of the file, and the number of clients of each split."""
+def _split(
+    file: '_File', heldout_fraction: float
+) -> tuple['_Part', '_Part', '_Part', dict[str, int]]:
+    """Training, held-out and test parts of the file, and the number of clients of each split."""
     members: dict[str, set] = {}
     for client, split in file.execute('SELECT client_id, split_name FROM client_metadata'):
         members.setdefault(split, set()).add(client)
     splits = {str(split): len(clients) for split, clients in members.items()}
     split = 'train' if 'train' in members else None
     clients = members['train'] if split else set().union(*members.values())
+    tested = members.get('test', set()) - clients - members.get('heldout', set())
+    test = _Part(file, _in_order(tested), 'test')
     if members.get('heldout') and split:
         others = members['heldout'] - clients
         if clients and others:
             return (
                 _Part(file, _in_order(clients), split),
                 _Part(file, _in_order(others), 'heldout'),
+                test,
                 splits,
             )
     by_digest = sorted(clients, key=lambda key: (_digest(key), str(key)))
@@ -118,6 +126,7 @@ def _split(file: '_File', heldout_fraction: float) -> tuple['_Part', '_Part', di
     return (
         _Part(file, _in_order(by_digest[count:]), split),
         _Part(file, _in_order(by_digest[:count]), split),
+        test,
         splits,
     )
 

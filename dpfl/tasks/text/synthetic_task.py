@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,6 +77,12 @@ class SyntheticClients:
         clients = self.language.heldout_clients(num_clients)
         return [self.packing.without_filters.of_rows(each) for each in clients]
 
+    def test_batches(self, num_clients: int, batch_size: int) -> Iterator[collections.OrderedDict]:
+        """The batches of test clients, which are made while they are used."""
+        for client in range(num_clients):
+            rows = self.packing.without_filters.of_rows(self.language.test_tokens(client))
+            yield from sentence_batches.batches(self._of_the_model(rows), batch_size)
+
     def _of_the_model(self, rows: np.ndarray) -> np.ndarray:
         return rows if self.ids is None else self.ids[rows]
 
@@ -119,6 +125,7 @@ class SyntheticTextTask:
             heldout=clients.heldout_dataset,
             heldout_owners=clients.heldout_owners,
             hits=metrics.hits,
+            test=clients.test_batches,
             # They are those of a model that knows every word.
             reference_accuracies={} if known is not None else _ceilings(language),
         )

@@ -30,10 +30,11 @@ __all__ = [
     'SyntheticText',
 ]
 
-# Domains of `_random.generator`. Held-out clients have one of their own, so no training client has
-# the same random stream.
+# Domains of `_random.generator`. Held-out clients and test clients have one of their own, so no
+# training client has the same random stream.
 _TRAIN = 'text.train'
 _HELDOUT = 'text.heldout'
+_TEST = 'text.test'
 _LEXICON = 'text.lexicon'
 _MAX_CLIENT = 2**64 - 1
 
@@ -153,6 +154,10 @@ class SyntheticText:
         """The sentences of each held-out client, int32 [sentences, L + 1]."""
         _validate.integer('num_clients', num_clients, minimum=1)
         return [self._tokens(_HELDOUT, client) for client in range(num_clients)]
+
+    def test_tokens(self, client: int) -> np.ndarray:
+        """The sentences of a test client, as those of `tokens`; it is no client of training."""
+        return self._tokens(_TEST, client)
 
     def theme_mixture(self, client: int) -> np.ndarray:
         """The client's probabilities of the themes, float64 [K]."""

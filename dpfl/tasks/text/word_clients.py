@@ -13,6 +13,9 @@ from dpfl.tasks.text import sentence_batches
 from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, OOV_ID, PAD_ID
 from dpfl.tasks.text.vocabulary import Vocabulary
 
+# Test clients that are read at a time: a test can be on very many.
+_TEST_CLIENTS = 100
+
 
 @dataclasses.dataclass(frozen=True)
 class WordClients:
@@ -41,12 +44,14 @@ class WordTask:
       heldout: clients for evaluation, disjoint from the training clients.
       vocabulary: words with token ids of their own.
       packing: how sentences become rows. Its filters apply to training clients only.
+      test: clients for a test of the final model, disjoint from the others; None if there are none.
     """
 
     training: WordClients
     heldout: WordClients
     vocabulary: Vocabulary
     packing: packing_lib.Packing
+    test: WordClients | None = None
 
     def client_batches(
         self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
@@ -81,6 +86,21 @@ class WordTask:
         end = self.heldout.count if last is None else min(last, self.heldout.count)
         for client in range(first, end):
             yield self._encode(self.heldout.sentences(client))
+
+    def test_batches(self, num_clients: int, batch_size: int) -> Iterator[collections.OrderedDict]:
+        """Batches of the first `num_clients` test clients, read while they are used.
+
+        Raises:
+          ValueError: if there are fewer test clients, or an argument is not a positive integer.
+        """
+        most = 0 if self.test is None else self.test.count
+        _validate.integer('num_clients', num_clients, minimum=1, maximum=most)
+        assert self.test is not None
+        sentences = self.test.sentences
+        for first in range(0, num_clients, _TEST_CLIENTS):
+            clients = range(first, min(first + _TEST_CLIENTS, num_clients))
+            rows = np.concatenate([self._encode(sentences(client)) for client in clients])
+            yield from sentence_batches.batches(rows, batch_size)
 
     def encoded(self, sentences: Iterable[Sequence[str]]) -> np.ndarray:
         """Token ids of all of these sentences, packed as those of clients, int32 [rows, L + 1]."""

@@ -114,6 +114,6 @@ def test_a_client_without_a_name_is_a_client(tmp_path):
             connection.execute('INSERT INTO client_metadata VALUES (?, ?)', (client, 'train'))
             connection.execute('INSERT INTO examples VALUES (?, ?, ?)', (client, 'train', example))
         connection.commit()
-    training, heldout, _ = stackoverflow.open_clients(path, 0.3)
+    training, heldout, _, _ = stackoverflow.open_clients(path, 0.3)
     found = [list(part.sentences(i)) for part in (training, heldout) for i in range(part.count)]
     assert found == [[['a']]] * 3

@@ -62,8 +62,8 @@ def test_the_splits_of_the_file_are_used(split, indexed, tmp_path):
         with sqlite3.connect(path) as connection:
             connection.execute('CREATE INDEX i ON examples (client_id)')
         connection.close()
-    training, heldout, description = stackoverflow.open_clients(path, 0.5)
-    for clients, part in ((training, 0), (heldout, 1)):
+    training, heldout, test, description = stackoverflow.open_clients(path, 0.5)
+    for clients, part in ((training, 0), (heldout, 1), (test, 2)):
         expected = [
             [f'sentence {j} of {number} : <URL> caf\u00e9'.split() for j in range(number % 4 + 1)]
             for number in sorted(range(part, 30, 3), key=lambda n: _CLIENTS[n])
@@ -74,13 +74,38 @@ def test_the_splits_of_the_file_are_used(split, indexed, tmp_path):
 
 
 def test_a_file_without_splits_has_a_share_held_out(plain):
-    training, heldout, description = stackoverflow.open_clients(plain, 0.2)
-    assert (training.count, heldout.count) == (24, 6)
+    training, heldout, test, description = stackoverflow.open_clients(plain, 0.2)
+    assert (training.count, heldout.count, test.count) == (24, 6, 0)
     every = _sentences(training) + _sentences(heldout)
     assert len(every) == len({tuple(client[0]) for client in every}) == 30
     assert description['splits'] == {'default_split': 30}
     more = stackoverflow.open_clients(plain, 0.5)[1]
     assert {tuple(c[0]) for c in _sentences(heldout)} < {tuple(c[0]) for c in _sentences(more)}
+
+
+def test_clients_of_several_splits_are_not_test_clients(split, tmp_path):
+    path = tmp_path / 'a.sqlite'
+    path.write_bytes(split.read_bytes())
+    before = _sentences(stackoverflow.open_clients(path, 0.5)[2])
+    with sqlite3.connect(path) as connection:
+        # One who trains, and one who is held out, have examples in the split `test` too.
+        for client in (_CLIENTS[3], _CLIENTS[4]):
+            for table, more in (
+                ('client_metadata', 'num_examples'),
+                ('examples', 'serialized_example_proto'),
+            ):
+                connection.execute(
+                    f'INSERT INTO {table} (client_id, split_name, {more}) '
+                    f"SELECT client_id, 'test', {more} FROM {table} WHERE client_id = ?",
+                    (client,),
+                )
+    connection.close()
+    training, heldout, test, description = stackoverflow.open_clients(path, 0.5)
+    assert _sentences(test) == before and len(before) == 10
+    assert (training.count, heldout.count) == (10, 10)
+    assert description['splits'] == {'train': 10, 'heldout': 10, 'test': 12}
+    # Their examples of the split `test` are not trained on either.
+    assert max(map(len, _sentences(training))) <= 4
 
 
 def test_it_reads_what_tff_reads(tmp_path):
@@ -92,7 +117,7 @@ def test_it_reads_what_tff_reads(tmp_path):
         str(tmp_path / 'a.sqlite'),
         split_names_by_client_id={c: 'heldout' if c == 'c3' else 'train' for c in clients},
     )
-    training, heldout, _ = stackoverflow.open_clients(tmp_path / 'a.sqlite', 0.5)
+    training, heldout, _, _ = stackoverflow.open_clients(tmp_path / 'a.sqlite', 0.5)
     for clients_read, name in ((training, 'train'), (heldout, 'heldout')):
         data = tff.simulation.datasets.load_and_parse_sql_client_data(
             str(tmp_path / 'a.sqlite'), _SPEC, name

@@ -1,0 +1,219 @@
+"""The test of a final model: on whom, once, in which files, and what is refused."""
+
+import collections
+import dataclasses
+import json
+import stat
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from dpfl import learning
+from dpfl.accounting.records import archive
+from dpfl.errors import ArgumentError
+from dpfl.simulation import test_metrics
+from dpfl.simulation.training import (
+    EvaluationConfig,
+    GanConfig,
+    PrivacyConfig,
+    SamplingConfig,
+    TaskConfig,
+    TextConfig,
+    TrainConfig,
+    train,
+)
+from dpfl.tasks import source
+from dpfl.tasks.config import DataConfig
+from dpfl.tasks.text.models import catalog
+from dpfl.tasks.text.synthetic_text import NUM_SPECIAL_TOKENS, SyntheticText
+from experiments.results import public_copy, run_summary
+from tests.repository import threat_model
+
+_CONFIG = TrainConfig(
+    task=TaskConfig(model='micro', text=TextConfig(vocabulary_size=40, sentence_length=6)),
+    privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=3.0, clip_norm=0.3, delta=1e-3),
+    sampling=SamplingConfig(rounds=2, population=8, clients_per_round=4, min_separation=2),
+    evaluation=EvaluationConfig(eval_every=2, eval_clients=3, test_clients=5),
+    noise_seed=5,
+)
+
+
+@pytest.fixture(scope='module', name='tested')
+def _tested(tmp_path_factory):
+    path = tmp_path_factory.mktemp('tested') / 'run'
+    return train(_CONFIG, path, progress=False)
+
+
+def _by_hand(weights, rows):
+    """Loss, accuracy and counts over rows of token ids, without batches."""
+    model = catalog.build('micro', 44, 6, seed=0)
+    targets = rows[:, 1:]
+    logits = model.predict_on_batch((weights, ()), rows[:, :-1], training=False).numpy()
+    logits = logits.astype(np.float64)
+    log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    losses = -np.take_along_axis(log_probabilities, targets[..., None], axis=-1)[..., 0]
+    is_word = targets >= NUM_SPECIAL_TOKENS
+    return {
+        'loss': losses[targets != 0].mean(),
+        'accuracy': (logits.argmax(axis=-1) == targets)[is_word].mean(),
+        'num_tokens': (targets != 0).sum(),
+        'num_examples': len(rows),
+    }
+
+
+@pytest.mark.tff
+def test_the_final_model_is_measured_on_clients_of_their_own(tested):
+    language = SyntheticText(vocabulary_size=40, sentence_length=6, seed=0)
+    rows = np.concatenate([language.test_tokens(client) for client in range(5)])
+    expected = _by_hand(tested.weights, rows)
+    assert {name: tested.test_metrics[name] for name in expected} == pytest.approx(
+        expected, rel=1e-5
+    )
+    stated = json.loads((tested.directory / 'test_metrics.json').read_text())
+    assert stated == {'rounds': 2, 'metrics': tested.test_metrics}
+    assert run_summary.summary(tested)['test_loss'] == tested.test_metrics['loss']
+    # The held-out metrics are those of others.
+    assert tested.last['num_tokens'] != expected['num_tokens']
+    others = [language.tokens(0), *language.heldout_clients(1)]
+    assert not any(np.array_equal(language.test_tokens(0), each) for each in others)
+
+
+@pytest.mark.tff
+def test_the_file_is_the_owners_and_in_the_digests_and_in_the_threat_model(tested):
+    path = tested.directory / archive.TEST
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert archive.TEST in archive.listed(tested.directory)
+    assert not threat_model.shared_by_mistake(tested.directory)
+
+
+@pytest.mark.tff
+def test_a_run_that_fails_during_its_test_is_completed(tested, tmp_path, monkeypatch):
+    def failing(*arguments):
+        raise RuntimeError
+
+    with monkeypatch.context() as changed:
+        changed.setattr(learning, 'evaluate_once', failing)
+        with pytest.raises(RuntimeError):
+            train(_CONFIG, tmp_path / 'run', progress=False)
+    assert not (tmp_path / 'run' / archive.TEST).exists()
+    found = train(_CONFIG, tmp_path / 'run', resume=True, progress=False)
+    for name in (archive.TEST, archive.MODEL):
+        expected = (tested.directory / name).read_bytes()
+        assert (tmp_path / 'run' / name).read_bytes() == expected
+    assert found.test_metrics == tested.test_metrics
+    assert archive.TEST in archive.listed(tmp_path / 'run')
+
+
+@pytest.mark.tff
+def test_a_finished_run_is_not_tested_again(tested, monkeypatch, capsys):
+    monkeypatch.setattr(learning, 'evaluate_once', None)
+    found = train(_CONFIG, tested.directory, resume=True)
+    assert 'is finished' in capsys.readouterr().err
+    assert found.test_metrics == tested.test_metrics
+
+
+@pytest.mark.slow
+@pytest.mark.tff
+def test_a_run_without_a_test_has_no_such_file_and_the_same_model(tested, tmp_path):
+    without = _CONFIG.with_values({'test_clients': 0})
+    found = train(without, tmp_path / 'run', progress=False)
+    assert not (tmp_path / 'run' / archive.TEST).exists() and not found.test_metrics
+    for mine, other in zip(found.weights, tested.weights, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.tff
+@pytest.mark.parametrize('is_public', [False, True])
+def test_a_public_copy_has_it_only_with_the_held_out_metrics(tested, tmp_path, is_public):
+    record = archive.read_plan(tested.directory)
+    record = dataclasses.replace(record, exported=True)
+    names = public_copy.write(tested.directory, tmp_path / 'copy', record, public_heldout=is_public)
+    assert (archive.TEST in names) == is_public == (tmp_path / 'copy' / archive.TEST).exists()
+
+
+def _stackoverflow(path, splits):
+    """A file with ten clients of each of the given splits, three sentences each."""
+    clients = {f'c{split} {i}': split for split in splits for i in range(10)}
+    tff.simulation.datasets.save_to_sql_client_data(
+        list(clients),
+        lambda client: tf.data.Dataset.from_tensor_slices(
+            collections.OrderedDict(tokens=[f'{clients[client]} word {client[-1]}'] * 3)
+        ),
+        str(path / 'data.sqlite'),
+        split_names_by_client_id=clients,
+    )
+    (path / 'words').write_text('train\nheldout\ntest\nword\n1\n2\n')
+    return dataclasses.replace(
+        _CONFIG,
+        task=TaskConfig(
+            task='stackoverflow',
+            model='micro',
+            data=DataConfig(data_path=str(path / 'data.sqlite')),
+            text=TextConfig(vocabulary_file=str(path / 'words'), sentence_length=6),
+        ),
+    )
+
+
+def test_test_clients_of_stackoverflow_are_those_of_the_split_test(tmp_path):
+    config = _stackoverflow(tmp_path, ('train', 'heldout', 'test'))
+    task = source.open_task(config.task, 0, lambda text: None).load()
+    assert task.num_test_clients == 10
+    batches = list(task.test(10, 7))
+    assert [len(batch['x']) for batch in batches] == [7, 7, 7, 7, 2]
+    # Row: begin of sentence, `test` (id 6), `word` (id 7), the number of the client or oov, end.
+    rows = np.concatenate([batch['x'] for batch in batches])
+    assert (rows[:, 1] == 6).all() and (rows[:, 2] == 7).all() and len(rows) == 30
+    assert sorted(np.unique(rows[:, 3], return_counts=True)[1]) == [3, 3, 24]
+    assert sum(len(batch['x']) for batch in task.test(4, 7)) == 12
+    with pytest.raises(ValueError, match='num_clients=11: must be an integer >= 1 and <= 10'):
+        list(task.test(11, 7))
+
+
+@pytest.mark.tff
+def test_a_run_on_stackoverflow_is_tested(tmp_path):
+    config = _stackoverflow(tmp_path, ('train', 'heldout', 'test'))
+    found = train(config, tmp_path / 'run', progress=False)
+    assert found.test_metrics['num_examples'] == 15
+    assert found.last['num_examples'] == 9
+
+
+@pytest.mark.parametrize(
+    'splits, number, message',
+    [
+        (('train', 'heldout', 'test'), 11, 'test_clients=11: must be <= 10, the test clients'),
+        (('train', 'heldout'), 1, 'test_clients=1: must be 0: the data have no test clients'),
+        (('test',), 1, 'test_clients=1: must be 0: the data have no test clients'),
+    ],
+)
+def test_data_without_enough_test_clients_are_refused(splits, number, message, tmp_path):
+    config = _stackoverflow(tmp_path, splits).with_values({'test_clients': number})
+    with pytest.raises(ArgumentError, match=f'^{message}'):
+        train(config, tmp_path / 'run', progress=False)
+    assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('task', ['user_text', 'emnist', 'synthetic_glyphs'])
+def test_tasks_without_test_clients_are_refused(task):
+    with pytest.raises(ArgumentError, match=f'^test_clients=5: must be 0 for task={task}'):
+        dataclasses.replace(_CONFIG, task=TaskConfig(task=task))
+    with pytest.raises(ArgumentError, match='^test_clients=-1: must be an integer >= 0'):
+        EvaluationConfig(test_clients=-1)
+    with pytest.raises(ArgumentError, match='^test_clients=2: must be 0 for a GAN'):
+        GanConfig(evaluation=EvaluationConfig(test_clients=2))
+
+
+def test_what_is_not_finite_is_null_and_other_files_are_refused(tmp_path):
+    class Directory:
+        def write_text(self, name, text):
+            (tmp_path / name).write_text(text)
+
+    test_metrics.write(Directory(), 7, {'loss': float('inf'), 'accuracy': 0.25})
+    assert 'null' in (tmp_path / archive.TEST).read_text()
+    found = test_metrics.read(tmp_path)
+    assert np.isnan(found['loss']) and found['accuracy'] == 0.25
+    for text in ('[]', '{"rounds": 1}', '{"metrics": {"loss": "x"}}', '{"metrics": {}, "x": 1}'):
+        (tmp_path / archive.TEST).write_text(text)
+        with pytest.raises(Exception, match='test_metrics.json: '):
+            test_metrics.read(tmp_path)
