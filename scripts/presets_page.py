@@ -114,8 +114,9 @@ def _section(preset: Preset) -> str:
     parts = [f'## {preset.name}', f'{preset.source}: {preset.about}.']
     if base is not None:
         before = base.flags()
-        gone = ' '.join(f'Without `--{name}`.' for name in before if name not in values)
-        parts.append(f'As `{base.name}`, but for these values. {gone}'.rstrip())
+        gone = ', '.join(f'`--{name}`' for name in before if name not in values)
+        without = f' Without {gone}.' if gone else ''
+        parts.append(_wrapped(f'As `{base.name}`, but for these values.{without}'))
         shown = {name: each for name, each in values.items() if before.get(name) != each}
     rows = [
         f'| `--{name}` | {values[name]} | {where} |'

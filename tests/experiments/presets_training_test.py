@@ -1,0 +1,107 @@
+"""Every preset of a paper trains on small files in the real formats."""
+
+import functools
+import math
+
+import pytest
+
+from dpfl import Participation, mechanisms
+from dpfl.simulation.training import train, train_gan
+from scripts import presets_page
+from tests import forked_binaries, presets
+from tests.tasks.images import emnist_files
+from tests.tasks.text import small_files
+
+_PRESETS = presets_page.load()
+_SMALL = dict(
+    rounds=2,
+    clients_per_round=3,
+    min_separation=1,
+    max_participations=None,
+    client_max_tokens=40,
+    client_max_batches=1,
+    sentence_length=6,
+    vocabulary_size=40,
+    eval_clients=2,
+    shards=1,
+    noise_seed=1,
+)
+_SMALL_MODELS = {
+    'lstm_256': 'lstm_tiny',
+    'lstm_670': 'lstm_dense_tiny',
+    'cifg_670': 'micro',
+    'dcgan': 'tiny',
+    'char_cifg_256': 'char_tiny',
+}
+
+
+@pytest.fixture(scope='module', name='files')
+def _files(tmp_path_factory):
+    """Small files in the real formats."""
+    path = tmp_path_factory.mktemp('files')
+    small_files.write_stackoverflow(path / 'stackoverflow.sqlite')
+    small_files.write_json_lines(path / 'user_text.jsonl')
+    small_files.write_vocabulary(path / 'words')
+    emnist_files.write_sqlite(path / 'emnist.sqlite')
+    banded = mechanisms.optimize_banded(Participation(2, 2), 2, loss='rms')
+    mechanisms.save(banded, path / 'banded.npz')
+    return path
+
+
+def _small(preset, files):
+    flags = preset.flags()
+    task = flags['task']
+    of_text = task != 'emnist'
+    suffix = '.jsonl' if task == 'user_text' else '.sqlite'
+    changes = {name: value for name, value in _SMALL.items() if of_text or name in _IMAGE_FLAGS}
+    if of_text:
+        changes['vocabulary_file'] = files / 'words'
+    for name in ('model', 'word_model', 'char_model'):
+        if name in flags:
+            changes[name] = _SMALL_MODELS[flags[name]]
+    if flags.get('client_min_tokens'):
+        changes['client_min_tokens'] = 5
+    if flags.get('test_clients'):
+        changes['test_clients'] = 2
+    if flags.get('strategy') == 'banded.npz':
+        changes |= dict(strategy=files / 'banded.npz', min_separation=2)
+    if flags['sampling' if 'sampling' in flags else 'task'] in ('poisson', 'without_replacement'):
+        changes['population'] = 3 if task == 'emnist' else 12
+    if flags.get('adaptive_clip'):
+        changes |= dict(restart_first=0, restart_every=1, count_stddev=4, noise_multiplier=3)
+    return {**changes, 'data_path': files / f'{task}{suffix}'}
+
+
+_IMAGE_FLAGS = ('rounds', 'clients_per_round', 'eval_clients', 'noise_seed', 'client_max_batches')
+
+
+@pytest.mark.slow
+@pytest.mark.tff
+@pytest.mark.parametrize(
+    'preset', [each for each in _PRESETS.values() if each.binary == 'train'], ids=lambda p: p.name
+)
+def test_a_preset_trains_on_small_files(preset, files, tmp_path):
+    config = presets.config(preset.name, **_small(preset, files))
+    result = train(config, tmp_path / 'run', progress=False)
+    assert math.isfinite(result.last['loss'])
+    assert (result.report is not None) and result.metrics['round'][-1] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.tff
+def test_the_gan_trains_on_a_small_file(files, tmp_path):
+    changes = dict(clients_per_round=2, generator_batch_size=4, generator_steps=1)
+    preset = _PRESETS['emnist.004.gan']
+    config = presets.config(preset.name, **{**_small(preset, files), **changes})
+    assert train_gan(config, tmp_path / 'run', progress=False).report is not None
+
+
+@pytest.mark.slow
+@pytest.mark.tff
+def test_the_study_of_the_bug_runs_on_a_small_file(files, tmp_path):
+    preset = _PRESETS['stackoverflow.004.debug']
+    changes = {**_small(preset, files), 'bug_rates': '0,1', 'samples': 100, 'word_length': 8}
+    run = functools.partial(forked_binaries.run, preset.binary, f'--flagfile={preset.path}')
+    flags = [f'--{name}={value}' for name, value in changes.items() if value is not None]
+    done = run(*flags, f'--output_dir={tmp_path}/run')
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,45 @@
+"""Small files of text in the formats of real data, for tests."""
+
+import collections
+import json
+import pathlib
+import random
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+_WORDS = [f'word{i}' for i in range(50)]
+_SPLITS = ('train', 'train', 'train', 'train', 'heldout', 'test')
+
+
+def texts(client: int) -> list[str]:
+    """The sentences of a client, up to twelve words each."""
+    rng = random.Random(client)
+    return [' '.join(rng.choices(_WORDS, k=rng.randrange(1, 12))) for _ in range(10)]
+
+
+def write_stackoverflow(path: pathlib.Path) -> pathlib.Path:
+    """Writes 18 clients in TFF's format: 12 to train on, 3 held out, 3 for tests."""
+    clients = [f'client {i:02}' for i in range(18)]
+    tff.simulation.datasets.save_to_sql_client_data(
+        clients,
+        lambda client: tf.data.Dataset.from_tensor_slices(
+            collections.OrderedDict(tokens=texts(int(client[-2:])))
+        ),
+        str(path),
+        split_names_by_client_id={client: _SPLITS[i % 6] for i, client in enumerate(clients)},
+    )
+    return path
+
+
+def write_json_lines(path: pathlib.Path) -> pathlib.Path:
+    """Writes 18 clients as a file of a user, a sentence in each line."""
+    rows = [{'client': str(i), 'text': text} for i in range(18) for text in texts(i)]
+    path.write_text(''.join(f'{json.dumps(row)}\n' for row in rows))
+    return path
+
+
+def write_vocabulary(path: pathlib.Path) -> pathlib.Path:
+    """Writes the words, each with a count."""
+    path.write_text('\n'.join(f'{word} 9' for word in _WORDS))
+    return path
