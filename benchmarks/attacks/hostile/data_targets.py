@@ -17,7 +17,7 @@ from dpfl.errors import DataError
 from dpfl.simulation import state
 from dpfl.simulation.training import run_model
 from dpfl.tasks.images import emnist_files
-from dpfl.tasks.text import stackoverflow
+from dpfl.tasks.text.files import stackoverflow
 from dpfl.tasks.text.models import catalog, saved_models
 
 # Values for a column that is declared as text or blob: SQLite accepts any type in any column.

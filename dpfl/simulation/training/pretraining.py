@@ -250,7 +250,8 @@ def _synthetic(config: PretrainConfig) -> tuple[tuple[str, ...], _Sentences]:
 
 def _public(config: PretrainConfig) -> tuple[tuple[str, ...], _Sentences]:
     """Vocabulary and sentences of the file."""
-    from dpfl.tasks.text import public_text, vocabulary, word_clients
+    from dpfl.tasks.text import vocabulary, word_clients
+    from dpfl.tasks.text.files import public_text
 
     path = config.public_text
     assert path is not None

@@ -13,14 +13,8 @@ from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import data_path
 from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, DataConfig, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text import (
-    baselines,
-    public_text,
-    stackoverflow,
-    user_text,
-    vocabulary,
-    word_clients,
-)
+from dpfl.tasks.text import baselines, vocabulary, word_clients
+from dpfl.tasks.text.files import public_text, stackoverflow, user_text
 from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE, packing_of
 
 _PRIVATE = 'vocabulary_from_private_data'

@@ -13,7 +13,8 @@ import os
 from collections.abc import Iterable, Mapping
 
 from dpfl import _validate, errors
-from dpfl.tasks.text import public_text, tokenization
+from dpfl.tasks.text import tokenization
+from dpfl.tasks.text.files import public_text
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
 
 # Most distinct words that a `_Counter` holds.

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.attacks.hostile import campaign, run_targets
 from dpfl.errors import DataError
 from dpfl.tasks.images import emnist_files
-from dpfl.tasks.text import parquet_records, stackoverflow
+from dpfl.tasks.text.files import parquet_records, stackoverflow
 from tests.attacks.hostile.refusals import refused
 
 

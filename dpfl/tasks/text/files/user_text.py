@@ -13,7 +13,8 @@ from typing import Any, BinaryIO
 
 from dpfl import _files, errors
 from dpfl.errors import DataError
-from dpfl.tasks.text import parquet_records, record_files, record_index, tokenization
+from dpfl.tasks.text import tokenization
+from dpfl.tasks.text.files import parquet_records, record_files, record_index
 from dpfl.tasks.text.word_clients import WordClients, share_of_heldout
 
 _PARQUET = ('.parquet', '.pq')

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from dpfl.tasks.text import record_files, record_index
+from dpfl.tasks.text.files import record_files, record_index
 
 _FORM = record_files.JsonLines('client', 'text')
 

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from dpfl.errors import DataError
-from dpfl.tasks.text import user_text
+from dpfl.tasks.text.files import user_text
 
 _TEXTS = {f'user {i}': [f'Text {j} of {i}. Bye!' for j in range(i % 3 + 1)] for i in range(20)}
 

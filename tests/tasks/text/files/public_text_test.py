@@ -6,7 +6,8 @@ import json
 import pytest
 
 from dpfl.errors import ArgumentError
-from dpfl.tasks.text import public_text, vocabulary
+from dpfl.tasks.text import vocabulary
+from dpfl.tasks.text.files import public_text
 
 _TEXTS = ['The cat sat. It sat!', 'A café \u2019s cat', 'b' * 10]
 

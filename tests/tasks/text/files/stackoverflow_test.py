@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl.errors import DataError
-from dpfl.tasks.text import stackoverflow
+from dpfl.tasks.text.files import stackoverflow
 
 _SPEC = collections.OrderedDict(
     creation_date=tf.TensorSpec([], tf.string),

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NoReturn
 import tqdm
 
 from dpfl import _files, errors
-from dpfl.tasks.text import record_files
+from dpfl.tasks.text.files import record_files
 
 FORM = record_files.JsonLines('client', 'text')
 _ROWS = 10_000

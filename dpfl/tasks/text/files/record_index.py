@@ -24,7 +24,7 @@ import tqdm
 
 from dpfl import _files, _json, _npz
 from dpfl.mechanisms.optimize import cache
-from dpfl.tasks.text import record_files
+from dpfl.tasks.text.files import record_files
 
 # Version of the cached files; part of the cache key.
 _VERSION = 1

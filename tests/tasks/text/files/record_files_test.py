@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from dpfl.tasks.text import record_files
+from dpfl.tasks.text.files import record_files
 
 _JSON = record_files.JsonLines('who', 'text')
 _CSV = record_files.Csv('who', 'text')

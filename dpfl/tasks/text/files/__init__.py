@@ -1,0 +1,1 @@
+"""Readers of text in files: StackOverflow, files of users, public text."""
