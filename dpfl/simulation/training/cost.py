@@ -6,11 +6,11 @@ from typing import Any
 HOW = (
     'Times and memory are estimates. memory_gigabytes is process_gigabytes (largest memory of this '
     'process after rounds with all shards and an evaluation) + cohort_gigabytes (data of two '
-    'cohorts, twice) + checkpoint_gigabytes (a copy of the state). round_seconds is (server_seconds '
-    '+ client_seconds for each client of a shard) * slowdown, the first two measured on one shard '
-    'with few and with more clients, the third on all shards; or data_seconds for each client of a '
-    'round, if that is longer. hours is that of all rounds and evaluations, without start and '
-    'checkpoints.'
+    'cohorts, twice) + checkpoint_gigabytes (a copy of the state). round_seconds is slowdown * '
+    '(server_seconds + client_seconds for each client of a shard), the latter two measured on one '
+    'shard with few and with more clients, the first on all shards; or data_seconds for each '
+    'client of a round, if that is longer. hours is that of all rounds and evaluations, without '
+    'start and checkpoints.'
 )
 
 
