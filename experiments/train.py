@@ -5,13 +5,14 @@ Example:
 
 The output directory then has metrics.csv, the privacy report, the participation log, the ledger,
 the model, checkpoints, plots and events for TensorBoard. Accuracy and loss are measured on held-out
-clients. With --resume, an interrupted run continues from its last checkpoint.
+clients. With --resume, an interrupted run continues from its last checkpoint. With --dry_run,
+nothing is written, and what the run would cost is printed.
 """
 
 import sys
 
 from dpfl.accounting.records import archive
-from dpfl.simulation.training import TrainConfig, mechanism, train
+from dpfl.simulation.training import TrainConfig, dry_run, mechanism, train
 from dpfl.tasks import config as tasks
 from experiments.command import command_line
 from experiments.flags import output_flags, run_flags
@@ -26,12 +27,19 @@ _CONFIG = SettingsFlags(
     },
 )
 _DIRECTORY = SettingsFlags(output_flags.RunDirectoryConfig)
+_DRY_RUN = SettingsFlags(output_flags.DryRunConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
-    """Checks the flags, trains, and prints the result."""
+    """Checks the flags, trains, and prints the result; or only what that would cost."""
     config, where = _CONFIG.read(), _DIRECTORY.read()
+    if _DRY_RUN.read().dry_run:
+        run_flags.refuse_earlier_run(where)
+        with command_line.refusing_bad_values():
+            cost = dry_run(config, on_choice=run_summary.print_candidates)
+        run_summary.print_cost(cost, _FORMAT.read().format)
+        return
     with command_line.refusing_bad_values(directory='output_dir'):
         result = train(
             config,

@@ -38,6 +38,18 @@ class RunDirectoryConfig(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class DryRunConfig(Settings):
+    """Whether a run is only estimated."""
+
+    dry_run: bool = setting(
+        False,
+        'Print what the run would cost on this machine, in time and memory, with its size and its '
+        'guarantee, and write nothing; --output_dir need not be given. A few clients are trained '
+        'to measure it.',
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RunDirConfig(Settings):
     """A finished run to read."""
 

@@ -7,8 +7,8 @@ from absl import flags
 from experiments.command import command_line
 from experiments.flags.output_flags import RunDirectoryConfig
 
-# Flags about what happens to an earlier run; flags.txt leaves them out.
-_ONCE = ('resume', 'overwrite')
+# Flags about what happens to an earlier run, or instead of a run; flags.txt leaves them out.
+_ONCE = ('resume', 'overwrite', 'dry_run')
 
 
 def directory(config: RunDirectoryConfig) -> pathlib.Path:
@@ -31,8 +31,15 @@ def directory(config: RunDirectoryConfig) -> pathlib.Path:
     return pathlib.Path(name)
 
 
+def refuse_earlier_run(config: RunDirectoryConfig) -> None:
+    """Raises UsageError if a flag says what happens to an earlier run, for a dry run."""
+    for name in ('resume', 'overwrite'):
+        if getattr(config, name):
+            raise command_line.UsageError(f'--{name}: cannot be combined with --dry_run')
+
+
 def flags_text() -> str:
     """The flags as a file for --flagfile, without those about an earlier run."""
     lines = command_line.flags_text().splitlines(keepends=True)
-    once = [f'{flags.FLAGS[name].serialize()}\n' for name in _ONCE]
+    once = [f'{flags.FLAGS[name].serialize()}\n' for name in _ONCE if name in flags.FLAGS]
     return ''.join(line for line in lines if line not in once)

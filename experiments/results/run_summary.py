@@ -3,12 +3,13 @@
 import json
 import math
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dpfl.simulation.training import PretrainResult, TrainResult
+from dpfl.simulation.training import Cost, PretrainResult, TrainResult
 from experiments.command import command_line
 
 
@@ -44,6 +45,17 @@ def print_result(result: TrainResult, form: str, **more: Any) -> None:
             'settings for a data set',
             file=sys.stderr,
         )
+
+
+def print_cost(cost: Cost, form: str) -> None:
+    """Prints what a run would cost, as 'text' or 'json'."""
+    values = cost.to_dict()
+    if form == 'json':
+        print(json.dumps(values))
+        return
+    values['not_measured'] = '; '.join(cost.not_measured) or 'nothing else'
+    how = values.pop('how')
+    print(command_line.table(values), textwrap.fill(how, 100), sep='\n')
 
 
 def of_pretraining(result: PretrainResult) -> dict[str, Any]:

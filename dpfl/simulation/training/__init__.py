@@ -10,7 +10,9 @@ from dpfl.simulation.training.config import (
     OptimizationConfig,
     TrainConfig,
 )
+from dpfl.simulation.training.cost import Cost
 from dpfl.simulation.training.course_config import CourseConfig
+from dpfl.simulation.training.dry_run import dry_run
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.federated import train
 from dpfl.simulation.training.gan import GanClients, train_gan
@@ -22,6 +24,7 @@ from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfi
 from dpfl.tasks.config import DataConfig, ImageTaskConfig, TaskConfig, TextConfig
 
 __all__ = [
+    'Cost',
     'CourseConfig',
     'DataConfig',
     'DeviceConfig',
@@ -41,6 +44,7 @@ __all__ = [
     'TextConfig',
     'TrainConfig',
     'TrainResult',
+    'dry_run',
     'generate',
     'pretrain',
     'run_model',

@@ -23,6 +23,7 @@ from dpfl.tasks.config import CUSTOM, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 
 if TYPE_CHECKING:
+    from dpfl.runtime.workers import addresses as addresses_lib
     from dpfl.simulation import program
 
 _EVAL_BATCH_SIZE = 256
@@ -66,9 +67,44 @@ def train(
       RunError: if a file or a worker fails. Saved rounds stay intact.
       DataError: if the data can no longer be read.
     """
-    config, opened = _opened(config, task, execution.teller(progress))
-    clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
+    tell = execution.teller(progress)
     path = pathlib.Path(directory)
+    prepared = prepare(config, task, path, resume=resume, tell=tell, on_choice=on_choice)
+    config = prepared.config
+    made_from = {} if task is None else task.made_from
+    return execution.Run(
+        directory=path,
+        plan=prepared.plan,
+        configuration={**config.fixed(), **made_from},
+        build=lambda: prepared.build(progress),
+        files={archive.CONFIG: json.dumps(config.to_dict(), indent=2) + '\n', **(files or {})},
+        resume=resume,
+        overwrite=overwrite,
+        tell=tell,
+    ).execute()
+
+
+def prepare(
+    config: TrainConfig,
+    task: FederatedTask | None,
+    path: pathlib.Path,
+    *,
+    resume: bool,
+    tell: Callable[[str], None],
+    on_choice: Callable[[list], None],
+) -> 'Prepared':
+    """Checks a configuration, and makes the plan of its run.
+
+    Args:
+      config, task, resume, on_choice: as in `train`.
+      path: the directory of the run.
+      tell: gets messages for the person who started the run.
+
+    Raises:
+      ArgumentError: if a value is not allowed.
+    """
+    config, opened = _opened(config, task, tell)
+    clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
     origin = None
     if config.course.fork_from is not None:
         origin = fork.origin(config.course.fork_from, path, resume, config.noise_seed)
@@ -84,35 +120,50 @@ def train(
     # Raises early if delta is out of range, or the accountant does not know the plan.
     delta, method = config.privacy.delta, accountant(config.privacy, plan)
     plan.epsilon(delta, method)
-    tell = execution.teller(progress)
     if config.course.stop_at_epsilon is not None:
         plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
     config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
     addresses = execution.workers(config.execution)
-    made_from = {} if task is None else task.made_from
+    return Prepared(config, plan, opened, clients, origin, addresses)
 
-    def build() -> 'tuple[program.Experiment, FederatedTask]':
-        population = clients()  # Opens the data.
-        loaded, language = opened.load(), opened.language_model()
-        loaded = _warm_started(config.task, loaded, language)
-        if origin is not None:
-            loaded = _forked(loaded, origin)
-        experiment = _experiment(config, plan, loaded, population, language)
-        if origin is not None and origin.noise_is_seeded:
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A run whose settings are checked and whose plan is made; nothing has taken long yet.
+
+    Attributes:
+      config: the configuration.
+      plan: the privacy plan.
+      opened: the source of the task.
+      clients: returns the number of clients to train on; opens the data.
+      origin: what the run takes over from another one; None if it takes over nothing.
+      addresses: of the workers.
+    """
+
+    config: TrainConfig
+    plan: accounting.PrivacyPlan
+    opened: source.TaskSource
+    clients: Callable[[], int]
+    origin: fork.Origin | None
+    addresses: 'tuple[addresses_lib.Address, ...]'
+
+    def load(self) -> tuple[FederatedTask, int, tuple[str, Sequence[str]] | None]:
+        """The task, the number of clients to train on, and the language model if it is one."""
+        population = self.clients()  # Opens the data.
+        loaded, language = self.opened.load(), self.opened.language_model()
+        loaded = _warm_started(self.config.task, loaded, language)
+        if self.origin is not None:
+            loaded = _forked(loaded, self.origin)
+        return loaded, population, language
+
+    def build(self, progress: bool) -> 'tuple[program.Experiment, FederatedTask]':
+        """The experiment and its task."""
+        loaded, population, language = self.load()
+        experiment = build_experiment(self.config, self.plan, loaded, population, language)
+        if self.origin is not None and self.origin.noise_is_seeded:
             experiment = dataclasses.replace(experiment, noise_is_seeded=True)
-        experiment = dataclasses.replace(experiment, workers=addresses, progress=progress)
+        experiment = dataclasses.replace(experiment, workers=self.addresses, progress=progress)
         return experiment, loaded
-
-    return execution.Run(
-        directory=path,
-        plan=plan,
-        configuration={**config.fixed(), **made_from},
-        build=build,
-        files={archive.CONFIG: json.dumps(config.to_dict(), indent=2) + '\n', **(files or {})},
-        resume=resume,
-        overwrite=overwrite,
-        tell=tell,
-    ).execute()
 
 
 class _OwnTask:
@@ -146,13 +197,25 @@ def _opened(
     return config, source.open_task(config.task, config.seed, tell)
 
 
-def _experiment(
+def build_experiment(
     config: TrainConfig,
     plan: accounting.PrivacyPlan,
     task: FederatedTask,
     population: int,
     language: tuple[str, Sequence[str]] | None,
 ) -> 'program.Experiment':
+    """The experiment of a configuration.
+
+    Args:
+      config: the configuration.
+      plan: its plan.
+      task: the task, with its initial model.
+      population: number of clients to train on.
+      language: name of the language model and its vocabulary; None for another model.
+
+    Raises:
+      ArgumentError: if the task has not what the configuration needs.
+    """
     import tensorflow_federated as tff
 
     from dpfl import aggregators, learning

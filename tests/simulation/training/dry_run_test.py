@@ -1,0 +1,186 @@
+"""A dry run says of a run what the run says of itself, and leaves nothing behind."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pytest
+
+from dpfl.errors import ArgumentError, DataError
+from dpfl.simulation import state as state_lib
+from dpfl.simulation.training import (
+    EvaluationConfig,
+    PrivacyConfig,
+    SamplingConfig,
+    TaskConfig,
+    TextConfig,
+    TrainConfig,
+    cost,
+    dry_run,
+    timing,
+    train,
+)
+from dpfl.tasks.text.models import catalog
+from tests import forked_binaries
+
+_CONFIG = TrainConfig(
+    task=TaskConfig(model='micro', text=TextConfig(vocabulary_size=40, sentence_length=6)),
+    privacy=PrivacyConfig(
+        mechanism='blt',
+        blt_decay=(0.9, 0.5),
+        blt_scale=(0.1, 0.2),
+        noise_multiplier=3.0,
+        clip_norm=0.3,
+        delta=1e-3,
+    ),
+    sampling=SamplingConfig(rounds=4, population=16, clients_per_round=4, min_separation=4),
+    evaluation=EvaluationConfig(eval_every=3, eval_clients=4),
+    noise_seed=5,
+)
+_FLAGS = (
+    '--model=micro',
+    '--vocabulary_size=40',
+    '--sentence_length=6',
+    '--mechanism=tree',
+    '--noise_multiplier=3',
+    '--delta=1e-3',
+    '--rounds=4',
+    '--population=16',
+    '--clients_per_round=4',
+    '--min_separation=4',
+    '--dry_run',
+)
+
+
+@pytest.fixture(scope='module', name='found')
+def _found(tmp_path_factory):
+    """The cost, from a call in an empty directory, which stays empty."""
+    path, before = tmp_path_factory.mktemp('empty'), os.getcwd()
+    os.chdir(path)
+    try:
+        yield dry_run(_CONFIG, progress=False)
+        assert not list(path.iterdir())
+    finally:
+        os.chdir(before)
+
+
+@pytest.mark.tff
+def test_numbers_are_those_of_the_run(found, tmp_path):
+    done = train(_CONFIG, tmp_path / 'run', progress=False)
+    guarantee, plan = done.report.guarantee, done.report.plan
+    assert found.parameters == sum(weight.size for weight in done.weights)
+    assert found.parameters == catalog.ALL['micro'].num_parameters(44)
+    assert (found.epsilon, found.rho) == (guarantee.epsilons[0], guarantee.rho)
+    assert (found.rounds, found.clients_per_round, found.population) == (4, 4, 16)
+    assert (found.mechanism, found.noise_place) == (plan.mechanism.name, done.noise_storage)
+    assert (found.noise_multiplier, found.delta) == (3.0, 1e-3)
+    assert found.noise_stddev == pytest.approx(3.0 * 0.3)
+    assert found.mean_noise_stddev == pytest.approx(3.0 * 0.3 / 4)
+
+
+@pytest.mark.tff
+def test_averages_are_those_of_all_clients_of_a_small_population(found):
+    from dpfl.tasks import source
+
+    task = source.open_task(_CONFIG.task, 0, lambda text: None).load()
+    clients = [task.client_batches(client, 16, 1, None) for client in range(16)]
+    batches = [batch for client in clients for batch in client]
+    assert found.clients_sampled == 16
+    assert found.batches_per_client == pytest.approx(len(batches) / 16)
+    assert found.rows_per_client == pytest.approx(sum(len(b['x']) for b in batches) / 16)
+    assert found.tokens_per_client == pytest.approx(sum((b['y'] > 0).sum() for b in batches) / 16)
+    size = sum(b['x'].nbytes + b['y'].nbytes for b in batches) / 16
+    assert found.cohort_gigabytes == pytest.approx(4 * 4 * size / 1e9)
+
+
+@pytest.mark.tff
+def test_estimates_are_made_as_they_say(found):
+    parts = found.process_gigabytes + found.cohort_gigabytes + found.checkpoint_gigabytes
+    assert found.memory_gigabytes == pytest.approx(parts) and found.process_gigabytes > 0.1
+    # Model, momentum and two buffers of noise, in float32, and a little more.
+    assert 4 * 4 * found.parameters < found.checkpoint_gigabytes * 1e9 < 8 * 4 * found.parameters
+    assert 1 <= found.shards <= 2 and found.slowdown >= 1 and found.client_seconds > 0
+    shard = found.server_seconds + found.client_seconds * (4 / found.shards)
+    expected = max(found.slowdown * shard, 4 * found.data_seconds)
+    assert found.round_seconds == pytest.approx(expected)
+    # Evaluations after rounds 3 and 4.
+    seconds = 4 * found.round_seconds + 2 * found.evaluation_seconds
+    assert found.hours == pytest.approx(seconds / 3600)
+    values = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert values.pop('how') == cost.HOW
+    assert {**dataclasses.asdict(found), 'not_measured': []} == values
+
+
+def test_a_line_through_two_rounds():
+    assert timing.split((4, 1.5), (12, 2.5)) == pytest.approx((0.125, 1.0))
+    # Times of nearly nothing: neither part is below 0, and nothing is lost.
+    assert timing.split((4, 1.0), (12, 0.9)) == pytest.approx((0.075, 0.0))
+    assert timing.split((4, 0.1), (12, 1.2)) == pytest.approx((0.1, 0.0))
+
+
+@pytest.mark.tff
+def test_noise_of_a_seeded_run_is_not_used(monkeypatch):
+    seen = []
+    real = timing.measure
+
+    def measure(experiment, *arguments):
+        seen.append(experiment)
+        return real(experiment, *arguments)
+
+    monkeypatch.setattr(timing, 'measure', measure)
+    dry_run(_CONFIG, progress=False)
+    assert not seen[0].noise_is_seeded
+    # With a seed, every initial state is the same.
+    first, second = (state_lib.leaves(seen[0].process.initialize()) for _ in range(2))
+    different = [not np.array_equal(*pair) for pair in zip(first, second, strict=True)]
+    assert sum(different) == 1  # The key.
+
+
+@pytest.mark.slow
+@pytest.mark.tff
+def test_noise_kept_in_a_file_is_left_out_and_said_so():
+    hardened = _CONFIG.with_values({'noise': 'hardened', 'memory_limit': 0.0})
+    found = dry_run(hardened, progress=False)
+    assert found.noise_place == 'file' and found.mechanism == 'blt'
+    assert found.not_measured == ('past noise, which is kept in a file',)
+
+
+def test_what_train_refuses_is_refused():
+    with pytest.raises(ArgumentError, match='^noise_multiplier: must be given'):
+        dry_run(_CONFIG.with_values({'noise_multiplier': None}), progress=False)
+    with pytest.raises(ArgumentError, match='^population=3: must be an integer >= 4'):
+        dry_run(_CONFIG.with_values({'population': 3}), progress=False)
+
+
+@pytest.mark.tff
+def test_data_of_no_client_are_refused():
+    with pytest.raises(DataError, match='none of the 16 clients that were looked at has data'):
+        dry_run(_CONFIG.with_values({'client_min_tokens': 10**6}), progress=False)
+
+
+def test_the_binary_prints_and_writes_nothing(tmp_path):
+    directory = f'--output_dir={tmp_path}/run'
+    done = forked_binaries.run('train', *_FLAGS, directory, '--format=json')
+    assert done.returncode == 0, done.stderr
+    values = json.loads(done.stdout)
+    assert values['mechanism'] == 'tree' and values['parameters'] > 0
+    done = forked_binaries.run('train', *_FLAGS)
+    assert done.returncode == 0 and 'are estimates' in done.stdout, done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    'flag, message',
+    [
+        ('--resume', '--resume: cannot be combined with --dry_run'),
+        ('--overwrite', '--overwrite: cannot be combined with --dry_run'),
+        ('--rounds=0', '--rounds=0: must be'),
+        ('--population=3', '--population=3: must be an integer >= 4'),
+        ('--workers=x', '--workers=x: must'),
+    ],
+)
+def test_bad_flags_are_one_line_and_status_2(flag, message):
+    done = forked_binaries.run('train', *_FLAGS, flag)
+    assert done.returncode == 2
+    assert done.stderr == f'error: {done.stderr[7:].strip()}\n' and message in done.stderr
