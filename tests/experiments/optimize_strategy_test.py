@@ -1,5 +1,6 @@
 """The binary that optimises a mechanism, for the models of SGD with a falling learning rate."""
 
+import functools
 import json
 
 import pytest
@@ -9,7 +10,7 @@ from dpfl.simulation.training.server_config import ScheduleConfig
 from experiments.results import optimization
 from tests import forked_binaries
 
-_forked = forked_binaries.fixture('optimize_strategy')
+_run = functools.partial(forked_binaries.run, 'optimize_strategy')
 _SCHEMA = Participation(24, 6, 4)
 _COOLED = ScheduleConfig(server_schedule='linear', server_warmup_rounds=3)
 
@@ -39,7 +40,7 @@ def test_nesterov_needs_momentum(tmp_path):
         optimization.optimize('blt', _SCHEMA, tmp_path / 'blt.npz', nesterov=True)
 
 
-def test_the_flags_arrive(forked, tmp_path):
+def test_the_flags_arrive(tmp_path):
     flags = [
         '--mechanism=banded_toeplitz',
         '--rounds=24',
@@ -51,7 +52,7 @@ def test_the_flags_arrive(forked, tmp_path):
         f'--output={tmp_path}/found.npz',
         '--format=json',
     ]
-    done = forked(*flags)
+    done = _run(*flags)
     assert done.returncode == 0, done.stderr
     schedule = ScheduleConfig(server_schedule='cosine', server_final_rate=0.3)
     workload = schedule.workload_of_sgd(24, 0.5)
@@ -70,7 +71,7 @@ def test_the_flags_arrive(forked, tmp_path):
         (['--nesterov'], '--nesterov=True: needs momentum'),
     ],
 )
-def test_bad_flags_are_one_line_and_status_2(forked, flags, message, tmp_path):
+def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
     done = forked('--mechanism=blt', '--rounds=24', f'--output={tmp_path}/found.npz', *flags)
     assert done.returncode == 2 and message in done.stderr
     assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
