@@ -72,6 +72,6 @@ def test_the_flags_arrive(tmp_path):
     ],
 )
 def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
-    done = forked('--mechanism=blt', '--rounds=24', f'--output={tmp_path}/found.npz', *flags)
+    done = _run('--mechanism=blt', '--rounds=24', f'--output={tmp_path}/found.npz', *flags)
     assert done.returncode == 2 and message in done.stderr
     assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1

@@ -102,6 +102,19 @@ class ExecutionConfig(Settings):
 FREE = ('checkpoint_every', 'keep_checkpoints', 'workers', 'worker_token_file', 'profile')
 # Settings whose defaults are what versions without them did: a run of such a version can continue.
 _ADDED_LATER = (
+    'packing',
+    'language_size',
+    'client_min_tokens',
+    'client_min_sentences',
+    'clip_each_batch',
+    'example_cap',
+    'cohort_weight',
+    'match',
+    'match_momentum',
+    'test_clients',
+    'fork_from',
+    'stop_at_epsilon',
+    'stop_at_accuracy',
     'clip_learning_rate',
     'workload',
     'server_optimizer',

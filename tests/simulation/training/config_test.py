@@ -53,6 +53,30 @@ def test_a_mechanism_may_be_an_object():
     assert again.digest() == config.digest() != _CONFIG.digest()
 
 
+# Settings of the first version that had config.json. Its runs can be continued.
+_FIRST = set(
+    """
+    accountant adaptive_clip adjacency bands blt_decay blt_scale check_in_minutes
+    client_batch_size client_column client_epochs client_learning_rate client_max_batches
+    client_max_tokens client_minutes client_spread client_update clients_per_round clip_norm
+    clip_quantile clip_schedule clipping count_stddev data_path daytime_share delta download
+    download_sha256 download_url drop_out eligible_share estimator eval_clients eval_every
+    heldout_fraction inverted_share jitter_hours max_participations mechanism memory_limit
+    min_separation model model_dimension noise noise_multiplier noise_seed over_selection
+    population release_train_metrics restart_every restart_first rounds sampling secagg
+    secagg_bits secagg_scale seed sentence_length server_learning_rate server_minutes
+    server_momentum shards strategy strict target_epsilon task text_column time_zone_hours
+    timer_hours tree_completed tree_released vocabulary_file vocabulary_from_private_data
+    vocabulary_size vocabulary_text warm_start window_hours
+    """.split()
+)
+
+
+def test_settings_that_were_added_later_do_not_hinder_older_runs():
+    assert set(TrainConfig().fixed()) == _FIRST
+    assert 'packing' in TrainConfig(task=TaskConfig(text=TextConfig(packing='windows'))).fixed()
+
+
 _PARAMETERS = {'strategy': 'blt_b400', 'blt_decay': (0.9,), 'blt_scale': (0.1,), 'bands': 4}
 
 
