@@ -15,10 +15,10 @@ from dpfl.runtime import contexts, memory
 from dpfl.simulation import (
     checkpoint,
     checkpoint_folder,
+    last_evaluation,
     metrics,
     outputs,
     stopping,
-    test_metrics,
 )
 from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import state as state_lib
@@ -124,7 +124,7 @@ class _Run:
                 weights = experiment.process.get_model_weights(state)
                 directory.write_model(weights)
                 if experiment.test is not None:
-                    test_metrics.write(directory, len(rows), experiment.test(weights))
+                    last_evaluation.write(directory, len(rows), experiment.test(weights))
                 if experiment.finish is not None:
                     experiment.finish(directory.path)
                 report = self._report()

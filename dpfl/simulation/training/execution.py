@@ -17,9 +17,9 @@ from dpfl.simulation import (
     checkpoint,
     checkpoint_folder,
     extension,
+    last_evaluation,
     ledger,
     stopping,
-    test_metrics,
 )
 from dpfl.simulation.training import run_model
 from dpfl.simulation.training.config import ExecutionConfig
@@ -191,7 +191,7 @@ class Run:
             report,
             columns,
             run_model.weights(self.directory),
-            test_metrics=test_metrics.read(self.directory),
+            test_metrics=last_evaluation.read(self.directory),
         )
 
 
