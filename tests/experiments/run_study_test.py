@@ -171,7 +171,7 @@ def test_the_runs_of_a_preset_are_trained_in_their_folders(tmp_path, monkeypatch
     class Caught(BaseException):
         pass
 
-    def caught(experiment, directory, start):
+    def caught(experiment, directory, start, **_):
         raise Caught(experiment, directory, start)
 
     monkeypatch.setattr(program, 'run_training', caught)

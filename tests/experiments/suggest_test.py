@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from tests import binaries, text_files
+from tests import forked_binaries, text_files
 
 
 @pytest.mark.tff
@@ -18,7 +18,7 @@ def test_the_command_runs_as_printed(tmp_path):
         '--model=micro',
         '--rounds=2',
     )
-    done = binaries.run('suggest', *flags, '--format=json')
+    done = forked_binaries.run('suggest', *flags, '--format=json')
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found['data']['clients_to_train_on'] == 36
@@ -28,7 +28,7 @@ def test_the_command_runs_as_printed(tmp_path):
     assert (module, name) == ('-m', 'experiments.train')
     *settings, directory = arguments
     assert directory == '--output_dir=runs/suggested'
-    run = binaries.run('train', *settings, f'--output_dir={tmp_path}/run', '--format=json')
+    run = forked_binaries.run('train', *settings, f'--output_dir={tmp_path}/run', '--format=json')
     assert run.returncode == 0, run.stderr
     values = json.loads(run.stdout)
     assert values['rounds'] == 2 and values['unigram_accuracy'] > 0
@@ -42,7 +42,7 @@ def test_the_command_runs_as_printed(tmp_path):
 def test_a_flagfile_has_the_same_flags(tmp_path):
     text_files.write_clients(tmp_path / 'a.jsonl', 40)
     text_files.write_words(tmp_path / 'words.txt')
-    done = binaries.run(
+    done = forked_binaries.run(
         'suggest',
         f'--data_path={tmp_path}/a.jsonl',
         f'--vocabulary_file={tmp_path}/words.txt',
@@ -55,11 +55,13 @@ def test_a_flagfile_has_the_same_flags(tmp_path):
     assert f'--flagfile={tmp_path}/run.flags' in done.stdout and 'Not private' in done.stdout
     lines = (tmp_path / 'run.flags').read_text().splitlines()
     assert '--mechanism=auto' in lines and '--target_epsilon=8.0' in lines
-    run = binaries.run('train', f'--flagfile={tmp_path}/run.flags', f'--output_dir={tmp_path}/run')
+    run = forked_binaries.run(
+        'train', f'--flagfile={tmp_path}/run.flags', f'--output_dir={tmp_path}/run'
+    )
     assert run.returncode == 0, run.stderr
 
 
 def test_bad_values_are_refused_in_one_line(tmp_path):
-    done = binaries.run('suggest', f'--data_path={tmp_path}/absent.jsonl')
+    done = forked_binaries.run('suggest', f'--data_path={tmp_path}/absent.jsonl')
     assert done.returncode == 2
     assert done.stderr.strip().splitlines()[-1].startswith('error: --vocabulary_file: must be')

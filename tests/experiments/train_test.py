@@ -235,7 +235,7 @@ def test_a_run_of_an_older_version_is_not_continued(copied):
 @pytest.mark.parametrize(
     'changed, message',
     [
-        (['--rounds=7'], '--rounds=7: must be 6, as when the run began'),
+        (['--rounds=7'], '--target_epsilon=1.0: cannot hold for more rounds'),
         (['--clip_norm=0.3'], '--clip_norm=0.3: must be 0.2, as when the run began'),
         (['--seed=4'], '--seed=4: must be 0, as when the run began'),
         (['--noise_seed=2'], '--noise_seed=2: must be 1, as when the run began'),

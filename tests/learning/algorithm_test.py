@@ -260,7 +260,9 @@ def test_adaptive_clipping_with_weights():
     norms = [_norm(_trained(client)) for client in _COHORT]
     within = sum(np.sign(_CLIP - norm) for norm in norms if norm > 0) / 2
     estimate = _CLIP * np.exp(-0.2 * (within / _CLIENTS + 0.5))
-    assert float(output.metrics['aggregator']['clip_norm']) == pytest.approx(estimate, rel=1e-5)
+    assert float(output.metrics['aggregator']['clip_norm_estimate']) == pytest.approx(
+        estimate, rel=1e-5
+    )
 
 
 def test_shards_of_clients_without_data_have_no_weight():

@@ -38,7 +38,8 @@ class OptimizationConfig(ServerConfig):
     )
 
     def check(self) -> None:
-        """Checks that a clip after every batch has batches to follow."""
+        """Checks the server, and that a clip after every batch has batches to follow."""
+        super().check()
         if self.clip_each_batch and self.client_update != 'fedavg':
             raise ArgumentError(
                 'clip_each_batch',

@@ -123,7 +123,7 @@ def test_heldout_clients_are_pooled_up_to_those_that_there_are():
 def test_owners_of_heldout_sentences():
     sentences = [[['a'], ['b']], [], [['a']]]
     clients = word_clients.WordClients(3, lambda client: sentences[client])
-    task = word_clients.WordTask(clients, clients, Vocabulary(('a',)), 4)
+    task = word_clients.WordTask(clients, clients, Vocabulary(('a',)), Packing('sentences', 4))
     assert task.heldout_owners(99).tolist() == [0, 0, 2]
     assert task.heldout_owners(2).tolist() == [0, 0]
 
