@@ -13,7 +13,7 @@ import tensorflow_federated as tff
 from dpfl import learning
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
-from dpfl.simulation import test_metrics
+from dpfl.simulation import last_evaluation
 from dpfl.simulation.training import (
     EvaluationConfig,
     GanConfig,
@@ -209,11 +209,11 @@ def test_what_is_not_finite_is_null_and_other_files_are_refused(tmp_path):
         def write_text(self, name, text):
             (tmp_path / name).write_text(text)
 
-    test_metrics.write(Directory(), 7, {'loss': float('inf'), 'accuracy': 0.25})
+    last_evaluation.write(Directory(), 7, {'loss': float('inf'), 'accuracy': 0.25})
     assert 'null' in (tmp_path / archive.TEST).read_text()
-    found = test_metrics.read(tmp_path)
+    found = last_evaluation.read(tmp_path)
     assert np.isnan(found['loss']) and found['accuracy'] == 0.25
     for text in ('[]', '{"rounds": 1}', '{"metrics": {"loss": "x"}}', '{"metrics": {}, "x": 1}'):
         (tmp_path / archive.TEST).write_text(text)
         with pytest.raises(Exception, match='test_metrics.json: '):
-            test_metrics.read(tmp_path)
+            last_evaluation.read(tmp_path)
