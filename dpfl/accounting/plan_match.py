@@ -109,6 +109,11 @@ def _stopped(plan: _P, rounds: int) -> _P:
         raise errors.ArgumentError(
             'sampling', plan.sampling, 'must be none to match rho, which a sampled plan has not'
         )
+    if plan.earlier:
+        # No noise of this run takes away what the runs before it have released.
+        raise errors.ArgumentError(
+            'earlier', errors.NOT_SHOWN, 'cannot be combined with match=rho: it would count them'
+        )
     return dataclasses.replace(plan, participation=plan.participation.within(rounds))
 
 

@@ -106,6 +106,8 @@ def test_a_mechanism_matches_itself():
         ),
         (_plan(mechanisms.Identity(24), clip_schedule=((3, 0.1),)), 'rmse', 'clip_schedule'),
         (_plan(estimator=accounting.Estimator('clipped')), 'rmse', 'estimator'),
+        # No noise of this run makes up for what earlier runs released: a search would not end.
+        (_plan(earlier=(_plan(noise_multiplier=1.0),)), 'rho', 'earlier'),
     ],
     ids=lambda value: value if isinstance(value, str) else '',
 )

@@ -152,7 +152,8 @@ def _with_noise(privacy: PrivacyConfig, is_silent: bool, fields: dict) -> accoun
         return accounting.PrivacyPlan(noise_multiplier=0.0, **fields)
     silent_plan = accounting.PrivacyPlan(noise_multiplier=0.0, **fields)
     if privacy.match is not None:
-        return noise_matching.parse(privacy.match).resolve(silent_plan, privacy.match_momentum)
+        with renaming(earlier='fork_from'):
+            return noise_matching.parse(privacy.match).resolve(silent_plan, privacy.match_momentum)
     if target is None:
         noise = required(privacy, 'noise_multiplier') if noise is None else noise
         return accounting.PrivacyPlan(noise_multiplier=noise, **fields)

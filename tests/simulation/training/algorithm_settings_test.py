@@ -8,42 +8,26 @@ import pytest
 from dpfl import accounting
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import (
-    EvaluationConfig,
-    OptimizationConfig,
-    PrivacyConfig,
-    SamplingConfig,
-    TaskConfig,
-    TextConfig,
     TrainConfig,
     train,
 )
 from dpfl.simulation.training.plan import build_plan
 from experiments.flags import recorded_flags
+from tests.simulation.training import small_config
 
-_CONFIG = TrainConfig(
-    task=TaskConfig(
-        model='micro',
-        text=TextConfig(
-            vocabulary_size=40,
-            sentence_length=6,
-            packing='windows',
-            client_max_tokens=80,
-            client_min_sentences=10,
-        ),
-    ),
-    privacy=PrivacyConfig(
-        mechanism='gaussian',
-        noise_multiplier=3.0,
-        clip_norm=0.3,
-        delta=1e-3,
-        estimator='clipped',
-        cohort_weight=2.5,
-        example_cap=12.0,
-    ),
-    sampling=SamplingConfig(rounds=2, population=16, clients_per_round=4, min_separation=2),
-    optimization=OptimizationConfig(client_batch_size=8, clip_each_batch=True),
-    evaluation=EvaluationConfig(eval_every=2, eval_clients=4),
-    noise_seed=5,
+_CONFIG = small_config.GAUSSIAN.with_values(
+    {
+        'packing': 'windows',
+        'client_max_tokens': 80,
+        'client_min_sentences': 10,
+        'estimator': 'clipped',
+        'cohort_weight': 2.5,
+        'example_cap': 12.0,
+        'rounds': 2,
+        'min_separation': 2,
+        'client_batch_size': 8,
+        'clip_each_batch': True,
+    }
 )
 
 

@@ -12,7 +12,7 @@ from dpfl.accounting.records import ledger_lines, verification
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import train
 from dpfl.simulation.training.course_config import within_epsilon
-from tests.simulation.training.federated_test import _CONFIG
+from tests.simulation.training import small_config
 
 _FORK = {'noise_multiplier': 4.0, 'clip_norm': 0.1, 'noise_seed': 6, 'rounds': 4}
 
@@ -51,7 +51,7 @@ def test_a_run_has_as_many_rounds_as_epsilon_allows():
 def _stopped(tmp_path_factory):
     """A run of 3 of 12 rounds."""
     path = tmp_path_factory.mktemp('stopped') / 'run'
-    long = _CONFIG.with_values({'rounds': 12, 'min_separation': 2})
+    long = small_config.BLT.with_values({'rounds': 12, 'min_separation': 2})
     plan = train(long.with_values({'rounds': 3}), path / 'short', progress=False).report.plan
     config = long.with_values({'stop_at_epsilon': plan.epsilon(1e-3) * 1.0001})
     return path, config, train(config, path / 'run', progress=False)
@@ -70,7 +70,7 @@ def test_the_guarantee_is_that_of_the_rounds_that_are_run(stopped):
 
 @pytest.mark.tff
 def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
-    config = _CONFIG.with_values({'rounds': 12, 'stop_at_accuracy': 1e-6, 'eval_every': 1})
+    config = small_config.BLT.with_values({'rounds': 12, 'stop_at_accuracy': 1e-6, 'eval_every': 1})
     result = train(config, tmp_path / 'run', progress=False)
     done = len(result.metrics['round'])
     assert done < 12 and result.last['accuracy'] >= 1e-6
@@ -88,7 +88,7 @@ def test_an_accuracy_stops_a_run_and_leaves_its_guarantee(tmp_path, caplog):
 @pytest.mark.tff
 def test_a_fork_begins_with_the_model_and_the_guarantee_of_the_other_run(stopped, tmp_path):
     path, _, origin = stopped
-    config = _CONFIG.with_values({**_FORK, 'fork_from': str(path / 'run')})
+    config = small_config.BLT.with_values({**_FORK, 'fork_from': str(path / 'run')})
     result = train(config, tmp_path / 'fork', progress=False)
     ledger = ledger_lines.parse((tmp_path / 'fork' / 'ledger.jsonl').read_bytes())
     assert ledger.entries[0].model == ledger_lines.digest(origin.weights)
@@ -115,14 +115,15 @@ def test_a_fork_begins_with_the_model_and_the_guarantee_of_the_other_run(stopped
         ({'model': 'tiny'}, 'fork_from: must be a run with the same model'),
         ({'adjacency': 'replace_one'}, 'adjacency=replace_one: must be zero_out'),
         ({'fork_from': 'absent'}, 'fork_from=absent: must be the directory of a run'),
+        ({'match': 'rho:0.1', 'noise_multiplier': None}, 'fork_from: cannot be combined'),
     ],
 )
 def test_forks_that_are_refused(stopped, tmp_path, changes, message):
     values = {**_FORK, 'fork_from': str(stopped[0] / 'run'), **changes}
     with pytest.raises(ArgumentError, match=message):
-        train(_CONFIG.with_values(values), tmp_path / 'fork', progress=False)
+        train(small_config.BLT.with_values(values), tmp_path / 'fork', progress=False)
 
 
 def test_a_fork_has_no_other_beginning():
     with pytest.raises(ArgumentError, match='warm_start=a: cannot be combined with fork_from'):
-        _CONFIG.with_values({'fork_from': 'b', 'warm_start': 'a'})
+        small_config.BLT.with_values({'fork_from': 'b', 'warm_start': 'a'})

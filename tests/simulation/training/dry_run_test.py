@@ -10,12 +10,6 @@ import pytest
 from dpfl.errors import ArgumentError, DataError
 from dpfl.simulation import state as state_lib
 from dpfl.simulation.training import (
-    EvaluationConfig,
-    PrivacyConfig,
-    SamplingConfig,
-    TaskConfig,
-    TextConfig,
-    TrainConfig,
     cost,
     dry_run,
     timing,
@@ -23,21 +17,9 @@ from dpfl.simulation.training import (
 )
 from dpfl.tasks.text.models import catalog
 from tests import forked_binaries
+from tests.simulation.training import small_config
 
-_CONFIG = TrainConfig(
-    task=TaskConfig(model='micro', text=TextConfig(vocabulary_size=40, sentence_length=6)),
-    privacy=PrivacyConfig(
-        mechanism='blt',
-        blt_decay=(0.9, 0.5),
-        blt_scale=(0.1, 0.2),
-        noise_multiplier=3.0,
-        clip_norm=0.3,
-        delta=1e-3,
-    ),
-    sampling=SamplingConfig(rounds=4, population=16, clients_per_round=4, min_separation=4),
-    evaluation=EvaluationConfig(eval_every=3, eval_clients=4),
-    noise_seed=5,
-)
+_CONFIG = small_config.BLT.with_values({'eval_every': 3})
 _FLAGS = (
     '--model=micro',
     '--vocabulary_size=40',

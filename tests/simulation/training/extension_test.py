@@ -15,9 +15,9 @@ from dpfl.simulation.training import TrainConfig, train
 from tests import runs
 from tests.accounting import archives
 from tests.simulation import toy_experiment
-from tests.simulation.training.federated_test import _CONFIG
+from tests.simulation.training import small_config
 
-_SHORT = _CONFIG.with_values({'rounds': 12, 'eval_every': 100})
+_SHORT = small_config.BLT.with_values({'rounds': 12, 'eval_every': 100})
 _LONG = _SHORT.with_values({'rounds': 18})
 
 

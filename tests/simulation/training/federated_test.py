@@ -14,31 +14,15 @@ import tensorflow_federated as tff
 from dpfl import mechanisms
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import (
-    EvaluationConfig,
     PrivacyConfig,
-    SamplingConfig,
-    TaskConfig,
-    TextConfig,
     TrainConfig,
     train,
 )
 from dpfl.tasks import own_data
 from tests import binaries, runs
+from tests.simulation.training import small_config
 
-_CONFIG = TrainConfig(
-    task=TaskConfig(model='micro', text=TextConfig(vocabulary_size=40, sentence_length=6)),
-    privacy=PrivacyConfig(
-        mechanism='blt',
-        blt_decay=(0.9, 0.5),
-        blt_scale=(0.1, 0.2),
-        noise_multiplier=3.0,
-        clip_norm=0.3,
-        delta=1e-3,
-    ),
-    sampling=SamplingConfig(rounds=4, population=16, clients_per_round=4, min_separation=4),
-    evaluation=EvaluationConfig(eval_every=2, eval_clients=4),
-    noise_seed=5,
-)
+_CONFIG = small_config.BLT
 _FLAGS = (
     '--model=micro',
     '--vocabulary_size=40',

@@ -13,34 +13,28 @@ from dpfl.accounting.records import verification
 from dpfl.errors import ArgumentError
 from dpfl.simulation import metrics
 from dpfl.simulation.training import (
-    EvaluationConfig,
     OptimizationConfig,
     PrivacyConfig,
     SamplingConfig,
-    TaskConfig,
-    TextConfig,
     TrainConfig,
     train,
 )
 from dpfl.simulation.training.plan import build_plan
 from tests import runs
+from tests.simulation.training import small_config
 
 _QUANTILES = [f'accuracy_q{q}' for q in (10, 25, 50, 75, 90)]
-_CONFIG = TrainConfig(
-    task=TaskConfig(model='micro', text=TextConfig(vocabulary_size=40, sentence_length=6)),
-    privacy=PrivacyConfig(
-        mechanism='gaussian', noise_multiplier=3.0, clip_norm=0.3, delta=1e-3, accountant='moments'
-    ),
-    sampling=SamplingConfig(rounds=4, population=16, clients_per_round=4, sampling='poisson'),
-    optimization=OptimizationConfig(
-        client_update='fedsgd',
-        server_optimizer='yogi',
-        server_learning_rate=0.05,
-        server_schedule='cosine',
-        server_warmup_rounds=1,
-    ),
-    evaluation=EvaluationConfig(eval_every=2, eval_clients=4),
-    noise_seed=5,
+_CONFIG = small_config.GAUSSIAN.with_values(
+    {
+        'accountant': 'moments',
+        'sampling': 'poisson',
+        'min_separation': 1,
+        'client_update': 'fedsgd',
+        'server_optimizer': 'yogi',
+        'server_learning_rate': 0.05,
+        'server_schedule': 'cosine',
+        'server_warmup_rounds': 1,
+    }
 )
 
 

@@ -17,11 +17,8 @@ from dpfl.simulation import last_evaluation
 from dpfl.simulation.training import (
     EvaluationConfig,
     GanConfig,
-    PrivacyConfig,
-    SamplingConfig,
     TaskConfig,
     TextConfig,
-    TrainConfig,
     train,
 )
 from dpfl.tasks import source
@@ -30,13 +27,16 @@ from dpfl.tasks.text.models import catalog
 from dpfl.tasks.text.synthetic_text import NUM_SPECIAL_TOKENS, SyntheticText
 from experiments.results import public_copy, run_summary
 from tests.repository import threat_model
+from tests.simulation.training import small_config
 
-_CONFIG = TrainConfig(
-    task=TaskConfig(model='micro', text=TextConfig(vocabulary_size=40, sentence_length=6)),
-    privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=3.0, clip_norm=0.3, delta=1e-3),
-    sampling=SamplingConfig(rounds=2, population=8, clients_per_round=4, min_separation=2),
-    evaluation=EvaluationConfig(eval_every=2, eval_clients=3, test_clients=5),
-    noise_seed=5,
+_CONFIG = small_config.GAUSSIAN.with_values(
+    {
+        'rounds': 2,
+        'population': 8,
+        'min_separation': 2,
+        'eval_clients': 3,
+        'test_clients': 5,
+    }
 )
 
 
