@@ -201,6 +201,66 @@ class PoissonSampler:
 
 
 @dataclasses.dataclass(frozen=True)
+class CyclicPoissonSampler:
+    """Poisson sampling within groups that take turns ([Choquette23], algorithm 3).
+
+    The clients are divided into groups of equal size, up to one client, at random by the seed.
+    Round t draws its cohort from group t mod groups.
+
+    Attributes:
+      rounds: number of rounds, at least 1.
+      population: number of clients; they are 0 .. population - 1.
+      clients_per_round: expected size of a cohort. The probability with which a client takes part
+        in a turn of its group is clients_per_round * groups / population, at most 1. If the groups
+        are not equally large, the expected size is exact on average over the groups.
+      groups: number of groups, at least 1.
+      seed: an integer >= 0.
+
+    Raises:
+      ValueError: if a field is out of its range.
+    """
+
+    amplification: ClassVar[str] = 'cyclic_poisson'
+    rounds: int
+    population: int
+    clients_per_round: int
+    groups: int
+    seed: int = 0
+
+    def __post_init__(self):
+        _check_sizes(self)
+        _validate.integer('groups', self.groups, minimum=1)
+        _validate.integer(
+            'population', self.population, minimum=self.clients_per_round * self.groups
+        )
+
+    @property
+    def participation(self) -> Participation:
+        """The schema that is always kept: a client returns in the next turn of its group."""
+        return Participation(self.rounds, self.groups)
+
+    @functools.cached_property
+    def _order(self) -> np.ndarray:
+        return np.random.default_rng([_STREAM, self.seed]).permutation(self.population)
+
+    def group(self, index: int) -> np.ndarray:
+        """The clients of a group, int64 [about population / groups]."""
+        return self._order[index :: self.groups]
+
+    def cohort(self, round_index: int) -> np.ndarray:
+        """Clients of a round, int64 [any number]; may be empty.
+
+        Raises:
+          ValueError: if the run has no such round.
+        """
+        generator = _generator(self, round_index)
+        group = self.group(round_index % self.groups)
+        probability = self.clients_per_round * self.groups / self.population
+        size = generator.binomial(group.size, probability)
+        return generator.choice(group, size, replace=False)
+
+
+@dataclasses.dataclass(frozen=True)
 class TimerSampler:
     """Cohorts of a simulated population with timers ([Xu23], section 2.4).
 
@@ -270,6 +330,11 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
                 plan.population,
                 f'must be {drawn[0]} with clients_per_round={drawn[1]}, as the sampler draws them, '
                 f'not with {plan.clients_per_round}',
+            )
+        groups = getattr(sampler, 'groups', None)
+        if groups != plan.groups:
+            raise errors.ArgumentError(
+                'groups', plan.groups, f'must be {groups}, as the sampler divides the clients'
             )
     kept, planned = sampler.participation, plan.participation
     if (

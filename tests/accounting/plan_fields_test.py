@@ -39,6 +39,12 @@ _SAMPLED = accounting.PrivacyPlan(
     sampling='poisson',
     population=100,
 )
+_CYCLIC = dataclasses.replace(
+    _SAMPLED,
+    mechanism=mechanisms.BandedToeplitz(6, [1.0, 0.5]),
+    sampling='cyclic_poisson',
+    groups=2,
+)
 _MATCHED = dataclasses.replace(
     _PLAN, noise_match=accounting.NoiseMatch('rmse', 6, 2.5, 'tree', 'a' * 64, 7.0, 0.5)
 )
@@ -56,6 +62,7 @@ _ALTERED = {
     'adjacency': (_PLAN, dict(adjacency='replace_one')),
     'sampling': (_SAMPLED, dict(sampling='without_replacement')),
     'population': (_SAMPLED, dict(population=101)),
+    'groups': (_CYCLIC, dict(groups=3)),
     'discretization': (_DISCRETIZED, dict(discretization=None)),
     'discretization.scale': (_DISCRETIZED, 11.0),
     'discretization.dimension': (_DISCRETIZED, 101),
@@ -110,7 +117,7 @@ def _pair(path: str):
 
 
 def test_every_field_is_altered_here():
-    plans = (_PLAN, _DISCRETIZED, _SAMPLED, _MATCHED)
+    plans = (_PLAN, _DISCRETIZED, _SAMPLED, _CYCLIC, _MATCHED)
     assert set(_ALTERED) == set().union(*map(_paths, plans))
 
 

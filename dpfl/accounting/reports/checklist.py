@@ -27,6 +27,11 @@ def adjacency(report: ReportValues) -> str:
     text = _ADJACENCY[report.plan.adjacency]
     if report.plan.sampling == 'poisson':
         text += ' With Poisson sampling this is the same as adding or removing the client.'
+    if report.plan.sampling == 'cyclic_poisson':
+        text += (
+            ' With cyclic Poisson sampling this is the same as adding or removing the client, if '
+            'all other clients stay in their groups.'
+        )
     return text
 
 

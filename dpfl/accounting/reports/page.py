@@ -77,7 +77,11 @@ def _participation(report: ReportValues) -> str:
             f'at most {holds.max_participations} of {holds.rounds} rounds per client, at least '
             f'{holds.min_separation} apart.'
         )
-    kind = {'poisson': 'Poisson sampling', 'without_replacement': 'sampling without replacement'}
+    kind = {
+        'poisson': 'Poisson sampling',
+        'cyclic_poisson': f'cyclic Poisson sampling from {plan.groups} groups in turn',
+        'without_replacement': 'sampling without replacement',
+    }
     return (
         f'{kind[plan.sampling]}, {plan.clients_per_round} of {plan.population} clients in each of '
         f'{holds.rounds} rounds; the guarantee uses privacy amplification by sampling.'
@@ -154,6 +158,8 @@ def _run(report: ReportValues) -> str:
     ]
     if plan.population is not None:
         lines.append(f'population: {plan.population}')
+    if plan.groups is not None:
+        lines.append(f'groups of clients: {plan.groups}')
     if report.observed is not None:
         lines.append(
             'observed limits: the guarantee for every client that keeps the limits that all '

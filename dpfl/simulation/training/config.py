@@ -118,6 +118,7 @@ _ADDED_LATER = (
     'stop_at_accuracy',
     'clip_learning_rate',
     'workload',
+    'groups',
     'server_optimizer',
     'server_nesterov',
     'server_beta2',
