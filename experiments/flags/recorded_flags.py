@@ -13,6 +13,7 @@ from typing import Any
 from dpfl import _files, _json, accounting, errors
 from dpfl.accounting import plan_match
 from dpfl.accounting.records import archive
+from dpfl.mechanisms import registry
 from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.sampling_config import AMPLIFIED
 
@@ -220,7 +221,8 @@ def _is_mechanism(text: str, plan: accounting.PrivacyPlan) -> bool:
     base = getattr(plan.mechanism, 'base', plan.mechanism)
     if text == 'none':
         return not plan.noise_multiplier
-    return text in ('auto', base.name)
+    made = registry.ENTRIES[text].kind.name if text in registry.ENTRIES else text
+    return made in ('auto', base.name)
 
 
 def _is_calibrated(target: float, epsilon: float | None) -> bool:
