@@ -97,7 +97,7 @@ _SERVER = SettingsFlags(
 )
 _SAMPLING = SettingsFlags(
     SamplingConfig,
-    only=('sampling', 'groups'),
+    only=('sampling', 'groups', 'cohort_cap'),
     defaults={'sampling': 'none'},
     choices={'sampling': accounting.SAMPLINGS},
     help={

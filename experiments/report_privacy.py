@@ -51,6 +51,7 @@ _SAMPLING = SettingsFlags(
         'population',
         'clients_per_round',
         'groups',
+        'cohort_cap',
     ),
     defaults={'sampling': 'none', 'clients_per_round': 1},
     choices={'sampling': accounting.SAMPLINGS},

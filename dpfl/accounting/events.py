@@ -17,6 +17,8 @@ from dp_accounting import rdp
 from dpfl import _validate, errors
 from dpfl.accounting import gaussian, loss_distribution, moments
 from dpfl.accounting.gaussian import Bound
+from dpfl.accounting.sampling import truncated
+from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 
 _RELATION = dp_accounting.NeighboringRelation
 # Absolute rounding errors of a divergence of order a, and of its moment, which is a - 1 times as
@@ -92,6 +94,8 @@ def methods_for(event: dp_accounting.DpEvent) -> tuple[str, ...]:
         return gaussian.ACCOUNTANTS
     if any(isinstance(part, dp_accounting.SampledWithoutReplacementDpEvent) for part in sampled):
         return ('rdp', 'moments', 'best')
+    if any(isinstance(part, TruncatedPoissonDpEvent) for part in sampled):
+        return ('pld', 'rdp', 'best')
     return ('pld', 'rdp', 'moments', 'best')
 
 
@@ -104,11 +108,18 @@ def _least(parts: '_Parts', delta: float, methods: Sequence[str], coarseness: fl
 
 def _by_pld(parts: '_Parts', delta: float, coarseness: float) -> float:
     releases = [
-        ((event.sampling_probability, event.event.noise_multiplier), count)
+        (
+            (
+                event.sampling_probability,
+                event.event.noise_multiplier,
+                event.full() if isinstance(event, TruncatedPoissonDpEvent) else (0.0, 0.0),
+            ),
+            count,
+        )
         for event, count in parts.sampled
     ]
     if parts.mu_squared:
-        releases.append(((1.0, 1 / math.sqrt(parts.mu_squared)), 1))
+        releases.append(((1.0, 1 / math.sqrt(parts.mu_squared), (0.0, 0.0)), 1))
     most = _by_rdp(parts, delta, coarseness)
     return loss_distribution.epsilon(releases, delta, most, coarseness)
 
@@ -169,6 +180,8 @@ def _with_noise_that_counts(event: dp_accounting.DpEvent) -> dp_accounting.DpEve
     if event.event.noise_multiplier <= _MOST_NOISE:
         return event
     release = dp_accounting.GaussianDpEvent(_MOST_NOISE)
+    if isinstance(event, TruncatedPoissonDpEvent):
+        return dataclasses.replace(event, event=release)
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         return dp_accounting.PoissonSampledDpEvent(event.sampling_probability, release)
     return dp_accounting.SampledWithoutReplacementDpEvent(
@@ -179,7 +192,9 @@ def _with_noise_that_counts(event: dp_accounting.DpEvent) -> dp_accounting.DpEve
 def _is_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
     return isinstance(
         event,
-        dp_accounting.PoissonSampledDpEvent | dp_accounting.SampledWithoutReplacementDpEvent,
+        dp_accounting.PoissonSampledDpEvent
+        | dp_accounting.SampledWithoutReplacementDpEvent
+        | TruncatedPoissonDpEvent,
     ) and isinstance(event.event, dp_accounting.GaussianDpEvent)
 
 
@@ -188,20 +203,24 @@ def _refuse_mixtures(parts: _Parts) -> None:
         raise errors.ArgumentError(
             'event',
             errors.NOT_SHOWN,
-            'Poisson samples and samples without replacement must not be composed; their '
-            'neighbours differ',
+            'Poisson samples, truncated ones and samples without replacement must not be composed; '
+            'their neighbours differ',
         )
 
 
 def _relation(parts: _Parts):
-    if isinstance(parts.sampled[0][0], dp_accounting.PoissonSampledDpEvent):
-        return _RELATION.ADD_OR_REMOVE_ONE
-    return _RELATION.REPLACE_ONE
+    if isinstance(parts.sampled[0][0], dp_accounting.SampledWithoutReplacementDpEvent):
+        return _RELATION.REPLACE_ONE
+    return _RELATION.ADD_OR_REMOVE_ONE
 
 
 @functools.lru_cache(_KEPT)
 def _divergences(event: dp_accounting.DpEvent, relation: dp_accounting.NeighboringRelation):
     """Renyi divergences of one release, [orders of dp_accounting]; takes up to 0.3 s."""
+    if isinstance(event, TruncatedPoissonDpEvent):
+        whole = dp_accounting.PoissonSampledDpEvent(event.sampling_probability, event.event)
+        orders = np.array(rdp.RdpAccountant()._orders)
+        return truncated.log_moments(np.array(_divergences(whole, relation)), event, orders)
     # dp_accounting publishes the divergences only after its own conversion.
     return rdp.RdpAccountant(neighboring_relation=relation).compose(event)._rdp
 

@@ -18,6 +18,8 @@ import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import fft, optimize, signal
 
+from dpfl.accounting.sampling import truncated
+
 # Step of the grid, unless one release then has too few points, or one or all have too many.
 _STEP = 1e-4
 _LEAST_POINTS = 2**12
@@ -42,7 +44,7 @@ _ROUNDING = 1e-9
 
 
 def epsilon(
-    parts: Sequence[tuple[tuple[float, float], int]],
+    parts: Sequence[tuple[tuple[float, float, tuple[float, float]], int]],
     delta: float,
     most: float,
     coarseness: float = 1.0,
@@ -50,7 +52,8 @@ def epsilon(
     """Epsilon at `delta` of sampled releases together, where a client is added or removed.
 
     Args:
-      parts: kinds of releases as `((sampling probability, noise multiplier), count)`.
+      parts: kinds of releases as `((sampling probability, noise multiplier, full), count)`, where
+        `full` are t and p of `sampling.truncated`; 0 without truncation.
       delta: strictly between 0 and 1.
       most: an epsilon that is known to hold; the grid covers losses up to it.
       coarseness: at least 1; by how much the grid is coarser than usual, rounded down to a step
@@ -65,7 +68,13 @@ def epsilon(
     log_tail = _TAIL_UNIT * math.floor(log_tail / _TAIL_UNIT)
     if log_tail < _LEAST_LOG_TAIL or not math.isfinite(most):
         return math.inf
-    spread = max(_spread(*release, log_tail) for release, _ in parts)
+    spread = max(
+        max(
+            _spread(probability, noise, log_tail),
+            2 * truncated.spread(full[1], noise, log_tail) if full[0] else 0.0,
+        )
+        for (probability, noise, full), _ in parts
+    )
     step = max(
         min(_STEP, spread / _LEAST_POINTS), spread / _MOST_POINTS, most / _MOST_POINTS_OF_EPSILON
     )
@@ -120,9 +129,43 @@ def _spread(probability: float, noise_multiplier: float, log_tail: float) -> flo
 
 @functools.lru_cache(_KEPT)
 def _one_release(
-    probability: float, noise_multiplier: float, step: float, log_tail: float
+    probability: float,
+    noise_multiplier: float,
+    full: tuple[float, float],
+    step: float,
+    log_tail: float,
 ) -> tuple[_Losses, _Losses]:
     """Losses of one release, for a client that is removed and for one that is added."""
+    sampled = _of_sample(probability, noise_multiplier, step, log_tail)
+    share, placed = full
+    if not share:
+        return sampled
+    others = truncated.full_losses(placed, noise_multiplier, step, log_tail)
+    remove, add = (
+        _mixture(one, _losses(other.to_dense_pmf()), share)
+        for one, other in zip(sampled, others, strict=True)
+    )
+    return remove, add
+
+
+def _mixture(one: _Losses, other: _Losses, share: float) -> _Losses:
+    """Losses of a release that is the other one with a probability of at most `share`."""
+    lowest = min(one.lowest, other.lowest)
+    highest = max(each.lowest + each.log_masses.size for each in (one, other))
+    masses = np.full(highest - lowest, -np.inf)
+    # The share was rounded up, and does not lower the mass of the first part.
+    rest = -math.expm1(math.log(share) - 4e-9) if share < 1 else 4e-9
+    for part, weight in ((one, rest), (other, share)):
+        start = part.lowest - lowest
+        window = masses[start : start + part.log_masses.size]
+        np.logaddexp(window, part.log_masses + math.log(weight), out=window)
+    return _Losses(lowest, masses, rest * one.infinite + share * other.infinite)
+
+
+def _of_sample(
+    probability: float, noise_multiplier: float, step: float, log_tail: float
+) -> tuple[_Losses, _Losses]:
+    """Losses of a release on a Poisson sample, for a client that is removed, and added."""
     found = privacy_loss_distribution.from_gaussian_mechanism(
         noise_multiplier,
         value_discretization_interval=step,

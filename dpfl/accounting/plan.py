@@ -42,9 +42,10 @@ _ADDED_LATER = (
     'earlier',
     'noise_match',
     'groups',
+    'cohort_cap',
 )
 # Left out if None, so that digests of plans without it are those of earlier versions.
-_ONLY_IF_GIVEN = ('noise_match', 'groups')
+_ONLY_IF_GIVEN = ('noise_match', 'groups', 'cohort_cap')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,8 @@ class PrivacyPlan(PlanValues):
     - 'cyclic_poisson': the same within one group of clients, and the groups take turns
       ([Choquette23], theorem 4; docs/sampling.md). The noise may be correlated over as many rounds
       as there are groups.
+    - 'truncated_poisson': as 'poisson', but of more than `cohort_cap` clients a random subset of
+      that size is taken ([Ganesh25]; docs/sampling.md).
     - 'without_replacement': a uniformly random set of `clients_per_round` clients ([Augenstein20]).
       A cohort without a client holds another client in its place. Under every adjacency the
       cohorts that are compared therefore differ by a replaced client: two clip norms.
@@ -352,7 +355,8 @@ class PrivacyPlan(PlanValues):
         """The same noise over a schema, without relying on how cohorts were sampled."""
         adjacency = 'zero_out' if self.adjacency == 'zero_out' else 'replace_one'
         earlier = tuple(each.without_sampling(each.participation) for each in self.earlier_plans)
-        sampling: dict[str, Any] = dict(sampling='none', population=None, groups=None)
+        sampling: dict[str, Any] = dict(sampling='none', population=None)
+        sampling |= dict(groups=None, cohort_cap=None)
         plain = dataclasses.replace(self, **sampling, adjacency=adjacency, earlier=earlier)
         return plain.with_participation(participation)
 

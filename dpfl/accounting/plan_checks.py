@@ -13,6 +13,7 @@ _ADJACENCIES_OF_SAMPLING = {
     'none': ('zero_out', 'replace_one'),
     'poisson': ('zero_out',),
     'cyclic_poisson': ('zero_out',),
+    'truncated_poisson': ('zero_out',),
     'without_replacement': ADJACENCIES,
 }
 

@@ -163,25 +163,36 @@ class FixedSizeSampler:
 class PoissonSampler:
     """Poisson sampling: each client takes part in each round independently ([McMahan18]).
 
+    With a cap it is truncated Poisson sampling: a uniformly random subset of larger samples takes
+    part.
+
     Attributes:
       rounds: number of rounds, at least 1.
       population: number of clients; they are 0 .. population - 1.
       clients_per_round: expected size of a cohort. The probability of taking part is
         clients_per_round / population.
       seed: an integer >= 0.
+      cohort_cap: largest size of a cohort, at least 1; None for any size.
 
     Raises:
       ValueError: if a field is out of its range.
     """
 
-    amplification: ClassVar[str] = 'poisson'
     rounds: int
     population: int
     clients_per_round: int
     seed: int = 0
+    cohort_cap: int | None = None
 
     def __post_init__(self):
         _check_sizes(self)
+        if self.cohort_cap is not None:
+            _validate.integer('cohort_cap', self.cohort_cap, minimum=1, maximum=self.population)
+
+    @property
+    def amplification(self) -> str:
+        """The sampling that a plan's guarantee may rely on."""
+        return 'poisson' if self.cohort_cap is None else 'truncated_poisson'
 
     @property
     def participation(self) -> Participation:
@@ -197,6 +208,7 @@ class PoissonSampler:
         generator = _generator(self, round_index)
         # The size of a Poisson sample is binomial, and all sets of that size are equally likely.
         size = generator.binomial(self.population, self.clients_per_round / self.population)
+        size = size if self.cohort_cap is None else min(size, self.cohort_cap)
         return generator.choice(self.population, size, replace=False)
 
 
@@ -331,11 +343,10 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
                 f'must be {drawn[0]} with clients_per_round={drawn[1]}, as the sampler draws them, '
                 f'not with {plan.clients_per_round}',
             )
-        groups = getattr(sampler, 'groups', None)
-        if groups != plan.groups:
-            raise errors.ArgumentError(
-                'groups', plan.groups, f'must be {groups}, as the sampler divides the clients'
-            )
+        for name in ('groups', 'cohort_cap'):
+            value, has = getattr(plan, name), getattr(sampler, name, None)
+            if value != has:
+                raise errors.ArgumentError(name, value, f'must be {has}, as the sampler has it')
     kept, planned = sampler.participation, plan.participation
     if (
         kept.rounds < planned.rounds

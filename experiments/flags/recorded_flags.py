@@ -174,6 +174,8 @@ def _expected(report: accounting.PrivacyReport) -> dict[str, tuple[str, Callable
         numbers['population'] = plan.population
     if plan.groups is not None:
         numbers['groups'] = plan.groups
+    if plan.cohort_cap is not None:
+        numbers['cohort_cap'] = plan.cohort_cap
     words = {
         'adjacency': plan.adjacency,
         'estimator': plan.estimator.kind,

@@ -80,6 +80,7 @@ class Request:
         workload=server.
       sampling: Sampling that the guarantee relies on, one of `accounting.SAMPLINGS`.
       groups: Groups of clients, for cyclic Poisson sampling; None for the bands of the mechanism.
+      cohort_cap: Largest cohort, for truncated Poisson sampling.
     """
 
     privacy: PrivacyConfig
@@ -88,6 +89,7 @@ class Request:
     server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
     sampling: str = 'none'
     groups: int | None = None
+    cohort_cap: int | None = None
 
     @property
     def has_target(self) -> bool:

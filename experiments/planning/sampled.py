@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 def check(request: Request) -> None:
     """Raises ArgumentError if a request has values that its sampling has no use for."""
     if request.sampling == 'none':
-        if request.groups is not None:
-            raise ArgumentError('groups', request.groups, 'needs sampling=cyclic_poisson')
+        for name in ('groups', 'cohort_cap'):
+            value = getattr(request, name)
+            if value is not None:
+                raise ArgumentError(name, value, 'needs a sampling that has it')
         return
     planning_config, schema = request.planning, request.schema
     for name, value in (
@@ -72,7 +74,9 @@ def plan(
         discretization=plan_lib.discretization(privacy, privacy.clip_norm, cohort),
     )
     fields |= plan_lib.sampling_fields(
-        SamplingConfig(sampling=request.sampling, groups=request.groups),
+        SamplingConfig(
+            sampling=request.sampling, groups=request.groups, cohort_cap=request.cohort_cap
+        ),
         mechanism,
         schema,
         lambda: deployment.population,

@@ -45,6 +45,7 @@ _CYCLIC = dataclasses.replace(
     sampling='cyclic_poisson',
     groups=2,
 )
+_TRUNCATED = dataclasses.replace(_SAMPLED, sampling='truncated_poisson', cohort_cap=20)
 _MATCHED = dataclasses.replace(
     _PLAN, noise_match=accounting.NoiseMatch('rmse', 6, 2.5, 'tree', 'a' * 64, 7.0, 0.5)
 )
@@ -63,6 +64,7 @@ _ALTERED = {
     'sampling': (_SAMPLED, dict(sampling='without_replacement')),
     'population': (_SAMPLED, dict(population=101)),
     'groups': (_CYCLIC, dict(groups=3)),
+    'cohort_cap': (_TRUNCATED, dict(cohort_cap=21)),
     'discretization': (_DISCRETIZED, dict(discretization=None)),
     'discretization.scale': (_DISCRETIZED, 11.0),
     'discretization.dimension': (_DISCRETIZED, 101),
@@ -117,7 +119,7 @@ def _pair(path: str):
 
 
 def test_every_field_is_altered_here():
-    plans = (_PLAN, _DISCRETIZED, _SAMPLED, _CYCLIC, _MATCHED)
+    plans = (_PLAN, _DISCRETIZED, _SAMPLED, _CYCLIC, _TRUNCATED, _MATCHED)
     assert set(_ALTERED) == set().union(*map(_paths, plans))
 
 

@@ -25,6 +25,7 @@ def _plan(sampling='none', rounds=9, mechanism=None, noise='default', **fields):
         sampling=sampling,
         population=1000 if is_sampled else None,
         groups=3 if sampling == 'cyclic_poisson' else None,
+        cohort_cap=50 if sampling == 'truncated_poisson' else None,
         **{'noise_multiplier': 2.0, **fields},
     )
 
@@ -38,6 +39,8 @@ def _cases():
 @pytest.mark.parametrize('noise', accounting.NOISES)
 @pytest.mark.parametrize('sampling, accountant', _cases())
 def test_every_accountant_with_every_sampling(sampling, accountant, noise):
+    if sampling == 'truncated_poisson' and noise == 'hardened':
+        return  # A plan refuses it.
     plan = _plan(sampling, noise=noise)
     epsilon = running.RunningEpsilon(plan, _DELTA, accountant)
     shown = [epsilon.after(t) for t in range(1, 10)]

@@ -81,7 +81,7 @@ def test_several_mechanisms_over_several_cohorts():
         (('--target_epsilon=1',), '--mechanism=auto: cannot be combined with sampling='),
         (
             (*_BANDED, '--noise_multiplier=1', '--sampling=none', '--groups=9'),
-            '--groups=9: needs sampling=cyclic_poisson',
+            '--groups=9: needs a sampling that has it',
         ),
         (
             (*_BANDED, '--noise_multiplier=1', '--sampling=poisson'),

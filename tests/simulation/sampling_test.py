@@ -263,7 +263,7 @@ def test_groups_that_are_too_small_are_refused(fields, message):
 def test_groups_of_the_plan_are_those_of_the_sampler():
     plan = _plan(_FREE, sampling='cyclic_poisson', population=50, groups=4)
     sampling.check(sampling.CyclicPoissonSampler(20, 50, 5, 4), plan)
-    with pytest.raises(ValueError, match='groups=4: must be 5, as the sampler divides'):
+    with pytest.raises(ValueError, match='groups=4: must be 5, as the sampler has it'):
         sampling.check(sampling.CyclicPoissonSampler(20, 50, 5, 5), plan)
     with pytest.raises(ValueError, match='sampling=cyclic_poisson: must be poisson'):
         sampling.check(sampling.PoissonSampler(20, 50, 5), plan)

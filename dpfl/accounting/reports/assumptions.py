@@ -44,6 +44,13 @@ def _participation(report: ReportValues) -> list[str]:
             f'{plan.clients_per_round}/{plan.population}, independently of all other clients and '
             'of other rounds'
         )
+    elif plan.sampling == 'truncated_poisson':
+        how = (
+            f'every client is chosen in each of {holds.rounds} rounds with probability '
+            f'{plan.clients_per_round}/{plan.population}, independently of all other clients and '
+            f'of other rounds; of more than {plan.cohort_cap} chosen clients, a uniformly random '
+            f'set of {plan.cohort_cap} takes part'
+        )
     else:
         how = (
             f'the cohort of each of {holds.rounds} rounds is a uniformly random set of '
@@ -143,6 +150,13 @@ def _exactness(report: ReportValues) -> list[str]:
                 f'most {plan.groups} bands. Each turn is accounted for as a Gaussian release on a '
                 'Poisson sample, with the norm of its column of C as sensitivity (Choquette-Choo '
                 'et al. 2023, theorem 4). Epsilon is that of the worst group.'
+            ]
+        if plan.sampling == 'truncated_poisson':
+            return [
+                'Each round is accounted for as a Gaussian release on a Poisson sample if fewer '
+                'other clients than the cap are chosen, and otherwise as one in which a client '
+                'takes the place of another one (Ganesh et al. 2025). A client that is zeroed out '
+                'keeps its place.'
             ]
         if plan.sampling == 'poisson':
             return ['Each round is accounted for as a Gaussian release of the sum over its sample.']

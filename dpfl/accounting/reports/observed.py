@@ -184,6 +184,10 @@ def _sampling_violations(plan: PrivacyPlan, log: ParticipationLog) -> list[str]:
                 f'the turns of two of the {plan.groups} groups.'
             )
     sizes = log.cohort_sizes
+    if plan.cohort_cap is not None and sizes.max() > plan.cohort_cap:
+        violations.append(
+            f'A cohort had {sizes.max()} clients; the plan has at most {plan.cohort_cap}.'
+        )
     if plan.sampling == 'without_replacement' and (sizes != plan.clients_per_round).any():
         other = int(sizes[sizes != plan.clients_per_round][0])
         violations.append(

@@ -80,6 +80,7 @@ def _participation(report: ReportValues) -> str:
     kind = {
         'poisson': 'Poisson sampling',
         'cyclic_poisson': f'cyclic Poisson sampling from {plan.groups} groups in turn',
+        'truncated_poisson': f'Poisson sampling, cut off at {plan.cohort_cap} clients',
         'without_replacement': 'sampling without replacement',
     }
     return (
@@ -160,6 +161,8 @@ def _run(report: ReportValues) -> str:
         lines.append(f'population: {plan.population}')
     if plan.groups is not None:
         lines.append(f'groups of clients: {plan.groups}')
+    if plan.cohort_cap is not None:
+        lines.append(f'largest cohort: {plan.cohort_cap}')
     if report.observed is not None:
         lines.append(
             'observed limits: the guarantee for every client that keeps the limits that all '

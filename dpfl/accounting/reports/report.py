@@ -107,6 +107,7 @@ class PrivacyReport(ReportValues):
             'sampling': self.plan.sampling,
             'population': self.plan.population,
             **({} if self.plan.groups is None else {'groups': self.plan.groups}),
+            **({} if self.plan.cohort_cap is None else {'cohort_cap': self.plan.cohort_cap}),
             'sensitivity': holds.sensitivity,
             'sensitivity_is_exact': holds.sensitivity_is_exact,
             'rho': holds.rho,

@@ -7,6 +7,7 @@ import dp_accounting
 from dpfl import mechanisms
 from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import cyclic
+from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 
 
 def of_every_client(plan: PlanValues, noise_multiplier: float) -> dp_accounting.DpEvent:
@@ -24,6 +25,11 @@ def of_every_client(plan: PlanValues, noise_multiplier: float) -> dp_accounting.
     if plan.sampling == 'poisson':
         one_round = dp_accounting.PoissonSampledDpEvent(
             plan.clients_per_round / plan.population, release
+        )
+    elif plan.sampling == 'truncated_poisson':
+        assert plan.cohort_cap is not None  # As checked with this sampling.
+        one_round = TruncatedPoissonDpEvent(
+            plan.population, plan.clients_per_round / plan.population, plan.cohort_cap, release
         )
     else:
         one_round = dp_accounting.SampledWithoutReplacementDpEvent(

@@ -5,7 +5,9 @@ from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import cyclic
 
 # Samplings that a guarantee may rely on.
-SAMPLINGS = ('poisson', 'cyclic_poisson', 'without_replacement')
+SAMPLINGS = ('poisson', 'cyclic_poisson', 'truncated_poisson', 'without_replacement')
+# Fields that belong to one sampling.
+_FIELDS = {'groups': 'cyclic_poisson', 'cohort_cap': 'truncated_poisson'}
 
 
 def check(plan: PlanValues) -> None:
@@ -14,10 +16,10 @@ def check(plan: PlanValues) -> None:
     Raises:
       ArgumentError: if a field is missing, not allowed, or contradicts another one.
     """
-    if plan.sampling != 'cyclic_poisson' and plan.groups is not None:
-        raise errors.ArgumentError(
-            'groups', plan.groups, f'must be None with sampling={plan.sampling}'
-        )
+    for name, sampling in _FIELDS.items():
+        value = getattr(plan, name)
+        if plan.sampling != sampling and value is not None:
+            raise errors.ArgumentError(name, value, f'must be None with sampling={plan.sampling}')
     if plan.sampling == 'none':
         if plan.population is not None:
             raise errors.ArgumentError(
@@ -35,6 +37,12 @@ def check(plan: PlanValues) -> None:
             'must be none, or cyclic_poisson, with correlated noise (mechanism '
             f'{plan.mechanism.name})',
         )
+    if plan.sampling == 'truncated_poisson':
+        _validate.integer('cohort_cap', plan.cohort_cap, minimum=1, maximum=plan.population)
+        if plan.noise == 'hardened':
+            raise errors.ArgumentError(
+                'noise', plan.noise, 'must be default with sampling=truncated_poisson'
+            )
     _require_every_pattern(plan, 1)
 
 

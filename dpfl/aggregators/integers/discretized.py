@@ -90,7 +90,7 @@ class DiscretizedQuery(query.WrappedQuery):
             sums take more than 62 bits, or if the plan's sampling does not bound the cohort size.
         """
         super().__init__(inner)
-        if plan.sampling in ('poisson', 'cyclic_poisson'):
+        if plan.sampling in ('poisson', 'cyclic_poisson', 'truncated_poisson'):
             raise errors.ArgumentError(
                 'sampling',
                 plan.sampling,

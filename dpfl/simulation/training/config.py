@@ -119,6 +119,7 @@ _ADDED_LATER = (
     'clip_learning_rate',
     'workload',
     'groups',
+    'cohort_cap',
     'server_optimizer',
     'server_nesterov',
     'server_beta2',

@@ -114,9 +114,14 @@ def sampling_fields(
     if sampling.sampling != 'cyclic_poisson':
         if sampling.groups is not None:
             raise ArgumentError('groups', sampling.groups, 'needs sampling=cyclic_poisson')
+        if sampling.cohort_cap is not None and sampling.sampling != 'truncated_poisson':
+            raise ArgumentError('cohort_cap', sampling.cohort_cap, 'needs truncated_poisson')
         if not sampling.is_amplified:
             return {}
-        return dict(sampling=sampling.sampling, population=population())
+        cap = sampling.cohort_cap
+        return dict(sampling=sampling.sampling, population=population(), cohort_cap=cap)
+    if sampling.cohort_cap is not None:
+        raise ArgumentError('cohort_cap', sampling.cohort_cap, 'needs truncated_poisson')
     groups = sampling.groups or cyclic.bands(mechanism.with_rounds(schema.rounds))
     if schema.min_separation == 1 and schema.max_participations is None:
         schema = Participation(schema.rounds, groups)

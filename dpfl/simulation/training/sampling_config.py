@@ -108,7 +108,7 @@ class SamplingConfig(ParticipationConfig):
         'simulated population of devices with timers; uniform: at random, but the guarantee does '
         'not rely on it; poisson and without_replacement: at random, and the guarantee relies on '
         'it; cyclic_poisson: the same as poisson within --groups that take turns, for banded noise '
-        'too.',
+        'too; truncated_poisson: poisson with a largest cohort, --cohort_cap.',
         choices=SAMPLINGS,
     )
     population: int | None = setting(
@@ -119,7 +119,8 @@ class SamplingConfig(ParticipationConfig):
     )
     clients_per_round: int = setting(
         100,
-        'Clients in every round; the average number with --sampling=poisson and cyclic_poisson.',
+        'Clients in every round; the average number with the Poisson --sampling, before it is '
+        'truncated.',
         minimum=1,
     )
     groups: int | None = setting(
@@ -127,6 +128,12 @@ class SamplingConfig(ParticipationConfig):
         'Number of groups of clients that take turns, for --sampling=cyclic_poisson: at least the '
         'bands of the mechanism, which is the default. A client takes part in a turn of its group '
         'with probability clients_per_round * groups / population.',
+        minimum=1,
+    )
+    cohort_cap: int | None = setting(
+        None,
+        'Largest cohort, for --sampling=truncated_poisson. With a cap that is rarely reached the '
+        'guarantee is about that of poisson.',
         minimum=1,
     )
     devices: DeviceConfig = DeviceConfig()
@@ -156,8 +163,9 @@ class SamplingConfig(ParticipationConfig):
         if self.sampling == 'timer':
             devices = self.devices.population(population, cohort, seed)
             return samplers.TimerSampler(schema, devices)
-        if self.sampling == 'poisson':
-            return samplers.PoissonSampler(schema.rounds, population, cohort, seed)
+        if self.sampling in ('poisson', 'truncated_poisson'):
+            cap = self.cohort_cap
+            return samplers.PoissonSampler(schema.rounds, population, cohort, seed, cap)
         if self.sampling == 'cyclic_poisson':
             assert groups is not None  # The plan has them.
             return samplers.CyclicPoissonSampler(schema.rounds, population, cohort, groups, seed)
