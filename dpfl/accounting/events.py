@@ -112,14 +112,14 @@ def _by_pld(parts: '_Parts', delta: float, coarseness: float) -> float:
             (
                 event.sampling_probability,
                 event.event.noise_multiplier,
-                event.full() if isinstance(event, TruncatedPoissonDpEvent) else (0.0, 0.0),
+                *(event.full() if isinstance(event, TruncatedPoissonDpEvent) else ()),
             ),
             count,
         )
         for event, count in parts.sampled
     ]
     if parts.mu_squared:
-        releases.append(((1.0, 1 / math.sqrt(parts.mu_squared), (0.0, 0.0)), 1))
+        releases.append(((1.0, 1 / math.sqrt(parts.mu_squared)), 1))
     most = _by_rdp(parts, delta, coarseness)
     return loss_distribution.epsilon(releases, delta, most, coarseness)
 

@@ -44,7 +44,7 @@ _ROUNDING = 1e-9
 
 
 def epsilon(
-    parts: Sequence[tuple[tuple[float, float, tuple[float, float]], int]],
+    parts: Sequence[tuple[tuple[float, ...], int]],
     delta: float,
     most: float,
     coarseness: float = 1.0,
@@ -52,8 +52,8 @@ def epsilon(
     """Epsilon at `delta` of sampled releases together, where a client is added or removed.
 
     Args:
-      parts: kinds of releases as `((sampling probability, noise multiplier, full), count)`, where
-        `full` are t and p of `sampling.truncated`; 0 without truncation.
+      parts: kinds of releases as `((sampling probability, noise multiplier), count)`; on truncated
+        samples `((sampling probability, noise multiplier, t, p), count)`, see `sampling.truncated`.
       delta: strictly between 0 and 1.
       most: an epsilon that is known to hold; the grid covers losses up to it.
       coarseness: at least 1; by how much the grid is coarser than usual, rounded down to a step
@@ -68,13 +68,7 @@ def epsilon(
     log_tail = _TAIL_UNIT * math.floor(log_tail / _TAIL_UNIT)
     if log_tail < _LEAST_LOG_TAIL or not math.isfinite(most):
         return math.inf
-    spread = max(
-        max(
-            _spread(probability, noise, log_tail),
-            2 * truncated.spread(full[1], noise, log_tail) if full[0] else 0.0,
-        )
-        for (probability, noise, full), _ in parts
-    )
+    spread = max(_spread(*release, log_tail=log_tail) for release, _ in parts)
     step = max(
         min(_STEP, spread / _LEAST_POINTS), spread / _MOST_POINTS, most / _MOST_POINTS_OF_EPSILON
     )
@@ -83,7 +77,10 @@ def epsilon(
     if step > _WIDEST_STEP:
         return math.inf
     try:
-        losses = [(_one_release(*release, step, log_tail), count) for release, count in parts]
+        losses = [
+            (_one_release(*release, step=step, log_tail=log_tail), count)
+            for release, count in parts
+        ]
         return max(
             _of_direction([(both[side], count) for both, count in losses], step, delta)
             for side in (0, 1)
@@ -116,33 +113,42 @@ class _Losses:
 _Parts = Sequence[tuple[_Losses, int]]
 
 
-def _spread(probability: float, noise_multiplier: float, log_tail: float) -> float:
+def _spread(
+    probability: float,
+    noise_multiplier: float,
+    full: float = 0.0,
+    placed: float = 0.0,
+    *,
+    log_tail: float,
+) -> float:
     """Largest minus smallest loss of a release, without the tails."""
     mu = 1 / noise_multiplier
     reach = math.sqrt(-2 * log_tail) * mu + mu * mu / 2
     absent = math.log1p(-probability) if probability < 1 else -math.inf
-    return float(
-        np.logaddexp(absent, math.log(probability) + reach)
-        - np.logaddexp(absent, math.log(probability) - reach)
-    )
+    own = np.logaddexp(absent, math.log(probability) + reach)
+    own -= np.logaddexp(absent, math.log(probability) - reach)
+    if not full:
+        return float(own)
+    return max(float(own), 2 * truncated.spread(placed, noise_multiplier, log_tail))
 
 
 @functools.lru_cache(_KEPT)
 def _one_release(
     probability: float,
     noise_multiplier: float,
-    full: tuple[float, float],
+    full: float = 0.0,
+    placed: float = 0.0,
+    *,
     step: float,
     log_tail: float,
 ) -> tuple[_Losses, _Losses]:
     """Losses of one release, for a client that is removed and for one that is added."""
     sampled = _of_sample(probability, noise_multiplier, step, log_tail)
-    share, placed = full
-    if not share:
+    if not full:
         return sampled
     others = truncated.full_losses(placed, noise_multiplier, step, log_tail)
     remove, add = (
-        _mixture(one, _losses(other.to_dense_pmf()), share)
+        _mixture(one, _losses(other.to_dense_pmf()), full)
         for one, other in zip(sampled, others, strict=True)
     )
     return remove, add
