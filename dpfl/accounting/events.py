@@ -220,7 +220,7 @@ def _divergences(event: dp_accounting.DpEvent, relation: dp_accounting.Neighbori
     if isinstance(event, TruncatedPoissonDpEvent):
         whole = dp_accounting.PoissonSampledDpEvent(event.sampling_probability, event.event)
         orders = np.array(rdp.RdpAccountant()._orders)
-        return truncated.log_moments(np.array(_divergences(whole, relation)), event, orders)
+        return truncated.divergences(np.array(_divergences(whole, relation)), event, orders)
     # dp_accounting publishes the divergences only after its own conversion.
     return rdp.RdpAccountant(neighboring_relation=relation).compose(event)._rdp
 

@@ -137,8 +137,10 @@ def _gaussian_delta(mu: float, epsilons: np.ndarray) -> np.ndarray:
     return np.where(t > -5.0, by_tails, plain)
 
 
-def log_moments(poisson: np.ndarray, event: TruncatedPoissonDpEvent, orders: np.ndarray):
-    """Renyi divergences of the release, from those without a cap, [orders].
+def divergences(
+    poisson: np.ndarray, event: TruncatedPoissonDpEvent, orders: np.ndarray
+) -> np.ndarray:
+    """Renyi divergences of the release, from those without a cap, float64 [orders].
 
     exp((a - 1) D_a) is jointly convex, so that it is at most the mean over both cases. In the
     second one it is at most `1 - p + p exp(a (a - 1) / (2 noise^2))`, by the same argument.
