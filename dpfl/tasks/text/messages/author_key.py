@@ -60,7 +60,7 @@ def directory() -> pathlib.Path:
 
 
 def client(key: bytes, author: str) -> str:
-    """The name of an author as a client: 128 bits of the keyed BLAKE2b of the address (RFC 7693)."""
+    """The name of an author as a client: 128 bits of a keyed BLAKE2b (RFC 7693)."""
     data = author.encode('utf-8', 'surrogatepass')
     return hashlib.blake2b(data, key=key, digest_size=16, person=b'author').hexdigest()
 

@@ -8,7 +8,7 @@ import collections
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import tqdm
@@ -18,8 +18,9 @@ from dpfl.tasks.text.files import record_files, record_index
 from dpfl.tasks.text.messages import author_key, prose
 from dpfl.tasks.text.messages.message import Message
 
-# What is counted of authors, besides what `prose.REMOVED` names.
-COUNTED = ('authors', 'repeated_sentences', 'sentences_over_cap', 'words_over_cap', 'sentences')
+# What is left out of the text of an author, besides what `prose.REMOVED` names.
+_LEFT_OUT = ('repeated_sentences', 'sentences_over_cap', 'words_over_cap')
+_KEPT = ('sentences', 'words')
 _FORM = record_files.JsonLines('client', 'text')
 
 
@@ -50,8 +51,7 @@ def by_author(
       messages: in any order.
       key: of the names of the clients.
       max_words: of an author; 0 for any number.
-      counts: gets the numbers of what is left out, by the names in `prose.REMOVED` and `COUNTED`,
-        and of 'sentences' and 'words' that stay.
+      counts: gets the numbers that `described` names.
     """
     with tempfile.TemporaryFile(prefix='dpfl-') as file:
         authors = set()
@@ -74,6 +74,21 @@ def by_author(
                 for i in range(first, last)
             )
             yield from _of_author(map(json.loads, lines), max_words, counts)
+
+
+def described(counts: Mapping[str, int], of_source: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Counts as they are reported: what there was, what was removed, what stays.
+
+    Args:
+      counts: by name; one that is missing is 0.
+      of_source: names of what the reader of the messages has counted.
+    """
+    groups = {
+        'history': [*of_source, 'authors'],
+        'removed': [*prose.REMOVED, *_LEFT_OUT],
+        'kept': _KEPT,
+    }
+    return {group: {name: counts.get(name, 0) for name in names} for group, names in groups.items()}
 
 
 def _of_author(

@@ -19,6 +19,8 @@ from typing import BinaryIO
 from dpfl import errors
 from dpfl.tasks.text.messages.message import MAX_BYTES, Message, decoded
 
+# What `messages` counts.
+COUNTED = ('commits', 'merge_commits', 'not_utf8', 'cut')
 _BLOCK = 1 << 20
 _FORMAT = '%aE%n%aN%n%P%n%B'
 # Variables of the caller that lead git to another repository, or to another history of this one.
@@ -52,8 +54,8 @@ class Repository:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
-        return pathlib.Path(self.path).resolve().name
+        """The last part of the path, without `.git`."""
+        return pathlib.Path(self.path).resolve().name.removesuffix('.git')
 
 
 def find(paths: str) -> list[Repository]:
@@ -84,8 +86,8 @@ def messages(
 
     Args:
       repositories: from `find`.
-      counts: gets the numbers of 'commits', of 'merge_commits' among them, and of messages that are
-        'not_utf8' or are 'cut' after 256 KiB.
+      counts: gets the numbers that `COUNTED` names: of commits, of merges among them, of messages
+        that are not UTF-8, and of those that are cut after 256 KiB.
 
     Raises:
       ArgumentError: if git cannot read a history to its end; it names `data_path`.
@@ -165,7 +167,8 @@ def _find(path: str) -> Repository:
     git_dir = _line(path, 'rev-parse', '--absolute-git-dir')
     if _line(path, 'rev-parse', '--is-shallow-repository') == 'true':
         raise _refused(
-            path, 'is a shallow clone, whose history is cut off; complete it by git fetch --unshallow'
+            path,
+            'is a shallow clone, whose history is cut off; complete it by git fetch --unshallow',
         )
     done = _run(path, 'rev-parse', '--verify', '--quiet', 'HEAD')
     heads = done.stdout.decode().split()

@@ -11,12 +11,12 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from dpfl import _files, _json, _storage, errors
 from dpfl.tasks.text.files import user_text
-from dpfl.tasks.text.messages import author_key, author_texts, git_history, prose
+from dpfl.tasks.text.messages import author_key, author_texts, git_history
 from dpfl.tasks.text.word_clients import WordClients
 
 NOT_COVERED = (
@@ -29,8 +29,6 @@ NOT_COVERED = (
 _VERSION = 1
 # A record of the file has no more characters, or one sentence.
 _RECORD = 1 << 16
-_HISTORY = ('commits', 'merge_commits', 'authors', 'not_utf8', 'cut')
-_KEPT = ('sentences', 'words')
 
 
 def open_clients(
@@ -66,36 +64,10 @@ def open_clients(
     description = {
         'format': 'git',
         'clients': found['clients'],
-        'repositories': [
-            {'name': each.name, 'heads': list(each.heads)} for each in repositories
-        ],
-        **described(counts),
+        'repositories': [{'name': each.name, 'heads': list(each.heads)} for each in repositories],
+        **author_texts.described(counts, git_history.COUNTED),
     }
     return training, heldout, description, digest
-
-
-def described(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Counts as they are reported: what there was, what was removed, what stays."""
-    removed = [*prose.REMOVED, 'repeated_sentences', 'sentences_over_cap', 'words_over_cap']
-    groups = {'history': _HISTORY, 'removed': removed, 'kept': _KEPT}
-    return {
-        group: {name: counts.get(name, 0) for name in names} for group, names in groups.items()
-    }
-
-
-def public_texts(paths: str) -> Iterator[str]:
-    """The text of each commit of public repositories, without what is no prose.
-
-    Args:
-      paths: as in `open_clients`.
-
-    Raises:
-      ArgumentError: as in `open_clients`.
-    """
-    counts: collections.Counter[str] = collections.Counter()
-    for message in git_history.messages(git_history.find(paths), counts):
-        if sentences := prose.sentences(message.text, counts):
-            yield '\n'.join(sentences)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +143,8 @@ def _replace(path: pathlib.Path, write: Callable[[BinaryIO], Any]) -> None:
 
 def _lines(texts: Iterable[author_texts.AuthorText]) -> Iterator[bytes]:
     """JSON Lines: many sentences of one client in each, separated by line breaks."""
-    client, sentences, size = '', [], 0
+    client, size = '', 0
+    sentences: list[str] = []
     for text in texts:
         for sentence in text.sentences:
             if sentences and (text.client != client or size + len(sentence) > _RECORD):

@@ -2,8 +2,9 @@
 
 Removed are, line by line:
 
-- trailers: a line such as `Signed-off-by: name` anywhere, `(cherry picked from ...)`, and a last
-  paragraph, not the first one, in which every line is `Word: value`, as git defines trailers;
+- trailers: a line such as `Signed-off-by: name` anywhere, a line that is only a reference, such as
+  `Closes #12`, `(cherry picked from ...)` and `This reverts commit ...`, and a last paragraph, not
+  the first one, in which every line is `Word: value`, as git defines trailers;
 - code: what is between two lines that begin with three backticks or tildes, and lines that are
   indented by a tab or four spaces, unless they continue an item of a list;
 - quotes: lines that begin with `>`;
@@ -42,7 +43,14 @@ _BULLET = r'(?:[-*+\u2022]|\(?\d{1,3}[.)])'
 _ITEM = re.compile(rf'\s*{_BULLET}\s+(?=\S)')
 _FENCE = re.compile(r'\s*(```|~~~)')
 _TRAILER = re.compile(
-    r'\s*(?:(?:[a-z]+[- ]){1,3}by|[a-z-]+-(?:id|to|from|with)|cc)\s*:|\(cherry[- ]picked from ',
+    r'\s*(?:(?:[a-z]+[- ]){1,3}by|[a-z-]+-(?:id|to|from|with)|cc)\s*:|\(cherry[- ]picked from |'
+    r'This reverts commit [0-9a-f]{7}',
+    re.IGNORECASE,
+)
+_NUMBER = r'(?:https?://\S+|[\w./-]*#\d+)'
+_REFERENCE = re.compile(
+    r'\s*(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|ref(?:erence)?s?|see(?: also)?|bug|issue|link|url)'
+    rf'\s*:?\s+{_NUMBER}(?:(?:,|\s|and)+{_NUMBER})*\.?',
     re.IGNORECASE,
 )
 _PAIR = re.compile(r'[A-Za-z][A-Za-z0-9-]*: ?\S|\s+\S')
@@ -143,7 +151,7 @@ def _units(lines: list[str], removed: collections.Counter[str]) -> list[str]:
                 open_length = 0
                 removed['code_lines'] += 1
                 continue
-        if _TRAILER.match(line):
+        if _TRAILER.match(line) or _REFERENCE.fullmatch(line):
             open_length = 0
             removed['trailers'] += 1
             continue
