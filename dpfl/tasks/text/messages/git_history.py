@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import IO
 
 from dpfl import errors
 from dpfl.tasks.text.messages.message import MAX_BYTES, Message, decoded
@@ -136,7 +136,7 @@ def _commits(repository: Repository) -> Iterator[bytes]:
             raise _refused(repository.path, f'has a history that git cannot read ({reason})')
 
 
-def _between_zeros(stream: BinaryIO) -> Iterator[bytes]:
+def _between_zeros(stream: IO[bytes]) -> Iterator[bytes]:
     """The parts of a stream that zero bytes end; of a long one the beginning, and one byte more."""
     rest = b''
     while block := stream.read(_BLOCK):

@@ -49,8 +49,8 @@ _TRAILER = re.compile(
 )
 _NUMBER = r'(?:https?://\S+|[\w./-]*#\d+)'
 _REFERENCE = re.compile(
-    r'\s*(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|ref(?:erence)?s?|see(?: also)?|bug|issue|link|url)'
-    rf'\s*:?\s+{_NUMBER}(?:(?:,|\s|and)+{_NUMBER})*\.?',
+    r'\s*(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|ref(?:erence)?s?|see(?: also)?|bug|issue|link|'
+    rf'url)\s*:?\s+{_NUMBER}(?:(?:,|\s|and)+{_NUMBER})*\.?',
     re.IGNORECASE,
 )
 _PAIR = re.compile(r'[A-Za-z][A-Za-z0-9-]*: ?\S|\s+\S')
