@@ -47,10 +47,10 @@ _TRAILER = re.compile(
     r'This reverts commit [0-9a-f]{7}',
     re.IGNORECASE,
 )
-_NUMBER = r'(?:https?://\S+|[\w./-]*#\d+)'
+_NUMBER = r'(?:https?://[^\s,]+|[\w./-]*#\d+)'
 _REFERENCE = re.compile(
     r'\s*(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?|ref(?:erence)?s?|see(?: also)?|bug|issue|link|'
-    rf'url)\s*:?\s+{_NUMBER}(?:(?:,|\s|and)+{_NUMBER})*\.?',
+    rf'url)(?:\s*:)?\s+{_NUMBER}(?:(?:\s*,\s*|\s+)(?:and\s+)?{_NUMBER})*\.?',
     re.IGNORECASE,
 )
 _PAIR = re.compile(r'[A-Za-z][A-Za-z0-9-]*: ?\S|\s+\S')
@@ -63,9 +63,9 @@ _SPECIAL = re.compile(r'[\s>`~]|diff |index |@@ -|--- |\+\+\+ ')
 _LINK = re.compile(
     r'(?:\b(?:https?|ftp|git|ssh|svn|file)://|\bwww\.)[^\s<>"\'\])}]*[^\s<>"\'\])}.,;:!?]'
 )
-_ADDRESS = re.compile(r'[\w.+%-]+@[\w-]+(?:\.[\w-]+)+')
+_ADDRESS = re.compile(r'(?<![\w.+%-])[\w.+%-]+@[\w-]+(?:\.[\w-]+)+')
 _HASH = re.compile(r'(?<![\w-])(?:[0-9a-f]{7,64}|I[0-9a-f]{40})(?![\w-])')
-_CODE = re.compile(r'(`+)([^`]+)\1')
+_CODE = re.compile(r'(?<!`)(`{1,2})([^`]+)\1')
 _WORD = re.compile(r'\w[\w.-]*')
 _EMPTY_BRACKETS = re.compile(r'(?<!\S)(?:\(\s*\)|\[\s*\]|<\s*>)')
 _LETTER = re.compile(r'[^\W\d_]')
