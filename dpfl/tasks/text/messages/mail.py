@@ -22,7 +22,7 @@ _ENDING = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _ATTRIBUTION = re.compile(
-    r'^(?:On [^\n]{1,200}(?:\n[^\n]{1,200})?|[^\n>]{1,200}) (?:wrote|writes):$', re.MULTILINE
+    r'^(?:On [^\n]{1,200}(?:\n[^\n]{1,200})?|[^\n>][^\n]{0,200})\s(?:wrote|writes):$', re.MULTILINE
 )
 
 

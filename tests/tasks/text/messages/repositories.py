@@ -71,7 +71,7 @@ def make(path: pathlib.Path, commits: Sequence[Commit], bare: bool = True) -> pa
         ['git', '-C', str(path), 'fast-import', '--quiet'],
         env=_ENVIRONMENT,
         check=True,
-        input=b'\n'.join(lines) + b'\n',
+        input=b''.join(line + b'\n' for line in lines),
     )
     return path
 
