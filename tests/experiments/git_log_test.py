@@ -7,7 +7,7 @@ import pytest
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TrainConfig, train
 from dpfl.tasks.text.messages import git_history
-from tests import forked_binaries
+from tests import forked_binaries, paths
 from tests.simulation.training import small_config
 from tests.tasks.text.messages import repositories
 from tests.tasks.text.messages.repositories import Commit
@@ -22,7 +22,7 @@ def _config(path) -> TrainConfig:
             'population': None,
             'rounds': 1,
             'min_separation': 1,
-            'max_participations': 1,
+            'max_participations': None,
             'eval_every': 1,
         }
     )
@@ -140,3 +140,24 @@ def test_suggest_looks_at_commits(path):
     found = json.loads(done.stdout)
     assert found['data']['clients_to_train_on'] == 11
     assert '--task=git_log' in found['command']
+
+
+@pytest.mark.slow
+@pytest.mark.tff
+@pytest.mark.parametrize('name', ['none', 'blt'])
+def test_a_preset_fits_some_hundred_authors(name, path, tmp_path):
+    many = repositories.of_authors(tmp_path / 'many', 240, commits=1)
+    words = [] if name == 'none' else [f'--vocabulary_text={path}/a']
+    done = forked_binaries.run(
+        'train',
+        f'--flagfile={paths.ROOT}/configs/git_log.{name}.flags',
+        f'--data_path={many}',
+        *words,
+        '--model=micro',
+        '--dry_run',
+        '--format=json',
+        DPFL_CACHE_DIR=str(tmp_path / 'cache'),
+    )
+    assert done.returncode == 0, done.stderr
+    epsilon = json.loads(done.stdout)['epsilon']
+    assert epsilon is None if name == 'none' else 7.9 < epsilon <= 8
