@@ -75,7 +75,11 @@ def plan(
     )
     fields |= plan_lib.sampling_fields(
         SamplingConfig(
-            sampling=request.sampling, groups=request.groups, cohort_cap=request.cohort_cap
+            sampling=request.sampling,
+            population=deployment.population,
+            clients_per_round=cohort,
+            groups=request.groups,
+            cohort_cap=request.cohort_cap,
         ),
         mechanism,
         schema,

@@ -118,16 +118,22 @@ def sampling_fields(
             raise ArgumentError('cohort_cap', sampling.cohort_cap, 'needs truncated_poisson')
         if not sampling.is_amplified:
             return {}
-        cap = sampling.cohort_cap
-        return dict(sampling=sampling.sampling, population=population(), cohort_cap=cap)
+        count, cap = _count(sampling, population), sampling.cohort_cap
+        return dict(sampling=sampling.sampling, population=count, cohort_cap=cap)
     if sampling.cohort_cap is not None:
         raise ArgumentError('cohort_cap', sampling.cohort_cap, 'needs truncated_poisson')
     groups = sampling.groups or cyclic.bands(mechanism.with_rounds(schema.rounds))
     if schema.min_separation == 1 and schema.max_participations is None:
         schema = Participation(schema.rounds, groups)
-    return dict(
-        sampling=sampling.sampling, population=population(), groups=groups, participation=schema
-    )
+    count = _count(sampling, population)
+    return dict(sampling=sampling.sampling, population=count, groups=groups, participation=schema)
+
+
+def _count(sampling: SamplingConfig, population: Callable[[], int | None]) -> int | None:
+    count = population()
+    if count is not None:
+        sampling.check_cohort(count)
+    return count
 
 
 def _refuse_settings_of_adaptive_clip(privacy: PrivacyConfig) -> None:
