@@ -130,6 +130,7 @@ _FIXED_SIZE = (
         ((*_POISSON, '--accountant=rdp'), 4.183),
         (_POISSON, 3.899),
         (_CYCLIC, 1.0),
+        ((*_POISSON, '--sampling=truncated_poisson', '--cohort_cap=5500'), 3.899),
         ((*_CYCLIC, '--groups=500', '--population=250000'), 0.9033),
         ((*_FIXED_SIZE, '--accountant=moments', '--adjacency=replace_one_half_shift'), 9.222),
         ((*_FIXED_SIZE, '--accountant=moments', '--adjacency=replace_one'), 58.76),

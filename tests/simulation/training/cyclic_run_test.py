@@ -66,12 +66,25 @@ def test_the_bands_are_the_default_number_of_groups():
     assert _plan(**plain).groups is None
 
 
+def test_a_largest_cohort_is_in_the_plan_and_in_the_sampler():
+    config = _CONFIG.with_values(
+        dict(sampling='truncated_poisson', cohort_cap=6, mechanism='gaussian', bands=None)
+    )
+    plan = _plan(sampling='truncated_poisson', cohort_cap=6, mechanism='gaussian', bands=None)
+    assert (plan.cohort_cap, plan.groups, plan.participation.count) == (6, None, 5)
+    sampler = config.sampling.sampler(plan.participation, 24, 0, plan.groups)
+    sampling.check(sampler, plan)
+    assert max(sampler.cohort(t).size for t in range(5)) <= 6
+
+
 @pytest.mark.parametrize(
     'changes, message',
     [
         (dict(groups=2), 'groups=2: must be at least 3, the bands of the strategy'),
         (dict(groups=3, sampling='poisson'), 'groups=3: needs sampling=cyclic_poisson'),
         (dict(groups=3, sampling='min_separation'), 'groups=3: needs sampling=cyclic_poisson'),
+        (dict(cohort_cap=9), 'cohort_cap=9: needs truncated_poisson'),
+        (dict(sampling='truncated_poisson'), 'sampling=truncated_poisson: must be none, or cyclic'),
         (dict(groups=7), 'population=24: must be at least 28, 7 groups of clients_per_round=4'),
         (dict(mechanism='tree', bands=None), 'mechanism=tree: cannot be a tree'),
         (dict(min_separation=4), 'min_separation=4: must be at most 3'),
