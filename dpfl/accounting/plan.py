@@ -16,7 +16,7 @@ from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import releases
+from dpfl.accounting.sampling import bins, estimates, releases
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
@@ -55,8 +55,9 @@ class PrivacyPlan(PlanValues):
     In each round t of `participation.rounds` the run releases the sum of the clipped updates plus
     `(C^-1 z)_t`, where the entries of z have standard deviation `stddev`.
 
-    With `sampling` the guarantee relies on secret random cohorts, drawn afresh in every round, and,
-    but for 'cyclic_poisson', on independent noise. The schema must then admit every pattern.
+    With `sampling` the guarantee relies on secret random cohorts, and, but for 'cyclic_poisson',
+    'balls_in_bins' and 'random_allocation', on independent noise. The schema must then admit every
+    pattern.
 
     - 'poisson': each client takes part with probability `clients_per_round / population`,
       independently of the others ([McMahan18]). Zeroing a client out is then the same as removing
@@ -66,6 +67,8 @@ class PrivacyPlan(PlanValues):
       as there are groups.
     - 'truncated_poisson': as 'poisson', but of more than `cohort_cap` clients a random subset of
       that size is taken ([Ganesh25]; docs/sampling.md).
+    - 'balls_in_bins', 'random_allocation': each client takes part in the rounds of one of `groups`
+      bins, or in one round of each `groups`, uniformly (docs/sampling.md). Not for trees.
     - 'without_replacement': a uniformly random set of `clients_per_round` clients ([Augenstein20]).
       A cohort without a client holds another client in its place. Under every adjacency the
       cohorts that are compared therefore differ by a replaced client: two clip norms.
@@ -204,7 +207,8 @@ class PrivacyPlan(PlanValues):
     def sensitivity_is_exact(self) -> bool:
         """Whether an admitted pattern attains `sensitivity`; otherwise `sensitivity` is a bound."""
         if self.sampling != 'none':
-            return self.sampling != 'without_replacement' and self.shift_is_exact
+            bounds = ('without_replacement', *bins.SAMPLINGS)
+            return self.sampling not in bounds and self.shift_is_exact
         return self._sensitivity_bound.is_exact and self.shift_is_exact
 
     @property
@@ -307,6 +311,8 @@ class PrivacyPlan(PlanValues):
                 accountant,
                 f'must be one of {", ".join(self.accountants)} with sampling={self.sampling}',
             )
+        if self.sampling in bins.SAMPLINGS and self.noise_multiplier:
+            return estimates.bound(self, delta)
         runs = [self.dp_event()]
         if self.noise_multiplier and len(worst := releases.of_worst_clients(self)) > 1:
             runs = [self._with_earlier(own) for own in worst]
@@ -342,6 +348,8 @@ class PrivacyPlan(PlanValues):
         """The accountants that know such a plan; the last one, 'best', takes the least of them."""
         if self.sampling == 'none':
             return gaussian.ACCOUNTANTS
+        if self.sampling in bins.SAMPLINGS:
+            return ('best',)
         return events.methods_for(releases.of_every_client(self, 1.0))
 
     def with_participation(self, participation: Participation) -> 'PrivacyPlan':

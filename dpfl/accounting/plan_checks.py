@@ -15,6 +15,8 @@ _ADJACENCIES_OF_SAMPLING = {
     'cyclic_poisson': ('zero_out',),
     'truncated_poisson': ('zero_out',),
     'without_replacement': ADJACENCIES,
+    'balls_in_bins': ('zero_out',),
+    'random_allocation': ('zero_out',),
 }
 
 

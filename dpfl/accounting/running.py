@@ -5,6 +5,7 @@ import math
 
 from dpfl import _validate
 from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.sampling import bins
 from dpfl.mechanisms import rounding
 
 # Rounds whose epsilon the privacy loss distribution computes are apart by one part in so many.
@@ -26,6 +27,9 @@ class RunningEpsilon:
       e; a round between them has the value of the next one. It exceeds 'pld' by at most 2 %.
     - with groups that take turns, every accountant counts the turn of all groups from the first
       round of a turn on.
+
+    With balls in bins and random allocation, whose epsilon is an estimate that takes minutes,
+    epsilon before the last round is that without amplification, and at most that of the whole run.
 
     Hardened noise counts the rounding of the whole run from the first round on.
 
@@ -86,6 +90,8 @@ class RunningEpsilon:
         return self._last / exact if 0 < exact < math.inf else 1.0
 
     def _sampled(self, rounds: int) -> float:
+        if self._plan.sampling in bins.SAMPLINGS:
+            return min(self._without_amplification(rounds), self._last)
         turn = self._with_all_groups(rounds)
         if self._accountant not in ('pld', 'best'):
             return min(self._at_turn(turn, self._accountant), self._last)
@@ -96,6 +102,12 @@ class RunningEpsilon:
             return found
         quick = [name for name in self._plan.accountants if name not in ('pld', 'best')]
         return min(found, *(self._at_turn(turn, name) for name in quick))
+
+    def _without_amplification(self, rounds: int) -> float:
+        """Epsilon of the first rounds of a client with the largest norm, whatever its bin."""
+        turn = self._with_all_groups(rounds)
+        so_far = self._plan.with_participation(self._plan.participation.within(turn))
+        return self._of_sensitivity(so_far.sensitivity)
 
     def _with_all_groups(self, rounds: int) -> int:
         """The last round of the turn that a round is in, so that few values are needed.

@@ -139,7 +139,7 @@ def _read(name: str, values: Any, num_deltas: int) -> Guarantee:
         )
     for accountant in accountants:
         # 'best' is a choice among the others: one of them showed the number.
-        allowed = [each for each in gaussian.ACCOUNTANTS if each != 'best']
+        allowed = [each for each in (*gaussian.ACCOUNTANTS, 'monte_carlo') if each != 'best']
         _validate.choice(f'{name}.accountants', accountant, allowed)
     return Guarantee(**{**values, 'epsilons': tuple(epsilons), 'accountants': accountants})
 

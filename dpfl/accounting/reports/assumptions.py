@@ -1,8 +1,11 @@
 """The assumptions of a privacy report, and what its guarantee does not cover, as sentences."""
 
+import dataclasses
+
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.report_values import ReportValues
+from dpfl.accounting.sampling import bins, estimates
 
 
 def assumptions(report: ReportValues) -> list[str]:
@@ -37,6 +40,19 @@ def _participation(report: ReportValues) -> list[str]:
             f'mod {plan.groups} only: in each of {holds.rounds} rounds every client of the group '
             f'takes part with probability {plan.clients_per_round * (plan.groups or 1)}/'
             f'{plan.population}, independently of all other clients and of other rounds'
+        )
+    elif plan.sampling == 'balls_in_bins':
+        how = (
+            f'each of the {plan.population} clients has picked one of {plan.groups} bins, '
+            'uniformly and independently of all other clients, and never changes it. A client of '
+            f'bin i takes part in the rounds i, i + {plan.groups}, i + {2 * (plan.groups or 1)}, '
+            f'... of {holds.rounds} rounds, and in no others'
+        )
+    elif plan.sampling == 'random_allocation':
+        how = (
+            f'each of the {plan.population} clients takes part in one round of each {plan.groups}, '
+            'which it picks uniformly and independently of all other clients and of its other '
+            f'rounds, in {holds.rounds} rounds'
         )
     elif plan.sampling == 'poisson':
         how = (
@@ -144,6 +160,8 @@ def _discretization(plan: PrivacyPlan) -> list[str]:
 def _exactness(report: ReportValues) -> list[str]:
     plan = report.plan
     if checklist.uses_sampling(report):
+        if plan.sampling in bins.SAMPLINGS:
+            return _estimates(report)
         if plan.sampling == 'cyclic_poisson':
             return [
                 'No row of the strategy C of the noise mixes two turns of a group, as C has at '
@@ -176,6 +194,34 @@ def _exactness(report: ReportValues) -> list[str]:
             'The sensitivity is exact: a pattern of participations within the limits attains it.'
         ]
     return ['The sensitivity is a proven upper bound; it may be larger than what can be attained.']
+
+
+def _estimates(report: ReportValues) -> list[str]:
+    """What is estimated for balls in bins and random allocation, and with which confidence."""
+    holds = report.guarantee
+    schema = dataclasses.replace(report.plan.participation, rounds=holds.rounds)
+    plan = report.plan.with_participation(schema)
+    found = [estimates.of_plan(plan, delta) for delta in report.deltas if plan.noise_multiplier]
+    items = [
+        'A client releases a mixture of Gaussians, one of each set of rounds in which it may take '
+        'part. Updates that point in one direction, through the absolute values of the strategy C, '
+        'are the worst (docs/sampling.md).'
+    ]
+    for each in found:
+        if each.is_amplified:
+            items.append(
+                f'Epsilon at delta = {each.delta:g} IS AN ESTIMATE from {each.samples} random '
+                f'samples of each direction with seed {each.seed}. It is an upper confidence '
+                'bound: over the choice of the samples, the probability that it is too small is '
+                f'at most {each.failure:g}. Without the sampling of clients, epsilon is certainly at most '
+                f'{checklist.round_up(each.unamplified)}.'
+            )
+        else:
+            items.append(
+                f'Epsilon at delta = {each.delta:g} is the one without amplification: the samples '
+                'of the estimate did not show a smaller one.'
+            )
+    return items
 
 
 def not_covered(report: ReportValues) -> list[str]:

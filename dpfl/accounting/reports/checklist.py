@@ -17,6 +17,7 @@ _ACCOUNTANT = {
     'pld': 'privacy loss distribution (dp_accounting), pessimistic by the width of its grid',
     'rdp': 'Renyi DP (dp_accounting), converted to epsilon, an upper bound',
     'analytic_gaussian': 'exact curve of the Gaussian mechanism (Balle and Wang 2018, theorem 8)',
+    'monte_carlo': 'Monte Carlo estimate, an upper confidence bound',
     'moments': 'integer moments up to 32 with the classic conversion (McMahan et al. 2018), an '
     'upper bound and the loosest of the accountants',
 }

@@ -21,7 +21,7 @@ class Guarantee:
       rounds, min_separation: the limits.
       max_participations: the limit, lowered to what rounds and separation allow.
       sensitivity, sensitivity_is_exact: for clip norm 1 under the adjacency; of the whole run, or
-        with sampling of one round.
+        with sampling of one round; with bins of all rounds of a client.
       rho, mu: zCDP and Gaussian DP parameters; None without noise or with sampling.
       epsilons: one for each delta; None without noise.
       accountants: which accountant showed each epsilon. It is the report's, unless that is 'best'
@@ -172,7 +172,9 @@ def _sampling_violations(plan: PrivacyPlan, log: ParticipationLog) -> list[str]:
     clients = log.statistics().clients
     if plan.population is not None and clients > plan.population:
         violations.append(f'{clients} clients took part; the population is {plan.population}.')
-    if plan.groups is not None:
+    if plan.sampling == 'random_allocation':
+        violations += _second_rounds(log, plan.groups or 1)
+    elif plan.groups is not None:
         by_client = log.by_client()
         turns = by_client.rounds % plan.groups
         others = np.flatnonzero(turns != np.repeat(turns[by_client.offsets[:-1]], by_client.counts))
@@ -194,3 +196,18 @@ def _sampling_violations(plan: PrivacyPlan, log: ParticipationLog) -> list[str]:
             f'A cohort had {other} clients; the plan samples {plan.clients_per_round}.'
         )
     return violations
+
+
+def _second_rounds(log: ParticipationLog, epoch: int) -> list[str]:
+    """Of the first client with two rounds in one epoch, if there is one."""
+    by_client = log.by_client()
+    client = np.repeat(np.arange(len(by_client.clients)), by_client.counts)
+    epochs = by_client.rounds // epoch
+    again = np.flatnonzero((np.diff(client) == 0) & (np.diff(epochs) == 0))
+    if not again.size:
+        return []
+    first = again[0]
+    return [
+        f'Client {by_client.clients[client[first]]} took part in rounds {by_client.rounds[first]} '
+        f'and {by_client.rounds[first + 1]}, of the same epoch of {epoch} rounds.'
+    ]

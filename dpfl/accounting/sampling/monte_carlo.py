@@ -26,7 +26,8 @@ FAILURE = 1e-6
 SEED = 0
 # Separates the random streams of the pilot samples and of the estimate.
 _PILOT, _MAIN = 0x70696C6F, 0x6D61696E
-_LEAST_SAMPLES, _MOST_SAMPLES, _SAMPLES_PER_DELTA = 100_000, 10_000_000, 100.0
+# Most samples of each direction, and most products of samples and components.
+MOST_SAMPLES, _MOST_PRODUCTS = 4_000_000, 1.5e9
 _PILOT_SAMPLES = 8192
 # Entries of a chunk of samples, which bound its memory.
 _CHUNK_ENTRIES = 2**21
@@ -37,7 +38,7 @@ _PILOT_TILTS = ((1.0, 0.0), (1.5, 1.0), (2.0, 2.0), (3.0, 4.0), (5.0, 8.0), (9.0
 # Share by which a bound is raised, for the rounding of sums.
 _ROUNDING = 1e-9
 # Values of epsilon are searched until they are as close as this, relatively.
-_PRECISION = 1e-6
+_PRECISION = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +70,10 @@ class Estimate:
         return self.epsilon < self.unamplified
 
 
-def samples_for(delta: float) -> int:
-    """Default number of samples: more for a small delta, up to 10 million."""
-    return int(min(max(_SAMPLES_PER_DELTA / delta, _LEAST_SAMPLES), _MOST_SAMPLES))
+def samples_for(mixtures: Mixtures) -> int:
+    """How many samples a plan's epsilon is estimated from: fewer with thousands of components."""
+    components = sum(len(gram) for gram in mixtures.grams)
+    return max(1, min(MOST_SAMPLES, int(_MOST_PRODUCTS / components)))
 
 
 def epsilon(
@@ -79,7 +81,7 @@ def epsilon(
     stddev: float,
     delta: float,
     *,
-    samples: int | None = None,
+    samples: int,
     seed: int = SEED,
     failure: float = FAILURE,
     on_progress: Callable[[float], None] = lambda share: None,
@@ -92,7 +94,7 @@ def epsilon(
       mixtures: of one client, in clip norms.
       stddev: standard deviation of the noise in clip norms, above 0.
       delta: strictly between 0 and 1.
-      samples: of each direction; `samples_for(delta)` by default.
+      samples: of each direction, at least 1.
       seed: at least 0.
       failure: probability with which the estimate may be too small, strictly between 0 and 1.
       on_progress: called with the share of the samples that are done.
@@ -104,8 +106,7 @@ def epsilon(
     _validate.number('delta', delta, above=0, below=1)
     _validate.number('failure', failure, above=0, below=1)
     _validate.integer('seed', seed, minimum=0)
-    count = samples_for(delta) if samples is None else samples
-    _validate.integer('samples', count, minimum=1)
+    count = _validate.integer('samples', samples, minimum=1)
     mu = math.sqrt(mixtures.squared_norm) / stddev * (1 + _ROUNDING)
     plain = gaussian_curve.epsilon(mu, delta) if mu else 0.0
     result = Estimate(plain, delta, failure, count, seed, plain, (1.0, 0.0))

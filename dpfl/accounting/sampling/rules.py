@@ -2,12 +2,18 @@
 
 from dpfl import _validate, errors
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import cyclic
+from dpfl.accounting.sampling import bins, cyclic
 
 # Samplings that a guarantee may rely on.
-SAMPLINGS = ('poisson', 'cyclic_poisson', 'truncated_poisson', 'without_replacement')
-# Fields that belong to one sampling.
-_FIELDS = {'groups': 'cyclic_poisson', 'cohort_cap': 'truncated_poisson'}
+SAMPLINGS = (
+    'poisson',
+    'cyclic_poisson',
+    'truncated_poisson',
+    'without_replacement',
+    *bins.SAMPLINGS,
+)
+# Fields that belong to some samplings.
+_FIELDS = {'groups': ('cyclic_poisson', *bins.SAMPLINGS), 'cohort_cap': ('truncated_poisson',)}
 
 
 def check(plan: PlanValues) -> None:
@@ -16,9 +22,9 @@ def check(plan: PlanValues) -> None:
     Raises:
       ArgumentError: if a field is missing, not allowed, or contradicts another one.
     """
-    for name, sampling in _FIELDS.items():
+    for name, samplings in _FIELDS.items():
         value = getattr(plan, name)
-        if plan.sampling != sampling and value is not None:
+        if plan.sampling not in samplings and value is not None:
             raise errors.ArgumentError(name, value, f'must be None with sampling={plan.sampling}')
     if plan.sampling == 'none':
         if plan.population is not None:
@@ -29,6 +35,9 @@ def check(plan: PlanValues) -> None:
     _validate.integer('population', plan.population, minimum=plan.clients_per_round)
     if plan.sampling == 'cyclic_poisson':
         _check_groups(plan)
+        return
+    if plan.sampling in bins.SAMPLINGS:
+        _check_bins(plan)
         return
     if not plan.mechanism.is_independent:
         raise errors.ArgumentError(
@@ -73,8 +82,40 @@ def _check_groups(plan: PlanValues) -> None:
     _require_every_pattern(plan, groups)
 
 
-def _require_every_pattern(plan: PlanValues, apart: int) -> None:
-    """Checks that the schema admits every cohort, in which clients return after `apart` rounds."""
+def _check_bins(plan: PlanValues) -> None:
+    groups = _validate.integer('groups', plan.groups, minimum=1)
+    assert plan.population is not None  # As checked before.
+    if abs(plan.clients_per_round * groups - plan.population) >= groups:
+        raise errors.ArgumentError(
+            'population',
+            plan.population,
+            f'must be about {plan.clients_per_round * groups}, {groups} groups of '
+            f'clients_per_round={plan.clients_per_round}, with sampling={plan.sampling}',
+        )
+    if plan.mechanism.forest() is not None:
+        raise errors.ArgumentError(
+            'mechanism', plan.mechanism.name, f'cannot be a tree with sampling={plan.sampling}'
+        )
+    if plan.noise == 'hardened':
+        raise errors.ArgumentError(
+            'noise', plan.noise, f'must be default with sampling={plan.sampling}'
+        )
+    if plan.earlier:
+        raise errors.ArgumentError(
+            'earlier', errors.NOT_SHOWN, f'must be empty with sampling={plan.sampling}'
+        )
+    passes = -(-plan.participation.rounds // groups)
+    if plan.sampling == 'random_allocation':
+        _require_every_pattern(plan, 1, passes)
+    else:
+        _require_every_pattern(plan, groups)
+
+
+def _require_every_pattern(plan: PlanValues, apart: int, most: int | None = None) -> None:
+    """Checks that the schema admits every cohort.
+
+    Clients return after `apart` rounds, and at most so many times, if `most` is given.
+    """
     schema = plan.participation
     if schema.min_separation > apart:
         raise errors.ArgumentError(
@@ -83,11 +124,11 @@ def _require_every_pattern(plan: PlanValues, apart: int) -> None:
             f'must be {"1" if apart == 1 else f"at most {apart}"} with sampling={plan.sampling}, '
             f'which may choose a client again after {apart} round{"s" if apart > 1 else ""}',
         )
-    turns = -(-schema.rounds // apart)
+    turns = -(-schema.rounds // apart) if most is None else most
     if schema.count < turns:
         raise errors.ArgumentError(
             'max_participations',
             schema.max_participations,
-            f'must be the number of {"rounds" if apart == 1 else f"turns, {turns}"}, or not be '
-            f'given, with sampling={plan.sampling}',
+            f'must be the number of {"rounds" if turns == schema.rounds else f"turns, {turns}"}, '
+            f'or not be given, with sampling={plan.sampling}',
         )

@@ -27,7 +27,7 @@ from dpfl.accounting.sampling.bins import Mixtures
 # Points of the grid to which losses are rounded up, and its reach in standard deviations.
 POINTS, _REACH = 2**16, 14.0
 # Added to losses, and to logarithms of weights, for the rounding of exponentials.
-LOSS_ROUNDING = 1e-9
+LOSS_ROUNDING = 1e-8
 # Added to inner products, relative to the largest; above the rounding of their factor.
 _ROUNDING = 1e-9
 
@@ -45,10 +45,9 @@ class _Part:
         if not (gram - np.diag(diagonal)).any():
             raised = diagonal * (1 + _ROUNDING)
             return cls(np.diag(raised), np.sqrt(raised))
-        # The same added to all products is a common part of all means. Divergences grow with it.
-        values, vectors = np.linalg.eigh(gram + _ROUNDING * diagonal.max())
-        kept = values > 1e-15 * values[-1]
-        factor = vectors[:, kept] * np.sqrt(values[kept])
+        # Divergences grow with inner products, so that these may be raised for the rounding.
+        raised = gram + _ROUNDING * diagonal.max() * (1 + np.eye(len(gram)))
+        factor = np.linalg.cholesky(raised)
         return cls(factor @ factor.T, factor)
 
     def noise(self, generator: np.random.Generator, count: int) -> np.ndarray:

@@ -90,12 +90,12 @@ class DiscretizedQuery(query.WrappedQuery):
             sums take more than 62 bits, or if the plan's sampling does not bound the cohort size.
         """
         super().__init__(inner)
-        if plan.sampling in ('poisson', 'cyclic_poisson', 'truncated_poisson'):
+        if plan.sampling not in ('none', 'without_replacement'):
             raise errors.ArgumentError(
                 'sampling',
                 plan.sampling,
-                'must not be Poisson with a discretization: the modulus needs a largest cohort '
-                'size, and Poisson sampling has none',
+                'must not be random in size with a discretization: the modulus needs a largest '
+                'cohort size',
             )
         self._settings = settings_of(plan)
         self._largest_cohort = plan.clients_per_round

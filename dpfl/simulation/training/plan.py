@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting.sampling import cyclic
+from dpfl.accounting.sampling import bins, cyclic
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import Discretization
 from dpfl.simulation.training import mechanism as mechanism_lib
@@ -105,15 +105,17 @@ def sampling_fields(
     """The fields of a plan that follow from its sampling, without those that are not needed.
 
     With groups that take turns, the separation of a client's rounds is their number, unless a
-    smaller one is given. As many groups as the mechanism has bands are the default.
+    smaller one is given. As many groups as the mechanism has bands are the default; for bins,
+    as many as give the cohort size.
 
     Raises:
       ArgumentError: if groups are given for a sampling without groups, or the mechanism cannot have
         any.
     """
-    if sampling.sampling != 'cyclic_poisson':
+    if sampling.sampling not in ('cyclic_poisson', *bins.SAMPLINGS):
         if sampling.groups is not None:
-            raise ArgumentError('groups', sampling.groups, 'needs sampling=cyclic_poisson')
+            needed = f'needs sampling=cyclic_poisson, {" or ".join(bins.SAMPLINGS)}'
+            raise ArgumentError('groups', sampling.groups, needed)
         if sampling.cohort_cap is not None and sampling.sampling != 'truncated_poisson':
             raise ArgumentError('cohort_cap', sampling.cohort_cap, 'needs truncated_poisson')
         if not sampling.is_amplified:
@@ -122,10 +124,16 @@ def sampling_fields(
         return dict(sampling=sampling.sampling, population=count, cohort_cap=cap)
     if sampling.cohort_cap is not None:
         raise ArgumentError('cohort_cap', sampling.cohort_cap, 'needs truncated_poisson')
-    groups = sampling.groups or cyclic.bands(mechanism.with_rounds(schema.rounds))
+    count = _count(sampling, population)
+    if sampling.sampling in bins.SAMPLINGS:
+        fitting = (count or sampling.clients_per_round) // sampling.clients_per_round
+        groups = sampling.groups or fitting
+    else:
+        groups = sampling.groups or cyclic.bands(mechanism.with_rounds(schema.rounds))
     if schema.min_separation == 1 and schema.max_participations is None:
         schema = Participation(schema.rounds, groups)
-    count = _count(sampling, population)
+        if sampling.sampling == 'random_allocation':  # Rounds of two epochs may be neighbours.
+            schema = Participation(schema.rounds, 1, schema.count)
     return dict(sampling=sampling.sampling, population=count, groups=groups, participation=schema)
 
 

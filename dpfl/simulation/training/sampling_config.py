@@ -108,7 +108,10 @@ class SamplingConfig(ParticipationConfig):
         'simulated population of devices with timers; uniform: at random, but the guarantee does '
         'not rely on it; poisson and without_replacement: at random, and the guarantee relies on '
         'it; cyclic_poisson: the same as poisson within --groups that take turns, for banded noise '
-        'too; truncated_poisson: poisson with a largest cohort, --cohort_cap.',
+        'too; truncated_poisson: poisson with a largest cohort, --cohort_cap; balls_in_bins: each '
+        'client in every round of one of --groups bins; random_allocation: each client in one '
+        'random round of each --groups. The last two are for any noise but trees, and their '
+        'epsilon is estimated.',
         choices=SAMPLINGS,
     )
     population: int | None = setting(
@@ -127,7 +130,9 @@ class SamplingConfig(ParticipationConfig):
         None,
         'Number of groups of clients that take turns, for --sampling=cyclic_poisson: at least the '
         'bands of the mechanism, which is the default. A client takes part in a turn of its group '
-        'with probability clients_per_round * groups / population.',
+        'with probability clients_per_round * groups / population. For balls_in_bins the number of '
+        'bins, for random_allocation that of the rounds of an epoch; population / '
+        'clients_per_round by default.',
         minimum=1,
     )
     cohort_cap: int | None = setting(
@@ -183,6 +188,10 @@ class SamplingConfig(ParticipationConfig):
         if self.sampling == 'cyclic_poisson':
             assert groups is not None  # The plan has them.
             return samplers.CyclicPoissonSampler(schema.rounds, population, cohort, groups, seed)
+        if self.sampling in ('balls_in_bins', 'random_allocation'):
+            assert groups is not None  # The plan has them.
+            is_once = self.sampling == 'balls_in_bins'
+            return samplers.BinSampler(schema.rounds, population, cohort, groups, seed, is_once)
         amplification = 'none' if self.sampling == 'uniform' else self.sampling
         return samplers.FixedSizeSampler(schema.rounds, population, cohort, seed, amplification)
 
