@@ -32,7 +32,9 @@ def render(report: accounting.PrivacyReport, more: str = '') -> str:
 
 def _figures(report: accounting.PrivacyReport) -> Iterator[tuple[figure.Figure, str]]:
     """The figures with their captions."""
-    if report.plan.noise_multiplier:
+    # A curve of estimates would take minutes for each point.
+    is_estimate = report.plan.accountants == ('best',)
+    if report.plan.noise_multiplier and not is_estimate:
         yield _epsilon_by_delta(report), 'Epsilon against delta, for the whole run.'
         yield (
             _epsilon_by_round(report),

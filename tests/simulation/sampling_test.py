@@ -267,3 +267,55 @@ def test_groups_of_the_plan_are_those_of_the_sampler():
         sampling.check(sampling.CyclicPoissonSampler(20, 50, 5, 5), plan)
     with pytest.raises(ValueError, match='sampling=cyclic_poisson: must be poisson'):
         sampling.check(sampling.PoissonSampler(20, 50, 5), plan)
+
+
+def test_bins_are_kept_in_all_passes_and_partition_the_clients():
+    sampler = sampling.BinSampler(10, 50, 12, 4, seed=3)
+    cohorts = [sampler.cohort(t) for t in range(10)]
+    assert sorted(np.concatenate(cohorts[:4])) == list(range(50))
+    for t in range(4, 10):
+        np.testing.assert_array_equal(cohorts[t], cohorts[t - 4])
+    assert sampler.amplification == 'balls_in_bins'
+    assert sampler.participation == Participation(10, 4)
+    again = sampling.BinSampler(10, 50, 12, 4, seed=3).cohort(7)
+    np.testing.assert_array_equal(again, cohorts[7])
+    other = sampling.BinSampler(10, 50, 12, 4, seed=4).cohort(7)
+    assert again.tolist() != other.tolist()
+
+
+def test_random_allocation_picks_one_round_of_each_epoch():
+    sampler = sampling.BinSampler(10, 50, 12, 4, seed=3, picks_once=False)
+    cohorts = [sampler.cohort(t) for t in range(10)]
+    for first in (0, 4):
+        assert sorted(np.concatenate(cohorts[first : first + 4])) == list(range(50))
+    assert cohorts[0].tolist() != cohorts[4].tolist()
+    assert sampler.amplification == 'random_allocation'
+    assert sampler.participation == Participation(10, 1, 3)
+
+
+@pytest.mark.parametrize('picks_once', [True, False])
+def test_bins_are_uniform_and_clients_independent(picks_once):
+    # Sizes are binomial, so bins are not shuffled into equal parts.
+    cohorts = [
+        sampling.BinSampler(8, 40, 10, 4, seed=seed, picks_once=picks_once).cohort(5)
+        for seed in range(400)
+    ]
+    sizes = np.array([cohort.size for cohort in cohorts])
+    assert abs(sizes.mean() - 10) < 0.7 and 5 < sizes.var() < 10.5
+    counts = np.bincount(np.concatenate(cohorts), minlength=40)
+    assert counts.min() > 60 and counts.max() < 145
+    both = sum(0 in cohort and 1 in cohort for cohort in cohorts)
+    assert 10 < both < 45  # A sixteenth of 400 on average.
+
+
+def test_bins_of_the_plan_are_those_of_the_sampler():
+    plan = _plan(_FREE, sampling='balls_in_bins', population=50, groups=10)
+    sampling.check(sampling.BinSampler(20, 50, 5, 10), plan)
+    with pytest.raises(ValueError, match='groups=10: must be 9, as the sampler has it'):
+        sampling.check(sampling.BinSampler(20, 50, 5, 9), plan)
+    with pytest.raises(ValueError, match='sampling=balls_in_bins: must be random_allocation'):
+        sampling.check(sampling.BinSampler(20, 50, 5, 10, picks_once=False), plan)
+    with pytest.raises(ValueError, match='groups=0: '):
+        sampling.BinSampler(20, 50, 5, 0)
+    with pytest.raises(ValueError, match='round=20: '):
+        sampling.BinSampler(20, 50, 5, 10).cohort(20)

@@ -213,8 +213,8 @@ def _estimates(report: ReportValues) -> list[str]:
                 f'Epsilon at delta = {each.delta:g} IS AN ESTIMATE from {each.samples} random '
                 f'samples of each direction with seed {each.seed}. It is an upper confidence '
                 'bound: over the choice of the samples, the probability that it is too small is '
-                f'at most {each.failure:g}. Without the sampling of clients, epsilon is certainly at most '
-                f'{checklist.round_up(each.unamplified)}.'
+                f'at most {each.failure:g}. Without the sampling of clients, epsilon is certainly '
+                f'at most {checklist.round_up(each.unamplified)}.'
             )
         else:
             items.append(

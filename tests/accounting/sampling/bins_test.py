@@ -125,7 +125,9 @@ def test_the_worst_means_have_the_absolute_values_of_the_strategy():
     for x, y, z in itertools.product((-1.0, 1.0), repeat=3):
         updates = np.array([[x, 0, z], [0, y, 0]])
         if (updates[0] @ matrix.T) @ (updates[1] @ matrix.T) >= 0:  # As the oracle needs.
-            curve = sampling_oracles.curve_of_patterns(matrix, zip((0.5, 0.5), updates), 2.0)
+            curve = sampling_oracles.curve_of_patterns(
+                matrix, zip((0.5, 0.5), updates, strict=True), 2.0
+            )
             assert sampling_oracles.epsilon_of(curve, 1e-4) <= found
 
 
