@@ -2,12 +2,13 @@ import csv
 import functools
 import json
 import math
+import os
 
 import pytest
 
 from dpfl import Participation, mechanisms
 from experiments.figures import catalogue, statements
-from tests import forked_binaries
+from tests import binaries, forked_binaries
 
 _run = functools.partial(forked_binaries.run, 'reproduce_figures')
 _ENTRIES = {entry['id']: entry for entry in json.loads(statements.PUBLISHED.read_text())}
@@ -121,16 +122,18 @@ def test_statements_that_a_figure_does_not_measure_are_refused(tmp_path):
 
 @pytest.fixture(scope='module', name='everything')
 def _everything(tmp_path_factory):
-    """The complete command without kept results: minutes."""
+    """The complete command, which finds no kept results: minutes."""
     directory = tmp_path_factory.mktemp('figures')
-    done = _run(f'--output_dir={directory}', '--format=json')
+    kept = {**os.environ, 'DPFL_CACHE_DIR': str(tmp_path_factory.mktemp('kept'))}
+    done = binaries.run('reproduce_figures', f'--output_dir={directory}', '--format=json', env=kept)
     assert (done.returncode, done.stderr) == (0, '')
-    return directory, {result['figure']: result for result in json.loads(done.stdout)}
+    results = {result['figure']: result for result in json.loads(done.stdout)}
+    return directory, results, kept['DPFL_CACHE_DIR']
 
 
 @pytest.mark.slow
 def test_every_figure_is_drawn_and_every_statement_is_compared(everything):
-    directory, results = everything
+    directory, results, _ = everything
     assert list(results) == [recipe.name for recipe in catalogue.RECIPES]
     checks = [check for result in results.values() for check in result['checks']]
     assert {check['id'] for check in checks} >= set(_ENTRIES)
@@ -143,8 +146,9 @@ def test_every_figure_is_drawn_and_every_statement_is_compared(everything):
 
 
 @pytest.mark.slow
-def test_losses_of_bandmf_are_those_of_orthogonal_columns_of_norm_1(everything):
-    directory, _ = everything
+def test_losses_of_bandmf_are_those_of_orthogonal_columns_of_norm_1(everything, monkeypatch):
+    directory, _, kept = everything
+    monkeypatch.setenv('DPFL_CACHE_DIR', kept)
     path = directory / '002_fig2.csv'
     title = '2 participations, 2,000 rounds'
     band = mechanisms.optimize_banded(Participation(2000, 400), 400)
@@ -158,7 +162,7 @@ def test_losses_of_bandmf_are_those_of_orthogonal_columns_of_norm_1(everything):
 
 @pytest.mark.slow
 def test_rho_of_bandmf_is_that_of_its_participations(everything):
-    directory, _ = everything
+    directory, *_ = everything
     points = _points(directory / '002_fig9.csv', '(b) min separation 400', 'BandMF, 400 bands')
     assert max(points) == 2000
     assert points[2000] == pytest.approx(5 * 0.2 / (2 * 1.411**2))

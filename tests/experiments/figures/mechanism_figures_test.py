@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms, strategies
+from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from dpfl.reporting.charts import Line
 from experiments.figures import designs, extensions, production, separations
 from tests import oracles
@@ -71,12 +72,11 @@ def test_panels_of_goals_use_the_separation_of_the_population(monkeypatch):
 
 
 def test_columns_in_which_a_client_can_come():
-    for rounds, separation, count in ((21, 9, 3), (13, 4, 3), (20, 6, 2)):
+    for rounds, separation, count in ((21, 9, 3), (13, 5, 3), (20, 15, 2)):
         schema = Participation(rounds, separation, count)
         full = [pattern for pattern in oracles.patterns(schema) if len(pattern) == count]
         columns = {t for pattern in full for t in pattern}
-        if (rounds - 1) - (count - 1) * separation < separation:
-            assert separations._columns_of(schema, count) == len(columns)
+        assert separations._columns_of(schema, count) == len(columns)
 
 
 def test_losses_relative_to_a_line():
@@ -139,3 +139,17 @@ def test_blts_go_on_over_more_rounds():
         schema = Participation(rounds, 400)
         expected = made.with_rounds(rounds).rms_loss(schema)
         assert design.loss(schema, 'rms') == pytest.approx(expected)
+
+
+@pytest.mark.slow
+def test_blt_is_better_than_a_lower_bound_of_bandmf():
+    blt, band = production._blt(400, 7.379), production._banded('002-T4-es-ES-BandMF')
+    for rounds in (1000, 2000):
+        matrix = band.design.mechanism.with_rounds(rounds).strategy_matrix()
+        for separation in production._SEPARATIONS:
+            for count in (None, 2):
+                schema = Participation(rounds, separation, count)
+                squared = matrix_sensitivity.lower_bound(matrix, schema) ** 2
+                least = 0.2 * squared / (2 * 1.411**2)
+                assert least <= band.rho(schema) * (1 + 1e-9)
+                assert blt.rho(schema) < least
