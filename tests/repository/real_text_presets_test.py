@@ -4,6 +4,7 @@ import pytest
 
 from dpfl import Participation, mechanisms
 from dpfl.simulation.training import TrainConfig
+from experiments.debugging.text.config import StudyConfig
 from experiments.flags.settings_flags import with_texts
 from experiments.studies import definition
 from tests import paths
@@ -23,7 +24,12 @@ def _flags(path):
 
 @pytest.mark.parametrize('path', _PRESETS, ids=lambda path: path.stem)
 def test_the_flags_are_those_of_a_run(path):
-    config = with_texts(TrainConfig(), _flags(path))
+    flags = _flags(path)
+    of_study = {name: text for name, text in flags.items() if name in StudyConfig().flat()}
+    if path.stem.endswith('.debug'):
+        assert with_texts(StudyConfig(), of_study).bug_rates[0] == 0
+        flags = {name: text for name, text in flags.items() if name not in of_study}
+    config = with_texts(TrainConfig(), flags)
     assert config.task.task == _flags(path)['task']
 
 
