@@ -10,7 +10,7 @@ ADJACENCIES = ('zero_out', 'replace_one', 'replace_one_half_shift')
 SAMPLINGS = ('none', 'poisson', 'without_replacement')
 _ADJACENCIES_OF_SAMPLING = {
     'none': ('zero_out', 'replace_one'),
-    'poisson': ('zero_out',),
+    'poisson': ('zero_out', 'replace_one'),
     'without_replacement': ADJACENCIES,
 }
 
@@ -27,6 +27,7 @@ def check(plan: PlanValues) -> None:
     _validate.choice('sampling', plan.sampling, SAMPLINGS)
     _validate.choice('adjacency', plan.adjacency, _ADJACENCIES_OF_SAMPLING[plan.sampling])
     _validate.choice('noise', plan.noise, hardened.NOISES)
+    _validate.integer('group_size', plan.group_size, minimum=1)
     _validate.integer('rounds', plan.participation.rounds, minimum=1, maximum=plan.mechanism.rounds)
     if plan.sampling != 'none':
         _check_sampling(plan)
@@ -62,7 +63,7 @@ def _check_earlier(plan: PlanValues) -> None:
     for earlier in plan.earlier:
         if earlier.earlier:
             raise errors.ArgumentError('earlier', errors.NOT_SHOWN, 'must be a flat list of plans')
-        for name in ('sampling', 'adjacency', 'noise'):
+        for name in ('sampling', 'adjacency', 'noise', 'group_size'):
             value = getattr(plan, name)
             if getattr(earlier, name) != value:
                 raise errors.ArgumentError(

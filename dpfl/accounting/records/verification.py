@@ -27,6 +27,8 @@ _SENTENCES = (
     'also_not_covered',
     'history',
 )
+# Numbers that later versions have lowered, where a tighter accountant came to be known.
+_LOOSER = ('epsilon', 'epsilons', 'accountants')
 # How many of the files that are not checked a note names.
 _MOST_NAMES = 5
 
@@ -208,6 +210,7 @@ def _changed_report(
     if has_older_text and isinstance(written, dict):
         no_sentences = dict.fromkeys(_SENTENCES)
         written, computed = written | no_sentences, computed | no_sentences
+        written = comparison.without_looser(written, computed, _LOOSER)
     if is_old and isinstance(written, dict):
         same_version = {'schema_version': None}
         written, computed = comparison.with_common_keys(

@@ -25,9 +25,20 @@ _ACCOUNTANT = {
 def adjacency(report: ReportValues) -> str:
     """Which runs are neighbours."""
     text = _ADJACENCY[report.plan.adjacency]
-    if report.plan.sampling == 'poisson':
+    if report.plan.sampling == 'poisson' and report.plan.adjacency == 'zero_out':
         text += ' With Poisson sampling this is the same as adding or removing the client.'
+    if report.plan.group_size > 1:
+        text += (
+            f' Up to {report.plan.group_size} clients, such as those of one person, change '
+            'together.'
+        )
     return text
+
+
+def unit(report: ReportValues) -> str:
+    """Whom the guarantee protects."""
+    size = report.plan.group_size
+    return 'each client' if size == 1 else f'every group of {size} clients'
 
 
 def accountant(report: ReportValues) -> str:
@@ -60,7 +71,7 @@ def statement(report: ReportValues) -> str:
     ended = early_end(report)
     run += f', which ended {ended},' if ended else ''
     verb = 'would satisfy' if secrets else 'satisfies'
-    return f'{run} {verb} {" and ".join(parts)} for each client{_exception([report])}.'
+    return f'{run} {verb} {" and ".join(parts)} for {unit(report)}{_exception([report])}.'
 
 
 def statement_together(reports: Sequence[ReportValues], guarantee: str) -> str:
@@ -81,7 +92,7 @@ def statement_together(reports: Sequence[ReportValues], guarantee: str) -> str:
         )
     else:
         subject += ' satisfy'
-    return f'{subject} {guarantee} for each client{_exception(reports)}.'
+    return f'{subject} {guarantee} for {unit(reports[0])}{_exception(reports)}.'
 
 
 def seeded_secrets(report: ReportValues) -> list[str]:

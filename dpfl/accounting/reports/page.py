@@ -48,7 +48,7 @@ def _checklist(report: ReportValues) -> str:
             'algorithm.',
             '    - *Output of the mechanism*: the noised updates of all rounds, and therefore '
             'every model from the first to the last and everything that is computed from them.',
-            '    - *Unit of privacy*: a client with all of its data.',
+            f'    - *Unit of privacy*: {_unit(report)}.',
             f'    - *Adjacency*: {checklist.adjacency(report)}',
             '3. **Accounting**',
             f'    - *Type*: {kind}; epsilon by {checklist.accountant(report)}.',
@@ -59,6 +59,11 @@ def _checklist(report: ReportValues) -> str:
             f"directory of the run, and also checks the directory's files. {_rounds(report)}",
         ]
     )
+
+
+def _unit(report: ReportValues) -> str:
+    size = report.plan.group_size
+    return 'a client with all of its data' if size == 1 else f'{size} clients with all of their data'
 
 
 def _rounds(report: ReportValues) -> str:

@@ -26,7 +26,7 @@ from dpfl.participation import ParticipationLog
 SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
-TEXT_VERSION = 2
+TEXT_VERSION = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +126,7 @@ class PrivacyReport(ReportValues):
             'mechanism_digest': self.plan.mechanism.digest(),
             'assumptions': assumptions.assumptions(self),
             'not_covered': assumptions.not_covered(self),
+            **({'group_size': self.plan.group_size} if self.plan.group_size > 1 else {}),
             **({'remarks': list(self.remarks)} if self.remarks else {}),
             **({'clip_course': self.clip_course.to_dict()} if self.clip_course else {}),
             **({'also_not_covered': list(self.also_not_covered)} if self.also_not_covered else {}),
