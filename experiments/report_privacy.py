@@ -8,6 +8,9 @@ Example: the numbers of the production run of [Xu23-accounting],
 [McMahan18]: --mechanism=gaussian --sampling=poisson --population=763430
 --clients_per_round=5000 --rounds=5000 --noise_multiplier=1 --delta=1e-9 --accountant=moments.
 
+--group_size=3 counts three clients of one person, --tradeoff tells what a membership test can
+reach, and --selected_from=poisson:10 counts that the run is the best of several.
+
 --run_dir=<directory> checks the files of a finished run, recomputes its report from its plan and
 participation log, and prints it. If something differs, it says what and exits with status 1.
 """
@@ -25,7 +28,7 @@ from dpfl.simulation.training.privacy_config import (
 )
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation
 from experiments.command import command_line
-from experiments.flags import composition, output_flags
+from experiments.flags import composition, guarantee_flags, output_flags
 from experiments.flags.settings_flags import SettingsFlags
 from experiments.results import verified_run
 
@@ -61,6 +64,7 @@ _SAMPLING = SettingsFlags(
     },
 )
 _COMPOSITION = SettingsFlags(composition.CompositionConfig)
+_GUARANTEE = SettingsFlags(guarantee_flags.GuaranteeConfig)
 _RUN = SettingsFlags(
     output_flags.RunDirConfig,
     help={
@@ -77,8 +81,13 @@ _FORMAT = SettingsFlags(
 def main() -> None:
     """Prints the report of the plan that the flags describe, or of the run in a directory."""
     directory, form = _RUN.read().run_dir, _FORMAT.values()['format']
-    report = verified_run.verified(directory) if directory else _planned()
+    guarantee = _GUARANTEE.read()
+    if directory:
+        report = verified_run.verified(directory, guarantee.group_size)
+    else:
+        report = _planned(guarantee.group_size)
     together = composition.together(report, _COMPOSITION.read())
+    report = guarantee_flags.with_more(report, guarantee, is_composed=together is not None)
     if form == 'html':
         from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
 
@@ -92,7 +101,7 @@ def main() -> None:
         print(report.render() + (composition.render(together) if together else ''))
 
 
-def _planned() -> accounting.PrivacyReport:
+def _planned(group_size: int | None) -> accounting.PrivacyReport:
     sampling, mechanism, noise, secagg = (
         dict(_SAMPLING.values()),
         _MECHANISM.read(),
@@ -113,6 +122,7 @@ def _planned() -> accounting.PrivacyReport:
             noise_multiplier=noise_multiplier,
             clients_per_round=sampling['clients_per_round'],
             adjacency=noise.adjacency,
+            group_size=group_size or 1,
             noise=noise.noise,
             sampling=kind,
             population=sampling['population'],

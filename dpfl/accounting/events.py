@@ -107,7 +107,7 @@ def bound(
     if math.isfinite(found.epsilon):
         return found
     if parts.neighbours.group_size > 1:
-        return _without_amplification(parts, delta)
+        return gaussian.bound(_everybody(parts), delta, 'analytic_gaussian')
     return _least(parts, delta, methods[:-1], coarseness)
 
 
@@ -132,26 +132,47 @@ def _least(parts: '_Parts', delta: float, methods: Sequence[str], coarseness: fl
     )
 
 
-def _without_amplification(parts: '_Parts', delta: float) -> Bound:
-    """The bound for a group whose members are in every sample, which is the worst there is."""
+def _everybody(parts: '_Parts') -> float:
+    """`mu` if all clients that differ are in every sample, which is the worst there is."""
     size = parts.neighbours.group_size
     sampled = sum(
         count * (size / event.event.noise_multiplier) ** 2 for event, count in parts.sampled
     )
-    mu = math.sqrt(parts.mu_squared + sampled) * (1 + _ROUNDING_OF_MU)
-    return gaussian.bound(mu, delta, 'analytic_gaussian')
+    return math.sqrt(parts.mu_squared + sampled) * (1 + _ROUNDING_OF_MU)
 
 
 def _by_pld(parts: '_Parts', delta: float, coarseness: float) -> float:
-    releases = releases_of(parts)
+    releases = _releases(parts)
     # For the pairs of dp_accounting the Renyi divergence is at hand, and is the tighter start.
     simple = not any(isinstance(release, DominatingPair) for release, _ in releases)
     most = _by_rdp(parts, delta, coarseness) if simple else None
     return loss_distribution.epsilon(releases, delta, most, coarseness)
 
 
-def releases_of(parts: '_Parts') -> loss_distribution.Releases:
-    """The releases as the privacy loss distribution takes them."""
+def sampled_releases(
+    event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
+) -> loss_distribution.Releases | None:
+    """An event as the privacy loss distribution takes it.
+
+    None for an event without noise or without sampling, which `mu_without_amplification` describes.
+    """
+    parts = _flatten(event)
+    if not parts.sampled or math.isinf(parts.mu_squared):
+        return None
+    parts.neighbours = neighbours or Neighbours(_adjacency(parts))
+    return _releases(parts)
+
+
+def mu_without_amplification(
+    event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
+) -> float:
+    """Gaussian DP parameter of an event if all clients that differ are in every sample."""
+    parts = _flatten(event)
+    parts.neighbours = neighbours or Neighbours()
+    return math.inf if math.isinf(parts.mu_squared) else _everybody(parts)
+
+
+def _releases(parts: '_Parts') -> loss_distribution.Releases:
     releases: list[tuple[tuple[float, float] | DominatingPair, int]] = [
         (_release(event, parts.neighbours), count) for event, count in parts.sampled
     ]
@@ -173,13 +194,40 @@ def _release(
     return dominating_pairs.poisson(event.sampling_probability, noise, neighbours)
 
 
+def renyi_divergences(
+    event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Orders, and upper bounds of the Renyi divergences of an event, float64 [orders] each.
+
+    Raises:
+      ArgumentError: if the event is not supported: a group of clients with samples.
+    """
+    parts = _flatten(event)
+    orders = rdp.RdpAccountant()._orders
+    if math.isinf(parts.mu_squared):
+        return orders, np.full(orders.size, math.inf)
+    if not parts.sampled:
+        return orders, orders * parts.mu_squared * (1 + _ROUNDING_OF_MU) / 2
+    parts.neighbours = neighbours or Neighbours(_adjacency(parts))
+    if parts.neighbours.group_size > 1:
+        raise errors.ArgumentError(
+            'group_size', parts.neighbours.group_size, 'must be 1 with sampling, for Renyi DP'
+        )
+    return orders, _with_rounding(_divergences_together(parts), parts)
+
+
 def _by_rdp(parts: '_Parts', delta: float, _: float) -> float:
+    divergences = _with_rounding(_divergences_together(parts), parts)
+    return float(rdp.compute_epsilon(rdp.RdpAccountant()._orders, divergences, delta)[0])
+
+
+def _divergences_together(parts: '_Parts') -> np.ndarray:
     releases = [(_for_moments(event, parts.neighbours), count) for event, count in parts.sampled]
     if parts.mu_squared:
         release = dp_accounting.GaussianDpEvent(1 / math.sqrt(parts.mu_squared))
         releases.insert(0, (release, 1))
-    divergences = sum(count * _divergences(release) for release, count in releases)
-    return _epsilon_of_divergences(divergences, sum(count for _, count in parts.sampled), delta)
+    divergences = [count * _divergences(release) for release, count in releases]
+    return np.sum(divergences, axis=0)
 
 
 def _by_moments(parts: '_Parts', delta: float, _: float) -> float:
@@ -280,16 +328,16 @@ def _divergences(event: dp_accounting.DpEvent) -> np.ndarray:
     return rdp.RdpAccountant(neighboring_relation=relation).compose(event)._rdp
 
 
-def _epsilon_of_divergences(divergences: np.ndarray, releases: int, delta: float) -> float:
-    """Epsilon by the conversion of dp_accounting, with an allowance for rounding.
+def _with_rounding(divergences: np.ndarray, parts: _Parts) -> np.ndarray:
+    """Divergences with an allowance for rounding.
 
     For a rare sample under much noise a divergence vanishes in the rounding of a logarithm near 1.
-    It may even come out below 0, which the conversion refuses.
+    It may even come out below 0, which the conversion of dp_accounting refuses.
     """
     orders = rdp.RdpAccountant()._orders
     rounding = _ROUNDING + _ROUNDING_OF_MOMENT / (orders - 1)
-    divergences = np.maximum(divergences, 0) + releases * rounding
-    return float(rdp.compute_epsilon(orders, divergences, delta)[0])
+    releases = sum(count for _, count in parts.sampled)
+    return np.maximum(divergences, 0) + releases * rounding
 
 
 @functools.lru_cache(_KEPT)

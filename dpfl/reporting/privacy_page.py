@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib import figure, ticker
 
 from dpfl import accounting
+from dpfl.accounting import tradeoff
 from dpfl.reporting import html_page
 
 _POINTS = 40  # Points of a curve.
@@ -38,6 +39,8 @@ def _figures(report: accounting.PrivacyReport) -> Iterator[tuple[figure.Figure, 
             _epsilon_by_round(report),
             f'Epsilon of the plan for the rounds so far, at delta = {report.deltas[0]:g}.',
         )
+    if report.tradeoff is not None:
+        yield _tradeoff(report.tradeoff), 'What a membership test can reach.'
     if report.observed is not None:
         yield (
             _participations(report.observed),
@@ -77,6 +80,16 @@ def _epsilon_by_round(report: accounting.PrivacyReport) -> figure.Figure:
     drawn, axes = _axes('rounds', 'epsilon')
     axes.step(rounds, epsilons, where='post')
     axes.set_ylim(bottom=0)
+    return drawn
+
+
+def _tradeoff(found: tradeoff.Tradeoff) -> figure.Figure:
+    false, true = (np.array(each) for each in zip(*found.points, strict=True))
+    drawn, axes = _axes('false positive rate', 'true positive rate')
+    axes.loglog(false, true, 'o-', markersize=3, label='at most')
+    axes.loglog(false, false, '--', color='gray', label='guessing')
+    axes.set_ylim(top=1.5)
+    axes.legend()
     return drawn
 
 

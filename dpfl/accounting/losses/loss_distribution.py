@@ -40,6 +40,9 @@ _ROUNDING = 1e-9
 
 # For such a delta several tilts are tried; each gives an upper bound.
 _LARGE_DELTA = 1e-2
+_FLATTER_TILTS = (1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
+# Whose tilts give the parts of a whole curve.
+_DELTAS_OF_CURVE = (0.3, 1e-2, 1e-4, 1e-6, 1e-9)
 # Exponents of the moments that bound the losses of pairs, for a first idea of epsilon.
 _EXPONENTS = np.geomspace(1e-3, 1e4, 60)
 
@@ -72,6 +75,34 @@ def epsilon(
         return max(_of_order(order, step, delta) for order in orders)
     except (OverflowError, ValueError, ZeroDivisionError, FloatingPointError):
         return math.inf  # dp_accounting does not support such small or large numbers.
+
+
+def curves(parts: Releases, coarseness: float = 1.0) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Points of the privacy profile, for each order of the neighbours (once if both are the same).
+
+    Args:
+      parts, coarseness: as in `epsilon`.
+
+    Returns:
+      Arrays of epsilons, increasing but for repetitions, and upper bounds of their deltas.
+
+    Raises:
+      OverflowError: where the grid would be too wide; ValueError or another ArithmeticError where
+        the numbers do not fit a float.
+    """
+    orders, step = _orders(parts, min(_DELTAS_OF_CURVE), None, coarseness)
+    found = []
+    for order in orders:
+        points = []
+        for delta in _DELTAS_OF_CURVE:
+            theta = _tilt(order, math.log(delta))
+            for factor in _FLATTER_TILTS if delta == max(_DELTAS_OF_CURVE) else (1.0,):
+                points.append(_curve(order, theta * factor, step))
+        places, deltas = (np.concatenate(each) for each in zip(*points, strict=True))
+        by_place = np.argsort(places, kind='stable')
+        deltas = np.minimum(deltas * (1 + _ROUNDING) + _infinite(order), 1.0)
+        found.append((places[by_place] * step, deltas[by_place]))
+    return found
 
 
 def _orders(
@@ -141,7 +172,7 @@ def _of_order(parts: _Parts, step: float, delta: float) -> float:
         return math.inf
     theta = _tilt(parts, math.log(target))
     # With a large delta the Chernoff bound is far from tight, and its tilt too steep.
-    flatter = (1.0,) if delta < _LARGE_DELTA else (1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
+    flatter = (1.0,) if delta < _LARGE_DELTA else _FLATTER_TILTS
     return min(_crossing(*_curve(parts, theta * factor, step), step, target) for factor in flatter)
 
 

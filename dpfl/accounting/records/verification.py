@@ -18,7 +18,7 @@ from dpfl.accounting.reports.report import TEXT_VERSION, PrivacyReport
 from dpfl.participation import ParticipationLog
 
 _NEEDED = (SUMS, PLAN, STRATEGY, LOG, LEDGER, REPORT, PAGE)
-# Keys of a report that hold sentences or their version: other versions write other sentences.
+# Keys of a report that hold sentences or their version, or that older versions did not have.
 _SENTENCES = (
     'text_version',
     'statement',
@@ -26,6 +26,8 @@ _SENTENCES = (
     'not_covered',
     'also_not_covered',
     'history',
+    'tradeoff',
+    'membership',
 )
 # Numbers that later versions have lowered, where a tighter accountant came to be known.
 _LOOSER = ('epsilon', 'epsilons', 'accountants')

@@ -179,7 +179,7 @@ def not_covered(report: ReportValues) -> list[str]:
             'seed can remove the noise.'
         )
     items += [
-        'Tuning of hyperparameters on the same clients, and choosing a checkpoint by its metrics.',
+        _tuning(report),
         "Metrics computed on clients' data without noise, such as the training loss shown during "
         'the run.',
         'How long rounds took, such as `seconds` in metrics.csv: this depends on single clients.',
@@ -198,6 +198,14 @@ def not_covered(report: ReportValues) -> list[str]:
             'is neither noised nor kept secret by this guarantee.'
         )
     return items
+
+
+def _tuning(report: ReportValues) -> str:
+    how = '' if report.selected is None else ' in any other way than that of the selection above'
+    return (
+        f'Tuning of hyperparameters over several runs on the same clients{how}, and choosing a '
+        'checkpoint by its metrics.'
+    )
 
 
 def _several(group_size: int) -> str:

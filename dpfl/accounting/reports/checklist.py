@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from dpfl.accounting.reports.report_values import ReportValues
+from dpfl.accounting.selection import Selected
 
 _ADJACENCY = {
     'zero_out': 'Zero-out: neighbouring runs differ in one client, whose update is replaced by '
@@ -93,6 +94,24 @@ def statement_together(reports: Sequence[ReportValues], guarantee: str) -> str:
     else:
         subject += ' satisfy'
     return f'{subject} {guarantee} for {unit(reports[0])}{_exception(reports)}.'
+
+
+def statement_selected(report: ReportValues, selected: Selected) -> str:
+    """What the best of several such runs satisfies, in one sentence."""
+    subject = (
+        f'The best of a random number of such runs, drawn from a {selected.selection.describe()}, '
+        'of which only that one is released,'
+    )
+    parts = [
+        f'({round_up(epsilon)}, {delta:g})-DP'
+        for epsilon, delta in zip(selected.epsilons, report.deltas, strict=True)
+        if math.isfinite(epsilon)
+    ]
+    if not parts:
+        return f'{subject} has no differential privacy.'
+    secrets = seeded_secrets(report)
+    verb = f'would with secret {" and ".join(secrets)} satisfy' if secrets else 'satisfies'
+    return f'{subject} {verb} {" and ".join(parts)} for {unit(report)}{_exception([report])}.'
 
 
 def seeded_secrets(report: ReportValues) -> list[str]:

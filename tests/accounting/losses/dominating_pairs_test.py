@@ -196,8 +196,10 @@ def test_two_rounds_are_not_below_their_joint_curve(name):
     ((_, m),) = pair.labelled
     forwards = [_mixture(zip(m.weights, means, strict=True), x) for means in _means(m)]
     orders = [forwards, forwards[::-1]]
-    rounds = itertools.product(orders, repeat=2) if pair.symmetrised else zip(
-        orders, orders, strict=True
+    rounds = (
+        itertools.product(orders, repeat=2)
+        if pair.symmetrised
+        else zip(orders, orders, strict=True)
     )
     for (p, q), (p_next, q_next) in rounds:
         joint = np.outer(p, p_next) - math.exp(epsilon) * np.outer(q, q_next)
