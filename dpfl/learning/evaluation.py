@@ -1,6 +1,7 @@
 """Evaluation of a model on held-out data."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from dpfl import errors
 
 # Percent of the clients whose accuracy a quantile is not below.
 QUANTILES = (10, 25, 50, 75, 90)
+# Bytes of predictions that are computed at a time: with a large vocabulary the logits of a batch,
+# and what the metrics make of them, would need more memory than all of training.
+_PREDICTIONS = 1 << 24
 
 
 def build_evaluation(
@@ -79,6 +83,7 @@ def _measure(
         following = model.update_metrics_state(state, labels=batch['y'], batch_output=outcome)
         metrics = model.finalize_metrics(state)
         counted = () if hits is None or owners is None else hits(batch['y'], output)
+    most_rows = _rows_within(_PREDICTIONS, output)
     session = tf.compat.v1.Session(graph=graph)
 
     def feed(structure: Any, values: Any) -> dict[Any, Any]:
@@ -89,7 +94,7 @@ def _measure(
     ) -> dict[str, float]:
         fixed = feed(weights, tf.nest.map_structure(np.asarray, _structure(given)))
         values, counts = session.run(first), []
-        for each in batches:
+        for each in _parts(batches, most_rows):
             fed = {**fixed, **feed(state, values), **feed(batch, {n: each[n] for n in batch})}
             values, *of_examples = session.run((following, *counted), fed)
             counts.append(of_examples)
@@ -101,6 +106,31 @@ def _measure(
         return named
 
     return evaluate
+
+
+def _rows_within(most_bytes: int, predictions: Any) -> int | None:
+    """Examples whose predictions take so many bytes, at least one; None if that is unknown."""
+    sizes = [
+        None if leaf.shape.rank is None else leaf.shape[1:].num_elements()
+        for leaf in tf.nest.flatten(predictions)
+    ]
+    if None in sizes:
+        return None
+    of_row = sum(
+        size * leaf.dtype.size
+        for size, leaf in zip(sizes, tf.nest.flatten(predictions), strict=True)
+    )
+    return max(most_bytes // max(of_row, 1), 1)
+
+
+def _parts(batches: Iterable[Any], most_rows: int | None) -> Iterator[Any]:
+    """The batches, those with more rows in parts of about equally many."""
+    for batch in batches:
+        rows = len(tf.nest.flatten(batch)[0])
+        count = 1 if most_rows is None else max(math.ceil(rows / most_rows), 1)
+        ends = [part * rows // count for part in range(count + 1)]
+        for first, last in zip(ends, ends[1:], strict=False):
+            yield tf.nest.map_structure(lambda leaf, i=first, j=last: leaf[i:j], batch)
 
 
 def accuracy_quantiles(

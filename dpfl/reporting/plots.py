@@ -22,7 +22,8 @@ def training_curves(
       rows: metrics of the rounds, each with `round` and, if measured, `accuracy` and `epsilon`.
         With `accuracy_q10` and so on, bands show the middle halves and four fifths of the
         clients. With `clip_norm` and `clip_norm_estimate` there is a third panel.
-      reference_accuracies: accuracies by name, drawn as labelled horizontal lines.
+      reference_accuracies: accuracies by name, drawn as labelled horizontal lines, unless unknown
+        words count (`_with_oov`): the curve is that of known words.
 
     Returns:
       The figure; the caller saves it.
@@ -38,7 +39,12 @@ def training_curves(
         if at:
             accuracy.fill_between(at, least, _series(rows, high)[1], color='tab:blue', alpha=0.12)
     styles = itertools.cycle(('--', '-.', ':'))
-    for style, (name, value) in zip(styles, (reference_accuracies or {}).items(), strict=False):
+    shown = {
+        name: value
+        for name, value in (reference_accuracies or {}).items()
+        if not name.endswith('_with_oov')
+    }
+    for style, (name, value) in zip(styles, shown.items(), strict=False):
         accuracy.axhline(value, linestyle=style, color='grey', linewidth=1)
         accuracy.annotate(
             f'{name.replace("_", " ")} {value:.3f}',

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import errors, learning
+from dpfl.learning import evaluation
 from dpfl.learning.evaluation import accuracy_quantiles
 from dpfl.tasks.text import packing, synthetic_task, synthetic_text
 from dpfl.tasks.text.models import catalog, metrics
@@ -67,3 +68,29 @@ def test_owners_are_those_of_the_sentences(language):
     assert len(owners) == len(language.heldout_tokens(4))
     sizes = [len(language.heldout_tokens(k)) for k in range(1, 5)]
     np.testing.assert_array_equal(np.cumsum(np.bincount(owners)), sizes)
+
+
+def test_large_batches_are_measured_in_parts(language, monkeypatch):
+    model = catalog.build('micro', language.num_tokens, 6, 0)
+    owners = _clients(language).heldout_owners(5)
+    dataset = language.heldout_dataset(5, 50)
+    whole, *_ = (len(batch['x']) for batch in dataset)
+
+    def hits(labels, logits):
+        right, targets = metrics.hits(labels, logits)
+        most = tf.debugging.Assert(tf.shape(labels)[0] <= 3, [tf.shape(labels)])
+        with tf.control_dependencies([most]):
+            return tf.identity(right), targets
+
+    weights = model.initial_weights
+    expected = learning.build_evaluation(model, dataset, owners=owners, hits=metrics.hits)(weights)
+    at_once = learning.build_evaluation(model, dataset, owners=owners, hits=hits)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        at_once(weights)
+    of_row = 6 * language.num_tokens * 4
+    monkeypatch.setattr(evaluation, '_PREDICTIONS', 3 * of_row + 1)
+    found = learning.build_evaluation(model, dataset, owners=owners, hits=hits)(weights)
+    assert whole > 3 and found == pytest.approx(expected, rel=1e-5)
+    assert found['num_examples'] == len(owners)
+    monkeypatch.setattr(evaluation, '_PREDICTIONS', 1)  # At least one row at a time.
+    assert learning.build_evaluation(model, dataset)(weights)['num_tokens'] == found['num_tokens']

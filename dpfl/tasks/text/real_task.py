@@ -60,7 +60,7 @@ class TextData:
             heldout=self.task.heldout_dataset,
             num_test_clients=None if test is None else test.count,
             test=None if test is None else self.task.test_batches,
-            baselines=self.baselines,
+            baselines=self._accuracies,
             heldout_owners=self.task.heldout_owners,
             hits=metrics.hits,
             description=self.description,
@@ -69,17 +69,21 @@ class TextData:
         )
 
     def baselines(self, num_clients: int) -> dict[str, float]:
-        """Accuracies of counting words and pairs of words, on the first held-out clients.
+        """Measures of predictors that count, on the first held-out clients, by name.
 
         The counts are those of the other half of these clients, of all other held-out clients, and
         of the public text that the vocabulary was made of, up to a number of words.
         """
         clients = list(self.task.heldout_tokens(0, num_clients))
-        others = itertools.chain(self.task.heldout_tokens(num_clients), self._public())
-        return baselines.accuracies(clients, others, self.task.vocabulary.num_tokens)
+        others = itertools.chain(self.task.heldout_tokens(num_clients), self.public_tokens())
+        return baselines.of_clients(clients, others, self.task.vocabulary.num_tokens)
 
-    def _public(self) -> Iterator[np.ndarray]:
-        """Token ids of the public text, some sentences at a time."""
+    def _accuracies(self, num_clients: int) -> dict[str, float]:
+        found = self.baselines(num_clients)
+        return {name: value for name, value in found.items() if 'accuracy' in name}
+
+    def public_tokens(self) -> Iterator[np.ndarray]:
+        """Token ids of the public text, some sentences at a time; nothing if there is none."""
         if self.public_text is None:
             return
         sentences = public_text.sentences('vocabulary_text', self.public_text)

@@ -68,6 +68,11 @@ class WordTask:
         tokens = self._encode(sentences, most)
         return sentence_batches.batches(tokens, batch_size, epochs, max_batches)
 
+    def training_tokens(self) -> Iterator[np.ndarray]:
+        """Token ids of each training client, all that the model may see, int32 [rows, L + 1]."""
+        for client in range(self.training.count):
+            yield self._encode(self.packing.of_long_enough(self.training.sentences(client)))
+
     def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
         """Pooled sentences of the first `num_clients` held-out clients as a `tf.data.Dataset`."""
         tokens = list(self.heldout_tokens(0, num_clients))

@@ -1,0 +1,1 @@
+"""Counts of words that follow each other in text, and predictors made of them (NumPy only)."""
