@@ -14,6 +14,7 @@ from dpfl.accounting import tradeoff
 from dpfl.reporting import html_page
 
 _POINTS = 40  # Points of a curve.
+_COARSENESS = 64.0  # Of the grid of a loss distribution: a figure needs many, and few digits.
 
 
 def render(report: accounting.PrivacyReport, more: str = '') -> str:
@@ -51,7 +52,7 @@ def _figures(report: accounting.PrivacyReport) -> Iterator[tuple[figure.Figure, 
 def _curve_accountant(report: accounting.PrivacyReport) -> str:
     """A fast accountant, since a figure needs many values: the exact curve if there is one."""
     known = report.plan.accountants
-    return 'analytic_gaussian' if 'analytic_gaussian' in known else 'rdp'
+    return next(name for name in ('analytic_gaussian', 'rdp', 'pld') if name in known)
 
 
 def _epsilon_by_delta(report: accounting.PrivacyReport) -> figure.Figure:
@@ -59,7 +60,7 @@ def _epsilon_by_delta(report: accounting.PrivacyReport) -> figure.Figure:
     low = min(-12.0, math.log10(report.deltas[0]) - 1)
     deltas = np.logspace(low, -2, _POINTS)
     drawn, axes = _axes('delta', 'epsilon')
-    epsilons = [report.plan.epsilon(delta, method) for delta in deltas]
+    epsilons = [report.plan.bound(delta, method, _COARSENESS).epsilon for delta in deltas]
     axes.semilogx(deltas, epsilons, label=f'plan ({method})')
     axes.plot(
         report.deltas, report.plan_guarantee.epsilons, 'o', label=f'reported ({report.accountant})'
@@ -76,7 +77,7 @@ def _epsilon_by_round(report: accounting.PrivacyReport) -> figure.Figure:
     epsilons = []
     for t in rounds:
         so_far = plan.with_participation(plan.participation.within(int(t)))
-        epsilons.append(so_far.epsilon(report.deltas[0], method))
+        epsilons.append(so_far.bound(report.deltas[0], method, _COARSENESS).epsilon)
     drawn, axes = _axes('rounds', 'epsilon')
     axes.step(rounds, epsilons, where='post')
     axes.set_ylim(bottom=0)

@@ -9,6 +9,7 @@ from scipy import stats
 
 from dpfl import Participation, accounting, mechanisms
 from tests import forked_binaries
+from tests.accounting import archives
 
 _run = functools.partial(forked_binaries.run, 'report_privacy')
 _TREE = (
@@ -152,6 +153,19 @@ def test_groups_membership_tests_and_selection():
     assert not {'group_size', 'tradeoff', 'selection'} & set(one)
 
 
+def test_a_finished_run_for_groups_of_clients(tmp_path):
+    archives.write(tmp_path)
+    one, group = (
+        json.loads(_run(f'--run_dir={tmp_path}', *more, '--format=json').stdout)
+        for more in ((), ('--group_size=2',))
+    )
+    assert group['mu'] == pytest.approx(2 * one['mu'])
+    assert group['observed']['guarantee']['mu'] == pytest.approx(
+        2 * one['observed']['guarantee']['mu']
+    )
+    assert group['tradeoff'][0]['tpr'] > one['tradeoff'][0]['tpr']
+
+
 def test_poisson_samples_of_10000_rounds_take_little_time():
     started = time.process_time()
     plan = accounting.PrivacyPlan(
@@ -217,6 +231,10 @@ def test_composition_with_another_report(tmp_path):
         accounting.epsilon_from_rho(2 * first['rho'], 1e-10)
     )
     assert '## Composition' in _run(*_TREE, f'--compose_with={path}').stdout
+    done = _run(*_TREE, f'--compose_with={path}', '--group_size=2')
+    assert done.returncode == 2 and 'must have group_size=2 like the first report' in done.stderr
+    done = _run(*_TREE, f'--compose_with={path}', '--selected_from=poisson:3')
+    assert done.returncode == 2 and 'cannot be combined with --compose_with' in done.stderr
     done = _run(*_TREE, f'--compose_with={path}', '--adjacency=replace_one')
     assert done.returncode == 2 and 'must have adjacency=replace_one' in done.stderr
 
