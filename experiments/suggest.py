@@ -18,7 +18,7 @@ from typing import Any
 
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.suggestion import NOT_PRIVATE, SuggestConfig, Suggestion, suggest
-from dpfl.tasks.config import TaskConfig
+from dpfl.tasks.config import REAL_TASKS, TaskConfig
 from experiments.command import command_line, files
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
@@ -26,7 +26,7 @@ from experiments.flags.settings_flags import SettingsFlags
 _TASK = SettingsFlags(
     TaskConfig,
     defaults={'task': 'user_text'},
-    choices={'task': ('user_text', 'stackoverflow')},
+    choices={'task': REAL_TASKS},
     skip=('inverted_share', 'warm_start'),
 )
 _WISHES = SettingsFlags(SuggestConfig)

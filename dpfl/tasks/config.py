@@ -1,7 +1,10 @@
 """Which task is trained: its data set, where the data come from, and the model. No TensorFlow."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from dpfl import _validate
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 
@@ -19,20 +22,32 @@ WORD_MODELS = (
     'lstm_dense_tiny',
 )
 IMAGE_MODELS = ('small', 'cnn', 'tiny')
-TEXT_TASKS = ('synthetic_text', 'stackoverflow', 'user_text')
+# Tasks with text that people wrote.
+REAL_TASKS = ('stackoverflow', 'user_text', 'git_log')
+TEXT_TASKS = ('synthetic_text', *REAL_TASKS)
 PACKINGS = ('sentences', 'windows')
 IMAGE_TASKS = ('synthetic_glyphs', 'emnist')
 # A task of the caller's own, which `training.train` gets as an object.
 CUSTOM = 'custom'
 # Settings that say where the vocabulary comes from; real text needs exactly one.
-VOCABULARY_SOURCES = ('vocabulary_file', 'vocabulary_text', 'vocabulary_from_private_data')
+VOCABULARY_SOURCES = ('vocabulary_file', 'vocabulary_text', 'vocabulary')
+# Value of `vocabulary` for words that are counted on the text of the clients.
+DATA_VOCABULARY = 'data'
+# Settings of --task=user_text.
+_OF_FILES = ('client_column', 'text_column', 'strict')
+# The switch that older versions had for it.
+_OLD_SWITCH = 'vocabulary_from_private_data'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig(Settings):
     """Where the data of the clients come from."""
 
-    data_path: str | None = setting(None, 'File with the data of the clients.')
+    data_path: str | None = setting(
+        None,
+        'File with the data of the clients; with --task=git_log directories of repositories, '
+        'comma-separated.',
+    )
     download: bool = setting(
         False,
         'Download the data set of TFF to --data_path (by default a place in the cache directory) '
@@ -76,12 +91,15 @@ class TextConfig(Settings):
         'line, such as a count, is ignored.',
     )
     vocabulary_text: str | None = setting(
-        None, 'File with public text; the vocabulary is made of its most frequent words.'
+        None,
+        'Public text; the vocabulary is made of its most frequent words. A text file, JSON Lines, '
+        'a Parquet file, or directories of public repositories, whose commit messages are read.',
     )
-    vocabulary_from_private_data: bool = setting(
-        False,
-        'Make the vocabulary of the words that most training clients use. THIS IS NOT PRIVATE: no '
-        'guarantee covers it.',
+    vocabulary: str | None = setting(
+        None,
+        'data: make the vocabulary of the words that most training clients use. THIS IS NOT '
+        'PRIVATE: no guarantee covers it.',
+        choices=(DATA_VOCABULARY,),
     )
     language_size: int | None = setting(
         None,
@@ -110,6 +128,12 @@ class TextConfig(Settings):
         'client only, so the guarantee is the same.',
         minimum=0,
     )
+    author_max_words: int = setting(
+        3000,
+        'With --task=git_log: words of an author that are read, the first ones in whole sentences; '
+        '0 for all. It depends on the text of one author only, so the guarantee is the same.',
+        minimum=0,
+    )
     client_min_tokens: int = setting(
         0,
         'A training client with fewer words (counted as for --client_max_tokens) sends a zero '
@@ -125,6 +149,24 @@ class TextConfig(Settings):
         '--client_min_tokens.',
         minimum=0,
     )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> 'TextConfig':
+        """As `Settings.from_dict`; also reads what versions without `vocabulary` have written."""
+        if isinstance(values, Mapping) and _OLD_SWITCH in values:
+            values = dict(values)
+            if _validate.truth(_OLD_SWITCH, values.pop(_OLD_SWITCH)):
+                values.setdefault('vocabulary', DATA_VOCABULARY)
+        return super().from_dict(values)
+
+
+def as_of_old(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by name as versions without `vocabulary` have them, unless it has another value."""
+    source = values.get('vocabulary')
+    if 'vocabulary' not in values or source not in (None, DATA_VOCABULARY):
+        return dict(values)
+    rest = {name: value for name, value in values.items() if name != 'vocabulary'}
+    return rest | {_OLD_SWITCH: source is not None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,9 +220,20 @@ class TaskConfig(Settings):
         language_size = self.text.language_size
         if language_size is not None and self.task != 'synthetic_text':
             raise ArgumentError('language_size', language_size, 'needs task=synthetic_text')
+        if self.task == 'git_log':
+            self._refuse(_OF_FILES, 'task=git_log reads no file with columns')
+        else:
+            self._refuse(('author_max_words',), 'needs task=git_log')
         if self.task not in IMAGE_TASKS:
             return
-        for name in ('packing', 'client_min_tokens', 'client_min_sentences'):
+        self._refuse(
+            ('packing', 'client_min_tokens', 'client_min_sentences'),
+            f'task={self.task} has no text',
+        )
+
+    def _refuse(self, names: Sequence[str], reason: str) -> None:
+        """Raises ArgumentError if one of these settings of text is not the default."""
+        for name in names:
             value = getattr(self.text, name)
             if value != getattr(TextConfig(), name):
-                raise ArgumentError(name, value, f'task={self.task} has no text')
+                raise ArgumentError(name, value, reason)

@@ -112,9 +112,20 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
             _fail(_what_failed(error), _BAD_USAGE if is_bad_name else _REFUSED)
 
     standard_streams.prepare()
+    app.call_after_init = _leave_out
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
     atexit.register(default_context.drop)
     app.run(guarded, flags_parser=_parse)
+
+
+def _leave_out(callback: Callable[[], object]) -> None:
+    """Takes the place of `absl.app.call_after_init`, and does not call back.
+
+    Binaries import TensorFlow when absl has started already. A test module of TensorFlow would then
+    be called back at once, and ask for devices before eager execution is on. From then on, while the
+    main thread traces a function, TensorFlow believes to be in a graph of version 1, where `==` of
+    tensors compares the Python objects. JAX, the other one to ask, wants flags that it does not have.
+    """
 
 
 def _what_failed(error: OSError) -> str:

@@ -5,10 +5,12 @@ import io
 import pathlib
 import re
 import shutil
+from collections.abc import Mapping
 
 from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
 from dpfl.accounting.reports import checklist
+from dpfl.tasks.config import DATA_VOCABULARY
 from experiments.command import command_line
 from experiments.flags import recorded_flags
 
@@ -64,7 +66,7 @@ def check(
         reason = 'must be finished'
     elif not made_with:
         reason = f'must have {archive.FLAGS}, which says what the model was made from'
-    elif any(each.get('vocabulary_from_private_data') == 'true' for each in made_with):
+    elif any(map(_has_private_vocabulary, made_with)):
         reason = "has a vocabulary that was counted on the clients' text, without noise"
     elif public_heldout and any(each.get('task') == 'emnist' for each in made_with):
         raise command_line.UsageError(
@@ -121,6 +123,12 @@ def write(
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return sorted([archive.SUMS, *archive.listed(output)])
+
+
+def _has_private_vocabulary(values: Mapping[str, str]) -> bool:
+    """Whether the vocabulary was counted on the clients' text; older runs have a switch for it."""
+    switch = values.get('vocabulary_from_private_data')
+    return values.get('vocabulary') == DATA_VOCABULARY or switch == 'true'
 
 
 def _rounds(run: pathlib.Path) -> int:

@@ -257,6 +257,8 @@ def _without_flags(path):
     [
         (lambda path: (path / 'model.npz').unlink(), 'must be finished'),
         (_without_flags, 'must have flags.txt'),
+        (_add_flag('--vocabulary=data'), 'has a vocabulary that was counted on the'),
+        # As older versions recorded it.
         (_add_flag('--vocabulary_from_private_data'), 'has a vocabulary that was counted on the'),
     ],
 )

@@ -133,7 +133,7 @@ def test_user_text_trains_with_a_private_vocabulary_and_says_so(data, tmp_path):
     done = _run(
         '--task=user_text',
         f'--data_path={data}/data.jsonl',
-        '--vocabulary_from_private_data',
+        '--vocabulary=data',
         '--vocabulary_size=30',
         '--sampling=poisson',
         '--min_separation=1',

@@ -11,7 +11,15 @@ from dpfl.simulation.training.course_config import CourseConfig
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
 from dpfl.simulation.training.server_config import ScheduleConfig, ServerConfig
-from dpfl.tasks.config import CUSTOM, IMAGE_MODELS, IMAGE_TASKS, TEXT_TASKS, WORD_MODELS, TaskConfig
+from dpfl.tasks.config import (
+    CUSTOM,
+    IMAGE_MODELS,
+    IMAGE_TASKS,
+    TEXT_TASKS,
+    WORD_MODELS,
+    TaskConfig,
+    as_of_old,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +113,7 @@ FREE = ('checkpoint_every', 'keep_checkpoints', 'workers', 'worker_token_file', 
 _ADDED_LATER = (
     'packing',
     'language_size',
+    'author_max_words',
     'client_min_tokens',
     'client_min_sentences',
     'clip_each_batch',
@@ -154,7 +163,7 @@ class RunConfig(Settings):
         }
         plain = {
             name: value.to_dict() if hasattr(value, 'to_dict') else value
-            for name, value in values.items()
+            for name, value in as_of_old(values).items()
         }
         return {name: value for name, value in plain.items() if name not in FREE}
 

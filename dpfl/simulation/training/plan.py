@@ -82,7 +82,9 @@ def build_plan(
         earlier=earlier,
     )
     if sampling.is_amplified:
-        fields |= dict(sampling=sampling.sampling, population=population())
+        count = population()
+        sampling.check_cohort(count)
+        fields |= dict(sampling=sampling.sampling, population=count)
     if privacy.adaptive_clip:
         with renaming(target_quantile='clip_quantile', learning_rate='clip_learning_rate'):
             fields['adaptive_clip'] = accounting.AdaptiveClip(

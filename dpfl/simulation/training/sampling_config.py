@@ -126,12 +126,26 @@ class SamplingConfig(ParticipationConfig):
         """Whether the guarantee relies on the sampling."""
         return self.sampling in AMPLIFIED
 
+    def check_cohort(self, population: int) -> None:
+        """Checks that data, whose number of clients no setting says, have enough for a cohort.
+
+        Raises:
+          ArgumentError: if they have fewer; it names `clients_per_round`.
+        """
+        if self.population is None and population < self.clients_per_round:
+            raise ArgumentError(
+                'clients_per_round',
+                self.clients_per_round,
+                f'must be <= {population}, the clients to train on that the data have',
+            )
+
     def sampler(self, schema: Participation, population: int, seed: int) -> samplers.Sampler:
         """Builds the sampler for a schema and a population.
 
         Raises:
-          ArgumentError: if the sampler cannot keep the schema.
+          ArgumentError: if the sampler cannot keep the schema, or the data have too few clients.
         """
+        self.check_cohort(population)
         cohort = self.clients_per_round
         if self.sampling == 'min_separation':
             return samplers.MinSeparationSampler(schema, population, cohort, seed)

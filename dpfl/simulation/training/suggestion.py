@@ -12,7 +12,7 @@ from typing import Any
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training.config import TrainConfig
-from dpfl.tasks.config import TaskConfig
+from dpfl.tasks.config import REAL_TASKS, TaskConfig
 from dpfl.tasks.text import real_task
 from dpfl.tasks.text.text_statistics import TextStatistics
 
@@ -84,8 +84,8 @@ def suggest(
     Raises:
       ArgumentError: if a value is not allowed, or the data cannot be used.
     """
-    if task.task not in ('user_text', 'stackoverflow'):
-        raise ArgumentError('task', task.task, 'must be user_text or stackoverflow')
+    if task.task not in REAL_TASKS:
+        raise ArgumentError('task', task.task, f'must be one of {", ".join(REAL_TASKS)}')
     words = task.text.client_max_tokens or None
     source = real_task.RealTextTask(task, seed, tell)
     clients = source.data.task.training

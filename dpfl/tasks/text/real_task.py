@@ -15,9 +15,12 @@ from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, DataConfig, TaskC
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.text import baselines, vocabulary, word_clients
 from dpfl.tasks.text.files import public_text, stackoverflow, user_text
+from dpfl.tasks.text.messages import git_log
 from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE, packing_of
 
-_PRIVATE = 'vocabulary_from_private_data'
+_COUNTED_ON_CLIENTS = 'vocabulary'
+# How data.json names it: as in runs of older versions, which can continue.
+_RECORDED = {_COUNTED_ON_CLIENTS: 'vocabulary_from_private_data'}
 # Sentences of public text that are encoded at a time.
 _SENTENCES = 1_000
 _NOT_PRIVATE = (
@@ -105,7 +108,7 @@ def vocabulary_source(config: TextConfig) -> str:
             'vocabulary_file',
             NOT_SHOWN,
             "must be given, or vocabulary_text with public text (words counted on the clients' "
-            'own text are not private: vocabulary_from_private_data)',
+            'own text are not private: vocabulary=data)',
         )
     return given[0]
 
@@ -125,7 +128,7 @@ def load(task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], No
     """Opens real text.
 
     Args:
-      task: 'stackoverflow' or 'user_text'.
+      task: 'stackoverflow', 'user_text' or 'git_log'.
       data: where the data are.
       text: how they are read.
       tell: gets a sentence about what was found.
@@ -137,12 +140,19 @@ def load(task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], No
     words = public_vocabulary(text)  # A bad one is refused before the data are read.
     fingerprints = {}
     test = None
+    not_covered: tuple[str, ...] = (_COUNTS,)
     if task == 'stackoverflow':
         path = data_path.downloadable(data, task, stackoverflow.URL, 'stackoverflow.sqlite')
         training, heldout, tested, description = stackoverflow.open_clients(
             path, data.heldout_fraction
         )
         test = tested if tested.count else None
+    elif task == 'git_log':
+        path = data_path.required(data, task)
+        training, heldout, description, fingerprints['data'] = git_log.open_clients(
+            str(data.data_path), text.author_max_words, data.heldout_fraction
+        )
+        not_covered += git_log.NOT_COVERED
     else:
         path = data_path.required(data, task)
         training, heldout, description, fingerprints['data'] = user_text.open_clients(
@@ -152,10 +162,11 @@ def load(task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], No
     words = words or _private_vocabulary(training, text)
     clients = word_clients.WordTask(training, heldout, words, packing_of(text), test)
     source = vocabulary_source(text)
-    description['vocabulary'] = {'words': len(words.words), 'from': source}
+    description['vocabulary'] = {'words': len(words.words), 'from': _RECORDED.get(source, source)}
     fingerprints['vocabulary'] = words.digest()
-    private = (_NOT_PRIVATE,) if source == _PRIVATE else ()
-    return TextData(clients, description, fingerprints, (*private, _COUNTS), text.vocabulary_text)
+    if source == _COUNTED_ON_CLIENTS:
+        not_covered = (_NOT_PRIVATE, *not_covered)
+    return TextData(clients, description, fingerprints, not_covered, text.vocabulary_text)
 
 
 class RealTextTask:

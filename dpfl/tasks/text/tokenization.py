@@ -35,8 +35,13 @@ def words(text: str) -> list[str]:
     return _TOKEN.findall(text.lower())
 
 
+def split(text: str) -> list[str]:
+    """The sentences of a text as they are written; some may be blank."""
+    return _SENTENCE_END.split(text)
+
+
 def sentences(text: str) -> Iterator[list[str]]:
     """The sentences of a text as non-empty lists of tokens."""
-    for sentence in _SENTENCE_END.split(text):
+    for sentence in split(text):
         if tokens := words(sentence):
             yield tokens

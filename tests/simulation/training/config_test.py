@@ -77,6 +77,21 @@ def test_settings_that_were_added_later_do_not_hinder_older_runs():
     assert 'packing' in TrainConfig(task=TaskConfig(text=TextConfig(packing='windows'))).fixed()
 
 
+def test_older_configurations_say_by_a_switch_that_words_come_from_the_data():
+    values = json.loads(json.dumps(TrainConfig().to_dict()))
+    del values['task']['text']['vocabulary']
+    for switch, expected in ((False, None), (True, 'data')):
+        values['task']['text']['vocabulary_from_private_data'] = switch
+        config = TrainConfig.from_dict(values)
+        assert config.task.text.vocabulary == expected
+        # A run that was begun with the switch can continue.
+        assert config.fixed()['vocabulary_from_private_data'] is switch
+        assert 'vocabulary' not in config.fixed()
+    values['task']['text']['vocabulary_from_private_data'] = 1
+    with pytest.raises(ArgumentError, match='vocabulary_from_private_data=1: must be true or f'):
+        TrainConfig.from_dict(values)
+
+
 _PARAMETERS = {'strategy': 'blt_b400', 'blt_decay': (0.9,), 'blt_scale': (0.1,), 'bands': 4}
 
 

@@ -94,7 +94,9 @@ def test_a_trial_is_local_training_and_a_mean(task):
 
 
 def test_only_own_text_gets_proposals():
-    with pytest.raises(ArgumentError, match='task=synthetic_text: must be user_text or'):
+    with pytest.raises(
+        ArgumentError, match='task=synthetic_text: must be one of stackoverflow, user'
+    ):
         suggest(TaskConfig(), SuggestConfig())
     with pytest.raises(ArgumentError, match='vocabulary_file: must be given'):
         suggest(TaskConfig(task='user_text').with_values({'data_path': 'a'}), SuggestConfig())

@@ -23,6 +23,8 @@ import tqdm
 from dpfl import _files, errors
 from dpfl.tasks.text.files import record_files
 
+# Ends of the names of Parquet files.
+SUFFIXES = ('.parquet', '.pq')
 FORM = record_files.JsonLines('client', 'text')
 _ROWS = 10_000
 _READER = 'from dpfl.tasks.text.files import parquet_records; parquet_records.read_in_child()'

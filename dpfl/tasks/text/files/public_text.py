@@ -1,12 +1,14 @@
-"""Public text in files of any size: read line by line, never as a whole.
+"""Public text of any size: read line by line, never as a whole.
 
 A file is plain text, or JSON Lines (`.jsonl`, `.ndjson`) with a text in each object; either may be
 compressed by gzip (`.gz` at the end of the name). Files are UTF-8, with or without a byte order
-mark.
+mark. A Parquet file has a column of texts. In place of a file there may be comma-separated
+directories of git repositories, whose commit messages are the text.
 """
 
 import gzip
 import io
+import json
 import os
 import pathlib
 import zlib
@@ -15,6 +17,8 @@ from typing import Any
 
 from dpfl import _files, _json, errors
 from dpfl.tasks.text import tokenization
+from dpfl.tasks.text.files import parquet_records
+from dpfl.tasks.text.messages import public_commits
 
 _JSON_LINES = ('.jsonl', '.ndjson')
 # Longest part of a line of plain text that is read at a time, in characters.
@@ -55,19 +59,41 @@ def lines(name: str, path: str | os.PathLike[str], most: int = _LINE) -> Iterato
 
 
 def texts(name: str, path: str | os.PathLike[str], text_column: str = 'text') -> Iterator[str]:
-    """The texts of a file: its lines, or those of its JSON objects.
+    """The texts of a file, its lines or those of its objects or rows; or of repositories.
 
     Args:
       name: the argument that errors name.
-      path: of the file.
-      text_column: the key of the text in JSON objects.
+      path: of the file, or comma-separated directories of repositories.
+      text_column: the key of the text in JSON objects, or its column in a Parquet file.
 
     Raises:
-      ArgumentError: if the file cannot be read, or a line of JSON Lines has no text.
+      ArgumentError: if the file cannot be read, or a line or row has no text; or if a repository
+        cannot be read.
     """
-    if not _stem(path).endswith(_JSON_LINES):
+    if os.path.isdir(os.fspath(path).split(',')[0]):
+        with errors.renaming(data_path=name):
+            yield from public_commits.texts(os.fspath(path))
+    elif _stem(path).endswith(parquet_records.SUFFIXES):
+        yield from _of_parquet(name, path, text_column)
+    elif _stem(path).endswith(_JSON_LINES):
+        yield from _of_json_lines(name, path, text_column)
+    else:
         yield from (line for _, line in lines(name, path))
-        return
+
+
+def sentences(
+    name: str, path: str | os.PathLike[str], text_column: str = 'text'
+) -> Iterator[list[str]]:
+    """The sentences of a file, lists of words; as `texts`."""
+    return tokenized(texts(name, path, text_column))
+
+
+def tokenized(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The sentences of texts, lists of words."""
+    return (sentence for text in texts for sentence in tokenization.sentences(text))
+
+
+def _of_json_lines(name: str, path: str | os.PathLike[str], text_column: str) -> Iterator[str]:
     for number, line in lines(name, path, _RECORD):
         if not line.strip():
             continue
@@ -83,16 +109,26 @@ def texts(name: str, path: str | os.PathLike[str], text_column: str = 'text') ->
         yield text
 
 
-def sentences(
-    name: str, path: str | os.PathLike[str], text_column: str = 'text'
-) -> Iterator[list[str]]:
-    """The sentences of a file, lists of words; as `texts`."""
-    return tokenized(texts(name, path, text_column))
-
-
-def tokenized(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The sentences of texts, lists of words."""
-    return (sentence for text in texts for sentence in tokenization.sentences(text))
+def _of_parquet(name: str, path: str | os.PathLike[str], text_column: str) -> Iterator[str]:
+    try:
+        rows = parquet_records.to_json_lines(pathlib.Path(path), text_column, text_column)
+    except OSError as error:
+        raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None
+    except errors.ArgumentError as error:
+        is_column = error.name != 'data_path'
+        allowed = f'must have a column {text_column!r}' if is_column else error.allowed
+        raise errors.ArgumentError(name, path, allowed) from None
+    with rows:
+        for number, line in enumerate(rows, 1):
+            try:
+                text = json.loads(line)['text']
+            except ValueError:
+                text = None
+            if not isinstance(text, str):
+                raise errors.ArgumentError(
+                    name, path, f'row {number} must have a text {text_column!r}'
+                )
+            yield text
 
 
 def _stem(path: str | os.PathLike[str]) -> str:

@@ -17,8 +17,6 @@ from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.files import parquet_records, record_files, record_index
 from dpfl.tasks.text.word_clients import WordClients, share_of_heldout
 
-_PARQUET = ('.parquet', '.pq')
-
 
 def open_clients(
     path: str | os.PathLike[str],
@@ -90,7 +88,7 @@ def open_clients(
 def _open(path: pathlib.Path, client_column: str, text_column: str) -> tuple[str, '_Texts']:
     """The name of the format, and the texts."""
     suffix = path.suffix.lower()
-    if suffix in _PARQUET:
+    if suffix in parquet_records.SUFFIXES:
         status = os.stat(path)
         summary = record_index.Summary(
             status.st_size, status.st_mtime_ns, record_index.sha256(path)
@@ -100,7 +98,7 @@ def _open(path: pathlib.Path, client_column: str, text_column: str) -> tuple[str
         return 'parquet', _Texts(path, index, lines, parquet_records.FORM.parser(lines), None)
     format_class = record_files.FORMATS.get(suffix)
     if format_class is None:
-        allowed = ', '.join([*record_files.FORMATS, *_PARQUET])
+        allowed = ', '.join([*record_files.FORMATS, *parquet_records.SUFFIXES])
         raise errors.ArgumentError(
             'data_path', errors.NOT_SHOWN, f'must be a file whose name ends in one of {allowed}'
         )

@@ -3,11 +3,15 @@
 import gzip
 import json
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from dpfl.errors import ArgumentError
 from dpfl.tasks.text import vocabulary
 from dpfl.tasks.text.files import public_text
+from tests.tasks.text.messages import repositories
+from tests.tasks.text.messages.repositories import Commit
 
 _TEXTS = ['The cat sat. It sat!', 'A café \u2019s cat', 'b' * 10]
 
@@ -57,3 +61,27 @@ def test_bad_files_are_refused(tmp_path, name, data, message):
         list(public_text.sentences('public_text', tmp_path / name))
     with pytest.raises(ArgumentError, match='public_text=.*: cannot be read'):
         list(public_text.sentences('public_text', tmp_path / 'absent'))
+
+
+def test_repositories_are_text(tmp_path):
+    first = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One\n\nTwo. See `f(x)`')])
+    second = repositories.make(tmp_path / 'b', [Commit('b@x.org', 'Three'), Commit('b@x.org', '1')])
+    found = public_text.sentences('public_text', f'{first},{second}')
+    assert list(found) == [['one'], ['two', '.'], ['see'], ['three']]
+    empty = repositories.make(tmp_path / 'c', [])
+    with pytest.raises(ArgumentError, match=f'public_text={empty}: is a repository without'):
+        list(public_text.sentences('public_text', f'{first},{empty}'))
+
+
+def test_a_column_of_parquet_is_text(tmp_path):
+    path = tmp_path / 'a.parquet'
+    parquet.write_table(pyarrow.table({'text': ['One. Two', 'Three'], 'n': [1, 2]}), path)
+    assert list(public_text.sentences('public_text', path)) == [['one', '.'], ['two'], ['three']]
+    for column, message in (('said', "must have a column 'said'"), ('n', 'row 1 must have a text')):
+        with pytest.raises(ArgumentError, match=f'public_text=.*: {message}'):
+            list(public_text.sentences('public_text', path, column))
+    path.write_bytes(b'PAR1')
+    with pytest.raises(ArgumentError, match='public_text=.*: is not a complete Parquet file'):
+        list(public_text.sentences('public_text', path))
+    with pytest.raises(ArgumentError, match=r'public_text=.*: cannot be read \(No such file'):
+        list(public_text.sentences('public_text', tmp_path / 'b.parquet'))

@@ -1,0 +1,230 @@
+"""Reading histories with git: authors, encodings, what is refused, and what does not matter."""
+
+import collections
+import shutil
+import subprocess
+
+import pytest
+
+from dpfl.errors import ArgumentError
+from dpfl.tasks.text.messages import git_history
+from dpfl.tasks.text.messages.message import MAX_BYTES
+from tests.tasks.text.messages import repositories
+from tests.tasks.text.messages.repositories import Commit
+
+
+def _read(*paths):
+    counts = collections.Counter()
+    found = list(git_history.messages(git_history.find(','.join(map(str, paths))), counts))
+    return [(each.author, each.source, each.text) for each in found], counts
+
+
+def _refused(path, message):
+    with pytest.raises(ArgumentError, match=message) as caught:
+        git_history.find(str(path))
+    assert caught.value.name == 'data_path' and len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize('bare', [True, False])
+def test_commits_come_in_order_with_addresses_in_lower_case(bare, tmp_path):
+    commits = [Commit('A@Example.org', 'One\n\nBody\n'), Commit('b@example.org', 'Two')]
+    path = repositories.make(tmp_path / 'a', commits, bare)
+    found, counts = _read(path)
+    assert found == [('a@example.org', 0, 'One\n\nBody\n'), ('b@example.org', 0, 'Two')]
+    assert +counts == {'commits': 2}
+    (repository,) = git_history.find(str(path))
+    assert repository.heads == (repositories.git(path, 'rev-parse', 'main'),)
+
+
+def test_repositories_follow_each_other_and_have_names(tmp_path):
+    first = repositories.make(tmp_path / 'a.git', [Commit('a@x.org', 'One')])
+    second = repositories.make(tmp_path / 'b', [Commit('a@x.org', 'Two')])
+    assert _read(second, first)[0] == [('a@x.org', 0, 'Two'), ('a@x.org', 1, 'One')]
+    assert [each.name for each in git_history.find(f'{first},{second}')] == ['a', 'b']
+    _refused(f'{first},{second},{tmp_path}/./a.git', 'is the same repository as another one')
+
+
+def test_merges_are_counted_and_left_out(tmp_path):
+    commits = [
+        Commit('a@x.org', 'One'),
+        Commit('a@x.org', 'Two'),
+        Commit('a@x.org', "Merge branch 'x'", merged=(1,)),
+    ]
+    found, counts = _read(repositories.make(tmp_path / 'a', commits))
+    assert [text for _, _, text in found] == ['One', 'Two']
+    assert counts['commits'] == 3 and counts['merge_commits'] == 1
+
+
+@pytest.mark.parametrize('bare', [True, False])
+def test_the_committed_mailmap_joins_addresses_and_no_other_does(bare, tmp_path):
+    commits = [
+        Commit('old@x.org', 'One'),
+        Commit('New <new@x.org>', 'Two', mailmap='New <new@x.org> <old@x.org>\n'),
+    ]
+    path = repositories.make(tmp_path / 'a', commits, bare)
+    expected = [('new@x.org', 0, 'One'), ('new@x.org', 0, 'Two')]
+    assert _read(path)[0] == expected
+    # One that is not committed does not change what the head stands for.
+    (path / '.mailmap').write_text('Other <other@x.org> <old@x.org>\n')
+    repositories.git(path, 'config', 'mailmap.file', str(path / '.mailmap'))
+    assert _read(path)[0] == expected
+
+
+def test_an_author_without_an_address_has_the_name(tmp_path):
+    path = repositories.make(tmp_path / 'a', [Commit('Some Body <>', 'One'), Commit('X <>', 'Two')])
+    assert [author for author, _, _ in _read(path)[0]] == ['some body', 'x']
+
+
+def test_encodings_and_their_damage(tmp_path):
+    commits = [
+        Commit('a@x.org', 'caf\xe9'.encode('latin-1'), encoding='ISO-8859-1'),
+        Commit('a@x.org', b'caf\xe9 au lait'),
+        Commit('a@x.org', b'\xff\xfe', encoding='no-such-encoding'),
+        Commit('a@x.org', 'Größe'),
+    ]
+    found, counts = _read(repositories.make(tmp_path / 'a', commits))
+    assert [text for _, _, text in found] == [
+        'caf\xe9', 'caf\ufffd au lait', '\ufffd\ufffd', 'Größe'
+    ]  # fmt: skip
+    assert counts['not_utf8'] == 2
+
+
+def test_a_message_of_any_length_is_cut(tmp_path):
+    commits = [
+        Commit('a@x.org', 'word ' * 600_000),
+        Commit('b@x.org', 'next'),
+        Commit('b@x.org', ''),
+    ]
+    found, counts = _read(repositories.make(tmp_path / 'a', commits))
+    assert [author for author, _, _ in found] == ['a@x.org', 'b@x.org', 'b@x.org']
+    assert MAX_BYTES - 200 < len(found[0][2]) <= MAX_BYTES and found[1][2] == 'next'
+    assert found[2][2] == '' and counts['cut'] == 1
+
+
+def test_settings_and_variables_of_git_do_not_matter(tmp_path, monkeypatch):
+    path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One'), Commit('b@x.org', 'Two')])
+    other = repositories.make(tmp_path / 'b', [Commit('c@x.org', 'Other')])
+    expected = _read(path)
+    run = tmp_path / 'ran'
+    program = tmp_path / 'program'
+    program.write_text(f'#!/bin/sh\ntouch {run}\n')
+    program.chmod(0o755)
+    for name, value in (
+        ('log.showSignature', 'true'),
+        ('gpg.program', str(program)),
+        ('core.pager', str(program)),
+        ('format.pretty', 'oneline'),
+        ('i18n.logOutputEncoding', 'latin-1'),
+        ('color.ui', 'always'),
+        ('log.mailmap', 'false'),
+    ):
+        repositories.git(path, 'config', name, value)
+    monkeypatch.setenv('GIT_DIR', str(other))
+    monkeypatch.setenv('GIT_WORK_TREE', str(tmp_path))
+    assert _read(path) == expected and not run.exists()
+
+
+def test_replaced_commits_are_read_as_they_were(tmp_path):
+    path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One'), Commit('b@x.org', 'Two')])
+    expected = _read(path)
+    repositories.git(path, 'replace', 'main', 'main~1')
+    assert _read(path) == expected
+
+
+def test_a_head_without_its_branch_stands_for_all_branches(tmp_path):
+    path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One'), Commit('b@x.org', 'Two')])
+    repositories.git(path, 'symbolic-ref', 'HEAD', 'refs/heads/gone')
+    repositories.git(path, 'branch', 'old', 'main~1')
+    assert [text for _, _, text in _read(path)[0]] == ['One', 'Two']
+    (repository,) = git_history.find(str(path))
+    heads = [repositories.git(path, 'rev-parse', name) for name in ('main', 'old')]
+    assert repository.heads == tuple(sorted(heads))
+
+
+def test_what_is_no_repository_is_refused(tmp_path):
+    _refused(tmp_path / 'absent', r'absent: cannot be read \(No such file or directory\)')
+    (tmp_path / 'file').write_text('text')
+    _refused(tmp_path / 'file', r'file: cannot be read \(Not a directory\)')
+    (tmp_path / 'folder').mkdir()
+    _refused(tmp_path / 'folder', 'folder: is no git repository')
+    # The repository that a folder is in is another one.
+    outer = repositories.make(tmp_path / 'outer', [Commit('a@x.org', 'One')], bare=False)
+    (outer / 'inner').mkdir()
+    _refused(outer / 'inner', 'inner: is no git repository')
+
+
+def test_an_empty_repository_is_refused(tmp_path):
+    for bare in (True, False):
+        path = repositories.make(tmp_path / f'{bare}', [], bare)
+        _refused(path, 'is a repository without commits')
+
+
+def test_a_shallow_clone_is_refused(tmp_path):
+    path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One'), Commit('b@x.org', 'Two')])
+    repositories.git(tmp_path, 'clone', '--quiet', '--depth=1', f'file://{path}', 'shallow')
+    _refused(tmp_path / 'shallow', 'is a shallow clone, .* complete it by git fetch --unshallow')
+
+
+def test_a_missing_git_is_named(tmp_path, monkeypatch):
+    path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One')])
+    monkeypatch.setenv('PATH', str(tmp_path))
+    _refused(path, 'data_path: needs the program git, which is not installed')
+
+
+def _damage(path, revision):
+    """Overwrites the object of a commit."""
+    name = repositories.git(path, 'rev-parse', revision)
+    file = path / 'objects' / name[:2] / name[2:]
+    file.chmod(0o644)
+    file.write_bytes(b'damaged')
+
+
+@pytest.fixture(name='loose')
+def _loose(tmp_path):
+    """A repository with each object in a file of its own."""
+    path = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One'), Commit('b@x.org', 'Two')])
+    packs = list((path / 'objects' / 'pack').glob('*.pack'))
+    for pack in packs:
+        moved = shutil.move(pack, tmp_path)
+        pack.with_suffix('.idx').unlink()
+        with open(moved, 'rb') as file:
+            subprocess.run(['git', '-C', path, 'unpack-objects', '-q'], stdin=file, check=True)
+    return path
+
+
+def test_a_repository_with_a_damaged_head_is_refused(loose):
+    _damage(loose, 'main')
+    _refused(loose, r'a: cannot be read by git \(.*\)$')
+
+
+def test_a_history_that_breaks_off_is_refused(loose):
+    _damage(loose, 'main~1')
+    found = git_history.find(str(loose))
+    with pytest.raises(ArgumentError, match=r'a: has a history that git cannot read \(.*\)$'):
+        list(git_history.messages(found, collections.Counter()))
+
+
+def test_a_damaged_branch_is_refused(loose):
+    (loose / 'refs' / 'heads').mkdir(exist_ok=True)
+    (loose / 'packed-refs').unlink(missing_ok=True)
+    (loose / 'refs' / 'heads' / 'main').write_text('nonsense\n')
+    _refused(loose, r'a: cannot be read by git \(.*\)$')
+
+
+def test_no_child_is_left_if_reading_ends_early(tmp_path, monkeypatch):
+    children = []
+    start = subprocess.Popen
+
+    def kept(command, *args, **kwargs):
+        children.append(start(command, *args, **kwargs))
+        return children[-1]
+
+    commits = [Commit('a@x.org', 'word ' * 50_000) for _ in range(20)]
+    found = git_history.find(str(repositories.make(tmp_path / 'a', commits)))
+    monkeypatch.setattr(git_history.subprocess, 'Popen', kept)
+    read = git_history.messages(found, collections.Counter())
+    next(read)
+    (child,) = children
+    assert child.poll() is None  # It waits until somebody reads more.
+    read.close()
+    assert child.poll() is not None
