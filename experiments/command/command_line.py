@@ -122,9 +122,9 @@ def _leave_out(callback: Callable[[], object]) -> None:
     """Takes the place of `absl.app.call_after_init`, and does not call back.
 
     Binaries import TensorFlow when absl has started already. A test module of TensorFlow would then
-    be called back at once, and ask for devices before eager execution is on. From then on, while the
-    main thread traces a function, TensorFlow believes to be in a graph of version 1, where `==` of
-    tensors compares the Python objects. JAX, the other one to ask, wants flags that it does not have.
+    be called back at once, and ask for devices before eager execution is on. From then on, while
+    the main thread traces a function, TensorFlow believes to be in a graph of version 1, where `==`
+    of tensors compares the Python objects. JAX also asks, for flags that it does not have here.
     """
 
 
