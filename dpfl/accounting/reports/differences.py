@@ -122,7 +122,9 @@ def _of_participations(first: PrivacyReport, second: PrivacyReport) -> list[str]
 
 
 def _quotients(first: PrivacyReport, second: PrivacyReport) -> str:
-    """Mu as sensitivity over noise multiplier; empty where it is not only that."""
+    """Mu as sensitivity over noise multiplier; empty where it is not only that, or is the same."""
+    if first.guarantee.mu == second.guarantee.mu:
+        return ''
     texts = []
     for report in (first, second):
         holds, noise = report.guarantee, report.plan.noise_multiplier
