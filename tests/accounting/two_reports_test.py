@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -7,6 +8,7 @@ from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting import selection
 from dpfl.accounting.reports import two_reports, two_reports_page
 from dpfl.accounting.selection import Selection
+from tests import paths
 
 
 def _report(deltas=(1e-6,), accountant='best', log=None, seeded=False, metrics=False, **changes):
@@ -240,6 +242,14 @@ def test_an_earlier_run_counts():
     assert values['more_private'] == 'first'
     assert values['reasons'] == ['The first has the smaller number of earlier runs: 0 against 1.']
     assert values['parameters']['earlier_runs'] == {'first': 0, 'second': 1, 'differs': True}
+
+
+def test_the_page_has_every_key_of_a_comparison():
+    values, _ = _compared(_report(), _report(noise_multiplier=15.0))
+    page = (paths.ROOT / 'docs' / 'report_schema.md').read_text()
+    table = page.partition('| key of the comparison |')[2].partition('\n\n')[0]
+    rows = re.findall(r'^\| (`.*?) \|', table, re.MULTILINE)
+    assert [name for row in rows for name in re.findall('`(\\w+)`', row)] == list(values)
 
 
 def test_a_bound_is_called_a_bound():
