@@ -18,6 +18,8 @@ participation log, and prints it. If something differs, it says what and exits w
 signs a report, --verify=<report> --public_key=<file> verifies it (docs/report_schema.md).
 """
 
+from typing import Any
+
 from dpfl import accounting
 from dpfl.simulation.training import plan as plans
 from dpfl.simulation.training.mechanism import NAMES, build
@@ -53,12 +55,14 @@ _SAMPLING = SettingsFlags(
         'sampling',
         'population',
         'clients_per_round',
+        'groups',
+        'cohort_cap',
     ),
     defaults={'sampling': 'none', 'clients_per_round': 1},
     choices={'sampling': accounting.SAMPLINGS},
     help={
         'sampling': 'Secret random sampling that the guarantee relies on; for '
-        '--mechanism=gaussian.',
+        '--mechanism=gaussian, and cyclic_poisson also for banded mechanisms.',
         'population': 'Number of clients from which cohorts are sampled; for --sampling.',
         'clients_per_round': 'Planned cohort size. The report states it; without --sampling it '
         'does not change the guarantee.',
@@ -111,19 +115,23 @@ def _planned(group_size: int | None) -> accounting.PrivacyReport:
         raise command_line.UsageError(f'--sampling={kind}: needs --population')
     command_line.required(mechanism, 'mechanism')
     with command_line.refusing_bad_values():
-        schema = participation(SamplingConfig(**sampling))
+        config = SamplingConfig(**sampling, **({} if kind == 'none' else {'sampling': kind}))
+        schema = participation(config)
         noise_multiplier = command_line.required(noise, 'noise_multiplier')
+        made = build(mechanism, schema.rounds)
+        sampled: dict[str, Any] = dict(
+            sampling=kind, population=config.population, participation=schema
+        )
+        sampled |= plans.sampling_fields(config, made, schema, lambda: config.population)
         plan = accounting.PrivacyPlan(
-            mechanism=build(mechanism, schema.rounds),
-            participation=schema,
+            mechanism=made,
             clip_norm=clip_norm,
             noise_multiplier=noise_multiplier,
             clients_per_round=sampling['clients_per_round'],
             adjacency=noise.adjacency,
             group_size=group_size or 1,
             noise=noise.noise,
-            sampling=kind,
-            population=sampling['population'],
+            **sampled,
             discretization=plans.discretization(secagg, clip_norm, sampling['clients_per_round']),
         )
         method = plans.accountant(noise, plan)

@@ -19,6 +19,9 @@ from dpfl.accounting import gaussian, moments
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.losses import dominating_pairs, loss_distribution
 from dpfl.accounting.losses.dominating_pairs import DominatingPair, Neighbours
+from dpfl.accounting.losses.losses_on_grid import Release
+from dpfl.accounting.sampling import truncated
+from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 
 _RELATION = dp_accounting.NeighboringRelation
 # Absolute rounding errors of a divergence of order a, and of its moment, which is a - 1 times as
@@ -47,10 +50,11 @@ def epsilon_of_event(
     """Epsilon at `delta` of an event.
 
     Args:
-      event: a `GaussianDpEvent`, a `PoissonSampledDpEvent` or `SampledWithoutReplacementDpEvent` of
-        a Gaussian event, a `NoOpDpEvent`, a `NonPrivateDpEvent`, or a composition of these. The
-        noise of a sampled release is divided by how far one client moves a sum: with Poisson
-        samples between neighbours, and with fixed-size ones if another client takes its place.
+      event: a `GaussianDpEvent`, a `PoissonSampledDpEvent`, `TruncatedPoissonDpEvent` or
+        `SampledWithoutReplacementDpEvent` of a Gaussian event, a `NoOpDpEvent`, a
+        `NonPrivateDpEvent`, or a composition of these. The noise of a sampled release is divided
+        by how far one client moves a sum: with Poisson samples between neighbours, and with
+        fixed-size ones if another client takes its place.
       delta: strictly between 0 and 1.
       method: one of `gaussian.ACCOUNTANTS`. 'analytic_gaussian' supports only events without
         sampling, and groups of clients with sampling are supported by 'pld' only. 'best' takes the
@@ -58,9 +62,10 @@ def epsilon_of_event(
       adjacency: which runs are neighbours, for samples. 'zero_out': a client's updates become zero;
         of a Poisson sample that is the same as adding or removing it. 'replace_one': they become
         any others. By default 'zero_out' for Poisson samples and 'replace_one' for samples of fixed
-        size.
+        size. Truncated Poisson samples have 'zero_out' only.
       group_size: number of clients that differ between neighbours, for samples. For other releases
-        the noise already is divided by how far the group moves them.
+        the noise already is divided by how far the group moves them. For truncated Poisson samples
+        it must be 1, and the event of a plan with cyclic ones is that of one client only.
 
     Returns:
       An upper bound; infinity where there is no guarantee. The privacy loss distribution has no
@@ -68,8 +73,8 @@ def epsilon_of_event(
       so.
 
     Raises:
-      ValueError: if an argument is out of its range, or the method does not support the event, or
-        samples of both kinds are composed without an adjacency.
+      ValueError: if an argument is out of its range, or the method or the samples do not support
+        the neighbours, or samples of several kinds are composed without an adjacency.
     """
     neighbours = None
     if adjacency is not None or group_size != 1:
@@ -96,7 +101,7 @@ def bound(
     if not parts.sampled or math.isinf(parts.mu_squared):
         mu = math.sqrt(parts.mu_squared) * (1 + _ROUNDING_OF_MU)
         return gaussian.bound(mu, delta, method)
-    parts.neighbours = neighbours or Neighbours(_adjacency(parts))
+    parts.neighbours = _checked_neighbours(parts, neighbours)
     methods = methods_for(event, parts.neighbours)
     if method not in methods:
         raise errors.ArgumentError(
@@ -118,10 +123,13 @@ def methods_for(
 
     Which of them gives the smallest epsilon depends on the numbers: 'best', the last, finds out.
     """
-    if not _flatten(event).sampled:
+    sampled = [part for part, _ in _flatten(event).sampled]
+    if not sampled:
         return gaussian.ACCOUNTANTS
     if neighbours is not None and neighbours.group_size > 1:
         return ('pld', 'best')
+    if any(isinstance(part, TruncatedPoissonDpEvent) for part in sampled):
+        return ('pld', 'rdp', 'best')
     return ('pld', 'rdp', 'moments', 'best')
 
 
@@ -143,7 +151,7 @@ def _everybody(parts: '_Parts') -> float:
 
 def _by_pld(parts: '_Parts', delta: float, coarseness: float) -> float:
     releases = _releases(parts)
-    # For the pairs of dp_accounting the Renyi divergence is at hand, and is the tighter start.
+    # For samples that are not pairs the Renyi divergence is at hand, and is the tighter start.
     simple = not any(isinstance(release, DominatingPair) for release, _ in releases)
     most = _by_rdp(parts, delta, coarseness) if simple else None
     return loss_distribution.epsilon(releases, delta, most, coarseness)
@@ -159,7 +167,7 @@ def sampled_releases(
     parts = _flatten(event)
     if not parts.sampled or math.isinf(parts.mu_squared):
         return None
-    parts.neighbours = neighbours or Neighbours(_adjacency(parts))
+    parts.neighbours = _checked_neighbours(parts, neighbours)
     return _releases(parts)
 
 
@@ -173,7 +181,7 @@ def mu_without_amplification(
 
 
 def _releases(parts: '_Parts') -> loss_distribution.Releases:
-    releases: list[tuple[tuple[float, float] | DominatingPair, int]] = [
+    releases: list[tuple[Release, int]] = [
         (_release(event, parts.neighbours), count) for event, count in parts.sampled
     ]
     if parts.mu_squared:
@@ -181,10 +189,11 @@ def _releases(parts: '_Parts') -> loss_distribution.Releases:
     return releases
 
 
-def _release(
-    event: dp_accounting.DpEvent, neighbours: Neighbours
-) -> tuple[float, float] | DominatingPair:
+def _release(event: dp_accounting.DpEvent, neighbours: Neighbours) -> Release:
     noise = event.event.noise_multiplier
+    if isinstance(event, TruncatedPoissonDpEvent):
+        full, _ = event.full()
+        return event if full else (event.sampling_probability, noise)
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
         return dominating_pairs.fixed_size(
             event.source_dataset_size, event.sample_size, noise, neighbours
@@ -200,7 +209,7 @@ def renyi_divergences(
     """Orders, and upper bounds of the Renyi divergences of an event, float64 [orders] each.
 
     Raises:
-      ArgumentError: if the event is not supported: a group of clients with samples.
+      ArgumentError: if the event is not supported, such as a group of clients with samples.
     """
     parts = _flatten(event)
     orders = rdp.RdpAccountant()._orders
@@ -208,7 +217,7 @@ def renyi_divergences(
         return orders, np.full(orders.size, math.inf)
     if not parts.sampled:
         return orders, orders * parts.mu_squared * (1 + _ROUNDING_OF_MU) / 2
-    parts.neighbours = neighbours or Neighbours(_adjacency(parts))
+    parts.neighbours = _checked_neighbours(parts, neighbours)
     if parts.neighbours.group_size > 1:
         raise errors.ArgumentError(
             'group_size', parts.neighbours.group_size, 'must be 1 with sampling, for Renyi DP'
@@ -292,6 +301,8 @@ def _with_noise_that_counts(event: dp_accounting.DpEvent) -> dp_accounting.DpEve
     if event.event.noise_multiplier <= _MOST_NOISE:
         return event
     release = dp_accounting.GaussianDpEvent(_MOST_NOISE)
+    if isinstance(event, TruncatedPoissonDpEvent):
+        return dataclasses.replace(event, event=release)
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         return dp_accounting.PoissonSampledDpEvent(event.sampling_probability, release)
     return dp_accounting.SampledWithoutReplacementDpEvent(
@@ -302,8 +313,28 @@ def _with_noise_that_counts(event: dp_accounting.DpEvent) -> dp_accounting.DpEve
 def _is_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
     return isinstance(
         event,
-        dp_accounting.PoissonSampledDpEvent | dp_accounting.SampledWithoutReplacementDpEvent,
+        dp_accounting.PoissonSampledDpEvent
+        | dp_accounting.SampledWithoutReplacementDpEvent
+        | TruncatedPoissonDpEvent,
     ) and isinstance(event.event, dp_accounting.GaussianDpEvent)
+
+
+def _checked_neighbours(parts: _Parts, neighbours: Neighbours | None) -> Neighbours:
+    """The neighbours of samples, by default those of their kind.
+
+    Raises:
+      ArgumentError: if there is no proof for a kind of sample with such neighbours.
+    """
+    if neighbours is None:
+        return Neighbours(_adjacency(parts))
+    if any(isinstance(event, TruncatedPoissonDpEvent) for event, _ in parts.sampled):
+        for name, allowed in (('adjacency', 'zero_out'), ('group_size', 1)):
+            value = getattr(neighbours, name)
+            if value != allowed:
+                raise errors.ArgumentError(
+                    name, value, f'must be {allowed} with truncated Poisson samples'
+                )
+    return neighbours
 
 
 def _adjacency(parts: _Parts) -> str:
@@ -313,8 +344,8 @@ def _adjacency(parts: _Parts) -> str:
         raise errors.ArgumentError(
             'event',
             errors.NOT_SHOWN,
-            'Poisson samples and samples without replacement must not be composed without an '
-            'adjacency; their neighbours differ',
+            'Poisson samples, truncated ones and samples without replacement must not be composed '
+            'without an adjacency; their neighbours differ',
         )
     return 'replace_one' if dp_accounting.SampledWithoutReplacementDpEvent in kinds else 'zero_out'
 
@@ -322,6 +353,10 @@ def _adjacency(parts: _Parts) -> str:
 @functools.lru_cache(_KEPT)
 def _divergences(event: dp_accounting.DpEvent) -> np.ndarray:
     """Renyi divergences of one release, [orders of dp_accounting]; takes up to 0.3 s."""
+    if isinstance(event, TruncatedPoissonDpEvent):
+        whole = dp_accounting.PoissonSampledDpEvent(event.sampling_probability, event.event)
+        orders = np.array(rdp.RdpAccountant()._orders)
+        return truncated.divergences(np.array(_divergences(whole)), event, orders)
     is_fixed_size = isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent)
     relation = _RELATION.REPLACE_ONE if is_fixed_size else _RELATION.ADD_OR_REMOVE_ONE
     # dp_accounting publishes the divergences only after its own conversion.

@@ -29,6 +29,8 @@ class PlanValues(abc.ABC):
         norm instead of two, as [Augenstein20] does; clipping alone does not ensure that.
       sampling: one of `SAMPLINGS`.
       population: number of clients, at least `clients_per_round`; None without sampling.
+      groups: number of groups of clients, which take turns, with 'cyclic_poisson'; else None.
+      cohort_cap: largest cohort with 'truncated_poisson'; else None.
       discretization: how updates become integers, or None. The sensitivity counts its inflated norm
         instead of the clip norm ([Xu23], algorithm 2).
       adaptive_clip: how the clip norm follows a private quantile, starting from `clip_norm`; None
@@ -61,6 +63,8 @@ class PlanValues(abc.ABC):
     adjacency: str = 'zero_out'
     sampling: str = 'none'
     population: int | None = None
+    groups: int | None = None
+    cohort_cap: int | None = None
     discretization: Discretization | None = None
     adaptive_clip: AdaptiveClip | None = None
     clip_schedule: tuple[tuple[int, float], ...] = ()

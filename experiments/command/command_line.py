@@ -133,8 +133,7 @@ def _leave_out(callback: Callable[[], object]) -> None:
     Binaries import TensorFlow when absl has started already. A test module of TensorFlow would then
     be called back at once, and ask for devices before eager execution is on. From then on, while
     the main thread traces a function, TensorFlow believes to be in a graph of version 1, where `==`
-    of tensors compares the Python objects. JAX, the other one to ask, wants flags that it does not
-    have.
+    of tensors compares the Python objects. JAX also asks, for flags that it does not have here.
     """
 
 

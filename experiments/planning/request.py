@@ -11,7 +11,7 @@ from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.server_config import ServerConfig
-from experiments.planning import contenders
+from experiments.planning import contenders, sampled
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 # Settings of one mechanism; 'auto' chooses them itself.
@@ -78,12 +78,18 @@ class Request:
         timer_hours by name; None for those that are not given.
       server: Optimizer of the server, whose models mechanism 'auto' is optimised for with
         workload=server.
+      sampling: Sampling that the guarantee relies on, one of `accounting.SAMPLINGS`.
+      groups: Groups of clients, for cyclic Poisson sampling; None for the bands of the mechanism.
+      cohort_cap: Largest cohort, for truncated Poisson sampling.
     """
 
     privacy: PrivacyConfig
     planning: PlanningConfig
     schema: dict[str, Any]
     server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
+    sampling: str = 'none'
+    groups: int | None = None
+    cohort_cap: int | None = None
 
     @property
     def has_target(self) -> bool:
@@ -112,6 +118,7 @@ class Request:
 
     def check(self) -> None:
         """Raises ArgumentError if values are missing or contradict each other."""
+        sampled.check(self)
         self._check_pairs()
         if self.planning.target_rho is not None and self.privacy.target_epsilon is not None:
             raise _refused('target_rho', 'cannot be combined with target_epsilon')
@@ -207,7 +214,7 @@ class Request:
     @property
     def target(self) -> planning_lib.Target | None:
         """The guarantee that is asked for; None without one."""
-        if not self.has_target:
+        if not self.has_target or self.sampling != 'none':
             return None
         with renaming(rho='target_rho', epsilon='target_epsilon'):
             return planning_lib.Target(
@@ -224,7 +231,7 @@ class Request:
     @property
     def accountant(self) -> str:
         """Accountant that computes epsilon."""
-        return self.privacy.accountant or 'pld'
+        return self.privacy.accountant or ('pld' if self.sampling == 'none' else 'best')
 
     @property
     def simulation(self) -> planning_lib.Simulation | None:

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl import Participation, ParticipationLog, accounting, errors, mechanisms
 from dpfl.accounting import running
 from tests import oracles
 
@@ -78,6 +78,22 @@ def test_groups_in_sampled_plans_lie_between_one_client_and_no_amplification(sam
     epsilon = group.epsilon(1e-6)
     assert 3 * plan.epsilon(1e-6) < epsilon
     assert epsilon < group.without_sampling(group.participation).epsilon(1e-6)
+
+
+@pytest.mark.parametrize(
+    'fields',
+    [
+        dict(sampling='cyclic_poisson', groups=2),
+        dict(sampling='truncated_poisson', cohort_cap=9),
+    ],
+)
+def test_samplings_that_are_proved_for_one_client_refuse_groups(fields):
+    plan = _sampled(**fields)
+    message = f'^group_size=2: must be 1 with sampling={plan.sampling}$'
+    with pytest.raises(errors.ArgumentError, match=message):
+        dataclasses.replace(plan, group_size=2)
+    with pytest.raises(errors.ArgumentError, match='adjacency=replace_one: must be one of zero_o'):
+        dataclasses.replace(plan, adjacency='replace_one')
 
 
 def test_group_privacy_from_the_definition_is_never_below():

@@ -236,7 +236,7 @@ def test_sampled_calibration_by_pld():
         (dict(sampling='guess'), 'sampling=guess: must be one of none, poisson'),
         (
             dict(mechanism=mechanisms.BinaryTree(500)),
-            'sampling=poisson: must be none with correlated',
+            'sampling=poisson: must be none, or cyclic_poisson, with correlated',
         ),
         (dict(participation=Participation(500, 2)), 'min_separation=2: must be 1 with sampling'),
         (

@@ -83,6 +83,9 @@ def test_fewer_participations_weigh_against_less_noise():
 def test_mechanisms_are_named():
     values, _ = _compared(_report(), _report(mechanism=mechanisms.BinaryTree(9)))
     assert 'The mechanisms differ: gaussian (first), tree (second).' in values['reasons']
+    blts = [_report(mechanism=mechanisms.Blt(9, [0.9], [scale])) for scale in (0.1, 0.2)]
+    values, _ = _compared(*blts)
+    assert 'The parameters of the mechanism, blt, differ.' in values['reasons']
 
 
 def test_the_same_run_is_equally_private():
@@ -258,3 +261,32 @@ def test_a_bound_is_called_a_bound():
     )
     values, _ = _compared(_report(), odd)
     assert any('sensitivity of the second is an upper bound' in note for note in values['notes'])
+
+
+def test_samplings_of_different_kinds_are_named():
+    fixed = _report(**{**_ONE_ROUND, **_SAMPLED, 'sampling': 'without_replacement'})
+    values, _ = _compared(_report(**{**_ONE_ROUND, **_SAMPLED}), fixed, mirrored=False)
+    assert values['reasons'] == [
+        'The samplings differ: poisson (first), without_replacement (second).'
+    ]
+    # A client that another one replaces moves the sum by two clip norms instead of one.
+    assert values['more_private'] == 'first'
+
+
+def test_groups_that_take_turns_are_named():
+    cyclic = {**_SAMPLED, 'mechanism': mechanisms.Identity(4), 'sampling': 'cyclic_poisson'}
+    two = _report(**cyclic, participation=Participation(4, 2), groups=2, accountant='pld')
+    values, page = _compared(two, two, mirrored=False)
+    assert values['more_private'] == 'equal'
+    assert values['parameters']['groups'] == {'first': 2, 'second': 2, 'differs': False}
+    plain = _report(
+        **{**cyclic, 'sampling': 'poisson'}, participation=Participation(4), accountant='pld'
+    )
+    values, _ = _compared(two, plain, mirrored=False)
+    assert (
+        'The samplings differ: cyclic_poisson with 2 groups (first), poisson (second).'
+        in values['reasons']
+    )
+    # Twice the probability in half the rounds is less amplification.
+    assert values['more_private'] == 'second'
+    assert values['parameters']['groups']['second'] is None

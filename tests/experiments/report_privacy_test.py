@@ -111,6 +111,16 @@ _POISSON = (
     '--noise_multiplier=1',
     '--delta=1e-9',
 )
+_CYCLIC = (
+    '--mechanism=fichtenberger_toeplitz',
+    '--bands=342',
+    '--sampling=cyclic_poisson',
+    '--population=171000',
+    '--clients_per_round=100',
+    '--rounds=2052',
+    '--delta=1e-6',
+    '--noise_multiplier=4.62',
+)
 _FIXED_SIZE = (
     '--mechanism=gaussian',
     '--sampling=without_replacement',
@@ -128,6 +138,9 @@ _FIXED_SIZE = (
         ((*_POISSON, '--accountant=moments'), 4.634),
         ((*_POISSON, '--accountant=rdp'), 4.183),
         (_POISSON, 3.899),
+        (_CYCLIC, 1.0),
+        ((*_POISSON, '--sampling=truncated_poisson', '--cohort_cap=5500'), 3.899),
+        ((*_CYCLIC, '--groups=500', '--population=250000'), 0.9033),
         ((*_FIXED_SIZE, '--accountant=moments', '--adjacency=replace_one_half_shift'), 9.222),
         ((*_FIXED_SIZE, '--accountant=moments', '--adjacency=replace_one'), 58.76),
         ((*_FIXED_SIZE, '--accountant=rdp'), 57.37),
@@ -306,6 +319,9 @@ def test_composition_with_a_simulation_is_a_simulation(tmp_path):
         ((*_TREE, '--max_participations=8'), '--max_participations=8: must be <= 7, what rounds'),
         ((*_TREE, '--clip_norm=inf'), '--clip_norm=inf: must be a finite number > 0'),
         ((*_TREE, '--sampling=poisson'), '--sampling=poisson: needs --population'),
+        ((*_TREE, '--groups=10'), '--groups=10: needs sampling=cyclic_poisson'),
+        ((*_CYCLIC, '--groups=10'), '--groups=10: must be at least 342, the bands of the strategy'),
+        ((*_CYCLIC, '--population=9000'), '--population=9000: must be at least 34200, 342 groups'),
         ((*_TREE, '--population=10'), '--population=10: must be None without sampling'),
         ((*_POISSON, '--population=10'), '--population=10: must be an integer >= 5000'),
         (

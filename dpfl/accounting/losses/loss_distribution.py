@@ -15,7 +15,9 @@ from scipy import fft, optimize, signal
 
 from dpfl.accounting.losses import dominating_pairs, losses_on_grid
 from dpfl.accounting.losses.dominating_pairs import DominatingPair
-from dpfl.accounting.losses.losses_on_grid import Losses, Sample
+from dpfl.accounting.losses.losses_on_grid import Losses, Release
+from dpfl.accounting.sampling import truncated
+from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 
 # Step of the grid, unless one release then has too few points, or one or all have too many.
 _STEP = 1e-4
@@ -47,7 +49,7 @@ _DELTAS_OF_CURVE = (0.3, 1e-2, 1e-4, 1e-6, 1e-9)
 _EXPONENTS = np.geomspace(1e-3, 1e4, 60)
 
 # Kinds of releases, and how often each happens.
-Releases = Sequence[tuple[Sample | DominatingPair, int]]
+Releases = Sequence[tuple[Release, int]]
 # Losses of independent releases, and how often each happens.
 _Parts = Sequence[tuple[Losses, int]]
 
@@ -59,7 +61,8 @@ def epsilon(
 
     Args:
       parts: kinds of releases with counts. A kind is `(sampling probability, noise multiplier)` of
-        a Poisson sample, where a client is added or removed, or a pair that dominates a round.
+        a Poisson sample, where a client is added or removed, the event of a truncated Poisson
+        sample whose cap may be reached, or a pair that dominates a round.
       delta: strictly between 0 and 1.
       most: an epsilon that is known to hold; the grid covers losses up to it. None for one from the
         moments of the losses.
@@ -151,10 +154,17 @@ def _by_moments(orders: Sequence[_Parts], delta: float, spread: float) -> float:
     )
 
 
-def _spread(release: Sample | DominatingPair, log_tail: float) -> float:
+def _spread(release: Release, log_tail: float) -> float:
     """Largest minus smallest loss of a release, without the tails."""
     if isinstance(release, DominatingPair):
         return dominating_pairs.spread(release, log_tail)
+    if isinstance(release, TruncatedPoissonDpEvent):
+        _, placed = release.full()
+        noise = release.event.noise_multiplier
+        return max(
+            _spread((release.sampling_probability, noise), log_tail),
+            2 * truncated.spread(placed, noise, log_tail),
+        )
     probability, noise_multiplier = release
     mu = 1 / noise_multiplier
     reach = math.sqrt(-2 * log_tail) * mu + mu * mu / 2

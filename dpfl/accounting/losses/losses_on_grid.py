@@ -7,6 +7,7 @@ move to its ends, and their sums stay the same. Whatever rounding could do goes 
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,13 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from dpfl.accounting.losses import dominating_pairs
 from dpfl.accounting.losses.dominating_pairs import DominatingPair, Mixtures
+from dpfl.accounting.sampling import truncated
+from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 
 # A sample of each client by itself with one probability, under noise: `(probability, noise)`.
 Sample = tuple[float, float]
+# One round; a truncated sample is one whose cap may be reached.
+Release = Sample | TruncatedPoissonDpEvent | DominatingPair
 # Distributions of one release that are kept; each takes about a megabyte.
 _KEPT = 4
 # Points of the table from which the interval ends are found, and refinements of each end.
@@ -25,6 +30,8 @@ _TABLE, _REFINEMENTS = 2**14, 4
 _BELOW = 1e-6
 # Bound on the relative error of a mass.
 _OF_MASS = 1e-12
+# By how much, relative, the probability of a full sample may have been rounded up.
+_OF_SHARE = 4e-9
 # With more points than this the release does not fit.
 _MOST_POINTS = 2**20
 
@@ -50,13 +57,12 @@ class Losses:
 
 
 @functools.lru_cache(_KEPT)
-def both_orders(
-    release: Sample | DominatingPair, step: float, log_tail: float
-) -> tuple[Losses, Losses]:
+def both_orders(release: Release, step: float, log_tail: float) -> tuple[Losses, Losses]:
     """Losses of one release for both orders of two neighbouring runs.
 
     Args:
-      release: a sample, whose neighbours add or remove a client, or a pair that dominates a round.
+      release: a sample, whose neighbours add or remove a client (of a truncated one: zero it out),
+        or a pair that dominates a round.
       step: of the grid.
       log_tail: logarithm of the mass of a tail that counts as an infinite loss.
 
@@ -65,6 +71,8 @@ def both_orders(
     """
     if isinstance(release, DominatingPair):
         return _of_pair(release, step, log_tail)
+    if isinstance(release, TruncatedPoissonDpEvent):
+        return _of_truncated(release, step, log_tail)
     # dp_accounting knows the pair of one client of a Poisson sample.
     found = privacy_loss_distribution.from_gaussian_mechanism(
         release[1],
@@ -75,6 +83,34 @@ def both_orders(
     # dp_accounting publishes the masses only after its own composition.
     remove, add = found._pmf_remove, found._pmf_add
     return _from_pmf(remove.to_dense_pmf()), _from_pmf(add.to_dense_pmf())
+
+
+def _of_truncated(
+    event: TruncatedPoissonDpEvent, step: float, log_tail: float
+) -> tuple[Losses, Losses]:
+    full, placed = event.full()
+    noise = event.event.noise_multiplier
+    sampled = both_orders((event.sampling_probability, noise), step, log_tail)
+    displacing = truncated.full_losses(placed, noise, step, log_tail)
+    remove, add = (
+        _mixture(one, _from_pmf(other.to_dense_pmf()), full)
+        for one, other in zip(sampled, displacing, strict=True)
+    )
+    return remove, add
+
+
+def _mixture(one: Losses, other: Losses, share: float) -> Losses:
+    """Losses of a release that is the other one with a probability of at most `share`."""
+    lowest = min(one.lowest, other.lowest)
+    highest = max(each.lowest + each.log_masses.size for each in (one, other))
+    masses = np.full(highest - lowest, -np.inf)
+    # The share was rounded up, and does not lower the mass of the first part.
+    rest = -math.expm1(math.log(share) - _OF_SHARE) if share < 1 else _OF_SHARE
+    for part, weight in ((one, rest), (other, share)):
+        start = part.lowest - lowest
+        window = masses[start : start + part.log_masses.size]
+        np.logaddexp(window, part.log_masses + math.log(weight), out=window)
+    return Losses(lowest, masses, rest * one.infinite + share * other.infinite)
 
 
 def _from_pmf(pmf: Any) -> Losses:

@@ -30,11 +30,26 @@ def _participation(report: ReportValues) -> list[str]:
             f'Each client takes part in at most {holds.max_participations} of {holds.rounds} '
             f'{planned}rounds, and any two of these are at least {holds.min_separation} apart.'
         ]
-    if plan.sampling == 'poisson':
+    if plan.sampling == 'cyclic_poisson':
+        how = (
+            f'the {plan.population} clients were divided into {plan.groups} groups in advance, '
+            'without looking at their data, and never change group. Round t chooses from group t '
+            f'mod {plan.groups} only: in each of {holds.rounds} rounds every client of the group '
+            f'takes part with probability {plan.clients_per_round * (plan.groups or 1)}/'
+            f'{plan.population}, independently of all other clients and of other rounds'
+        )
+    elif plan.sampling == 'poisson':
         how = (
             f'every client takes part in each of {holds.rounds} rounds with probability '
             f'{plan.clients_per_round}/{plan.population}, independently of all other clients and '
             'of other rounds'
+        )
+    elif plan.sampling == 'truncated_poisson':
+        how = (
+            f'every client is chosen in each of {holds.rounds} rounds with probability '
+            f'{plan.clients_per_round}/{plan.population}, independently of all other clients and '
+            f'of other rounds; of more than {plan.cohort_cap} chosen clients, a uniformly random '
+            f'set of {plan.cohort_cap} takes part'
         )
     else:
         how = (
@@ -129,6 +144,20 @@ def _discretization(plan: PrivacyPlan) -> list[str]:
 def _exactness(report: ReportValues) -> list[str]:
     plan = report.plan
     if checklist.uses_sampling(report):
+        if plan.sampling == 'cyclic_poisson':
+            return [
+                'No row of the strategy C of the noise mixes two turns of a group, as C has at '
+                f'most {plan.groups} bands. Each turn is accounted for as a Gaussian release on a '
+                'Poisson sample, with the norm of its column of C as sensitivity (Choquette-Choo '
+                'et al. 2023, theorem 4). Epsilon is that of the worst group.'
+            ]
+        if plan.sampling == 'truncated_poisson':
+            return [
+                'Each round is accounted for as a Gaussian release on a Poisson sample if fewer '
+                'other clients than the cap are chosen, and otherwise as one in which a client '
+                'takes the place of another one (Ganesh et al. 2025). A client that is zeroed out '
+                'keeps its place.'
+            ]
         if plan.sampling == 'poisson':
             text = 'Each round is accounted for as a Gaussian release of the sum over its sample.'
             if plan.group_size > 1:

@@ -28,6 +28,11 @@ def adjacency(report: ReportValues) -> str:
     text = _ADJACENCY[report.plan.adjacency]
     if report.plan.sampling == 'poisson' and report.plan.adjacency == 'zero_out':
         text += ' With Poisson sampling this is the same as adding or removing the client.'
+    if report.plan.sampling == 'cyclic_poisson':
+        text += (
+            ' With cyclic Poisson sampling this is the same as adding or removing the client, if '
+            'all other clients stay in their groups.'
+        )
     if report.plan.group_size > 1:
         text += (
             f' Up to {report.plan.group_size} clients, such as those of one person, change '

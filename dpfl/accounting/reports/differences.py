@@ -62,13 +62,10 @@ def reasons(first: PrivacyReport, second: PrivacyReport) -> tuple[str, ...]:
         found.append(
             _more(first, second, 'sensitivity', lambda r: r.guarantee.sensitivity, 'smaller')
         )
-        found += _of_participations(first, second)
+        found += [_of_participations(first, second), _of_mechanisms(first, second)]
         found.append(_quotients(first, second))
     elif all(kinds):
-        found.append(
-            _more(first, second, 'number of rounds', lambda r: r.guarantee.rounds, 'smaller')
-        )
-        found.append(_more(first, second, 'share of clients in a round', _share, 'smaller'))
+        found += _of_samples(first, second)
     else:
         sampled = SIDES[kinds.index(True)]
         found.append(f'Only the guarantee of the {sampled} is amplified by sampling.')
@@ -104,21 +101,43 @@ def _more(
     )
 
 
-def _of_participations(first: PrivacyReport, second: PrivacyReport) -> list[str]:
-    """What the sensitivity follows from."""
-    one, other = first.guarantee, second.guarantee
+def _of_samples(first: PrivacyReport, second: PrivacyReport) -> list[str]:
+    """What the guarantees of two runs that rely on sampling follow from, besides the noise."""
+    found = [_of_mechanisms(first, second)]
+    one, other = first.plan, second.plan
+    if one.sampling != other.sampling or one.groups != other.groups:
+        kinds = [
+            each.sampling + ('' if each.groups is None else f' with {each.groups} groups')
+            for each in (one, other)
+        ]
+        return [*found, f'The samplings differ: {kinds[0]} (first), {kinds[1]} (second).']
+    return [
+        *found,
+        _more(first, second, 'number of rounds', lambda r: r.guarantee.rounds, 'smaller'),
+        _more(first, second, 'share of clients in a round', _share, 'smaller'),
+    ]
+
+
+def _of_participations(first: PrivacyReport, second: PrivacyReport) -> str:
+    """A sentence about the limits that the sensitivity follows from; empty if they are equal."""
     limits = [
         f'at most {each.max_participations} of {each.rounds} rounds, at least '
         f'{each.min_separation} apart'
-        for each in (one, other)
+        for each in (first.guarantee, second.guarantee)
     ]
-    found = []
-    if limits[0] != limits[1]:
-        found.append(f'A client takes part in {limits[0]} (first); in {limits[1]} (second).')
-    names = [report.plan.mechanism.name for report in (first, second)]
-    if first.plan.mechanism.digest() != second.plan.mechanism.digest():
-        found.append(f'The mechanisms differ: {names[0]} (first), {names[1]} (second).')
-    return found
+    if limits[0] == limits[1]:
+        return ''
+    return f'A client takes part in {limits[0]} (first); in {limits[1]} (second).'
+
+
+def _of_mechanisms(first: PrivacyReport, second: PrivacyReport) -> str:
+    """A sentence about the mechanisms; empty if they are equal."""
+    one, other = first.plan.mechanism, second.plan.mechanism
+    if one.digest() == other.digest():
+        return ''
+    if one.name == other.name:
+        return f'The parameters of the mechanism, {one.name}, differ.'
+    return f'The mechanisms differ: {one.name} (first), {other.name} (second).'
 
 
 def _quotients(first: PrivacyReport, second: PrivacyReport) -> str:

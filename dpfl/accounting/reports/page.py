@@ -89,7 +89,12 @@ def _participation(report: ReportValues) -> str:
             f'at most {holds.max_participations} of {holds.rounds} rounds per client, at least '
             f'{holds.min_separation} apart.'
         )
-    kind = {'poisson': 'Poisson sampling', 'without_replacement': 'sampling without replacement'}
+    kind = {
+        'poisson': 'Poisson sampling',
+        'cyclic_poisson': f'cyclic Poisson sampling from {plan.groups} groups in turn',
+        'truncated_poisson': f'Poisson sampling, cut off at {plan.cohort_cap} clients',
+        'without_replacement': 'sampling without replacement',
+    }
     return (
         f'{kind[plan.sampling]}, {plan.clients_per_round} of {plan.population} clients in each of '
         f'{holds.rounds} rounds; the guarantee uses privacy amplification by sampling.'
@@ -205,6 +210,10 @@ def _run(report: ReportValues) -> str:
     ]
     if plan.population is not None:
         lines.append(f'population: {plan.population}')
+    if plan.groups is not None:
+        lines.append(f'groups of clients: {plan.groups}')
+    if plan.cohort_cap is not None:
+        lines.append(f'largest cohort: {plan.cohort_cap}')
     if report.observed is not None:
         lines.append(
             'observed limits: the guarantee for every client that keeps the limits that all '

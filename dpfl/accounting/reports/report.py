@@ -137,6 +137,8 @@ class PrivacyReport(ReportValues):
             'clients_per_round': self.plan.clients_per_round,
             'sampling': self.plan.sampling,
             'population': self.plan.population,
+            **({} if self.plan.groups is None else {'groups': self.plan.groups}),
+            **({} if self.plan.cohort_cap is None else {'cohort_cap': self.plan.cohort_cap}),
             'sensitivity': holds.sensitivity,
             'sensitivity_is_exact': holds.sensitivity_is_exact,
             'rho': holds.rho,
