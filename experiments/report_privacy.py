@@ -13,9 +13,11 @@ reach, and --selected_from=poisson:10 counts that the run is the best of several
 
 --run_dir=<directory> checks the files of a finished run, recomputes its report from its plan and
 participation log, and prints it. If something differs, it says what and exits with status 1.
+
+--compare <report> <report> says which of two runs is more private, and why. --sign=<private key>
+signs a report, --verify=<report> --public_key=<file> verifies it (docs/report_schema.md).
 """
 
-import json
 from typing import Any
 
 from dpfl import accounting
@@ -29,9 +31,9 @@ from dpfl.simulation.training.privacy_config import (
 )
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation
 from experiments.command import command_line
-from experiments.flags import composition, guarantee_flags, output_flags
+from experiments.flags import composition, guarantee_flags, output_flags, report_files_flags
 from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import verified_run
+from experiments.results import report_files, verified_run
 
 _MECHANISM = SettingsFlags(MechanismConfig, choices={'mechanism': NAMES})
 _NOISE = SettingsFlags(NoiseConfig)
@@ -74,6 +76,7 @@ _RUN = SettingsFlags(
         'run_dir': 'Directory of a finished run to verify. The flags of a plan do not apply then.'
     },
 )
+_FILES = SettingsFlags(report_files_flags.ReportFilesConfig)
 _FORMAT = SettingsFlags(
     output_flags.FormatConfig,
     choices={'format': (*output_flags.FORMATS, 'html')},
@@ -82,26 +85,22 @@ _FORMAT = SettingsFlags(
 
 
 def main() -> None:
-    """Prints the report of the plan that the flags describe, or of the run in a directory."""
-    directory, form = _RUN.read().run_dir, _FORMAT.values()['format']
-    guarantee = _GUARANTEE.read()
+    """Prints the report of a plan or of a run, or what is asked about reports in files."""
+    files, form = _FILES.read(), _FORMAT.values()['format']
+    text = report_files.answer(files, form)
+    if text is not None:
+        report_files.show(text, files.output)
+        return
+    directory, guarantee, joint = _RUN.read().run_dir, _GUARANTEE.read(), _COMPOSITION.read()
+    sign = report_files.signer(files, directory, form)
     if directory:
         report = verified_run.verified(directory, guarantee.group_size)
     else:
         report = _planned(guarantee.group_size)
-    together = composition.together(report, _COMPOSITION.read())
+    together = composition.together(report, joint)
     report = guarantee_flags.with_more(report, guarantee, is_composed=together is not None)
-    if form == 'html':
-        from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
-
-        print(privacy_page.render(report, composition.render(together) if together else ''))
-    elif form == 'json':
-        values = report.to_dict()
-        if together:
-            values['composition'] = together
-        print(json.dumps(values, indent=2, allow_nan=False))
-    else:
-        print(report.render() + (composition.render(together) if together else ''))
+    report_files.show(report_files.rendered(report, together, form), files.output)
+    sign()
 
 
 def _planned(group_size: int | None) -> accounting.PrivacyReport:
@@ -140,4 +139,4 @@ def _planned(group_size: int | None) -> accounting.PrivacyReport:
 
 
 if __name__ == '__main__':
-    command_line.run(main)
+    command_line.run(main, operands_of='compare')

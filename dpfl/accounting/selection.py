@@ -14,7 +14,7 @@ import dp_accounting
 from dp_accounting import rdp
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from dpfl import _validate, errors
+from dpfl import _json, _validate, errors
 from dpfl.accounting import events
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 
@@ -69,6 +69,19 @@ class Selection:
             allowed = error.allowed if isinstance(error, errors.ArgumentError) else ''
             reason = f' ({error.name} {allowed})' if isinstance(error, errors.ArgumentError) else ''
             raise errors.ArgumentError('selected_from', text, _FORM + reason) from None
+
+    @classmethod
+    def from_dict(cls, values: Any) -> 'Selection':
+        """The selection that `Selected.to_dict` wrote.
+
+        Raises:
+          ArgumentError: if `values` are not of that form, or a value is out of its range.
+        """
+        fields = _json.checked_object('selection', values)
+        for name in ('distribution', 'mean'):
+            if name not in fields:
+                raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be given for a selection')
+        return cls(fields['distribution'], fields['mean'])
 
     def describe(self) -> str:
         """The distribution in words."""

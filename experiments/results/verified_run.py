@@ -51,6 +51,11 @@ def verified(directory: str, group_size: int | None = None) -> accounting.Privac
     print(f'{path}: {_verdict(path, found, is_export)}', file=sys.stderr)
     for note in found.notes:
         print(f'{path}: note: {note}', file=sys.stderr)
+    if (path / archive.SIGNATURE).exists():
+        print(
+            f'{path}: note: {archive.SIGNATURE} is not checked here; --verify does',
+            file=sys.stderr,
+        )
     return report if group_size is None else _for_groups(path, group_size, is_export)
 
 

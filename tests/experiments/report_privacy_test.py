@@ -1,4 +1,3 @@
-import functools
 import json
 import os
 import time
@@ -8,10 +7,17 @@ import pytest
 from scipy import stats
 
 from dpfl import Participation, accounting, mechanisms
-from tests import forked_binaries
+from tests import forked_binaries, json_schema
 from tests.accounting import archives
 
-_run = functools.partial(forked_binaries.run, 'report_privacy')
+
+def _run(*flags):
+    done = forked_binaries.run('report_privacy', *flags)
+    if '--format=json' in flags and done.returncode == 0:
+        json_schema.require_report(json.loads(done.stdout))
+    return done
+
+
 _TREE = (
     '--mechanism=tree',
     '--rounds=2000',

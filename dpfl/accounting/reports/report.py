@@ -173,8 +173,12 @@ class PrivacyReport(ReportValues):
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     @classmethod
-    def from_json(cls, text: str) -> 'PrivacyReport':
+    def from_json(cls, text: str | bytes, *, with_selection: bool = False) -> 'PrivacyReport':
         """Reads what `to_json` wrote; the sentences are written anew.
+
+        Args:
+          text: the JSON document.
+          with_selection: whether it may be about the best of several runs.
 
         Raises:
           ValueError: if the text is not a privacy report, or states a smaller sensitivity, rho, mu
@@ -182,7 +186,7 @@ class PrivacyReport(ReportValues):
         """
         try:
             values = _json.loads(text)
-            if 'selection' in values:
+            if 'selection' in values and not with_selection:
                 raise errors.ArgumentError(
                     'selection',
                     errors.NOT_SHOWN,
@@ -219,10 +223,12 @@ class PrivacyReport(ReportValues):
                 ),
                 history=stated.texts('history', values.get('history', ())),
             )
-            if 'tradeoff' not in values:
-                return report
-            report = report.with_tradeoff()
-            stated.tradeoff(values, report.tradeoff)
+            if 'tradeoff' in values:
+                report = report.with_tradeoff()
+                stated.tradeoff(values, report.tradeoff)
+            if 'selection' in values:
+                report = report.selected_from(Selection.from_dict(values['selection']))
+                stated.selected(values['selection'], report.selected)
             return report
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'not a privacy report ({errors.shown(error)})') from None
