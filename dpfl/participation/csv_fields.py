@@ -7,7 +7,7 @@ after the header, and the column, but never quote a field: it may be the id of a
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 
@@ -109,7 +109,7 @@ class Fields:
 
     def _words(self, rows: np.ndarray, first: int) -> np.ndarray:
         """Bytes first .. first + 7 of the fields of some rows; 0 behind the end, uint64 [rows]."""
-        words = np.ndarray((self.text.size - 7,), '<u8', self.text, strides=(1,))
+        words: np.ndarray = np.ndarray((self.text.size - 7,), '<u8', self.text, strides=(1,))
         left = np.minimum(self.ends[rows] - self.starts[rows] - first, 8)
         return words[self.starts[rows] + first].astype(np.uint64) & _FIRST_BYTES[left]
 
@@ -120,7 +120,7 @@ class Fields:
 
 
 def read(
-    file: BinaryIO, columns: Mapping[str, Sequence[str]], optional: Sequence[str] = ()
+    file: IO[bytes], columns: Mapping[str, Sequence[str]], optional: Sequence[str] = ()
 ) -> Iterator[dict[str, Fields]]:
     """Yields the columns of consecutive parts of a file.
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from dpfl import _files
 
@@ -21,7 +21,7 @@ _CHILD = 'from dpfl.participation import parquet_csv; parquet_csv.write_in_child
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str], columns: tuple[str, ...]) -> Iterator[BinaryIO]:
+def opened(path: str | os.PathLike[str], columns: tuple[str, ...]) -> Iterator[IO[bytes]]:
     """Context with the rows of a Parquet file as CSV with a header, to be read once to the end.
 
     Args:
