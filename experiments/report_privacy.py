@@ -8,11 +8,17 @@ Example: the numbers of the production run of [Xu23-accounting],
 [McMahan18]: --mechanism=gaussian --sampling=poisson --population=763430
 --clients_per_round=5000 --rounds=5000 --noise_multiplier=1 --delta=1e-9 --accountant=moments.
 
+--participation_log=<file> compares the plan with what happened: rows of client and round that a
+production system wrote, or the log of simulate_population (docs/production_logs.md). If the log
+breaks the plan, the guarantee is that of the log.
+
 --run_dir=<directory> checks the files of a finished run, recomputes its report from its plan and
 participation log, and prints it. If something differs, it says what and exits with status 1.
 """
 
 import json
+
+from absl import flags
 
 from dpfl import accounting
 from dpfl.simulation.training import plan as plans
@@ -25,7 +31,7 @@ from dpfl.simulation.training.privacy_config import (
 )
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation
 from experiments.command import command_line
-from experiments.flags import composition, output_flags
+from experiments.flags import composition, output_flags, participation_log
 from experiments.flags.settings_flags import SettingsFlags
 from experiments.results import verified_run
 
@@ -60,6 +66,7 @@ _SAMPLING = SettingsFlags(
         'does not change the guarantee.',
     },
 )
+_LOG = SettingsFlags(participation_log.LogConfig)
 _COMPOSITION = SettingsFlags(composition.CompositionConfig)
 _RUN = SettingsFlags(
     output_flags.RunDirConfig,
@@ -77,6 +84,8 @@ _FORMAT = SettingsFlags(
 def main() -> None:
     """Prints the report of the plan that the flags describe, or of the run in a directory."""
     directory, form = _RUN.read().run_dir, _FORMAT.values()['format']
+    if directory and (name := _LOG.read().given()):
+        raise command_line.UsageError(f'--{name}: cannot be combined with --run_dir')
     report = verified_run.verified(directory) if directory else _planned()
     together = composition.together(report, _COMPOSITION.read())
     if form == 'html':
@@ -103,6 +112,11 @@ def _planned() -> accounting.PrivacyReport:
     if kind != 'none' and sampling['population'] is None:
         raise command_line.UsageError(f'--sampling={kind}: needs --population')
     command_line.required(mechanism, 'mechanism')
+    source = _LOG.read()
+    if kind != 'none' and source.estimated_population is not None:
+        raise command_line.UsageError(
+            '--estimated_population: needs --sampling=none; the guarantee relies on --population'
+        )
     with command_line.refusing_bad_values():
         schema = participation(SamplingConfig(**sampling))
         noise_multiplier = command_line.required(noise, 'noise_multiplier')
@@ -119,7 +133,12 @@ def _planned() -> accounting.PrivacyReport:
             discretization=plans.discretization(secagg, clip_norm, sampling['clients_per_round']),
         )
         method = plans.accountant(noise, plan)
-        return accounting.PrivacyReport.from_plan(plan, [noise.delta], accountant=method)
+        cohort = plan.clients_per_round if flags.FLAGS['clients_per_round'].present else None
+        uniform = source.uniform(schema, cohort)
+        log, remarks = source.read()
+        return accounting.PrivacyReport.from_plan(
+            plan, [noise.delta], log, accountant=method, remarks=(*remarks, *uniform)
+        )
 
 
 if __name__ == '__main__':

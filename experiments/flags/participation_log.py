@@ -1,0 +1,116 @@
+"""A participation log from elsewhere, which a plan given by flags is compared with."""
+
+import dataclasses
+import pathlib
+
+from dpfl import ParticipationLog
+from dpfl._settings import Settings, setting
+from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.participation import ImportedLog, Participation, UniformCohorts, imported
+
+# The limits that uniform cohorts would break with this probability are stated.
+_FAILURE = 1e-6
+_OWN = '.npz'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogConfig(Settings):
+    """The file of a log, or the number of clients if there is none."""
+
+    participation_log: str | None = setting(
+        None,
+        'File with the clients of each round, which the plan is compared with: .npz as '
+        'simulate_population and train write it, or .csv or .parquet with the columns client '
+        '(or device), round, and optionally time. If the log breaks the plan, its limits count.',
+    )
+    missing_rounds: str = setting(
+        'refused',
+        'What a number without a row means, in a --participation_log of rows. refused: the log is '
+        'incomplete; empty: the round was released without clients; unused: nothing was released, '
+        'and the rounds before and after it follow one another.',
+        choices=imported.MISSING_ROUNDS,
+    )
+    estimated_population: int | None = setting(
+        None,
+        'Estimated number of clients, where no log is known: the report then also states how '
+        'likely uniformly random cohorts of --clients_per_round keep the limits. The guarantee '
+        'does not depend on it.',
+        minimum=1,
+    )
+
+    def check(self) -> None:
+        """A setting that would have no effect is refused."""
+        if self.missing_rounds == 'refused':
+            return
+        if self.participation_log is None:
+            raise ArgumentError('missing_rounds', self.missing_rounds, 'needs participation_log')
+        if pathlib.Path(self.participation_log).suffix == _OWN:
+            raise ArgumentError(
+                'missing_rounds', self.missing_rounds, 'needs a log of rows; .npz has every round'
+            )
+
+    def given(self) -> str | None:
+        """The name of a setting that is given; None without any."""
+        names = ('participation_log', 'estimated_population')
+        return next((name for name in names if getattr(self, name) is not None), None)
+
+    def read(self) -> tuple[ParticipationLog | None, tuple[str, ...]]:
+        """The log, and what the report says about its file.
+
+        Raises:
+          ValueError: If the file is no log; the message names the row.
+        """
+        path = self.participation_log
+        if path is None:
+            return None, ()
+        if pathlib.Path(path).suffix == _OWN:
+            log = ParticipationLog.load(path)
+            if not log.rounds:
+                raise ArgumentError('participation_log', path, 'must hold at least one round')
+            return log, ()
+        found = imported.read_log(path, self.missing_rounds)
+        return found.log, tuple(_remarks(found, self.missing_rounds))
+
+    def uniform(self, schema: Participation, clients_per_round: int | None) -> tuple[str, ...]:
+        """What uniformly random cohorts would do to the limits of a schema.
+
+        Args:
+          schema: The limits.
+          clients_per_round: Planned cohort size; None if it is not given.
+
+        Raises:
+          ArgumentError: If the population is too small, or the cohort size is missing.
+        """
+        if self.estimated_population is None:
+            return ()
+        if clients_per_round is None:
+            raise ArgumentError('clients_per_round', NOT_SHOWN, 'must be given')
+        with renaming(population='estimated_population'):
+            cohorts = UniformCohorts(
+                population=self.estimated_population,
+                clients_per_round=clients_per_round,
+                rounds=schema.rounds,
+            )
+        return tuple(cohorts.sentences(schema.min_separation, schema.count, _FAILURE))
+
+
+def _remarks(found: ImportedLog, missing_rounds: str) -> list[str]:
+    remarks = [
+        f'The participation log was read from {found.rows} rows of rounds {found.first_round} to '
+        f'{found.last_round}; the first of these is taken for the first round of the run. A client '
+        'is what has an id of its own there.'
+    ]
+    if found.missing_rounds:
+        meaning = (
+            'counted as released without clients'
+            if missing_rounds == 'empty'
+            else 'counted as not released'
+        )
+        remarks.append(f'{found.missing_rounds} of these numbers have no row: {meaning}, as given.')
+    hours = found.shortest_hours()
+    if hours is not None:
+        remarks.append(
+            'By the earliest time in each round, two rounds of one client began at least '
+            f'{hours:.6g} hours apart.'
+        )
+    return remarks
