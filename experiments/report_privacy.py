@@ -137,7 +137,12 @@ def _planned() -> accounting.PrivacyReport:
         uniform = source.uniform(schema, cohort)
         log, remarks = source.read()
         return accounting.PrivacyReport.from_plan(
-            plan, [noise.delta], log, accountant=method, remarks=(*remarks, *uniform)
+            plan,
+            [noise.delta],
+            log,
+            accountant=method,
+            also_not_covered=() if log is None else participation_log.NOT_COVERED,
+            remarks=(*remarks, *uniform),
         )
 
 

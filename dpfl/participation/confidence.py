@@ -94,7 +94,12 @@ class UniformCohorts:
           min_separation, max_participations: the limits.
           failure: probability with which other limits may be broken.
         """
-        most = self.most_participations(failure)
+        most, least = self.most_participations(failure), self.likely_separation(failure)
+        kept = (
+            f'no two rounds of a client would be less than {least} apart'
+            if least > 1
+            else 'no separation above 1 is kept'
+        )
         return [
             f'If every cohort were a uniformly random set of {self.clients_per_round} of '
             f'{self.population} clients, drawn independently in each of {self.rounds} rounds and '
@@ -103,11 +108,11 @@ class UniformCohorts:
             f'{_shown(self.exceeds(max_participations))} (binomial tail, times all clients), and '
             f'in two rounds less than {min_separation} apart with a probability of at most '
             f'{_shown(self.breaks(min_separation))} (all pairs of rounds, times all clients).',
-            f'With probability {failure:g} or less, such cohorts would have a client in more than '
-            f'{most} rounds; the same holds for a separation below '
-            f'{self.likely_separation(failure)}. Eligibility, timers and time zones make real '
-            'cohorts less uniform. The guarantee does not rely on this: it needs the limits '
-            'themselves, which have to be enforced or shown by a log.',
+            f'By the same bounds, except with a probability of {failure:g}, no client would take '
+            f'part in more than {most} rounds; except with a probability of {failure:g}, {kept}. '
+            'Eligibility, timers and time zones make real cohorts less uniform. The guarantee does '
+            'not rely on this: it needs the limits themselves, which have to be enforced or shown '
+            'by a log.',
         ]
 
     @property

@@ -11,6 +11,10 @@ from dpfl.participation import ImportedLog, Participation, UniformCohorts, impor
 # The limits that uniform cohorts would break with this probability are stated.
 _FAILURE = 1e-6
 _OWN = '.npz'
+NOT_COVERED = (
+    'Rounds and participations that the file of the participation log lacks: it is taken for the '
+    'log of all that the run released.',
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

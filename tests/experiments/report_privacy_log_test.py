@@ -7,6 +7,7 @@ import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.participation import UniformCohorts
+from experiments.flags import participation_log
 from tests import forked_binaries
 
 _run = functools.partial(forked_binaries.run, 'report_privacy')
@@ -31,7 +32,13 @@ def _report(cohorts):
         clients_per_round=1,
     )
     log = ParticipationLog(cohorts)
-    return accounting.PrivacyReport.from_plan(plan, [1e-6], log, accountant='analytic_gaussian')
+    return accounting.PrivacyReport.from_plan(
+        plan,
+        [1e-6],
+        log,
+        accountant='analytic_gaussian',
+        also_not_covered=participation_log.NOT_COVERED,
+    )
 
 
 def _csv(path, cohorts, first=1000):

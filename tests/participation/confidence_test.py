@@ -97,18 +97,21 @@ def test_a_simulation_is_within_the_bound():
 def test_sentences_state_bounds_and_assumptions():
     cohorts = UniformCohorts(population=4_210_000, clients_per_round=6500, rounds=1900)
     text = ' '.join(cohorts.sentences(313, 7, 1e-6))
-    k, b = cohorts.most_participations(1e-6), cohorts.likely_separation(1e-6)
+    k = cohorts.most_participations(1e-6)
+    assert cohorts.likely_separation(1e-6) == 1
     for words in (
         'If every cohort were a uniformly random set of 6500 of 4210000 clients',
-        f'in more than {k} rounds',
-        f'a separation below {b}.',
+        f'no client would take part in more than {k} rounds',
+        'no separation above 1 is kept',
         'The guarantee does not rely on this',
     ):
         assert words in text
     assert 'apart with a probability of at most 1 (' in text
     small = UniformCohorts(population=10**6, clients_per_round=2, rounds=4).sentences(2, 3, 0.01)
-    # 3 pairs of neighbouring rounds, a million clients, (2e-6)^2: 1.2e-5, rounded up.
-    assert 'apart with a probability of at most 1.3e-05' in small[0] or '1.2e-05' in small[0]
+    # 3 pairs of neighbouring rounds, a million clients, (2e-6)^2: 1.2e-5, never rounded down.
+    assert 'less than 2 apart with a probability of at most 1.3e-05 (' in small[0]
+    # All 6 pairs: 2.4e-5 is below 0.01.
+    assert 'no two rounds of a client would be less than 4 apart' in small[1]
 
 
 def test_bad_values_are_refused():
