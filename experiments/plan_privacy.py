@@ -31,6 +31,11 @@ Sweeps over one or two quantities, as in [Xu23], figure 4:
     --sweep_clients_per_round=1000,2000,4000,6500,10000,20000 \
     --sweep_population=1000000,3000000,10000000 --plot=plan.png
 
+The noise for a target with privacy amplification by sampling, from 342 groups that take turns:
+
+  python -m experiments.plan_privacy --population=171000 --clients_per_round=100 --rounds=2052 \
+    --sampling=cyclic_poisson --mechanism=fichtenberger_toeplitz --bands=342 --target_epsilon=1
+
 Several mechanisms in one figure, each with the noise multiplier of its run, as in [McMahan24],
 figures 8 and 9, or with noise that matches that of a tree (section 5 there). The 3.155 of BandMF,
 whose columns have norm 1 here, is the published 1.411 for columns of squared norm 0.2:
@@ -44,6 +49,7 @@ whose columns have norm 1 here, is the published 1.411 for columns of squared no
 
 import json
 
+from dpfl import accounting
 from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import AUTO, ClippingConfig, PrivacyConfig
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
@@ -97,6 +103,16 @@ _SERVER = SettingsFlags(
     skip=('server_learning_rate', 'server_beta2', 'server_epsilon'),
     help={'server_momentum': "Momentum of the server's SGD, for --workload=server."},
 )
+_SAMPLING = SettingsFlags(
+    SamplingConfig,
+    only=('sampling', 'groups', 'cohort_cap'),
+    defaults={'sampling': 'none'},
+    choices={'sampling': accounting.SAMPLINGS},
+    help={
+        'sampling': 'Secret random sampling that the guarantee relies on. Clients are then not '
+        'kept apart otherwise. For independent noise, and cyclic_poisson also for banded noise.'
+    },
+)
 _PLANNING = SettingsFlags(PlanningConfig)
 _TIMING = SettingsFlags(PaceConfig)
 _PLOT = SettingsFlags(output_flags.PlotConfig, help={'plot': 'File of the plot of a sweep.'})
@@ -113,6 +129,7 @@ def main() -> None:
         schema={**_SCHEMA.values(), **_TIMER.values()},
         server=_SERVER.read(),
         timing=_TIMING.read(),
+        **_SAMPLING.values(),
     )
     with command_line.refusing_bad_values():
         request.check()

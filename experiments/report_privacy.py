@@ -12,11 +12,15 @@ Example: the numbers of the production run of [Xu23-accounting],
 production system wrote, or the log of simulate_population (docs/production_logs.md). If the log
 breaks the plan, the guarantee is that of the log.
 
+--group_size=3 counts three clients of one person, --tradeoff tells what a membership test can
+reach, and --selected_from=poisson:10 counts that the run is the best of several.
+
 --run_dir=<directory> checks the files of a finished run, recomputes its report from its plan and
 participation log, and prints it. If something differs, it says what and exits with status 1.
 """
 
 import json
+from typing import Any
 
 from absl import flags
 
@@ -31,7 +35,7 @@ from dpfl.simulation.training.privacy_config import (
 )
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation
 from experiments.command import command_line
-from experiments.flags import composition, output_flags, participation_log
+from experiments.flags import composition, guarantee_flags, output_flags, participation_log
 from experiments.flags.settings_flags import SettingsFlags
 from experiments.results import verified_run
 
@@ -55,12 +59,14 @@ _SAMPLING = SettingsFlags(
         'sampling',
         'population',
         'clients_per_round',
+        'groups',
+        'cohort_cap',
     ),
     defaults={'sampling': 'none', 'clients_per_round': 1},
     choices={'sampling': accounting.SAMPLINGS},
     help={
         'sampling': 'Secret random sampling that the guarantee relies on; for '
-        '--mechanism=gaussian.',
+        '--mechanism=gaussian, and cyclic_poisson also for banded mechanisms.',
         'population': 'Number of clients from which cohorts are sampled; for --sampling.',
         'clients_per_round': 'Planned cohort size. The report states it; without --sampling it '
         'does not change the guarantee.',
@@ -68,6 +74,7 @@ _SAMPLING = SettingsFlags(
 )
 _LOG = SettingsFlags(participation_log.LogConfig)
 _COMPOSITION = SettingsFlags(composition.CompositionConfig)
+_GUARANTEE = SettingsFlags(guarantee_flags.GuaranteeConfig)
 _RUN = SettingsFlags(
     output_flags.RunDirConfig,
     help={
@@ -84,10 +91,15 @@ _FORMAT = SettingsFlags(
 def main() -> None:
     """Prints the report of the plan that the flags describe, or of the run in a directory."""
     directory, form = _RUN.read().run_dir, _FORMAT.values()['format']
-    if directory and (name := _LOG.read().given()):
-        raise command_line.UsageError(f'--{name}: cannot be combined with --run_dir')
-    report = verified_run.verified(directory) if directory else _planned()
+    guarantee = _GUARANTEE.read()
+    if directory:
+        with command_line.refusing_bad_values():
+            _LOG.read().refuse('cannot be combined with run_dir')
+        report = verified_run.verified(directory, guarantee.group_size)
+    else:
+        report = _planned(guarantee.group_size)
     together = composition.together(report, _COMPOSITION.read())
+    report = guarantee_flags.with_more(report, guarantee, is_composed=together is not None)
     if form == 'html':
         from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
 
@@ -101,7 +113,7 @@ def main() -> None:
         print(report.render() + (composition.render(together) if together else ''))
 
 
-def _planned() -> accounting.PrivacyReport:
+def _planned(group_size: int | None) -> accounting.PrivacyReport:
     sampling, mechanism, noise, secagg = (
         dict(_SAMPLING.values()),
         _MECHANISM.read(),
@@ -113,37 +125,29 @@ def _planned() -> accounting.PrivacyReport:
         raise command_line.UsageError(f'--sampling={kind}: needs --population')
     command_line.required(mechanism, 'mechanism')
     source = _LOG.read()
-    if kind != 'none' and source.estimated_population is not None:
-        raise command_line.UsageError(
-            '--estimated_population: needs --sampling=none; the guarantee relies on --population'
-        )
     with command_line.refusing_bad_values():
-        schema = participation(SamplingConfig(**sampling))
+        config = SamplingConfig(**sampling, **({} if kind == 'none' else {'sampling': kind}))
+        schema = participation(config)
         noise_multiplier = command_line.required(noise, 'noise_multiplier')
+        made = build(mechanism, schema.rounds)
+        sampled: dict[str, Any] = dict(
+            sampling=kind, population=config.population, participation=schema
+        )
+        sampled |= plans.sampling_fields(config, made, schema, lambda: config.population)
         plan = accounting.PrivacyPlan(
-            mechanism=build(mechanism, schema.rounds),
-            participation=schema,
+            mechanism=made,
             clip_norm=clip_norm,
             noise_multiplier=noise_multiplier,
             clients_per_round=sampling['clients_per_round'],
             adjacency=noise.adjacency,
+            group_size=group_size or 1,
             noise=noise.noise,
-            sampling=kind,
-            population=sampling['population'],
+            **sampled,
             discretization=plans.discretization(secagg, clip_norm, sampling['clients_per_round']),
         )
         method = plans.accountant(noise, plan)
-        cohort = plan.clients_per_round if flags.FLAGS['clients_per_round'].present else None
-        uniform = source.uniform(schema, cohort)
-        log, remarks = source.read()
-        return accounting.PrivacyReport.from_plan(
-            plan,
-            [noise.delta],
-            log,
-            accountant=method,
-            also_not_covered=() if log is None else participation_log.NOT_COVERED,
-            remarks=(*remarks, *uniform),
-        )
+        found = source.found(plan, has_cohort=flags.FLAGS['clients_per_round'].present)
+        return accounting.PrivacyReport.from_plan(plan, [noise.delta], accountant=method, **found)
 
 
 if __name__ == '__main__':

@@ -16,6 +16,7 @@ from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan_values import PlanValues
+from dpfl.accounting.sampling import releases
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
@@ -40,9 +41,12 @@ _ADDED_LATER = (
     'noise',
     'earlier',
     'noise_match',
+    'group_size',
+    'groups',
+    'cohort_cap',
 )
-# Left out if None, so that digests of plans without it are those of earlier versions.
-_ONLY_IF_GIVEN = ('noise_match',)
+# Left out with these values, so that digests of plans without them are those of earlier versions.
+_ONLY_IF_OTHER = {'noise_match': None, 'group_size': 1, 'groups': None, 'cohort_cap': None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,15 +56,21 @@ class PrivacyPlan(PlanValues):
     In each round t of `participation.rounds` the run releases the sum of the clipped updates plus
     `(C^-1 z)_t`, where the entries of z have standard deviation `stddev`.
 
-    With `sampling` the guarantee relies on secret random cohorts, drawn afresh in every round from
-    the whole population, and on independent noise. The schema must then admit every pattern.
+    With `sampling` the guarantee relies on secret random cohorts, drawn afresh in every round, and,
+    but for 'cyclic_poisson', on independent noise. The schema must then admit every pattern.
 
     - 'poisson': each client takes part with probability `clients_per_round / population`,
       independently of the others ([McMahan18]). Zeroing a client out is then the same as removing
       it.
+    - 'cyclic_poisson': the same within one group of clients, and the groups take turns
+      ([Choquette23], theorem 4; docs/sampling.md). The noise may be correlated over as many rounds
+      as there are groups.
+    - 'truncated_poisson': as 'poisson', but of more than `cohort_cap` clients a random subset of
+      that size is taken ([Ganesh25]; docs/sampling.md).
     - 'without_replacement': a uniformly random set of `clients_per_round` clients ([Augenstein20]).
-      A cohort without a client holds another client in its place. Under every adjacency the
-      cohorts that are compared therefore differ by a replaced client: two clip norms.
+      Population and cohorts of neighbouring runs have the same sizes. A cohort without a client
+      holds another client in its place, which moves the sum by two clip norms, also if neighbours
+      only zero the client out; see docs/accounting_sampling.md.
 
     Noise that is distributed among the clients is `aggregators.DistributedNoise`; it is not part of
     a plan.
@@ -82,7 +92,7 @@ class PrivacyPlan(PlanValues):
         values: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is None and field.name in _ONLY_IF_GIVEN:
+            if field.name in _ONLY_IF_OTHER and value == _ONLY_IF_OTHER[field.name]:
                 continue
             if field.name == 'mechanism':
                 values['mechanism_digest'] = value.digest()
@@ -127,7 +137,7 @@ class PrivacyPlan(PlanValues):
         if 'earlier' in fields:
             fields['earlier'] = _plans(fields['earlier'])
         if 'clip_schedule' in fields:
-            fields['clip_schedule'] = _changes(fields['clip_schedule'])
+            fields['clip_schedule'] = _json.pairs('clip_schedule', fields['clip_schedule'])
         return cls(mechanism=mechanism, **fields)
 
     def digest(self) -> str:
@@ -169,7 +179,10 @@ class PrivacyPlan(PlanValues):
 
     @property
     def shift(self) -> float:
-        """How far one client moves a round's sum between neighbours, in clip norms."""
+        """How far one client moves a round's sum between neighbours, in clip norms.
+
+        For samples without replacement also how far two updates may be apart.
+        """
         shift = _SHIFT_IN_CLIP_NORMS[self.adjacency]
         if self.sampling == 'without_replacement' and self.adjacency == 'zero_out':
             shift = _SHIFT_IN_CLIP_NORMS['replace_one']
@@ -181,12 +194,16 @@ class PrivacyPlan(PlanValues):
     def sensitivity(self) -> float:
         """Sensitivity of the whole run for clip norm 1 under `adjacency`.
 
-        With sampling it is the sensitivity of one round: the guarantee is then not a function of
-        the sensitivity of the run.
+        With sampling it is the sensitivity of one round, which is the norm of its column of C: the
+        guarantee is then not a function of the sensitivity of the run. A group moves a run by at
+        most as much as its members one by one, and by that much if all of them take part in the
+        same rounds.
         """
         if self.sampling != 'none':
-            return self.shift
-        return self.with_rounding(self.shift * rounding.root_up(self._sensitivity_bound.squared))
+            return self.shift_of_group * releases.largest_norm(self)
+        return self.with_rounding(
+            self.shift_of_group * rounding.root_up(self._sensitivity_bound.squared)
+        )
 
     def with_rounding(self, sensitivity: float) -> float:
         """A sensitivity of the whole run, plus what rounding adds to it with hardened noise."""
@@ -196,7 +213,7 @@ class PrivacyPlan(PlanValues):
     def sensitivity_is_exact(self) -> bool:
         """Whether an admitted pattern attains `sensitivity`; otherwise `sensitivity` is a bound."""
         if self.sampling != 'none':
-            return self.sampling == 'poisson' and self.shift_is_exact
+            return self.sampling != 'without_replacement' and self.shift_is_exact
         return self._sensitivity_bound.is_exact and self.shift_is_exact
 
     @property
@@ -267,30 +284,20 @@ class PrivacyPlan(PlanValues):
         return None if self.mu is None else self.mu * self.mu / 2
 
     def dp_event(self) -> dp_accounting.DpEvent:
-        """The whole run, with earlier ones, as one event; noise is divided by the sensitivity."""
+        """The whole run, with earlier ones, as one event.
+
+        Noise is divided by the sensitivity, or with sampling by how far one client moves a round.
+        The guarantee of samples depends on `neighbours` too.
+        """
         if not all(plan.noise_multiplier for plan in (self, *self.earlier)):
             return dp_accounting.NonPrivateDpEvent()
         if self.mu is not None:
             return dp_accounting.GaussianDpEvent(1 / self.mu)
-        own = self._sampled_event(self.noise_multiplier / self.sensitivity)
-        if not self.earlier:
-            return own
-        return dp_accounting.ComposedDpEvent(
-            [own, *(each.dp_event() for each in self.earlier_plans)]
-        )
+        return self._with_earlier(releases.of_every_client(self, self.noise_multiplier))
 
-    def _sampled_event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
-        assert self.population is not None  # As checked with sampling.
-        release = dp_accounting.GaussianDpEvent(noise_multiplier)
-        if self.sampling == 'poisson':
-            one_round = dp_accounting.PoissonSampledDpEvent(
-                self.clients_per_round / self.population, release
-            )
-        else:
-            one_round = dp_accounting.SampledWithoutReplacementDpEvent(
-                self.population, self.clients_per_round, release
-            )
-        return dp_accounting.SelfComposedDpEvent(one_round, self.participation.rounds)
+    def _with_earlier(self, own: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
+        earlier = [each.dp_event() for each in self.earlier_plans]
+        return dp_accounting.ComposedDpEvent([own, *earlier]) if earlier else own
 
     def epsilon(self, delta: float, accountant: str = 'pld') -> float:
         """Epsilon of the whole run at `delta`, by one of `accountants`.
@@ -313,8 +320,15 @@ class PrivacyPlan(PlanValues):
                 accountant,
                 f'must be one of {", ".join(self.accountants)} with sampling={self.sampling}',
             )
+        runs = [self.dp_event()]
+        if self.noise_multiplier and len(worst := releases.of_worst_clients(self)) > 1:
+            runs = [self._with_earlier(own) for own in worst]
         return hardened.with_slack(
-            lambda at: events.bound(self.dp_event(), at, accountant, coarseness), delta, self.slack
+            lambda at: max(
+                events.bound(run, at, accountant, coarseness, self.neighbours) for run in runs
+            ),
+            delta,
+            self.slack,
         )
 
     def bound_of_sensitivity(
@@ -343,7 +357,7 @@ class PrivacyPlan(PlanValues):
         """The accountants that know such a plan; the last one, 'best', takes the least of them."""
         if self.sampling == 'none':
             return gaussian.ACCOUNTANTS
-        return events.methods_for(self._sampled_event(1.0))
+        return events.methods_for(releases.of_every_client(self, 1.0), self.neighbours)
 
     def with_participation(self, participation: Participation) -> 'PrivacyPlan':
         """The same noise over another schema, such as the rounds that a run has done so far."""
@@ -354,11 +368,11 @@ class PrivacyPlan(PlanValues):
 
     def without_sampling(self, participation: Participation) -> 'PrivacyPlan':
         """The same noise over a schema, without relying on how cohorts were sampled."""
-        adjacency = 'zero_out' if self.adjacency == 'zero_out' else 'replace_one'
+        adjacency = self.neighbours.adjacency
         earlier = tuple(each.without_sampling(each.participation) for each in self.earlier_plans)
-        plain = dataclasses.replace(
-            self, sampling='none', population=None, adjacency=adjacency, earlier=earlier
-        )
+        sampling: dict[str, Any] = dict(sampling='none', population=None)
+        sampling |= dict(groups=None, cohort_cap=None)
+        plain = dataclasses.replace(self, **sampling, adjacency=adjacency, earlier=earlier)
         return plain.with_participation(participation)
 
 
@@ -377,12 +391,3 @@ def _plans(values: Any) -> tuple[PrivacyPlan, ...]:
         mechanism = mechanisms.from_dict(fields.pop('mechanism', None))
         plans.append(PrivacyPlan.from_dict(fields, mechanism))
     return tuple(plans)
-
-
-def _changes(values: Any) -> tuple[tuple[int, float], ...]:
-    """`clip_schedule` from its JSON form, a list of pairs."""
-    if not isinstance(values, list) or not all(
-        isinstance(pair, list) and len(pair) == 2 for pair in values
-    ):
-        raise errors.ArgumentError('clip_schedule', values, 'must be a list of pairs')
-    return tuple((first, norm) for first, norm in values)

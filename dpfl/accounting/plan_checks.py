@@ -4,13 +4,16 @@ from dpfl import _validate, errors
 from dpfl.accounting import hardened
 from dpfl.accounting.adaptive_clip import AdaptiveClip, update_noise_multiplier
 from dpfl.accounting.plan_values import PlanValues
+from dpfl.accounting.sampling import rules
 from dpfl.mechanisms.discretization import Discretization
 
 ADJACENCIES = ('zero_out', 'replace_one', 'replace_one_half_shift')
-SAMPLINGS = ('none', 'poisson', 'without_replacement')
+SAMPLINGS = ('none', *rules.SAMPLINGS)
 _ADJACENCIES_OF_SAMPLING = {
     'none': ('zero_out', 'replace_one'),
-    'poisson': ('zero_out',),
+    'poisson': ('zero_out', 'replace_one'),
+    'cyclic_poisson': ('zero_out',),
+    'truncated_poisson': ('zero_out',),
     'without_replacement': ADJACENCIES,
 }
 
@@ -27,11 +30,9 @@ def check(plan: PlanValues) -> None:
     _validate.choice('sampling', plan.sampling, SAMPLINGS)
     _validate.choice('adjacency', plan.adjacency, _ADJACENCIES_OF_SAMPLING[plan.sampling])
     _validate.choice('noise', plan.noise, hardened.NOISES)
+    _validate.integer('group_size', plan.group_size, minimum=1)
     _validate.integer('rounds', plan.participation.rounds, minimum=1, maximum=plan.mechanism.rounds)
-    if plan.sampling != 'none':
-        _check_sampling(plan)
-    elif plan.population is not None:
-        raise errors.ArgumentError('population', plan.population, 'must be None without sampling')
+    rules.check(plan)
     if plan.discretization:
         _check_discretization(plan, plan.discretization)
     if plan.adaptive_clip:
@@ -62,7 +63,7 @@ def _check_earlier(plan: PlanValues) -> None:
     for earlier in plan.earlier:
         if earlier.earlier:
             raise errors.ArgumentError('earlier', errors.NOT_SHOWN, 'must be a flat list of plans')
-        for name in ('sampling', 'adjacency', 'noise'):
+        for name in ('sampling', 'adjacency', 'noise', 'group_size'):
             value = getattr(plan, name)
             if getattr(earlier, name) != value:
                 raise errors.ArgumentError(
@@ -101,26 +102,3 @@ def _check_clip_schedule(plan: PlanValues) -> None:
                 'independent noise',
             )
         before = first
-
-
-def _check_sampling(plan: PlanValues) -> None:
-    _validate.integer('population', plan.population, minimum=plan.clients_per_round)
-    if not plan.mechanism.is_independent:
-        raise errors.ArgumentError(
-            'sampling',
-            plan.sampling,
-            f'must be none with correlated noise (mechanism {plan.mechanism.name})',
-        )
-    if plan.participation.min_separation > 1:
-        raise errors.ArgumentError(
-            'min_separation',
-            plan.participation.min_separation,
-            f'must be 1 with sampling={plan.sampling}, which may choose a client again in any '
-            'round',
-        )
-    if plan.participation.count < plan.participation.rounds:
-        raise errors.ArgumentError(
-            'max_participations',
-            plan.participation.max_participations,
-            f'must be the number of rounds, or not be given, with sampling={plan.sampling}',
-        )

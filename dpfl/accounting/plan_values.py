@@ -6,6 +6,7 @@ import dataclasses
 from dpfl import mechanisms
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
+from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
@@ -28,6 +29,8 @@ class PlanValues(abc.ABC):
         norm instead of two, as [Augenstein20] does; clipping alone does not ensure that.
       sampling: one of `SAMPLINGS`.
       population: number of clients, at least `clients_per_round`; None without sampling.
+      groups: number of groups of clients, which take turns, with 'cyclic_poisson'; else None.
+      cohort_cap: largest cohort with 'truncated_poisson'; else None.
       discretization: how updates become integers, or None. The sensitivity counts its inflated norm
         instead of the clip norm ([Xu23], algorithm 2).
       adaptive_clip: how the clip norm follows a private quantile, starting from `clip_norm`; None
@@ -46,6 +49,8 @@ class PlanValues(abc.ABC):
       earlier: plans of runs, perhaps on the same clients, whose model this run begins with. The
         guarantee (mu, rho, epsilon) is that of all of them together; the sensitivity and the noise
         are those of this run alone. Clients may take part in every run as its plan allows.
+      group_size: number of clients, such as those of one person, that differ between neighbours; at
+        least 1. The guarantee is for groups of so many. The noise does not depend on it.
       noise_match: how `noise_multiplier` was found, if it was matched to another mechanism; a
         record, on which nothing depends.
     """
@@ -58,6 +63,8 @@ class PlanValues(abc.ABC):
     adjacency: str = 'zero_out'
     sampling: str = 'none'
     population: int | None = None
+    groups: int | None = None
+    cohort_cap: int | None = None
     discretization: Discretization | None = None
     adaptive_clip: AdaptiveClip | None = None
     clip_schedule: tuple[tuple[int, float], ...] = ()
@@ -65,6 +72,7 @@ class PlanValues(abc.ABC):
     noise: str = 'default'
     earlier: tuple['PlanValues', ...] = ()
     noise_match: NoiseMatch | None = None
+    group_size: int = 1
 
     @property
     @abc.abstractmethod
@@ -75,6 +83,22 @@ class PlanValues(abc.ABC):
     @abc.abstractmethod
     def sensitivity(self) -> float:
         """The sensitivity of what the run releases, for noise in units of the clip norm."""
+
+    @property
+    @abc.abstractmethod
+    def shift(self) -> float:
+        """How far one client moves a round's sum between neighbours, in clip norms."""
+
+    @property
+    def shift_of_group(self) -> float:
+        """How far `group_size` clients together move a round's sum."""
+        return self.shift * self.group_size
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Which runs are neighbours, as `events.bound` takes it."""
+        adjacency = 'zero_out' if self.adjacency == 'zero_out' else 'replace_one'
+        return Neighbours(adjacency, self.group_size)
 
     @property
     @abc.abstractmethod

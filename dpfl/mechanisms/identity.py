@@ -32,11 +32,18 @@ class Identity(base.Mechanism):
     def fresh_rounds(self) -> tuple[int, ...]:
         return tuple(range(1, self.rounds))
 
+    @property
+    def strategy_bands(self) -> int:
+        return 1
+
     def strategy_matrix(self) -> np.ndarray:
         return np.eye(self.rounds)
 
     def kernel(self) -> kernels.StateSpace:
         return kernels.StateSpace(np.ones((1, 1, 1)))
+
+    def column_norms(self) -> np.ndarray:
+        return np.ones(self.rounds)
 
     def is_counted(self) -> bool:
         return True

@@ -111,6 +111,12 @@ class Restarted(Mechanism):
     def fresh_rounds(self) -> tuple[int, ...]:
         return self.starts
 
+    @property
+    def strategy_bands(self) -> int:
+        """As many as the longest segment has rounds, or fewer if the base is banded."""
+        bands, longest = self.base.strategy_bands, max(self.lengths)
+        return longest if bands is None else min(bands, longest)
+
     def segments(self) -> list[Mechanism]:
         """The mechanism of each segment."""
         return [self.base.with_rounds(length) for length in self.lengths]

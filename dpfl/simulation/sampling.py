@@ -163,25 +163,36 @@ class FixedSizeSampler:
 class PoissonSampler:
     """Poisson sampling: each client takes part in each round independently ([McMahan18]).
 
+    With a cap it is truncated Poisson sampling: a uniformly random subset of larger samples takes
+    part.
+
     Attributes:
       rounds: number of rounds, at least 1.
       population: number of clients; they are 0 .. population - 1.
       clients_per_round: expected size of a cohort. The probability of taking part is
         clients_per_round / population.
       seed: an integer >= 0.
+      cohort_cap: largest size of a cohort, at least 1; None for any size.
 
     Raises:
       ValueError: if a field is out of its range.
     """
 
-    amplification: ClassVar[str] = 'poisson'
     rounds: int
     population: int
     clients_per_round: int
     seed: int = 0
+    cohort_cap: int | None = None
 
     def __post_init__(self):
         _check_sizes(self)
+        if self.cohort_cap is not None:
+            _validate.integer('cohort_cap', self.cohort_cap, minimum=1, maximum=self.population)
+
+    @property
+    def amplification(self) -> str:
+        """The sampling that a plan's guarantee may rely on."""
+        return 'poisson' if self.cohort_cap is None else 'truncated_poisson'
 
     @property
     def participation(self) -> Participation:
@@ -197,7 +208,68 @@ class PoissonSampler:
         generator = _generator(self, round_index)
         # The size of a Poisson sample is binomial, and all sets of that size are equally likely.
         size = generator.binomial(self.population, self.clients_per_round / self.population)
+        size = size if self.cohort_cap is None else min(size, self.cohort_cap)
         return generator.choice(self.population, size, replace=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class CyclicPoissonSampler:
+    """Poisson sampling within groups that take turns ([Choquette23], algorithm 3).
+
+    The clients are divided into groups of equal size, up to one client, at random by the seed.
+    Round t draws its cohort from group t mod groups.
+
+    Attributes:
+      rounds: number of rounds, at least 1.
+      population: number of clients; they are 0 .. population - 1.
+      clients_per_round: expected size of a cohort. The probability with which a client takes part
+        in a turn of its group is clients_per_round * groups / population, at most 1. If the groups
+        are not equally large, the expected size is exact on average over the groups.
+      groups: number of groups, at least 1.
+      seed: an integer >= 0.
+
+    Raises:
+      ValueError: if a field is out of its range.
+    """
+
+    amplification: ClassVar[str] = 'cyclic_poisson'
+    rounds: int
+    population: int
+    clients_per_round: int
+    groups: int
+    seed: int = 0
+
+    def __post_init__(self):
+        _check_sizes(self)
+        _validate.integer('groups', self.groups, minimum=1)
+        _validate.integer(
+            'population', self.population, minimum=self.clients_per_round * self.groups
+        )
+
+    @property
+    def participation(self) -> Participation:
+        """The schema that is always kept: a client returns in the next turn of its group."""
+        return Participation(self.rounds, self.groups)
+
+    @functools.cached_property
+    def _order(self) -> np.ndarray:
+        return np.random.default_rng([_STREAM, self.seed]).permutation(self.population)
+
+    def group(self, index: int) -> np.ndarray:
+        """The clients of a group, int64 [about population / groups]."""
+        return self._order[index :: self.groups]
+
+    def cohort(self, round_index: int) -> np.ndarray:
+        """Clients of a round, int64 [any number]; may be empty.
+
+        Raises:
+          ValueError: if the run has no such round.
+        """
+        generator = _generator(self, round_index)
+        group = self.group(round_index % self.groups)
+        probability = self.clients_per_round * self.groups / self.population
+        size = generator.binomial(group.size, probability)
+        return generator.choice(group, size, replace=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,6 +343,10 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
                 f'must be {drawn[0]} with clients_per_round={drawn[1]}, as the sampler draws them, '
                 f'not with {plan.clients_per_round}',
             )
+        for name in ('groups', 'cohort_cap'):
+            value, has = getattr(plan, name), getattr(sampler, name, None)
+            if value != has:
+                raise errors.ArgumentError(name, value, f'must be {has}, as the sampler has it')
     kept, planned = sampler.participation, plan.participation
     if (
         kept.rounds < planned.rounds

@@ -2,11 +2,12 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
-from dpfl import ParticipationLog
+from dpfl import ParticipationLog, accounting
 from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.participation import ImportedLog, Participation, UniformCohorts, imported
+from dpfl.participation import ImportedLog, UniformCohorts, imported
 
 # The limits that uniform cohorts would break with this probability are stated.
 _FAILURE = 1e-6
@@ -53,17 +54,32 @@ class LogConfig(Settings):
                 'missing_rounds', self.missing_rounds, 'needs a log of rows; .npz has every round'
             )
 
-    def given(self) -> str | None:
-        """The name of a setting that is given; None without any."""
-        names = ('participation_log', 'estimated_population')
-        return next((name for name in names if getattr(self, name) is not None), None)
+    def refuse(self, allowed: str) -> None:
+        """Raises ArgumentError if a setting is given, for what has its own log."""
+        for name in ('participation_log', 'estimated_population'):
+            if getattr(self, name) is not None:
+                raise ArgumentError(name, NOT_SHOWN, allowed)
 
-    def read(self) -> tuple[ParticipationLog | None, tuple[str, ...]]:
-        """The log, and what the report says about its file.
+    def found(self, plan: accounting.PrivacyPlan, has_cohort: bool) -> dict[str, Any]:
+        """What the report of a plan has from the log, and about uniform cohorts, by argument.
+
+        Args:
+          plan: The plan.
+          has_cohort: Whether its cohort size was given.
 
         Raises:
-          ValueError: If the file is no log; the message names the row.
+          ValueError: If the file is no log (the message names the row), the population is too
+            small, the cohort size is missing, or the plan has a population already.
         """
+        uniform = self._uniform(plan, has_cohort)
+        log, remarks = self._read()
+        return {
+            'log': log,
+            'also_not_covered': () if log is None else NOT_COVERED,
+            'remarks': (*remarks, *uniform),
+        }
+
+    def _read(self) -> tuple[ParticipationLog | None, tuple[str, ...]]:
         path = self.participation_log
         if path is None:
             return None, ()
@@ -75,27 +91,25 @@ class LogConfig(Settings):
         found = imported.read_log(path, self.missing_rounds)
         return found.log, tuple(_remarks(found, self.missing_rounds))
 
-    def uniform(self, schema: Participation, clients_per_round: int | None) -> tuple[str, ...]:
-        """What uniformly random cohorts would do to the limits of a schema.
-
-        Args:
-          schema: The limits.
-          clients_per_round: Planned cohort size; None if it is not given.
-
-        Raises:
-          ArgumentError: If the population is too small, or the cohort size is missing.
-        """
+    def _uniform(self, plan: accounting.PrivacyPlan, has_cohort: bool) -> list[str]:
         if self.estimated_population is None:
-            return ()
-        if clients_per_round is None:
+            return []
+        if plan.sampling != 'none':
+            raise ArgumentError(
+                'estimated_population',
+                self.estimated_population,
+                'needs a plan without sampling; others rely on the population itself',
+            )
+        if not has_cohort:
             raise ArgumentError('clients_per_round', NOT_SHOWN, 'must be given')
+        schema = plan.participation
         with renaming(population='estimated_population'):
             cohorts = UniformCohorts(
                 population=self.estimated_population,
-                clients_per_round=clients_per_round,
+                clients_per_round=plan.clients_per_round,
                 rounds=schema.rounds,
             )
-        return tuple(cohorts.sentences(schema.min_separation, schema.count, _FAILURE))
+        return cohorts.sentences(schema.min_separation, schema.count, _FAILURE)
 
 
 def _remarks(found: ImportedLog, missing_rounds: str) -> list[str]:

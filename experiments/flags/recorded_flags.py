@@ -13,11 +13,12 @@ from typing import Any
 from dpfl import _files, _json, accounting, errors
 from dpfl.accounting import plan_match
 from dpfl.accounting.records import archive
+from dpfl.mechanisms import registry
 from dpfl.simulation.training import noise_matching
+from dpfl.simulation.training.sampling_config import AMPLIFIED
 
 # Epsilon of a calibrated plan is at most its target, and below it by at most this relative amount.
 _CALIBRATION = 1e-3
-_AMPLIFIED = ('poisson', 'without_replacement')
 
 
 def read(directory: pathlib.Path) -> dict[str, str] | None:
@@ -171,6 +172,10 @@ def _expected(report: accounting.PrivacyReport) -> dict[str, tuple[str, Callable
     }
     if plan.sampling != 'none':
         numbers['population'] = plan.population
+    if plan.groups is not None:
+        numbers['groups'] = plan.groups
+    if plan.cohort_cap is not None:
+        numbers['cohort_cap'] = plan.cohort_cap
     words = {
         'adjacency': plan.adjacency,
         'estimator': plan.estimator.kind,
@@ -178,12 +183,16 @@ def _expected(report: accounting.PrivacyReport) -> dict[str, tuple[str, Callable
         'adaptive_clip': _switch(plan.adaptive_clip is not None),
         'secagg': _switch(plan.discretization is not None),
     }
+    expected = {name: (f'{name}={value}', _is_number(value)) for name, value in numbers.items()}
+    if schema.min_separation == plan.groups:  # What groups keep, if a run has the default, 1.
+        shown, agrees = expected['min_separation']
+        expected['min_separation'] = (shown, lambda text: text == '1' or agrees(text))
     return {
-        **{name: (f'{name}={value}', _is_number(value)) for name, value in numbers.items()},
+        **expected,
         **{name: (f'{name}={value}', value.__eq__) for name, value in words.items()},
         'sampling': (
             f'sampling={plan.sampling}',
-            lambda text: (text if text in _AMPLIFIED else 'none') == plan.sampling,
+            lambda text: (text if text in AMPLIFIED else 'none') == plan.sampling,
         ),
         'mechanism': (f'mechanism={plan.mechanism.name}', lambda text: _is_mechanism(text, plan)),
         'target_epsilon': (
@@ -214,7 +223,8 @@ def _is_mechanism(text: str, plan: accounting.PrivacyPlan) -> bool:
     base = getattr(plan.mechanism, 'base', plan.mechanism)
     if text == 'none':
         return not plan.noise_multiplier
-    return text in ('auto', base.name)
+    made = registry.ENTRIES[text].kind.name if text in registry.ENTRIES else text
+    return made in ('auto', base.name)
 
 
 def _is_calibrated(target: float, epsilon: float | None) -> bool:

@@ -14,7 +14,7 @@ from dpfl.participation import Participation
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import plan as plan_lib
 from dpfl.simulation.training.privacy_config import AUTO
-from experiments.planning import plan_rows
+from experiments.planning import plan_rows, sampled
 from experiments.planning.request import Request
 
 
@@ -90,6 +90,8 @@ def measures(request: Request) -> list[str]:
         found = ['clients_per_round', 'noise_multiplier']
     elif request.has_target:
         found = ['noise_multiplier', 'prefix_noise']
+    elif request.sampling != 'none':
+        found = ['epsilon', 'prefix_noise']
     elif request.contenders:
         found = ['rho', 'prefix_noise']
     else:
@@ -180,6 +182,11 @@ def _plan(
     request: Request, candidate: _Candidate, deployment: planning.Deployment
 ) -> tuple[tuple[planning.Deployment, accounting.PrivacyPlan], planning.Simulation | None]:
     """The deployment with the cohort size that was found, its plan, and what was scaled to it."""
+    if request.sampling != 'none':
+        own = candidate.noise_multiplier
+        mechanism = candidate.make(deployment.participation)
+        assert mechanism is not None  # Candidates that have fewer rounds are left out.
+        return (deployment, sampled.plan(request, mechanism, deployment, own)), None
     planner = _planner(request, candidate, deployment.participation)
     most, target, simulation = (
         request.planning.max_clients_per_round,

@@ -36,9 +36,11 @@ def row(
         'rounds': deployment.rounds,
         'population_separation': deployment.population_separation,
         'timer_separation': deployment.timer_separation,
-        'min_separation': deployment.participation.min_separation,
-        'separation_limit': deployment.separation_limit,
-        'max_participations': deployment.participation.count,
+        'min_separation': plan.participation.min_separation,
+        'separation_limit': (
+            deployment.separation_limit if plan.sampling == 'none' else plan.sampling
+        ),
+        'max_participations': plan.participation.count,
         'noise_multiplier': plan.noise_multiplier,
         'noise_over_simulation': scaled and plan.noise_multiplier / scaled,
         'sensitivity': plan.sensitivity,
@@ -98,6 +100,8 @@ def assumptions(
     deployment, plan, simulation = plans[0]
     if not plan.noise_multiplier:
         return ['There is no noise: the run would have no privacy guarantee.']
+    if plan.sampling != 'none':
+        return _with_sampling(plan)
     releases = dict.fromkeys(
         (each.mechanism.name, each.mechanism.describe_release()) for _, each, _ in plans
     )
@@ -147,6 +151,19 @@ def assumptions(
             'The sensitivity includes the larger norm due to rounding for secure aggregation.'
         )
     return lines
+
+
+def _with_sampling(plan: accounting.PrivacyPlan) -> list[str]:
+    report = accounting.PrivacyReport.from_plan(plan, [0.5], accountant='best')
+    sampling = [line for line in report.to_dict()['assumptions'] if line.startswith('Sampling: ')]
+    return [
+        *sampling,
+        'Who takes part is secret, and so are the random numbers that choose the cohorts.',
+        'The guarantee relies on amplification by sampling. Devices that choose by themselves when '
+        'they are available do not keep such a sampling.',
+        'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
+        'updates, if the norm of each update is at most the clip norm.',
+    ]
 
 
 def _exceeds(deployment, plan, simulation) -> bool:

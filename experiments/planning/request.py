@@ -13,7 +13,7 @@ from dpfl.participation import Pace
 from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.server_config import ServerConfig
-from experiments.planning import contenders
+from experiments.planning import contenders, sampled
 from experiments.planning.pace import PaceConfig
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
@@ -86,6 +86,9 @@ class Request:
       server: Optimizer of the server, whose models mechanism 'auto' is optimised for with
         workload=server.
       timing: What is known about the times of rounds, for a timer.
+      sampling: Sampling that the guarantee relies on, one of `accounting.SAMPLINGS`.
+      groups: Groups of clients, for cyclic Poisson sampling; None for the bands of the mechanism.
+      cohort_cap: Largest cohort, for truncated Poisson sampling.
     """
 
     privacy: PrivacyConfig
@@ -93,6 +96,9 @@ class Request:
     schema: dict[str, Any]
     server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
     timing: PaceConfig = dataclasses.field(default_factory=PaceConfig)
+    sampling: str = 'none'
+    groups: int | None = None
+    cohort_cap: int | None = None
 
     @property
     def has_target(self) -> bool:
@@ -130,6 +136,7 @@ class Request:
 
     def check(self) -> None:
         """Raises ArgumentError if values are missing or contradict each other."""
+        sampled.check(self)
         self._check_pairs()
         if self.planning.target_rho is not None and self.privacy.target_epsilon is not None:
             raise _refused('target_rho', 'cannot be combined with target_epsilon')
@@ -229,7 +236,7 @@ class Request:
     @property
     def target(self) -> planning_lib.Target | None:
         """The guarantee that is asked for; None without one."""
-        if not self.has_target:
+        if not self.has_target or self.sampling != 'none':
             return None
         with renaming(rho='target_rho', epsilon='target_epsilon'):
             return planning_lib.Target(
@@ -246,7 +253,7 @@ class Request:
     @property
     def accountant(self) -> str:
         """Accountant that computes epsilon."""
-        return self.privacy.accountant or 'pld'
+        return self.privacy.accountant or ('pld' if self.sampling == 'none' else 'best')
 
     @property
     def simulation(self) -> planning_lib.Simulation | None:

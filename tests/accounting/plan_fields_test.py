@@ -39,6 +39,13 @@ _SAMPLED = accounting.PrivacyPlan(
     sampling='poisson',
     population=100,
 )
+_CYCLIC = dataclasses.replace(
+    _SAMPLED,
+    mechanism=mechanisms.BandedToeplitz(6, [1.0, 0.5]),
+    sampling='cyclic_poisson',
+    groups=2,
+)
+_TRUNCATED = dataclasses.replace(_SAMPLED, sampling='truncated_poisson', cohort_cap=20)
 _MATCHED = dataclasses.replace(
     _PLAN, noise_match=accounting.NoiseMatch('rmse', 6, 2.5, 'tree', 'a' * 64, 7.0, 0.5)
 )
@@ -56,6 +63,8 @@ _ALTERED = {
     'adjacency': (_PLAN, dict(adjacency='replace_one')),
     'sampling': (_SAMPLED, dict(sampling='without_replacement')),
     'population': (_SAMPLED, dict(population=101)),
+    'groups': (_CYCLIC, dict(groups=3)),
+    'cohort_cap': (_TRUNCATED, dict(cohort_cap=21)),
     'discretization': (_DISCRETIZED, dict(discretization=None)),
     'discretization.scale': (_DISCRETIZED, 11.0),
     'discretization.dimension': (_DISCRETIZED, 101),
@@ -73,6 +82,7 @@ _ALTERED = {
     'estimator.kind': (_PLAN, 'fixed'),
     'estimator.weight': (_PLAN, 9.0),
     'estimator.example_cap': (_PLAN, 101.0),
+    'group_size': (_PLAN, dict(group_size=2)),
     'earlier': (_SAMPLED, dict(earlier=(dataclasses.replace(_SAMPLED, noise_multiplier=9.0),))),
     'noise_match': (_MATCHED, dict(noise_match=None)),
     'noise_match.quantity': (_MATCHED, 'prefix_noise'),
@@ -110,7 +120,7 @@ def _pair(path: str):
 
 
 def test_every_field_is_altered_here():
-    plans = (_PLAN, _DISCRETIZED, _SAMPLED, _MATCHED)
+    plans = (_PLAN, _DISCRETIZED, _SAMPLED, _CYCLIC, _TRUNCATED, _MATCHED)
     assert set(_ALTERED) == set().union(*map(_paths, plans))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting.reports import checklist
+from dpfl.accounting.selection import Selection
 
 
 def _plan(**changes):
@@ -263,6 +264,18 @@ def test_json_follows_its_schema(report):
         _conforms({**values, 'epsilon': 'low'}, schema, schema)
     with pytest.raises(AssertionError):
         _conforms({name: values[name] for name in values if name != 'basis'}, schema, schema)
+
+
+def test_json_of_a_report_with_all_parts_follows_its_schema():
+    path = pathlib.Path(accounting.__file__).parent / 'reports' / 'privacy_report.schema.json'
+    schema = json.loads(path.read_text())
+    plan = dataclasses.replace(_plan(), group_size=2)
+    report = accounting.PrivacyReport.from_plan(plan, [1e-6], with_tradeoff=True)
+    values = json.loads(report.selected_from(Selection(0.5, 9.0)).to_json())
+    _conforms(values, schema, schema)
+    parts = {'group_size', 'tradeoff', 'membership', 'selection'}
+    assert set(values) == {*schema['required'], *parts}
+    assert parts <= set(schema['properties'])
 
 
 def test_a_run_that_stopped_early_keeps_the_plan():

@@ -6,7 +6,8 @@ import math
 import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
-from dpfl.accounting import loss_distribution, running
+from dpfl.accounting import running
+from dpfl.accounting.losses import loss_distribution
 
 _DELTA = 1e-8
 
@@ -24,6 +25,8 @@ def _plan(sampling='none', rounds=9, mechanism=None, noise='default', **fields):
         noise=noise,
         sampling=sampling,
         population=1000 if is_sampled else None,
+        groups=3 if sampling == 'cyclic_poisson' else None,
+        cohort_cap=50 if sampling == 'truncated_poisson' else None,
         **{'noise_multiplier': 2.0, **fields},
     )
 
@@ -37,6 +40,8 @@ def _cases():
 @pytest.mark.parametrize('noise', accounting.NOISES)
 @pytest.mark.parametrize('sampling, accountant', _cases())
 def test_every_accountant_with_every_sampling(sampling, accountant, noise):
+    if sampling == 'truncated_poisson' and noise == 'hardened':
+        return  # A plan refuses it.
     plan = _plan(sampling, noise=noise)
     epsilon = running.RunningEpsilon(plan, _DELTA, accountant)
     shown = [epsilon.after(t) for t in range(1, 10)]
@@ -48,6 +53,8 @@ def test_every_accountant_with_every_sampling(sampling, accountant, noise):
     assert shown[-1] == alone[-1] == report.guarantee.epsilons[0]
     assert shown == sorted(shown)
     is_exact = accountant not in ('pld', 'best') and noise == 'default'
+    if sampling == 'cyclic_poisson':  # Each turn of three groups counts as a whole.
+        shown, alone = shown[2::3], alone[2::3]
     for upper, own in zip(shown, alone, strict=True):
         # 'pld' without sampling may be below the grid's own value, never below the exact one.
         assert upper == own if is_exact else own * (1 - 1e-5) <= upper <= own * 1.001
@@ -121,7 +128,7 @@ def test_the_order_in_which_rounds_are_asked_for_does_not_matter():
 def test_bad_arguments():
     plan = _plan('without_replacement')
     with pytest.raises(errors.ArgumentError, match='accountant'):
-        running.RunningEpsilon(plan, _DELTA, 'pld')
+        running.RunningEpsilon(plan, _DELTA, 'analytic_gaussian')
     with pytest.raises(errors.ArgumentError, match='delta'):
         running.RunningEpsilon(plan, 1.0, 'rdp')
     for rounds in (0, 10):

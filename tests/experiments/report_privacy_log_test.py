@@ -123,6 +123,18 @@ def test_what_uniform_cohorts_would_do_changes_no_number():
             ('--estimated_population=9', '--clients_per_round=10'),
             '--clients_per_round=10: must be an integer >= 1 and <= 9',
         ),
+        (
+            (
+                '--mechanism=gaussian',
+                '--min_separation=1',
+                '--sampling=poisson',
+                '--population=90',
+                '--clients_per_round=3',
+                '--accountant=pld',
+                '--estimated_population=90',
+            ),
+            '--estimated_population=90: needs a plan without sampling',
+        ),
     ],
 )
 def test_bad_flags_are_one_line(tmp_path, flags, message):

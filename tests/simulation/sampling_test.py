@@ -207,3 +207,63 @@ def test_a_sampler_that_the_guarantee_does_not_rest_on_is_refused(sampler, plan,
 def test_bad_samplers_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_groups_take_turns_and_clients_stay_in_their_group():
+    sampler = sampling.CyclicPoissonSampler(40, 103, 5, 7, seed=2)
+    groups = [set(sampler.group(index).tolist()) for index in range(7)]
+    assert sorted(client for group in groups for client in group) == list(range(103))
+    assert {len(group) for group in groups} == {14, 15}
+    for t in (39, 3, 20, 3):
+        cohort = sampler.cohort(t)
+        assert np.unique(cohort).size == cohort.size and set(cohort.tolist()) <= groups[t % 7]
+    again, longer, other = (
+        sampling.CyclicPoissonSampler(rounds, 103, 5, 7, seed)
+        for rounds, seed in ((40, 2), (60, 2), (40, 3))
+    )
+    for t in (31, 0, 7):
+        np.testing.assert_array_equal(sampler.cohort(t), again.cohort(t))
+        np.testing.assert_array_equal(sampler.cohort(t), longer.cohort(t))
+    assert any(sorted(sampler.group(0)) != sorted(other.group(index)) for index in range(7))
+    log = ParticipationLog(map(sampler.cohort, range(40)))
+    assert log.observed().min_separation % 7 == 0
+
+
+def test_cohorts_of_groups_have_binomial_sizes_and_independent_clients():
+    # 20 clients in each of two groups, each taking part with probability 10 / 40.
+    sampler = sampling.CyclicPoissonSampler(6000, 40, 5, 2)
+    taken = np.zeros((6000, 40))
+    for t in range(6000):
+        taken[t, sampler.cohort(t)] = 1
+    for index in range(2):
+        own = taken[index::2][:, sampler.group(index)]
+        assert not np.delete(taken[index::2], sampler.group(index), axis=1).any()
+        sizes = own.sum(axis=1)
+        assert abs(sizes.mean() - 5) < 4 * np.sqrt(20 * 0.25 * 0.75 / 3000)
+        assert abs(sizes.var() / (20 * 0.25 * 0.75) - 1) < 0.12
+        both = np.concatenate([own[:-1], own[1:]], axis=1)  # Turns are independent as well.
+        correlation = np.corrcoef(both.T) - np.eye(40)
+        assert np.abs(correlation).max() < 5 / np.sqrt(3000)
+    assert sampling.CyclicPoissonSampler(3, 6, 2, 3).cohort(1).size == 2  # Everyone of the group.
+
+
+@pytest.mark.parametrize(
+    'fields, message',
+    [
+        ((20, 9, 5, 2), 'population=9: must be an integer >= 10'),
+        ((20, 9, 5, 0), 'groups=0: must be an integer >= 1'),
+        ((20, 9, 5, 1, -1), 'seed=-1: '),
+    ],
+)
+def test_groups_that_are_too_small_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        sampling.CyclicPoissonSampler(*fields)
+
+
+def test_groups_of_the_plan_are_those_of_the_sampler():
+    plan = _plan(_FREE, sampling='cyclic_poisson', population=50, groups=4)
+    sampling.check(sampling.CyclicPoissonSampler(20, 50, 5, 4), plan)
+    with pytest.raises(ValueError, match='groups=4: must be 5, as the sampler has it'):
+        sampling.check(sampling.CyclicPoissonSampler(20, 50, 5, 5), plan)
+    with pytest.raises(ValueError, match='sampling=cyclic_poisson: must be poisson'):
+        sampling.check(sampling.PoissonSampler(20, 50, 5), plan)

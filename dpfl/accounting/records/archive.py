@@ -92,6 +92,7 @@ class PlanRecord:
                 None if log is None else log.rounds,
             ),
             self.remarks,
+            with_tradeoff=True,
         )
 
     def digest(self) -> str:

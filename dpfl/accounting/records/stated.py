@@ -14,6 +14,7 @@ from dpfl import _validate, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports.observed import Guarantee, Observed
+from dpfl.accounting.tradeoff import Tradeoff
 from dpfl.participation import Participation
 
 # Relative: other releases of the numerical libraries may differ in the last digits.
@@ -108,6 +109,29 @@ def observed(
             'violations': violations,
         }
     )
+
+
+def tradeoff(values: dict[str, Any], computed: Tradeoff | None) -> None:
+    """Checks the trade-off curve that a file states.
+
+    Raises:
+      ValueError: if it is not of the form of `Tradeoff.to_dict`, for the usual rates, or promises
+        more than was computed.
+    """
+    assert computed is not None
+    expected = computed.to_dict()
+    pairs = [('membership.advantage', values['membership']['advantage'], computed.advantage)]
+    if [point['fpr'] for point in values['tradeoff']] != [rate for rate, _ in computed.points]:
+        raise errors.ArgumentError(
+            'tradeoff', errors.NOT_SHOWN, 'must have the false positive rates of a report'
+        )
+    for found, least in zip(values['tradeoff'], expected['tradeoff'], strict=True):
+        pairs.append(('tradeoff.tpr', found['tpr'], least['tpr']))
+    for name, was, lowest in pairs:
+        if not _validate.number(name, was, minimum=0, maximum=1) >= lowest * (1 - _TOLERANCE):
+            raise errors.ArgumentError(
+                name, was, f'must be at least {lowest}, as follows from the plan'
+            )
 
 
 def _read(name: str, values: Any, num_deltas: int) -> Guarantee:

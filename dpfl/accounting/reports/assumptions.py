@@ -30,11 +30,26 @@ def _participation(report: ReportValues) -> list[str]:
             f'Each client takes part in at most {holds.max_participations} of {holds.rounds} '
             f'{planned}rounds, and any two of these are at least {holds.min_separation} apart.'
         ]
-    if plan.sampling == 'poisson':
+    if plan.sampling == 'cyclic_poisson':
+        how = (
+            f'the {plan.population} clients were divided into {plan.groups} groups in advance, '
+            'without looking at their data, and never change group. Round t chooses from group t '
+            f'mod {plan.groups} only: in each of {holds.rounds} rounds every client of the group '
+            f'takes part with probability {plan.clients_per_round * (plan.groups or 1)}/'
+            f'{plan.population}, independently of all other clients and of other rounds'
+        )
+    elif plan.sampling == 'poisson':
         how = (
             f'every client takes part in each of {holds.rounds} rounds with probability '
             f'{plan.clients_per_round}/{plan.population}, independently of all other clients and '
             'of other rounds'
+        )
+    elif plan.sampling == 'truncated_poisson':
+        how = (
+            f'every client is chosen in each of {holds.rounds} rounds with probability '
+            f'{plan.clients_per_round}/{plan.population}, independently of all other clients and '
+            f'of other rounds; of more than {plan.cohort_cap} chosen clients, a uniformly random '
+            f'set of {plan.cohort_cap} takes part'
         )
     else:
         how = (
@@ -129,11 +144,32 @@ def _discretization(plan: PrivacyPlan) -> list[str]:
 def _exactness(report: ReportValues) -> list[str]:
     plan = report.plan
     if checklist.uses_sampling(report):
+        if plan.sampling == 'cyclic_poisson':
+            return [
+                'No row of the strategy C of the noise mixes two turns of a group, as C has at '
+                f'most {plan.groups} bands. Each turn is accounted for as a Gaussian release on a '
+                'Poisson sample, with the norm of its column of C as sensitivity (Choquette-Choo '
+                'et al. 2023, theorem 4). Epsilon is that of the worst group.'
+            ]
+        if plan.sampling == 'truncated_poisson':
+            return [
+                'Each round is accounted for as a Gaussian release on a Poisson sample if fewer '
+                'other clients than the cap are chosen, and otherwise as one in which a client '
+                'takes the place of another one (Ganesh et al. 2025). A client that is zeroed out '
+                'keeps its place.'
+            ]
         if plan.sampling == 'poisson':
-            return ['Each round is accounted for as a Gaussian release of the sum over its sample.']
+            text = 'Each round is accounted for as a Gaussian release of the sum over its sample.'
+            if plan.group_size > 1:
+                text += ' Members of a group are in the sample independently of each other.'
+            if plan.adjacency == 'replace_one':
+                text += ' A client that is replaced is in the sample as often as before.'
+            return [text]
         text = (
-            'The bound for samples without replacement is theorem 27 of Wang, Balle and '
-            'Kasiviswanathan 2018. A cohort without the client holds another one in its place, so '
+            'A round with a sample without replacement is accounted for by a pair of distributions '
+            'that dominates it (after Zhu, Dong and Wang 2022), or by theorem 27 of Wang, Balle '
+            'and Kasiviswanathan 2018. Population and cohorts of neighbouring runs have the same '
+            'sizes: a cohort without the client holds another one in its place, so '
         )
         if plan.adjacency == 'replace_one_half_shift':
             return [
@@ -172,13 +208,13 @@ def not_covered(report: ReportValues) -> list[str]:
             'seed can remove the noise.'
         )
     items += [
-        'Tuning of hyperparameters on the same clients, and choosing a checkpoint by its metrics.',
+        _tuning(report),
         "Metrics computed on clients' data without noise, such as the training loss shown during "
         'the run.',
         'How long rounds took, such as `seconds` in metrics.csv: this depends on single clients.',
         'Data used before the run, such as data for pre-training or for the vocabulary.',
         'Clients that do not follow the algorithm (the guarantee still holds for the others), and '
-        'people with several devices, beyond group privacy.',
+        f'people with {_several(report.plan.group_size)}.',
         _attacks(report.plan),
         'Other runs on the same clients: the guarantees of several runs add up (composition).',
         *report.also_not_covered,
@@ -191,6 +227,20 @@ def not_covered(report: ReportValues) -> list[str]:
             'is neither noised nor kept secret by this guarantee.'
         )
     return items
+
+
+def _tuning(report: ReportValues) -> str:
+    how = '' if report.selected is None else ' in any other way than that of the selection above'
+    return (
+        f'Tuning of hyperparameters over several runs on the same clients{how}, and choosing a '
+        'checkpoint by its metrics.'
+    )
+
+
+def _several(group_size: int) -> str:
+    if group_size == 1:
+        return 'several devices, beyond group privacy'
+    return f'more than {group_size} devices'
 
 
 def _attacks(plan: PrivacyPlan) -> str:

@@ -4,6 +4,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from dpfl import mechanisms
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms import rounding
@@ -113,7 +115,7 @@ def observe(
         if sizes.any()
         else mechanisms.Sensitivity(0.0, is_exact=True)
     )
-    attained = plain.with_rounding(plain.shift * rounding.root_up(patterns.squared))
+    attained = plain.with_rounding(plain.shift_of_group * rounding.root_up(patterns.squared))
     exact = patterns.is_exact and plan.shift_is_exact
     if plan.sampling == 'none' or log.max_per_round > 1 or _sampling_violations(plan, log):
         # A client that is counted m times in one round adds m updates of the clip norm.
@@ -170,7 +172,22 @@ def _sampling_violations(plan: PrivacyPlan, log: ParticipationLog) -> list[str]:
     clients = log.statistics().clients
     if plan.population is not None and clients > plan.population:
         violations.append(f'{clients} clients took part; the population is {plan.population}.')
+    if plan.groups is not None:
+        by_client = log.by_client()
+        turns = by_client.rounds % plan.groups
+        others = np.flatnonzero(turns != np.repeat(turns[by_client.offsets[:-1]], by_client.counts))
+        if others.size:
+            client = np.searchsorted(by_client.offsets, others[0], side='right') - 1
+            violations.append(
+                f'Client {by_client.clients[client]} took part in rounds '
+                f'{by_client.rounds[by_client.offsets[client]]} and {by_client.rounds[others[0]]}, '
+                f'the turns of two of the {plan.groups} groups.'
+            )
     sizes = log.cohort_sizes
+    if plan.cohort_cap is not None and sizes.max() > plan.cohort_cap:
+        violations.append(
+            f'A cohort had {sizes.max()} clients; the plan has at most {plan.cohort_cap}.'
+        )
     if plan.sampling == 'without_replacement' and (sizes != plan.clients_per_round).any():
         other = int(sizes[sizes != plan.clients_per_round][0])
         violations.append(

@@ -12,7 +12,8 @@ from typing import Any
 import dp_accounting
 
 from dpfl import _json, _validate, errors, mechanisms
-from dpfl.accounting import gaussian
+from dpfl.accounting import gaussian, tradeoff
+from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
 from dpfl.accounting.reports import assumptions, checklist, page
@@ -20,13 +21,14 @@ from dpfl.accounting.reports import observed as observed_lib
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee
 from dpfl.accounting.reports.report_values import ReportValues
+from dpfl.accounting.selection import Selected, Selection
 from dpfl.participation import ParticipationLog
 
 # Raised when a key of the JSON form is removed or changes its meaning.
 SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
-TEXT_VERSION = 2
+TEXT_VERSION = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,10 +55,11 @@ class PrivacyReport(ReportValues):
         clip_course: ClipCourse | None = None,
         history: tuple[str, ...] = (),
         remarks: tuple[str, ...] = (),
+        with_tradeoff: bool = False,
     ) -> 'PrivacyReport':
         """The report of a plan and, if given, of the participation log of its run.
 
-        The other arguments are as in the class.
+        The other arguments are as in the class. `with_tradeoff` adds its trade-off curve.
 
         Raises:
           ValueError: if there is no delta, a delta is not within (0, 1), or the accountant is
@@ -66,7 +69,7 @@ class PrivacyReport(ReportValues):
         if not deltas:
             raise errors.ArgumentError('deltas', '[]', 'must hold at least one number')
         _validate.choice('accountant', accountant, gaussian.ACCOUNTANTS)
-        return cls(
+        report = cls(
             plan=plan,
             accountant=accountant,
             deltas=deltas,
@@ -80,6 +83,34 @@ class PrivacyReport(ReportValues):
             history=tuple(history),
             remarks=tuple(remarks),
         )
+        return report.with_tradeoff() if with_tradeoff else report
+
+    def with_tradeoff(self) -> 'PrivacyReport':
+        """The report with the trade-off curve of the guarantee that holds."""
+        event, slack = self.dp_event(), self.plan.slack if self.plan.noise_multiplier else 0.0
+        found = tradeoff.of_event(event, self.plan.neighbours, slack)
+        return dataclasses.replace(self, tradeoff=found)
+
+    def selected_from(self, selection: Selection) -> 'PrivacyReport':
+        """The report with the guarantee of the best of a random number of such runs.
+
+        Raises:
+          ArgumentError: if the guarantee is not known: with hardened noise, and for groups of
+            clients in a plan with sampling.
+        """
+        if self.plan.noise == 'hardened':
+            raise errors.ArgumentError('noise', 'hardened', 'must be default with a selection')
+        event, neighbours = self.dp_event(), self.plan.neighbours
+        epsilons = [
+            selection_lib.epsilon(event, selection, delta, neighbours) for delta in self.deltas
+        ]
+        return dataclasses.replace(self, selected=Selected(selection, tuple(epsilons)))
+
+    def _selection(self, selected: Selected) -> dict[str, Any]:
+        return {
+            'statement': checklist.statement_selected(self, selected),
+            **selected.to_dict(self.deltas),
+        }
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """The run as an event, for composition with other runs on the same clients."""
@@ -106,6 +137,8 @@ class PrivacyReport(ReportValues):
             'clients_per_round': self.plan.clients_per_round,
             'sampling': self.plan.sampling,
             'population': self.plan.population,
+            **({} if self.plan.groups is None else {'groups': self.plan.groups}),
+            **({} if self.plan.cohort_cap is None else {'cohort_cap': self.plan.cohort_cap}),
             'sensitivity': holds.sensitivity,
             'sensitivity_is_exact': holds.sensitivity_is_exact,
             'rho': holds.rho,
@@ -126,7 +159,10 @@ class PrivacyReport(ReportValues):
             'mechanism_digest': self.plan.mechanism.digest(),
             'assumptions': assumptions.assumptions(self),
             'not_covered': assumptions.not_covered(self),
+            **({'group_size': self.plan.group_size} if self.plan.group_size > 1 else {}),
             **({'remarks': list(self.remarks)} if self.remarks else {}),
+            **({'selection': self._selection(self.selected)} if self.selected else {}),
+            **(self.tradeoff.to_dict() if self.tradeoff else {}),
             **({'clip_course': self.clip_course.to_dict()} if self.clip_course else {}),
             **({'also_not_covered': list(self.also_not_covered)} if self.also_not_covered else {}),
             **({'history': list(self.history)} if self.history else {}),
@@ -146,6 +182,12 @@ class PrivacyReport(ReportValues):
         """
         try:
             values = _json.loads(text)
+            if 'selection' in values:
+                raise errors.ArgumentError(
+                    'selection',
+                    errors.NOT_SHOWN,
+                    'must be missing, or the report is of one run',
+                )
             if values['schema_version'] != SCHEMA_VERSION:
                 raise errors.ArgumentError(
                     'schema_version', values['schema_version'], f'must be {SCHEMA_VERSION}'
@@ -155,7 +197,7 @@ class PrivacyReport(ReportValues):
             deltas = stated.deltas(values['deltas'])
             accountant = _validate.choice('accountant', values['accountant'], plan.accountants)
             basis = plan, deltas, accountant
-            return cls(
+            report = cls(
                 plan=plan,
                 deltas=deltas,
                 plan_guarantee=stated.guarantee('plan_guarantee', values['plan_guarantee'], *basis),
@@ -177,6 +219,11 @@ class PrivacyReport(ReportValues):
                 ),
                 history=stated.texts('history', values.get('history', ())),
             )
+            if 'tradeoff' not in values:
+                return report
+            report = report.with_tradeoff()
+            stated.tradeoff(values, report.tradeoff)
+            return report
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'not a privacy report ({errors.shown(error)})') from None
 

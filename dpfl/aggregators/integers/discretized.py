@@ -90,11 +90,11 @@ class DiscretizedQuery(query.WrappedQuery):
             sums take more than 62 bits, or if the plan's sampling does not bound the cohort size.
         """
         super().__init__(inner)
-        if plan.sampling == 'poisson':
+        if plan.sampling in ('poisson', 'cyclic_poisson', 'truncated_poisson'):
             raise errors.ArgumentError(
                 'sampling',
-                'poisson',
-                'must not be poisson with a discretization: the modulus needs a largest cohort '
+                plan.sampling,
+                'must not be Poisson with a discretization: the modulus needs a largest cohort '
                 'size, and Poisson sampling has none',
             )
         self._settings = settings_of(plan)

@@ -127,6 +127,8 @@ _ADDED_LATER = (
     'stop_at_accuracy',
     'clip_learning_rate',
     'workload',
+    'groups',
+    'cohort_cap',
     'server_optimizer',
     'server_nesterov',
     'server_beta2',

@@ -252,7 +252,7 @@ def build_experiment(
         plan=plan,
         delta=config.privacy.delta,
         accountant=accountant(config.privacy, plan),
-        sampler=config.sampling.sampler(plan.participation, population, config.seed),
+        sampler=config.sampling.sampler(plan.participation, population, config.seed, plan.groups),
         client_data=lambda client: task.client_batches(
             int(client), how.client_batch_size, how.client_epochs, how.client_max_batches
         ),

@@ -249,7 +249,7 @@ def _experiment(
         plan=plan,
         delta=config.privacy.delta,
         accountant=accountant(config.privacy, plan),
-        sampler=config.sampling.sampler(plan.participation, population, config.seed),
+        sampler=config.sampling.sampler(plan.participation, population, config.seed, plan.groups),
         client_data=lambda client: clients.client_batches(
             int(client), how.client_batch_size, 1, how.client_max_batches
         ),

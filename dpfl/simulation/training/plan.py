@@ -1,10 +1,12 @@
 """Builds the privacy plan of a run from its configuration. Does not import TensorFlow."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from dpfl import accounting, mechanisms
+from dpfl import Participation, accounting, mechanisms
+from dpfl.accounting.sampling import cyclic
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import Discretization
 from dpfl.simulation.training import mechanism as mechanism_lib
@@ -70,7 +72,7 @@ def build_plan(
     else:
         required(privacy, 'mechanism')
         mechanism = mechanism_lib.build(privacy, schema.rounds, restarts)
-    fields = dict(
+    fields: dict[str, Any] = dict(
         mechanism=mechanism,
         participation=schema,
         clip_norm=privacy.clip_norm,
@@ -81,10 +83,7 @@ def build_plan(
         estimator=estimator,
         earlier=earlier,
     )
-    if sampling.is_amplified:
-        count = population()
-        sampling.check_cohort(count)
-        fields |= dict(sampling=sampling.sampling, population=count)
+    fields |= sampling_fields(sampling, mechanism, schema, population)
     if privacy.adaptive_clip:
         with renaming(target_quantile='clip_quantile', learning_rate='clip_learning_rate'):
             fields['adaptive_clip'] = accounting.AdaptiveClip(
@@ -95,6 +94,46 @@ def build_plan(
     if privacy.secagg:
         fields['discretization'] = discretization(privacy, privacy.clip_norm, cohort, dimension())
     return _with_noise(privacy, is_silent, fields)
+
+
+def sampling_fields(
+    sampling: SamplingConfig,
+    mechanism: mechanisms.Mechanism,
+    schema: Participation,
+    population: Callable[[], int | None],
+) -> dict[str, Any]:
+    """The fields of a plan that follow from its sampling, without those that are not needed.
+
+    With groups that take turns, the separation of a client's rounds is their number, unless a
+    smaller one is given. As many groups as the mechanism has bands are the default.
+
+    Raises:
+      ArgumentError: if groups are given for a sampling without groups, or the mechanism cannot have
+        any.
+    """
+    if sampling.sampling != 'cyclic_poisson':
+        if sampling.groups is not None:
+            raise ArgumentError('groups', sampling.groups, 'needs sampling=cyclic_poisson')
+        if sampling.cohort_cap is not None and sampling.sampling != 'truncated_poisson':
+            raise ArgumentError('cohort_cap', sampling.cohort_cap, 'needs truncated_poisson')
+        if not sampling.is_amplified:
+            return {}
+        count, cap = _count(sampling, population), sampling.cohort_cap
+        return dict(sampling=sampling.sampling, population=count, cohort_cap=cap)
+    if sampling.cohort_cap is not None:
+        raise ArgumentError('cohort_cap', sampling.cohort_cap, 'needs truncated_poisson')
+    groups = sampling.groups or cyclic.bands(mechanism.with_rounds(schema.rounds))
+    if schema.min_separation == 1 and schema.max_participations is None:
+        schema = Participation(schema.rounds, groups)
+    count = _count(sampling, population)
+    return dict(sampling=sampling.sampling, population=count, groups=groups, participation=schema)
+
+
+def _count(sampling: SamplingConfig, population: Callable[[], int | None]) -> int | None:
+    count = population()
+    if count is not None:
+        sampling.check_cohort(count)
+    return count
 
 
 def _refuse_settings_of_adaptive_clip(privacy: PrivacyConfig) -> None:

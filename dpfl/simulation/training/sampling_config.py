@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from dpfl import Participation
+from dpfl import Participation, accounting
 from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation import sampling as samplers
@@ -12,7 +12,7 @@ from dpfl.simulation.population import Population
 from dpfl.simulation.training.privacy_config import ParticipationConfig
 
 # Samplings that the guarantee may rely on.
-AMPLIFIED = ('poisson', 'without_replacement')
+AMPLIFIED = tuple(name for name in accounting.SAMPLINGS if name != 'none')
 SAMPLINGS = ('min_separation', 'timer', 'uniform', *AMPLIFIED)
 _HABITS = tuple(field.name for field in dataclasses.fields(Availability))
 
@@ -107,7 +107,8 @@ class SamplingConfig(ParticipationConfig):
         'How cohorts are chosen. min_separation: in turn, so that the schema holds; timer: by a '
         'simulated population of devices with timers; uniform: at random, but the guarantee does '
         'not rely on it; poisson and without_replacement: at random, and the guarantee relies on '
-        'it.',
+        'it; cyclic_poisson: the same as poisson within --groups that take turns, for banded noise '
+        'too; truncated_poisson: poisson with a largest cohort, --cohort_cap.',
         choices=SAMPLINGS,
     )
     population: int | None = setting(
@@ -117,7 +118,23 @@ class SamplingConfig(ParticipationConfig):
         minimum=1,
     )
     clients_per_round: int = setting(
-        100, 'Clients in every round; the average number with --sampling=poisson.', minimum=1
+        100,
+        'Clients in every round; the average number with the Poisson --sampling, before it is '
+        'truncated.',
+        minimum=1,
+    )
+    groups: int | None = setting(
+        None,
+        'Number of groups of clients that take turns, for --sampling=cyclic_poisson: at least the '
+        'bands of the mechanism, which is the default. A client takes part in a turn of its group '
+        'with probability clients_per_round * groups / population.',
+        minimum=1,
+    )
+    cohort_cap: int | None = setting(
+        None,
+        'Largest cohort, for --sampling=truncated_poisson. With a cap that is rarely reached the '
+        'guarantee is about that of poisson.',
+        minimum=1,
     )
     devices: DeviceConfig = DeviceConfig()
 
@@ -139,8 +156,16 @@ class SamplingConfig(ParticipationConfig):
                 f'must be <= {population}, the clients to train on that the data have',
             )
 
-    def sampler(self, schema: Participation, population: int, seed: int) -> samplers.Sampler:
+    def sampler(
+        self, schema: Participation, population: int, seed: int, groups: int | None = None
+    ) -> samplers.Sampler:
         """Builds the sampler for a schema and a population.
+
+        Args:
+          schema: that of the plan.
+          population: number of clients.
+          seed: of the cohorts.
+          groups: those of the plan.
 
         Raises:
           ArgumentError: if the sampler cannot keep the schema, or the data have too few clients.
@@ -152,8 +177,12 @@ class SamplingConfig(ParticipationConfig):
         if self.sampling == 'timer':
             devices = self.devices.population(population, cohort, seed)
             return samplers.TimerSampler(schema, devices)
-        if self.sampling == 'poisson':
-            return samplers.PoissonSampler(schema.rounds, population, cohort, seed)
+        if self.sampling in ('poisson', 'truncated_poisson'):
+            cap = self.cohort_cap
+            return samplers.PoissonSampler(schema.rounds, population, cohort, seed, cap)
+        if self.sampling == 'cyclic_poisson':
+            assert groups is not None  # The plan has them.
+            return samplers.CyclicPoissonSampler(schema.rounds, population, cohort, groups, seed)
         amplification = 'none' if self.sampling == 'uniform' else self.sampling
         return samplers.FixedSizeSampler(schema.rounds, population, cohort, seed, amplification)
 

@@ -311,7 +311,7 @@ def test_adaptive_clipping_and_rounding_together():
             lambda: _query(
                 _plan(mechanism=mechanisms.Identity(6), sampling='poisson', population=9)
             ),
-            'sampling=poisson: must not be poisson with a discretization',
+            'sampling=poisson: must not be Poisson with a discretization',
         ),
         (
             lambda: _plan(estimator=accounting.Estimator('clipped')),

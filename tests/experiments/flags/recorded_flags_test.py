@@ -116,6 +116,24 @@ def test_a_schedule_and_a_population_that_agree(tmp_path):
     assert _differences(tmp_path, report, flags.replace('=100', '=99'))
 
 
+def test_the_groups_of_a_plan_are_compared(tmp_path):
+    report = _report(
+        mechanism=mechanisms.BandedToeplitz(12, [1.0, 0.5]),
+        participation=Participation(12, 4),
+        sampling='cyclic_poisson',
+        population=100,
+        groups=4,
+    )
+    flags = _FLAGS.replace('=tree', '=fichtenberger_toeplitz')
+    flags = flags.replace('=min_separation', '=cyclic_poisson').replace('separation=3', '{}')
+    for separation, groups in (('separation=4', '4'), ('separation=1', '4'), ('separation=4', '')):
+        given = flags.replace('{}', separation) + f'--groups={groups}\n'
+        assert _differences(tmp_path, report, given) == []
+    for separation, groups in (('separation=4', '5'), ('separation=2', '4')):
+        given = flags.replace('{}', separation) + f'--groups={groups}\n'
+        assert len(_differences(tmp_path, report, given)) == 1
+
+
 def test_seeds_are_compared_both_ways(tmp_path):
     assert 'says that noise is seeded' in _differences(tmp_path, _report(True))[0]
     found = _differences(tmp_path, _report(), _FLAGS + '--noise_seed=1\n')

@@ -1,0 +1,268 @@
+"""Tests of cyclic Poisson sampling: exact curves, groups, and what is refused."""
+
+import dataclasses
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.accounting import running
+from dpfl.accounting.sampling import cyclic
+from tests import mechanism_cases, sampling_oracles
+
+_DELTA = 1e-5
+
+
+def _banded(rounds, bands, norms=None):
+    """Entries of both signs and columns of different norms, or of the given ones."""
+    generator = np.random.default_rng([rounds, bands])
+    matrix = np.tril(generator.normal(size=(rounds, rounds))) + 2 * np.eye(rounds)
+    matrix = np.abs(np.diag(np.diag(matrix))) + np.tril(matrix, -1)
+    matrix = np.triu(matrix, 1 - bands)
+    if norms is not None:
+        matrix *= np.asarray(norms) / np.linalg.norm(matrix, axis=0)
+    return mechanisms.Banded.from_matrix(matrix, bands)
+
+
+def _plan(mechanism, groups=3, probability=0.2, noise_multiplier=2.0, **changes):
+    fields = dict(
+        mechanism=mechanism,
+        participation=Participation(mechanism.rounds),
+        clip_norm=1.0,
+        clients_per_round=round(1000 * probability),
+        population=1000 * groups,
+        sampling='cyclic_poisson',
+        groups=groups,
+    )
+    return accounting.PrivacyPlan(noise_multiplier=noise_multiplier, **{**fields, **changes})
+
+
+def _exact(matrix, groups, probability, stddev=2.0, points=60):
+    """delta(epsilon) of the worst group by brute force."""
+    rounds = len(matrix)
+    curves = [
+        sampling_oracles.curve_of_patterns(
+            matrix,
+            sampling_oracles.cyclic_patterns(rounds, groups, group, probability),
+            stddev,
+            points,
+        )
+        for group in range(min(groups, rounds))
+    ]
+    return lambda epsilon: max(curve(epsilon) for curve in curves)
+
+
+@pytest.mark.parametrize(
+    'mechanism, groups, probability',
+    [
+        (_banded(4, 2), 2, 0.2),
+        (_banded(4, 2), 3, 0.5),
+        (_banded(5, 3), 3, 0.1),
+        (_banded(6, 3), 3, 1.0),
+        (mechanisms.BandedToeplitz(6, [1.0, 0.5, 0.375]), 3, 0.3),
+        (mechanisms.BandedToeplitz(4, [1.0, -0.8]), 2, 0.3),
+        (mechanisms.Identity(4), 2, 0.2),
+        (mechanisms.Restarted(mechanisms.Blt(3, [0.9], [0.4]), (2,), 5), 3, 0.2),
+        (mechanisms.Blt(4, [0.9], [0.4]), 4, 0.2),
+    ],
+)
+def test_epsilon_is_that_of_the_exact_curve(mechanism, groups, probability):
+    plan = _plan(mechanism, groups, probability)
+    exact = _exact(mechanism.strategy_matrix(), groups, probability)
+    epsilon = plan.epsilon(_DELTA, 'pld')
+    assert exact(epsilon) <= _DELTA < exact(0.999 * epsilon)
+    for accountant in ('rdp', 'moments'):
+        assert plan.epsilon(_DELTA, accountant) >= epsilon * (1 - 1e-4)
+
+
+def test_three_turns_by_integration_in_three_dimensions():
+    mechanism = _banded(6, 2, norms=[1, 1, 0.7, 1.5, 1, 0.2])
+    exact = _exact(mechanism.strategy_matrix(), 2, 0.4, points=24)
+    epsilon = _plan(mechanism, 2, 0.4).epsilon(1e-3)
+    assert exact(epsilon) <= 1e-3 < exact(0.999 * epsilon)
+
+
+def test_with_fewer_groups_than_bands_the_composition_would_claim_too_much():
+    matrix = mechanisms.BandedToeplitz(4, [1.0, 1.0, 1.0]).strategy_matrix()
+    exact = _exact(matrix, 2, 0.5)
+    norms = np.linalg.norm(matrix, axis=0)[::2]
+    composed = dp_accounting.ComposedDpEvent(
+        [
+            dp_accounting.PoissonSampledDpEvent(0.5, dp_accounting.GaussianDpEvent(2 / norm))
+            for norm in norms
+        ]
+    )
+    assert exact(1.1 * accounting.epsilon_of_event(composed, _DELTA)) > _DELTA
+    with pytest.raises(errors.ArgumentError, match='groups=2: must be at least 3, the bands'):
+        _plan(mechanisms.BandedToeplitz(4, [1.0, 1.0, 1.0]), 2)
+
+
+def test_six_turns_of_a_fifth_of_a_group_need_less_than_half_of_the_noise():
+    # Own computation, for the schema of the StackOverflow benchmark of [McMahan24], section 4: 2052
+    # rounds in six epochs. The bracket is by histograms and shares no code with the accountants.
+    diagonals = np.zeros((2052, 342))
+    diagonals[:, 0] = 1.0
+    mechanism = mechanisms.Banded(diagonals)
+    fields = dict(
+        mechanism=mechanism,
+        participation=Participation(2052, 342),
+        clip_norm=1.0,
+        clients_per_round=100,
+    )
+    plan = accounting.PrivacyPlan.calibrated(
+        epsilon=1.0,
+        delta=1e-6,
+        sampling='cyclic_poisson',
+        groups=342,
+        population=171_000,
+        **fields,
+    )
+    assert plan.noise_multiplier == pytest.approx(2.7019, abs=1e-4)
+    low, high = sampling_oracles.bracket_of_composed_samples(0.2, 2.7019, 6, 1e-6)
+    assert low <= 1.0 <= high and high - low < 1e-3
+    assert low <= plan.epsilon(1e-6) <= high
+    twice = Participation(2052, 342, 2)
+    plain = accounting.PrivacyPlan.calibrated(
+        epsilon=1.0, delta=1e-6, **{**fields, 'participation': twice}
+    )
+    assert plain.noise_multiplier == pytest.approx(5.975, abs=1e-3)
+
+
+@pytest.mark.parametrize('rounds, groups', [(7, 3), (6, 3), (8, 3), (2, 5), (5, 1)])
+def test_turns_of_groups(rounds, groups):
+    (turns,) = cyclic.worst_groups(mechanisms.Identity(rounds), groups)
+    assert turns == ((1.0, math.ceil(rounds / groups)),)
+    plan = _plan(mechanisms.Identity(rounds), groups)
+    event = dp_accounting.PoissonSampledDpEvent(0.2, dp_accounting.GaussianDpEvent(2.0))
+    repeated = dp_accounting.SelfComposedDpEvent(event, turns[0][1])
+    assert plan.epsilon(_DELTA) == accounting.epsilon_of_event(repeated, _DELTA)
+
+
+def test_one_group_with_independent_noise_is_poisson_sampling():
+    plan = _plan(mechanisms.Identity(50), 1)
+    poisson = dataclasses.replace(plan, sampling='poisson', groups=None)
+    for accountant in plan.accountants:
+        assert plan.epsilon(_DELTA, accountant) == poisson.epsilon(_DELTA, accountant)
+
+
+def test_the_worst_of_groups_that_do_not_dominate_each_other():
+    # Group 0 has one heavy turn, group 1 three lighter ones.
+    norms = np.array([2.0, 1.2, 0.3, 1.2, 0.3, 1.2])
+    mechanism = _banded(6, 2, norms)
+    worst = cyclic.worst_groups(mechanism, 2)
+    assert [[count for _, count in turns] for turns in worst] in ([[1, 2], [3]], [[3], [1, 2]])
+    plan = _plan(mechanism, 2)
+    alone = [
+        accounting.epsilon_of_event(
+            dp_accounting.ComposedDpEvent(
+                [
+                    dp_accounting.PoissonSampledDpEvent(
+                        0.2, dp_accounting.GaussianDpEvent(2.0 / norm)
+                    )
+                    for norm in norms[group::2]
+                ]
+            ),
+            _DELTA,
+        )
+        for group in range(2)
+    ]
+    assert plan.epsilon(_DELTA) == pytest.approx(max(alone), rel=1e-6)
+    assert plan.sensitivity == pytest.approx(2.0, rel=1e-12) and plan.sensitivity >= 2.0
+    # For composition one event stands for both groups.
+    assert cyclic.every_group(mechanism, 2) == tuple(
+        (pytest.approx(norm), count) for norm, count in ((2.0, 1), (1.2, 2))
+    )
+    assert accounting.epsilon_of_event(plan.dp_event(), _DELTA) > max(alone)
+
+
+def _dominates(turns, norms):
+    """Whether turns are as many as the norms, and each at least as large."""
+    counted = np.repeat([norm for norm, _ in turns], [count for _, count in turns])
+    return counted.size >= norms.size and (counted[: norms.size] >= norms * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize('rounds, groups', [(400, 7), (300, 290), (64, 2)])
+def test_many_different_norms_are_rounded_up_by_little(rounds, groups):
+    norms = np.random.default_rng(rounds).uniform(0.9, 1.1, rounds)
+    mechanism = _banded(rounds, 2, norms)
+    worst = cyclic.worst_groups(mechanism, groups)
+    assert len(worst) <= 8 and len({norm for turns in worst for norm, _ in turns}) <= 16
+    for group in range(min(groups, rounds)):
+        own = np.sort(norms[group::groups])[::-1]
+        assert any(_dominates(turns, own) for turns in worst)
+    largest = max(turns[0][0] for turns in worst)
+    assert largest == pytest.approx(norms.max(), rel=1e-12) and largest >= norms.max()
+
+
+def test_a_run_that_stops_early_has_the_leading_block():
+    mechanism = mechanisms.BandedToeplitz(12, [1.0, 0.5, 0.4])
+    plan = _plan(mechanism, 4)
+    for rounds in (1, 5, 6, 9):
+        so_far = plan.with_participation(plan.participation.within(rounds))
+        assert so_far.dp_event() == _plan(mechanism.with_rounds(rounds), 4).dp_event()
+
+
+@pytest.mark.parametrize('accountant', ['pld', 'rdp', 'moments', 'best'])
+def test_epsilon_in_the_course_of_a_run(accountant):
+    plan = _plan(mechanisms.BandedToeplitz(11, [1.0, 0.5, 0.4]), 4, noise_multiplier=8.0)
+    epsilon = running.RunningEpsilon(plan, _DELTA, accountant)
+    shown = [epsilon.after(t) for t in range(1, 12)]
+    alone = [
+        plan.with_participation(plan.participation.within(t)).epsilon(_DELTA, accountant)
+        for t in range(1, 12)
+    ]
+    assert shown[-1] == alone[-1] == plan.epsilon(_DELTA, accountant)
+    assert all(seen >= own for seen, own in zip(shown, alone, strict=True))
+    assert shown == sorted(shown) and len(set(shown)) == 3
+
+
+def test_bands_of_every_mechanism_are_those_of_its_matrix():
+    for make in mechanism_cases.FACTORIES.values():
+        mechanism = make(11)
+        try:
+            bands = cyclic.bands(mechanism)
+        except errors.ArgumentError as error:
+            assert mechanism.forest() is not None or 'tree' in mechanism.name, error
+            continue
+        assert not np.tril(mechanism.strategy_matrix(), -bands).any()
+        norms = np.linalg.norm(mechanism.strategy_matrix(), axis=0)
+        np.testing.assert_allclose(mechanism.column_norms(), norms, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(groups=None), 'groups=None: must be an integer >= 1'),
+        (dict(population=599), 'population=599: must be at least 600, 3 groups'),
+        (dict(adjacency='replace_one'), 'adjacency=replace_one: must be one of zero_out$'),
+        (dict(participation=Participation(6, 4)), 'min_separation=4: must be at most 3'),
+        (dict(participation=Participation(6, 3, 1)), 'max_participations=1: must be the number'),
+        (dict(noise='hardened'), 'noise=hardened: must be default for correlated noise'),
+        (dict(sampling='poisson', groups=None), 'sampling=poisson: must be none, or cyclic'),
+        (dict(sampling='none', population=None), 'groups=3: must be None with sampling=none'),
+        (dict(mechanism=mechanisms.BinaryTree(6)), 'mechanism=tree: cannot be a tree'),
+        (dict(mechanism=mechanisms.Blt(6, [0.9], [0.4])), 'groups=3: must be at least 6'),
+    ],
+)
+def test_contradictions_are_named(changes, message):
+    with pytest.raises(errors.ArgumentError, match=message):
+        dataclasses.replace(_plan(mechanisms.BandedToeplitz(6, [1.0, 0.5, 0.4])), **changes)
+
+
+def test_a_schema_that_admits_the_turns_is_accepted():
+    for schema in (Participation(7), Participation(7, 3), Participation(7, 2, 3)):
+        _plan(mechanisms.BandedToeplitz(7, [1.0, 0.5]), 3, participation=schema)
+
+
+def test_without_noise_there_is_no_guarantee():
+    assert _plan(mechanisms.Identity(6), noise_multiplier=0.0).epsilon(_DELTA) == math.inf
+
+
+def test_runs_compose():
+    plan = _plan(mechanisms.BandedToeplitz(6, [1.0, 0.5, 0.4]))
+    both = dataclasses.replace(plan, earlier=(plan,))
+    twice = dp_accounting.ComposedDpEvent([plan.dp_event(), plan.dp_event()])
+    assert both.epsilon(_DELTA) == accounting.epsilon_of_event(twice, _DELTA)
+    assert both.epsilon(_DELTA) > plan.epsilon(_DELTA)

@@ -1,0 +1,242 @@
+"""Tests of truncated Poisson sampling against the densities of all samples of few clients."""
+
+import dataclasses
+import itertools
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpfl import Participation, ParticipationLog, accounting, errors, mechanisms
+from dpfl.accounting import events, tradeoff
+from dpfl.accounting.losses.dominating_pairs import Neighbours
+from dpfl.accounting.sampling import truncated
+from dpfl.simulation import sampling
+
+_GAUSSIAN = dp_accounting.GaussianDpEvent
+
+
+def _cohorts(population, probability, cap):
+    """Probability of each cohort, from the definition."""
+    found = {}
+    for chosen in itertools.product((0, 1), repeat=population):
+        weight = math.prod(probability if part else 1 - probability for part in chosen)
+        clients = [client for client, part in enumerate(chosen) if part]
+        subsets = list(itertools.combinations(clients, min(cap, len(clients))))
+        for subset in subsets:
+            found[subset] = found.get(subset, 0.0) + weight / len(subsets)
+    return found
+
+
+def _curves(population, probability, cap, noise_multiplier, rounds):
+    """delta(epsilon) of `rounds` equal rounds, for each choice of updates of +1 or -1.
+
+    Client 0 is zeroed out. Integrated by a grid in one or two dimensions.
+    """
+    return _curves_of(
+        [_cohorts(population, probability, cap)] * rounds, population, noise_multiplier
+    )
+
+
+def _curves_of(rounds, population, noise_multiplier):
+    """`_curves` of one or two rounds, each a probability of each cohort."""
+    x = np.linspace(-population - 9, population + 9, 4001 if len(rounds) == 1 else 601)
+    x *= max(noise_multiplier, 1.0)
+    cell = (x[1] - x[0]) ** len(rounds)
+    for others in itertools.product((1.0, -1.0), repeat=population - 1):
+        densities = []
+        for updates in ((1.0, *others), (0.0, *others)):
+            density = np.ones(())
+            for cohorts in rounds:
+                sums = np.array([sum(updates[client] for client in cohort) for cohort in cohorts])
+                parts = stats.norm.pdf(x, sums[:, None], noise_multiplier)
+                density = np.multiply.outer(density, np.array(list(cohorts.values())) @ parts)
+            densities.append(density)
+        p, q = densities
+
+        def delta(epsilon, p=p, q=q):
+            factor = math.exp(epsilon)
+            removed, added = np.maximum(p - factor * q, 0), np.maximum(q - factor * p, 0)
+            return cell * max(removed.sum(), added.sum())
+
+        yield delta
+
+
+def _event(population, probability, cap, noise_multiplier, rounds=1):
+    one = truncated.TruncatedPoissonDpEvent(
+        population, probability, cap, _GAUSSIAN(noise_multiplier)
+    )
+    return dp_accounting.SelfComposedDpEvent(one, rounds)
+
+
+@pytest.mark.parametrize('population, probability, cap', [(5, 0.3, 2), (6, 0.2, 3), (4, 0.6, 1)])
+@pytest.mark.parametrize('delta', [1e-2, 1e-5])
+def test_no_accountant_reports_less_than_the_exact_curve(population, probability, cap, delta):
+    event = _event(population, probability, cap, 1.3)
+    for method in ('pld', 'rdp', 'best'):
+        epsilon = accounting.epsilon_of_event(event, delta, method)
+        for curve in _curves(population, probability, cap, 1.3, 1):
+            assert curve(epsilon) <= delta * (1 + 1e-6), method
+
+
+def test_two_rounds_compose():
+    epsilon = accounting.epsilon_of_event(_event(4, 0.3, 2, 2.0, rounds=2), 1e-3)
+    worst = max(curve(epsilon) for curve in _curves(4, 0.3, 2, 2.0, 2))
+    assert 0 < worst <= 1e-3
+
+
+def test_the_bound_of_poisson_sampling_does_not_hold():
+    # A client may displace another one, which moves the sum by two clip norms.
+    poisson = dp_accounting.PoissonSampledDpEvent(0.2, _GAUSSIAN(1.3))
+    epsilon = accounting.epsilon_of_event(poisson, 1e-6)
+    assert max(curve(epsilon) for curve in _curves(6, 0.2, 1, 1.3, 1)) > 5e-6
+
+
+@pytest.mark.parametrize('population, probability, cap', [(5, 0.3, 2), (6, 0.5, 5), (4, 0.6, 4)])
+def test_probabilities_of_a_full_sample(population, probability, cap):
+    full = placed = 0.0
+    for others in itertools.product((0, 1), repeat=population - 1):
+        weight = math.prod(probability if part else 1 - probability for part in others)
+        if sum(others) >= cap:
+            full += weight
+            placed += weight * probability * cap / (sum(others) + 1)
+    found = truncated.full_sample(population, probability, cap)
+    assert found[0] == pytest.approx(full, rel=1e-8) and found[0] >= full
+    assert not full or placed / full <= found[1] <= placed / full * (1 + 1e-8)
+
+
+def test_a_cap_that_is_never_reached_is_poisson_sampling():
+    poisson = dp_accounting.PoissonSampledDpEvent(0.01, _GAUSSIAN(1.0))
+    plain = dp_accounting.SelfComposedDpEvent(poisson, 200)
+    for cap, share in ((10_000, 0.0), (200, 1e-4), (160, 1e-2)):
+        event = _event(10_000, 0.01, cap, 1.0, 200)
+        for method in ('pld', 'rdp') if cap > 160 else ('pld',):
+            least = accounting.epsilon_of_event(plain, 1e-6, method)
+            epsilon = accounting.epsilon_of_event(event, 1e-6, method)
+            assert least * (1 - 1e-9) <= epsilon <= least * (1 + share + 1e-6)
+    caps = [
+        accounting.epsilon_of_event(_event(10_000, 0.01, cap, 1.0, 200), 1e-6)
+        for cap in (160, 140, 120, 110)
+    ]
+    assert caps == sorted(caps)
+
+
+def _plan(**changes):
+    fields = dict(
+        mechanism=mechanisms.Identity(20),
+        participation=Participation(20),
+        clip_norm=1.0,
+        noise_multiplier=2.0,
+        clients_per_round=5,
+        population=50,
+        sampling='truncated_poisson',
+        cohort_cap=9,
+    )
+    return accounting.PrivacyPlan(**{**fields, **changes})
+
+
+def test_a_plan_its_sampler_and_its_report():
+    plan = _plan()
+    assert plan.dp_event() == _event(50, 0.1, 9, 2.0, 20)
+    assert plan.accountants == ('pld', 'rdp', 'best')
+    poisson = dataclasses.replace(plan, sampling='poisson', cohort_cap=None)
+    assert poisson.epsilon(1e-5) < plan.epsilon(1e-5)
+    sampler = sampling.PoissonSampler(20, 50, 5, cohort_cap=9)
+    sampling.check(sampler, plan)
+    with pytest.raises(ValueError, match='cohort_cap=9: must be 8'):
+        sampling.check(sampling.PoissonSampler(20, 50, 5, cohort_cap=8), plan)
+    log = ParticipationLog(map(sampler.cohort, range(20)))
+    assert log.cohort_sizes.max() == 9
+    report = accounting.PrivacyReport.from_plan(plan, [1e-5], log=log)
+    assert report.basis == 'plan' and report.to_dict()['cohort_cap'] == 9
+    text = ' '.join(report.to_dict()['assumptions'])
+    assert 'of more than 9 chosen clients, a uniformly random set of 9 takes part' in text
+    assert 'cut off at 9 clients' in report.render()
+    broken = accounting.PrivacyReport.from_plan(plan, [1e-5], log=ParticipationLog([range(10)]))
+    assert broken.basis == 'log'
+    assert 'A cohort had 10 clients; the plan has at most 9.' in broken.observed.violations
+
+
+def test_truncated_cohorts_are_uniform():
+    sampler = sampling.PoissonSampler(4000, 10, 4, cohort_cap=5)
+    cohorts = [sampler.cohort(t) for t in range(4000)]
+    sizes = np.bincount([cohort.size for cohort in cohorts], minlength=6)
+    expected = 4000 * np.append(stats.binom.pmf(range(5), 10, 0.4), stats.binom.sf(4, 10, 0.4))
+    assert ((sizes - expected) ** 2 / expected).sum() < 26  # 5 degrees of freedom: 1e-4
+    counts = np.bincount(np.concatenate(cohorts), minlength=10)
+    assert np.abs(counts / counts.mean() - 1).max() < 0.08
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(cohort_cap=None), 'cohort_cap=None: must be an integer'),
+        (dict(cohort_cap=51), 'cohort_cap=51: must be an integer >= 1 and <= 50'),
+        (dict(sampling='poisson'), 'cohort_cap=9: must be None with sampling=poisson'),
+        (dict(noise='hardened'), 'noise=hardened: must be default with sampling=truncated'),
+        (dict(groups=2), 'groups=2: must be None with sampling=truncated_poisson'),
+        (dict(adjacency='replace_one'), 'adjacency=replace_one: must be one of zero_out$'),
+        (dict(mechanism=mechanisms.BinaryTree(20)), 'must be none, or cyclic_poisson, with corr'),
+    ],
+)
+def test_contradictions_are_named(changes, message):
+    with pytest.raises(errors.ArgumentError, match=message):
+        _plan(**changes)
+
+
+def test_samples_with_different_neighbours_are_not_composed():
+    mixed = dp_accounting.ComposedDpEvent(
+        [_event(9, 0.1, 3, 1.0), dp_accounting.PoissonSampledDpEvent(0.1, _GAUSSIAN(1.0))]
+    )
+    with pytest.raises(errors.ArgumentError, match='truncated ones and samples without'):
+        accounting.epsilon_of_event(mixed, 1e-6)
+
+
+@pytest.mark.parametrize('is_fixed', [False, True])
+def test_zeroed_out_clients_of_different_samples_compose_if_that_is_said(is_fixed):
+    others, noise = _cohorts(4, 0.3, 4), 2.0
+    other = dp_accounting.PoissonSampledDpEvent(0.3, _GAUSSIAN(noise))
+    if is_fixed:
+        # Its noise is in units of the distance of two updates.
+        others = {cohort: 1 / 6 for cohort in itertools.combinations(range(4), 2)}
+        other = dp_accounting.SampledWithoutReplacementDpEvent(4, 2, _GAUSSIAN(noise / 2))
+    mixed = dp_accounting.ComposedDpEvent([_event(4, 0.3, 2, noise), other])
+    for method in ('pld', 'rdp'):
+        epsilon = accounting.epsilon_of_event(mixed, 1e-3, method, adjacency='zero_out')
+        rounds = [_cohorts(4, 0.3, 2), others]
+        worst = max(curve(epsilon) for curve in _curves_of(rounds, 4, noise))
+        assert worst <= 1e-3
+        assert method == 'rdp' or worst > 1e-5
+
+
+@pytest.mark.parametrize(
+    'neighbours, message',
+    [
+        (dict(adjacency='replace_one'), '^adjacency=replace_one: must be zero_out with truncated'),
+        (dict(group_size=2), '^group_size=2: must be 1 with truncated Poisson samples$'),
+    ],
+)
+def test_neighbours_without_a_proof_are_refused(neighbours, message):
+    event = _event(9, 0.1, 3, 1.0)
+    with pytest.raises(errors.ArgumentError, match=message):
+        accounting.epsilon_of_event(event, 1e-6, **neighbours)
+    with pytest.raises(errors.ArgumentError, match=message):
+        tradeoff.of_event(event, Neighbours(**neighbours))
+    with pytest.raises(errors.ArgumentError, match=message):
+        events.renyi_divergences(event, Neighbours(**neighbours))
+
+
+def test_no_membership_test_reaches_more_than_the_curve_says():
+    rates = np.geomspace(1e-7, 0.999, 300)
+    found = tradeoff.of_event(_event(5, 0.3, 2, 1.3), rates=rates)
+    curves = list(_curves(5, 0.3, 2, 1.3, 1))
+    assert max(curve(0.0) for curve in curves) <= found.advantage
+    assert found.advantage < tradeoff.of_mu(1 / 1.3).advantage
+    # Delta is the largest tpr - e^epsilon fpr of all tests; between two rates the curve is at most
+    # its value at the larger one.
+    largest = np.array([true for _, true in found.points])
+    for epsilon in (0.0, 0.3, 1.0):
+        most = (largest[1:] - math.exp(epsilon) * rates[:-1]).max()
+        assert max(curve(epsilon) for curve in curves) <= most
