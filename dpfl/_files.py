@@ -9,8 +9,14 @@ import os
 import stat
 from typing import BinaryIO
 
+from dpfl import errors
+
 # Far more than any text that is read as a whole (a plan, a report, a study, digests).
 _MOST_TEXT_BYTES = 1 << 28
+# Far more than any secret.
+_MOST_SECRET_BYTES = 4096
+# Permissions that a secret file must not give.
+_OTHERS = 0o077
 
 
 def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
@@ -58,3 +64,32 @@ def read_text(path: str | os.PathLike[str]) -> str:
       ValueError: if it is not UTF-8.
     """
     return read_bytes(path).decode()
+
+
+def read_private(name: str, path: str | os.PathLike[str]) -> bytes:
+    """The first 4096 bytes of a secret file, which only its owner may read.
+
+    Args:
+      name: of the argument that the file comes from.
+      path: of the file.
+
+    Raises:
+      ArgumentError: if it cannot be read, or users other than its owner can read or change it; a
+        message of one line that does not show the contents.
+    """
+    try:
+        # Non-blocking: opening a pipe would otherwise wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise errors.ArgumentError(name, path, f'must be readable ({error.strerror})') from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise errors.ArgumentError(name, path, 'must be a regular file')
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & _OTHERS:
+            raise errors.ArgumentError(
+                name, path, 'must be of this user, and closed to others (chmod 600)'
+            )
+        return os.read(descriptor, _MOST_SECRET_BYTES)
+    finally:
+        os.close(descriptor)

@@ -60,6 +60,15 @@ def checked_object(name: str, values: Any) -> dict[str, Any]:
     return values
 
 
+def pairs(name: str, values: Any) -> tuple[tuple[Any, Any], ...]:
+    """A list of pairs as a tuple of tuples; refuses anything else under `name`."""
+    if not isinstance(values, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 for pair in values
+    ):
+        raise errors.ArgumentError(name, values, 'must be a list of pairs')
+    return tuple((first, second) for first, second in values)
+
+
 def refuse_unknown(values: dict[str, Any], known: list[str], what: str) -> None:
     """Raises ArgumentError for the first key of `values` that is not among the `known` ones."""
     for name, value in values.items():

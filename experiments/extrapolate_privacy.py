@@ -2,7 +2,7 @@ r"""Extrapolates a finished run: the guarantee of its plan with larger populatio
 
 Example:
   python -m experiments.extrapolate_privacy --run_dir=runs/small --populations=1000000,100000000 \
-      --cohorts=1000,5000
+      --cohorts=1000,5000 --plot=extrapolated.png
 
 A small simulation shows which accuracy is possible with some noise on the mean update. With a
 larger cohort, the same noise on the mean means a proportionally larger noise multiplier, and so a
@@ -14,6 +14,7 @@ own plan: its mechanism, rounds, sampling, adjacency and accountant.
 import itertools
 import json
 import pathlib
+from typing import Any
 
 from absl import flags
 
@@ -46,11 +47,15 @@ _MAX_SEPARATION = flags.DEFINE_integer(
     'the largest that the population allows.',
     lower_bound=1,
 )
+_PLOT = SettingsFlags(
+    output_flags.PlotConfig,
+    help={'plot': 'File to draw epsilon over the cohort size in, a line for each population.'},
+)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
-    """Prints the table."""
+    """Prints the table, and draws the plot."""
     run_dir = pathlib.Path(command_line.required(_RUN.read(), 'run_dir'))
     populations, cohorts = _integers(_POPULATIONS), _integers(_COHORTS)
     if _delta_flag() is not None and _DELTA_POWER.value is not None:
@@ -74,6 +79,9 @@ def main() -> None:
             )
             for population, cohort in itertools.product(populations, cohorts)
         ]
+    path = _PLOT.read().plot
+    if path:
+        _draw(rows, path)
     run = extrapolated_plans.of_run(record, extrapolated_plans.accuracy(run_dir))
     assumptions = extrapolated_plans.assumptions(record)
     if _FORMAT.read().format == 'json':
@@ -81,6 +89,16 @@ def main() -> None:
         print(json.dumps(values, indent=2, allow_nan=False))
     else:
         print(extrapolated_plans.text(run, rows, assumptions))
+
+
+def _draw(rows: list[dict[str, Any]], path: str) -> None:
+    from dpfl.reporting import charts  # matplotlib takes a second to import.
+
+    figure = charts.draw([extrapolated_plans.panel(rows)], columns=1)
+    try:
+        figure.savefig(path, dpi=120)
+    except (OSError, ValueError) as error:
+        raise command_line.UsageError(f'--plot={path}: {error}') from None
 
 
 def _delta_flag() -> float | None:

@@ -5,6 +5,12 @@ Example: the separation that a population, a report goal and a timer allow, and 
   python -m experiments.plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
     --timer_hours=24 --round_minutes=4.6 --mechanism=tree --noise_multiplier=7
 
+The same from the times at which the rounds of an earlier run were opened, or with nights in which
+rounds are slow; the timer counts the window with the fewest rounds (docs/production_logs.md):
+
+  python -m experiments.plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
+    --timer_hours=24 --round_times=times.csv --mechanism=tree --noise_multiplier=7
+
 The noise and the mechanism for a target (--mechanism=auto compares those that fit the memory
 limit):
 
@@ -53,6 +59,7 @@ from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
 from experiments.planning import plan_rows
 from experiments.planning.answer import Answer, answer, measures
+from experiments.planning.pace import PaceConfig
 from experiments.planning.request import PlanningConfig, Request
 
 _SCHEMA = SettingsFlags(
@@ -72,8 +79,9 @@ _TIMER = SettingsFlags(
     only=('timer_hours',),
     defaults={'timer_hours': None},
     help={
-        'timer_hours': 'Hours until a client may take part again; needs --round_minutes. Without '
-        'a timer and --min_separation, the separation is the largest that the population allows.'
+        'timer_hours': 'Hours until a client may take part again; needs --round_minutes, '
+        '--round_times or --rounds_by_day. Without a timer and --min_separation, the separation is '
+        'the largest that the population allows.'
     },
 )
 _CLIPPING = {*ClippingConfig().flat()} - {'clip_norm'}
@@ -106,6 +114,7 @@ _SAMPLING = SettingsFlags(
     },
 )
 _PLANNING = SettingsFlags(PlanningConfig)
+_TIMING = SettingsFlags(PaceConfig)
 _PLOT = SettingsFlags(output_flags.PlotConfig, help={'plot': 'File of the plot of a sweep.'})
 _DATA = SettingsFlags(output_flags.DataConfig)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
@@ -119,6 +128,7 @@ def main() -> None:
         planning=_PLANNING.read(),
         schema={**_SCHEMA.values(), **_TIMER.values()},
         server=_SERVER.read(),
+        timing=_TIMING.read(),
         **_SAMPLING.values(),
     )
     with command_line.refusing_bad_values():

@@ -8,27 +8,41 @@ Example: the numbers of the production run of [Xu23-accounting],
 [McMahan18]: --mechanism=gaussian --sampling=poisson --population=763430
 --clients_per_round=5000 --rounds=5000 --noise_multiplier=1 --delta=1e-9 --accountant=moments.
 
+--participation_log=<file> compares the plan with what happened: rows of client and round that a
+production system wrote, or the log of simulate_population (docs/production_logs.md). If the log
+breaks the plan, the guarantee is that of the log.
+
+--group_size=3 counts three clients of one person, --tradeoff tells what a membership test can
+reach, and --selected_from=poisson:10 counts that the run is the best of several.
+
 --run_dir=<directory> checks the files of a finished run, recomputes its report from its plan and
 participation log, and prints it. If something differs, it says what and exits with status 1.
+
+--compare <report> <report> says which of two runs is more private, and why. --sign=<private key>
+signs a report, --verify=<report> --public_key=<file> verifies it (docs/report_schema.md).
 """
 
-import json
-from typing import Any
+from absl import flags
 
 from dpfl import accounting
-from dpfl.simulation.training import plan as plans
-from dpfl.simulation.training.mechanism import NAMES, build
+from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import (
     ClippingConfig,
     MechanismConfig,
     NoiseConfig,
     SecureAggregationConfig,
 )
-from dpfl.simulation.training.sampling_config import SamplingConfig, participation
+from dpfl.simulation.training.sampling_config import SamplingConfig
 from experiments.command import command_line
-from experiments.flags import composition, output_flags
+from experiments.flags import (
+    composition,
+    guarantee_flags,
+    output_flags,
+    participation_log,
+    report_files_flags,
+)
 from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import verified_run
+from experiments.results import planned_report, report_files, verified_run
 
 _MECHANISM = SettingsFlags(MechanismConfig, choices={'mechanism': NAMES})
 _NOISE = SettingsFlags(NoiseConfig)
@@ -63,13 +77,16 @@ _SAMPLING = SettingsFlags(
         'does not change the guarantee.',
     },
 )
+_LOG = SettingsFlags(participation_log.LogConfig)
 _COMPOSITION = SettingsFlags(composition.CompositionConfig)
+_GUARANTEE = SettingsFlags(guarantee_flags.GuaranteeConfig)
 _RUN = SettingsFlags(
     output_flags.RunDirConfig,
     help={
         'run_dir': 'Directory of a finished run to verify. The flags of a plan do not apply then.'
     },
 )
+_FILES = SettingsFlags(report_files_flags.ReportFilesConfig)
 _FORMAT = SettingsFlags(
     output_flags.FormatConfig,
     choices={'format': (*output_flags.FORMATS, 'html')},
@@ -78,56 +95,47 @@ _FORMAT = SettingsFlags(
 
 
 def main() -> None:
-    """Prints the report of the plan that the flags describe, or of the run in a directory."""
-    directory, form = _RUN.read().run_dir, _FORMAT.values()['format']
-    report = verified_run.verified(directory) if directory else _planned()
-    together = composition.together(report, _COMPOSITION.read())
-    if form == 'html':
-        from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
-
-        print(privacy_page.render(report, composition.render(together) if together else ''))
-    elif form == 'json':
-        values = report.to_dict()
-        if together:
-            values['composition'] = together
-        print(json.dumps(values, indent=2, allow_nan=False))
+    """Prints the report of a plan or of a run, or what is asked about reports in files."""
+    files, form = _FILES.read(), _FORMAT.values()['format']
+    text = report_files.answer(files, form)
+    if text is not None:
+        report_files.show(text, files.output)
+        return
+    directory, guarantee, joint = _RUN.read().run_dir, _GUARANTEE.read(), _COMPOSITION.read()
+    sign = report_files.signer(files, directory, form)
+    if directory:
+        with command_line.refusing_bad_values():
+            _LOG.read().refuse('cannot be combined with run_dir')
+        report = verified_run.verified(directory, guarantee.group_size)
     else:
-        print(report.render() + (composition.render(together) if together else ''))
+        report = _planned(guarantee.group_size)
+    together = composition.together(report, joint)
+    report = guarantee_flags.with_more(report, guarantee, is_composed=together is not None)
+    report_files.show(report_files.rendered(report, together, form), files.output)
+    sign()
 
 
-def _planned() -> accounting.PrivacyReport:
+def _planned(group_size: int | None) -> accounting.PrivacyReport:
     sampling, mechanism, noise, secagg = (
         dict(_SAMPLING.values()),
         _MECHANISM.read(),
         _NOISE.read(),
         _SECAGG.read(),
     )
-    kind, clip_norm = sampling.pop('sampling'), _CLIPPING.read().clip_norm
-    if kind != 'none' and sampling['population'] is None:
-        raise command_line.UsageError(f'--sampling={kind}: needs --population')
+    if sampling['sampling'] != 'none' and sampling['population'] is None:
+        raise command_line.UsageError(f'--sampling={sampling["sampling"]}: needs --population')
     command_line.required(mechanism, 'mechanism')
-    with command_line.refusing_bad_values():
-        config = SamplingConfig(**sampling, **({} if kind == 'none' else {'sampling': kind}))
-        schema = participation(config)
-        noise_multiplier = command_line.required(noise, 'noise_multiplier')
-        made = build(mechanism, schema.rounds)
-        sampled: dict[str, Any] = dict(
-            sampling=kind, population=config.population, participation=schema
-        )
-        sampled |= plans.sampling_fields(config, made, schema, lambda: config.population)
-        plan = accounting.PrivacyPlan(
-            mechanism=made,
-            clip_norm=clip_norm,
-            noise_multiplier=noise_multiplier,
-            clients_per_round=sampling['clients_per_round'],
-            adjacency=noise.adjacency,
-            noise=noise.noise,
-            **sampled,
-            discretization=plans.discretization(secagg, clip_norm, sampling['clients_per_round']),
-        )
-        method = plans.accountant(noise, plan)
-        return accounting.PrivacyReport.from_plan(plan, [noise.delta], accountant=method)
+    return planned_report.of(
+        sampling,
+        mechanism,
+        noise,
+        secagg,
+        clip_norm=_CLIPPING.read().clip_norm,
+        group_size=group_size or 1,
+        source=_LOG.read(),
+        has_cohort=flags.FLAGS['clients_per_round'].present,
+    )
 
 
 if __name__ == '__main__':
-    command_line.run(main)
+    command_line.run(main, operands_of='compare')

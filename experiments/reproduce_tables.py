@@ -17,9 +17,14 @@ import tqdm
 from absl import flags
 
 from experiments.command import command_line
+from experiments.flags import output_flags
+from experiments.flags.settings_flags import SettingsFlags
 from experiments.tables import calculations, render, rows
 
-_ONLY = flags.DEFINE_string('only', '', 'Only rows whose id begins with this text.')
+_SELECTION = SettingsFlags(
+    output_flags.SelectionConfig,
+    help={'only': 'Only rows whose id begins with this text.'},
+)
 _PUBLISHED = flags.DEFINE_string(
     'published',
     str(rows.PUBLISHED),
@@ -50,10 +55,11 @@ def _selected() -> list[rows.Row]:
         every = rows.load(_PUBLISHED.value)
     except ValueError as error:
         raise command_line.UsageError(f'--published={_PUBLISHED.value}: {error}') from None
-    selected = [row for row in every if row.id.startswith(_ONLY.value)]
+    only = _SELECTION.read().only
+    selected = [row for row in every if row.id.startswith(only)]
     if not selected:
         raise command_line.UsageError(
-            f'--only={_ONLY.value}: must be the beginning of a row id, such as {every[0].id}'
+            f'--only={only}: must be the beginning of a row id, such as {every[0].id}'
         )
     return selected
 

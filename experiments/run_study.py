@@ -25,7 +25,16 @@ from dpfl import _storage
 from experiments.command import command_line
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
-from experiments.studies import definition, driver, figure, jobs, measures, page, statistics
+from experiments.studies import (
+    definition,
+    driver,
+    figure,
+    jobs,
+    measures,
+    page,
+    prediction,
+    statistics,
+)
 
 _STUDY = flags.DEFINE_string('study', None, 'Name of a study in configs/studies, or a JSON file.')
 _DIRECTORY = SettingsFlags(
@@ -79,10 +88,11 @@ def _write(study, runs, seeds, directory) -> tuple[dict, str]:
     """Writes the results of the study; returns their values and the text to print."""
     findings = [statistics.check(claim, runs) for claim in study.claims]
     orders = statistics.orders_by_value(study, runs)
-    values = page.values(study, runs, findings, orders, seeds)
+    predictions = prediction.by_value(study, runs)
+    values = page.values(study, runs, findings, orders, predictions, seeds)
     image = io.BytesIO()
     figure.draw(study, runs).savefig(image, format='png', dpi=90)
-    text = page.text(study, runs, findings, orders, seeds, _command())
+    text = page.text(study, runs, findings, orders, predictions, seeds, _command())
     for name, data in {
         'results.json': json.dumps(values, indent=1, allow_nan=False).encode(),
         'study.png': image.getvalue(),

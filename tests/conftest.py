@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from dpfl.runtime import default_context
+from tests import json_schema
 from tests.repository import tensor_comparison
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -15,6 +16,10 @@ os.environ['DPFL_CACHE_DIR'] = ''
 # What runs in the background of a shell ignores SIGINT, and so would all that the tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Whatever report a test makes is compared with the schema of reports.
+json_schema.check_every_report()
 
 
 def pytest_collection_modifyitems(items):

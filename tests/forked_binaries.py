@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from tests import paths
+from tests import json_schema, paths
 
 # What the binaries import, except the modules of `experiments`, which define flags.
 _IMPORTED = (
@@ -101,6 +101,7 @@ def _fork(module: str, environment: dict, arguments: list[str], streams: list[in
 def _serve() -> None:
     for name in _IMPORTED:
         importlib.import_module(name)
+    json_schema.check_every_report()
     requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), 'w')
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)

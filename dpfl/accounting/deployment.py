@@ -4,7 +4,7 @@ import dataclasses
 import math
 
 from dpfl import _validate, errors
-from dpfl.participation import Participation
+from dpfl.participation import Pace, Participation
 
 _MINUTES_PER_HOUR = 60
 _MOST_CLIENTS = 10**15
@@ -27,6 +27,8 @@ class Deployment:
       timer_hours: time until a client may take part again, above 0, or None.
       round_minutes: duration of a round, above 0; given with `timer_hours` only. If rounds differ,
         it is that of the longest ones: the fewer rounds a timer covers, the less it separates.
+      pace: what else is known about the times of rounds, in place of `round_minutes`, or None. The
+        timer then covers the fewest rounds in any window of its length.
       min_separation: enforced separation b in rounds, within 1 .. rounds, or None; not with a
         timer.
       max_participations: most rounds of a client, at least 1, or None for no limit.
@@ -42,6 +44,7 @@ class Deployment:
     availability: float = 1.0
     timer_hours: float | None = None
     round_minutes: float | None = None
+    pace: Pace | None = None
     min_separation: int | None = None
     max_participations: int | None = None
 
@@ -64,11 +67,18 @@ class Deployment:
         self._check_separation()
 
     def _check_timer(self) -> None:
-        if (self.timer_hours is None) != (self.round_minutes is None):
-            raise ValueError('timer_hours, round_minutes: must be given together')
-        if self.timer_hours is not None:
-            _validate.number('timer_hours', self.timer_hours, above=0, maximum=1e6)
+        known = (self.round_minutes is not None) + (self.pace is not None)
+        if (self.timer_hours is None and known) or (self.timer_hours is not None and known != 1):
+            raise ValueError(
+                'timer_hours, round_minutes: must be given together, or timer_hours and pace'
+            )
+        if self.timer_hours is None:
+            return
+        _validate.number('timer_hours', self.timer_hours, above=0, maximum=1e6)
+        if self.pace is None:
             _validate.number('round_minutes', self.round_minutes, minimum=1e-3)
+        else:
+            self.pace.fewest_rounds(self.timer_hours)  # May refuse the timer.
 
     def _check_separation(self) -> None:
         if self.min_separation is None:
@@ -100,8 +110,11 @@ class Deployment:
     @property
     def timer_separation(self) -> int | None:
         """Rounds that the timer covers, rounded down and at least 1; None without a timer."""
-        if self.timer_hours is None or self.round_minutes is None:
+        if self.timer_hours is None:
             return None
+        if self.pace is not None:
+            return max(1, self.pace.fewest_rounds(self.timer_hours))
+        assert self.round_minutes is not None  # See `_check_timer`.
         return max(1, math.floor(self.timer_hours * _MINUTES_PER_HOUR / self.round_minutes))
 
     @property

@@ -15,8 +15,11 @@ import numpy as np
 from dp_accounting import rdp
 
 from dpfl import _validate, errors
-from dpfl.accounting import gaussian, loss_distribution, moments
+from dpfl.accounting import gaussian, moments
 from dpfl.accounting.gaussian import Bound
+from dpfl.accounting.losses import dominating_pairs, loss_distribution
+from dpfl.accounting.losses.dominating_pairs import DominatingPair, Neighbours
+from dpfl.accounting.losses.losses_on_grid import Release
 from dpfl.accounting.sampling import truncated
 from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 
@@ -30,22 +33,39 @@ _ROUNDING_OF_MU = 1e-15
 _LEAST_NOISE = 1e-100
 # More noise than this on a sample counts as this much: dp_accounting would lose all digits.
 _MOST_NOISE = 1e6
+# A population that stands for the quotient of cohort and population; a power of 2.
+_MANY = 2**52
+_ADJACENCIES = ('zero_out', 'replace_one')
 # Kinds of releases whose divergences and moments are kept.
 _KEPT = 32
 
 
-def epsilon_of_event(event: dp_accounting.DpEvent, delta: float, method: str = 'pld') -> float:
+def epsilon_of_event(
+    event: dp_accounting.DpEvent,
+    delta: float,
+    method: str = 'pld',
+    adjacency: str | None = None,
+    group_size: int = 1,
+) -> float:
     """Epsilon at `delta` of an event.
 
     Args:
-      event: a `GaussianDpEvent`, a `PoissonSampledDpEvent` or `SampledWithoutReplacementDpEvent` of
-        a Gaussian event, a `NoOpDpEvent`, a `NonPrivateDpEvent`, or a composition of these. Samples
-        without replacement have neighbours that replace a client, Poisson samples neighbours that
-        add or remove one, so the two cannot be composed.
+      event: a `GaussianDpEvent`, a `PoissonSampledDpEvent`, `TruncatedPoissonDpEvent` or
+        `SampledWithoutReplacementDpEvent` of a Gaussian event, a `NoOpDpEvent`, a
+        `NonPrivateDpEvent`, or a composition of these. The noise of a sampled release is divided
+        by how far one client moves a sum: with Poisson samples between neighbours, and with
+        fixed-size ones if another client takes its place.
       delta: strictly between 0 and 1.
       method: one of `gaussian.ACCOUNTANTS`. 'analytic_gaussian' supports only events without
-        sampling; 'pld' does not support sampling without replacement. 'best' takes the smallest
-        epsilon of all methods that support the event.
+        sampling, and groups of clients with sampling are supported by 'pld' only. 'best' takes the
+        smallest epsilon of all methods that support the event.
+      adjacency: which runs are neighbours, for samples. 'zero_out': a client's updates become zero;
+        of a Poisson sample that is the same as adding or removing it. 'replace_one': they become
+        any others. By default 'zero_out' for Poisson samples and 'replace_one' for samples of fixed
+        size. Truncated Poisson samples have 'zero_out' only.
+      group_size: number of clients that differ between neighbours, for samples. For other releases
+        the noise already is divided by how far the group moves them. For truncated Poisson samples
+        it must be 1, and the event of a plan with cyclic ones is that of one client only.
 
     Returns:
       An upper bound; infinity where there is no guarantee. The privacy loss distribution has no
@@ -53,18 +73,27 @@ def epsilon_of_event(event: dp_accounting.DpEvent, delta: float, method: str = '
       so.
 
     Raises:
-      ValueError: if an argument is out of its range, or the method does not support the event.
+      ValueError: if an argument is out of its range, or the method or the samples do not support
+        the neighbours, or samples of several kinds are composed without an adjacency.
     """
-    return bound(event, delta, method).epsilon
+    neighbours = None
+    if adjacency is not None or group_size != 1:
+        adjacency = adjacency or _adjacency(_flatten(event))
+        neighbours = Neighbours(_validate.choice('adjacency', adjacency, _ADJACENCIES), group_size)
+    return bound(event, delta, method, neighbours=neighbours).epsilon
 
 
 def bound(
-    event: dp_accounting.DpEvent, delta: float, method: str = 'pld', coarseness: float = 1.0
+    event: dp_accounting.DpEvent,
+    delta: float,
+    method: str = 'pld',
+    coarseness: float = 1.0,
+    neighbours: Neighbours | None = None,
 ) -> Bound:
     """`epsilon_of_event`, and the accountant that showed it.
 
     `coarseness` is that of `loss_distribution.epsilon`: above 1, the privacy loss distribution of
-    samples is looser, and quicker.
+    samples is looser, and quicker. Without `neighbours` they are the default of each sampling.
     """
     _validate.number('delta', delta, above=0, below=1)
     _validate.choice('method', method, gaussian.ACCOUNTANTS)
@@ -72,8 +101,9 @@ def bound(
     if not parts.sampled or math.isinf(parts.mu_squared):
         mu = math.sqrt(parts.mu_squared) * (1 + _ROUNDING_OF_MU)
         return gaussian.bound(mu, delta, method)
-    _refuse_mixtures(parts)
-    if method not in (methods := methods_for(event)):
+    parts.neighbours = _checked_neighbours(parts, neighbours)
+    methods = methods_for(event, parts.neighbours)
+    if method not in methods:
         raise errors.ArgumentError(
             'method', method, f'must be one of {", ".join(methods)} with sampling'
         )
@@ -81,10 +111,14 @@ def bound(
     found = _least(parts, delta, known, coarseness)
     if math.isfinite(found.epsilon):
         return found
+    if parts.neighbours.group_size > 1:
+        return gaussian.bound(_everybody(parts), delta, 'analytic_gaussian')
     return _least(parts, delta, methods[:-1], coarseness)
 
 
-def methods_for(event: dp_accounting.DpEvent) -> tuple[str, ...]:
+def methods_for(
+    event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
+) -> tuple[str, ...]:
     """The accountants of `gaussian.ACCOUNTANTS` that support the event, in the same order.
 
     Which of them gives the smallest epsilon depends on the numbers: 'best', the last, finds out.
@@ -92,8 +126,8 @@ def methods_for(event: dp_accounting.DpEvent) -> tuple[str, ...]:
     sampled = [part for part, _ in _flatten(event).sampled]
     if not sampled:
         return gaussian.ACCOUNTANTS
-    if any(isinstance(part, dp_accounting.SampledWithoutReplacementDpEvent) for part in sampled):
-        return ('rdp', 'moments', 'best')
+    if neighbours is not None and neighbours.group_size > 1:
+        return ('pld', 'best')
     if any(isinstance(part, TruncatedPoissonDpEvent) for part in sampled):
         return ('pld', 'rdp', 'best')
     return ('pld', 'rdp', 'moments', 'best')
@@ -106,38 +140,124 @@ def _least(parts: '_Parts', delta: float, methods: Sequence[str], coarseness: fl
     )
 
 
+def _everybody(parts: '_Parts') -> float:
+    """`mu` if all clients that differ are in every sample, which is the worst there is."""
+    size = parts.neighbours.group_size
+    sampled = sum(
+        count * (size / event.event.noise_multiplier) ** 2 for event, count in parts.sampled
+    )
+    return math.sqrt(parts.mu_squared + sampled) * (1 + _ROUNDING_OF_MU)
+
+
 def _by_pld(parts: '_Parts', delta: float, coarseness: float) -> float:
-    releases = [
-        (
-            (
-                event.sampling_probability,
-                event.event.noise_multiplier,
-                *(event.full() if isinstance(event, TruncatedPoissonDpEvent) else ()),
-            ),
-            count,
-        )
-        for event, count in parts.sampled
-    ]
-    if parts.mu_squared:
-        releases.append(((1.0, 1 / math.sqrt(parts.mu_squared)), 1))
-    most = _by_rdp(parts, delta, coarseness)
+    releases = _releases(parts)
+    # For samples that are not pairs the Renyi divergence is at hand, and is the tighter start.
+    simple = not any(isinstance(release, DominatingPair) for release, _ in releases)
+    most = _by_rdp(parts, delta, coarseness) if simple else None
     return loss_distribution.epsilon(releases, delta, most, coarseness)
 
 
+def sampled_releases(
+    event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
+) -> loss_distribution.Releases | None:
+    """An event as the privacy loss distribution takes it.
+
+    None for an event without noise or without sampling, which `mu_without_amplification` describes.
+    """
+    parts = _flatten(event)
+    if not parts.sampled or math.isinf(parts.mu_squared):
+        return None
+    parts.neighbours = _checked_neighbours(parts, neighbours)
+    return _releases(parts)
+
+
+def mu_without_amplification(
+    event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
+) -> float:
+    """Gaussian DP parameter of an event if all clients that differ are in every sample."""
+    parts = _flatten(event)
+    parts.neighbours = neighbours or Neighbours()
+    return math.inf if math.isinf(parts.mu_squared) else _everybody(parts)
+
+
+def _releases(parts: '_Parts') -> loss_distribution.Releases:
+    releases: list[tuple[Release, int]] = [
+        (_release(event, parts.neighbours), count) for event, count in parts.sampled
+    ]
+    if parts.mu_squared:
+        releases.append(((1.0, 1 / math.sqrt(parts.mu_squared)), 1))
+    return releases
+
+
+def _release(event: dp_accounting.DpEvent, neighbours: Neighbours) -> Release:
+    noise = event.event.noise_multiplier
+    if isinstance(event, TruncatedPoissonDpEvent):
+        full, _ = event.full()
+        return event if full else (event.sampling_probability, noise)
+    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
+        return dominating_pairs.fixed_size(
+            event.source_dataset_size, event.sample_size, noise, neighbours
+        )
+    if neighbours == Neighbours():
+        return event.sampling_probability, noise
+    return dominating_pairs.poisson(event.sampling_probability, noise, neighbours)
+
+
+def renyi_divergences(
+    event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Orders, and upper bounds of the Renyi divergences of an event, float64 [orders] each.
+
+    Raises:
+      ArgumentError: if the event is not supported, such as a group of clients with samples.
+    """
+    parts = _flatten(event)
+    orders = rdp.RdpAccountant()._orders
+    if math.isinf(parts.mu_squared):
+        return orders, np.full(orders.size, math.inf)
+    if not parts.sampled:
+        return orders, orders * parts.mu_squared * (1 + _ROUNDING_OF_MU) / 2
+    parts.neighbours = _checked_neighbours(parts, neighbours)
+    if parts.neighbours.group_size > 1:
+        raise errors.ArgumentError(
+            'group_size', parts.neighbours.group_size, 'must be 1 with sampling, for Renyi DP'
+        )
+    return orders, _with_rounding(_divergences_together(parts), parts)
+
+
 def _by_rdp(parts: '_Parts', delta: float, _: float) -> float:
-    releases = list(parts.sampled)
+    divergences = _with_rounding(_divergences_together(parts), parts)
+    return float(rdp.compute_epsilon(rdp.RdpAccountant()._orders, divergences, delta)[0])
+
+
+def _divergences_together(parts: '_Parts') -> np.ndarray:
+    releases = [(_for_moments(event, parts.neighbours), count) for event, count in parts.sampled]
     if parts.mu_squared:
         release = dp_accounting.GaussianDpEvent(1 / math.sqrt(parts.mu_squared))
         releases.insert(0, (release, 1))
-    relation = _relation(parts)
-    divergences = sum(count * _divergences(release, relation) for release, count in releases)
-    return _epsilon_of_divergences(divergences, sum(count for _, count in parts.sampled), delta)
+    divergences = [count * _divergences(release) for release, count in releases]
+    return np.sum(divergences, axis=0)
 
 
 def _by_moments(parts: '_Parts', delta: float, _: float) -> float:
     log_moments = moments.gaussian(math.sqrt(parts.mu_squared))
-    return moments.epsilon(
-        log_moments + sum(count * _log_moments(event) for event, count in parts.sampled), delta
+    for event, count in parts.sampled:
+        log_moments = log_moments + count * _log_moments(_for_moments(event, parts.neighbours))
+    return moments.epsilon(log_moments, delta)
+
+
+def _for_moments(event: dp_accounting.DpEvent, neighbours: Neighbours) -> dp_accounting.DpEvent:
+    """The event whose Renyi divergences bound those of a sampled release.
+
+    A replaced client of a Poisson sample is a replaced client of a sample of fixed size if all
+    others have the update 0. Bounds for fixed size depend on the quotient of the sizes only.
+    """
+    if neighbours.adjacency == 'zero_out' or not isinstance(
+        event, dp_accounting.PoissonSampledDpEvent
+    ):
+        return event
+    return dp_accounting.SampledWithoutReplacementDpEvent(
+        _MANY, math.ceil(event.sampling_probability * _MANY), event.event
     )
 
 
@@ -150,6 +270,7 @@ class _Parts:
 
     mu_squared: float = 0.0
     sampled: list[tuple[dp_accounting.DpEvent, int]] = dataclasses.field(default_factory=list)
+    neighbours: Neighbours = Neighbours()
 
 
 def _flatten(event: dp_accounting.DpEvent, count: int = 1, parts: _Parts | None = None) -> _Parts:
@@ -198,43 +319,60 @@ def _is_sampled_gaussian(event: dp_accounting.DpEvent) -> bool:
     ) and isinstance(event.event, dp_accounting.GaussianDpEvent)
 
 
-def _refuse_mixtures(parts: _Parts) -> None:
-    if len({type(event) for event, _ in parts.sampled}) > 1:
+def _checked_neighbours(parts: _Parts, neighbours: Neighbours | None) -> Neighbours:
+    """The neighbours of samples, by default those of their kind.
+
+    Raises:
+      ArgumentError: if there is no proof for a kind of sample with such neighbours.
+    """
+    if neighbours is None:
+        return Neighbours(_adjacency(parts))
+    if any(isinstance(event, TruncatedPoissonDpEvent) for event, _ in parts.sampled):
+        for name, allowed in (('adjacency', 'zero_out'), ('group_size', 1)):
+            value = getattr(neighbours, name)
+            if value != allowed:
+                raise errors.ArgumentError(
+                    name, value, f'must be {allowed} with truncated Poisson samples'
+                )
+    return neighbours
+
+
+def _adjacency(parts: _Parts) -> str:
+    """The adjacency that samples have if none is named."""
+    kinds = {type(event) for event, _ in parts.sampled}
+    if len(kinds) > 1:
         raise errors.ArgumentError(
             'event',
             errors.NOT_SHOWN,
-            'Poisson samples, truncated ones and samples without replacement must not be composed; '
-            'their neighbours differ',
+            'Poisson samples, truncated ones and samples without replacement must not be composed '
+            'without an adjacency; their neighbours differ',
         )
-
-
-def _relation(parts: _Parts):
-    if isinstance(parts.sampled[0][0], dp_accounting.SampledWithoutReplacementDpEvent):
-        return _RELATION.REPLACE_ONE
-    return _RELATION.ADD_OR_REMOVE_ONE
+    return 'replace_one' if dp_accounting.SampledWithoutReplacementDpEvent in kinds else 'zero_out'
 
 
 @functools.lru_cache(_KEPT)
-def _divergences(event: dp_accounting.DpEvent, relation: dp_accounting.NeighboringRelation):
+def _divergences(event: dp_accounting.DpEvent) -> np.ndarray:
     """Renyi divergences of one release, [orders of dp_accounting]; takes up to 0.3 s."""
     if isinstance(event, TruncatedPoissonDpEvent):
         whole = dp_accounting.PoissonSampledDpEvent(event.sampling_probability, event.event)
         orders = np.array(rdp.RdpAccountant()._orders)
-        return truncated.divergences(np.array(_divergences(whole, relation)), event, orders)
+        return truncated.divergences(np.array(_divergences(whole)), event, orders)
+    is_fixed_size = isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent)
+    relation = _RELATION.REPLACE_ONE if is_fixed_size else _RELATION.ADD_OR_REMOVE_ONE
     # dp_accounting publishes the divergences only after its own conversion.
     return rdp.RdpAccountant(neighboring_relation=relation).compose(event)._rdp
 
 
-def _epsilon_of_divergences(divergences: np.ndarray, releases: int, delta: float) -> float:
-    """Epsilon by the conversion of dp_accounting, with an allowance for rounding.
+def _with_rounding(divergences: np.ndarray, parts: _Parts) -> np.ndarray:
+    """Divergences with an allowance for rounding.
 
     For a rare sample under much noise a divergence vanishes in the rounding of a logarithm near 1.
-    It may even come out below 0, which the conversion refuses.
+    It may even come out below 0, which the conversion of dp_accounting refuses.
     """
     orders = rdp.RdpAccountant()._orders
     rounding = _ROUNDING + _ROUNDING_OF_MOMENT / (orders - 1)
-    divergences = np.maximum(divergences, 0) + releases * rounding
-    return float(rdp.compute_epsilon(orders, divergences, delta)[0])
+    releases = sum(count for _, count in parts.sampled)
+    return np.maximum(divergences, 0) + releases * rounding
 
 
 @functools.lru_cache(_KEPT)

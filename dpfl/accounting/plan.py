@@ -41,11 +41,12 @@ _ADDED_LATER = (
     'noise',
     'earlier',
     'noise_match',
+    'group_size',
     'groups',
     'cohort_cap',
 )
-# Left out if None, so that digests of plans without it are those of earlier versions.
-_ONLY_IF_GIVEN = ('noise_match', 'groups', 'cohort_cap')
+# Left out with these values, so that digests of plans without them are those of earlier versions.
+_ONLY_IF_OTHER = {'noise_match': None, 'group_size': 1, 'groups': None, 'cohort_cap': None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,8 +71,9 @@ class PrivacyPlan(PlanValues):
     - 'balls_in_bins', 'random_allocation': each client takes part in the rounds of one of `groups`
       bins, or in one round of each `groups`, uniformly (docs/sampling.md). Not for trees.
     - 'without_replacement': a uniformly random set of `clients_per_round` clients ([Augenstein20]).
-      A cohort without a client holds another client in its place. Under every adjacency the
-      cohorts that are compared therefore differ by a replaced client: two clip norms.
+      Population and cohorts of neighbouring runs have the same sizes. A cohort without a client
+      holds another client in its place, which moves the sum by two clip norms, also if neighbours
+      only zero the client out; see docs/accounting_sampling.md.
 
     Noise that is distributed among the clients is `aggregators.DistributedNoise`; it is not part of
     a plan.
@@ -93,7 +95,7 @@ class PrivacyPlan(PlanValues):
         values: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if value is None and field.name in _ONLY_IF_GIVEN:
+            if field.name in _ONLY_IF_OTHER and value == _ONLY_IF_OTHER[field.name]:
                 continue
             if field.name == 'mechanism':
                 values['mechanism_digest'] = value.digest()
@@ -138,7 +140,7 @@ class PrivacyPlan(PlanValues):
         if 'earlier' in fields:
             fields['earlier'] = _plans(fields['earlier'])
         if 'clip_schedule' in fields:
-            fields['clip_schedule'] = _changes(fields['clip_schedule'])
+            fields['clip_schedule'] = _json.pairs('clip_schedule', fields['clip_schedule'])
         return cls(mechanism=mechanism, **fields)
 
     def digest(self) -> str:
@@ -180,7 +182,10 @@ class PrivacyPlan(PlanValues):
 
     @property
     def shift(self) -> float:
-        """How far one client moves a round's sum between neighbours, in clip norms."""
+        """How far one client moves a round's sum between neighbours, in clip norms.
+
+        For samples without replacement also how far two updates may be apart.
+        """
         shift = _SHIFT_IN_CLIP_NORMS[self.adjacency]
         if self.sampling == 'without_replacement' and self.adjacency == 'zero_out':
             shift = _SHIFT_IN_CLIP_NORMS['replace_one']
@@ -193,11 +198,15 @@ class PrivacyPlan(PlanValues):
         """Sensitivity of the whole run for clip norm 1 under `adjacency`.
 
         With sampling it is the sensitivity of one round, which is the norm of its column of C: the
-        guarantee is then not a function of the sensitivity of the run.
+        guarantee is then not a function of the sensitivity of the run. A group moves a run by at
+        most as much as its members one by one, and by that much if all of them take part in the
+        same rounds.
         """
         if self.sampling != 'none':
-            return self.shift * releases.largest_norm(self)
-        return self.with_rounding(self.shift * rounding.root_up(self._sensitivity_bound.squared))
+            return self.shift_of_group * releases.largest_norm(self)
+        return self.with_rounding(
+            self.shift_of_group * rounding.root_up(self._sensitivity_bound.squared)
+        )
 
     def with_rounding(self, sensitivity: float) -> float:
         """A sensitivity of the whole run, plus what rounding adds to it with hardened noise."""
@@ -279,7 +288,11 @@ class PrivacyPlan(PlanValues):
         return None if self.mu is None else self.mu * self.mu / 2
 
     def dp_event(self) -> dp_accounting.DpEvent:
-        """The whole run, with earlier ones, as one event; noise is divided by the sensitivity."""
+        """The whole run, with earlier ones, as one event.
+
+        Noise is divided by the sensitivity, or with sampling by how far one client moves a round.
+        The guarantee of samples depends on `neighbours` too.
+        """
         if not all(plan.noise_multiplier for plan in (self, *self.earlier)):
             return dp_accounting.NonPrivateDpEvent()
         if self.mu is not None:
@@ -317,7 +330,9 @@ class PrivacyPlan(PlanValues):
         if self.noise_multiplier and len(worst := releases.of_worst_clients(self)) > 1:
             runs = [self._with_earlier(own) for own in worst]
         return hardened.with_slack(
-            lambda at: max(events.bound(run, at, accountant, coarseness) for run in runs),
+            lambda at: max(
+                events.bound(run, at, accountant, coarseness, self.neighbours) for run in runs
+            ),
             delta,
             self.slack,
         )
@@ -350,7 +365,7 @@ class PrivacyPlan(PlanValues):
             return gaussian.ACCOUNTANTS
         if self.sampling in bins.SAMPLINGS:
             return ('best',)
-        return events.methods_for(releases.of_every_client(self, 1.0))
+        return events.methods_for(releases.of_every_client(self, 1.0), self.neighbours)
 
     def with_participation(self, participation: Participation) -> 'PrivacyPlan':
         """The same noise over another schema, such as the rounds that a run has done so far."""
@@ -361,7 +376,7 @@ class PrivacyPlan(PlanValues):
 
     def without_sampling(self, participation: Participation) -> 'PrivacyPlan':
         """The same noise over a schema, without relying on how cohorts were sampled."""
-        adjacency = 'zero_out' if self.adjacency == 'zero_out' else 'replace_one'
+        adjacency = self.neighbours.adjacency
         earlier = tuple(each.without_sampling(each.participation) for each in self.earlier_plans)
         sampling: dict[str, Any] = dict(sampling='none', population=None)
         sampling |= dict(groups=None, cohort_cap=None)
@@ -384,12 +399,3 @@ def _plans(values: Any) -> tuple[PrivacyPlan, ...]:
         mechanism = mechanisms.from_dict(fields.pop('mechanism', None))
         plans.append(PrivacyPlan.from_dict(fields, mechanism))
     return tuple(plans)
-
-
-def _changes(values: Any) -> tuple[tuple[int, float], ...]:
-    """`clip_schedule` from its JSON form, a list of pairs."""
-    if not isinstance(values, list) or not all(
-        isinstance(pair, list) and len(pair) == 2 for pair in values
-    ):
-        raise errors.ArgumentError('clip_schedule', values, 'must be a list of pairs')
-    return tuple((first, norm) for first, norm in values)

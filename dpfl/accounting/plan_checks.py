@@ -11,7 +11,7 @@ ADJACENCIES = ('zero_out', 'replace_one', 'replace_one_half_shift')
 SAMPLINGS = ('none', *rules.SAMPLINGS)
 _ADJACENCIES_OF_SAMPLING = {
     'none': ('zero_out', 'replace_one'),
-    'poisson': ('zero_out',),
+    'poisson': ('zero_out', 'replace_one'),
     'cyclic_poisson': ('zero_out',),
     'truncated_poisson': ('zero_out',),
     'without_replacement': ADJACENCIES,
@@ -32,6 +32,7 @@ def check(plan: PlanValues) -> None:
     _validate.choice('sampling', plan.sampling, SAMPLINGS)
     _validate.choice('adjacency', plan.adjacency, _ADJACENCIES_OF_SAMPLING[plan.sampling])
     _validate.choice('noise', plan.noise, hardened.NOISES)
+    _validate.integer('group_size', plan.group_size, minimum=1)
     _validate.integer('rounds', plan.participation.rounds, minimum=1, maximum=plan.mechanism.rounds)
     rules.check(plan)
     if plan.discretization:
@@ -64,7 +65,7 @@ def _check_earlier(plan: PlanValues) -> None:
     for earlier in plan.earlier:
         if earlier.earlier:
             raise errors.ArgumentError('earlier', errors.NOT_SHOWN, 'must be a flat list of plans')
-        for name in ('sampling', 'adjacency', 'noise'):
+        for name in ('sampling', 'adjacency', 'noise', 'group_size'):
             value = getattr(plan, name)
             if getattr(earlier, name) != value:
                 raise errors.ArgumentError(

@@ -6,6 +6,7 @@ import dataclasses
 from dpfl import mechanisms
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
+from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
@@ -49,6 +50,8 @@ class PlanValues(abc.ABC):
       earlier: plans of runs, perhaps on the same clients, whose model this run begins with. The
         guarantee (mu, rho, epsilon) is that of all of them together; the sensitivity and the noise
         are those of this run alone. Clients may take part in every run as its plan allows.
+      group_size: number of clients, such as those of one person, that differ between neighbours; at
+        least 1. The guarantee is for groups of so many. The noise does not depend on it.
       noise_match: how `noise_multiplier` was found, if it was matched to another mechanism; a
         record, on which nothing depends.
     """
@@ -70,6 +73,7 @@ class PlanValues(abc.ABC):
     noise: str = 'default'
     earlier: tuple['PlanValues', ...] = ()
     noise_match: NoiseMatch | None = None
+    group_size: int = 1
 
     @property
     @abc.abstractmethod
@@ -85,6 +89,17 @@ class PlanValues(abc.ABC):
     @abc.abstractmethod
     def shift(self) -> float:
         """How far one client moves a round's sum between neighbours, in clip norms."""
+
+    @property
+    def shift_of_group(self) -> float:
+        """How far `group_size` clients together move a round's sum."""
+        return self.shift * self.group_size
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Which runs are neighbours, as `events.bound` takes it."""
+        adjacency = 'zero_out' if self.adjacency == 'zero_out' else 'replace_one'
+        return Neighbours(adjacency, self.group_size)
 
     @property
     @abc.abstractmethod

@@ -66,7 +66,9 @@ class RunningEpsilon:
         if plan.sampling == 'none':
             schema = plan.participation.within(rounds)
             squared = plan.mechanism.sensitivity_bound(schema).squared
-            return self._of_sensitivity(plan.with_rounding(plan.shift * rounding.root_up(squared)))
+            return self._of_sensitivity(
+                plan.with_rounding(plan.shift_of_group * rounding.root_up(squared))
+            )
         return self._sampled(rounds)
 
     def _by_sensitivity(self, sensitivity: float) -> float:

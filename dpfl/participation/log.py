@@ -133,13 +133,21 @@ class ParticipationLog:
           ValueError: if the file is not a participation log; the message says what is wrong.
         """
         try:
-            clients, offsets = _read(path)
-            _check(clients, offsets)
-            decreases = np.flatnonzero(clients[1:] < clients[:-1]) + 1
-            if not np.isin(decreases, offsets).all():
-                raise ValueError('clients are not sorted within each round')
+            return cls.from_arrays(*_read(path))
         except ValueError as error:
             raise ValueError(f'{path}: not a participation log ({error})') from None
+
+    @classmethod
+    def from_arrays(cls, clients: np.ndarray, offsets: np.ndarray) -> 'ParticipationLog':
+        """A log from the arrays that `save` writes; they are not copied.
+
+        Raises:
+          ValueError: if they are not those of a log.
+        """
+        _check(clients, offsets)
+        decreases = np.flatnonzero(clients[1:] < clients[:-1]) + 1
+        if not np.isin(decreases, offsets).all():
+            raise ValueError('clients are not sorted within each round')
         log = cls()
         for cohort in _split(clients, offsets):
             log._add(cohort)

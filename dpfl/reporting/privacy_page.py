@@ -10,9 +10,11 @@ import numpy as np
 from matplotlib import figure, ticker
 
 from dpfl import accounting
+from dpfl.accounting import tradeoff
 from dpfl.reporting import html_page
 
 _POINTS = 40  # Points of a curve.
+_COARSENESS = 64.0  # Of the grid of a loss distribution: a figure needs many, and few digits.
 
 
 def render(report: accounting.PrivacyReport, more: str = '') -> str:
@@ -40,6 +42,8 @@ def _figures(report: accounting.PrivacyReport) -> Iterator[tuple[figure.Figure, 
             _epsilon_by_round(report),
             f'Epsilon of the plan for the rounds so far, at delta = {report.deltas[0]:g}.',
         )
+    if report.tradeoff is not None:
+        yield _tradeoff(report.tradeoff), 'What a membership test can reach.'
     if report.observed is not None:
         yield (
             _participations(report.observed),
@@ -50,7 +54,7 @@ def _figures(report: accounting.PrivacyReport) -> Iterator[tuple[figure.Figure, 
 def _curve_accountant(report: accounting.PrivacyReport) -> str:
     """A fast accountant, since a figure needs many values: the exact curve if there is one."""
     known = report.plan.accountants
-    return 'analytic_gaussian' if 'analytic_gaussian' in known else 'rdp'
+    return next(name for name in ('analytic_gaussian', 'rdp', 'pld') if name in known)
 
 
 def _epsilon_by_delta(report: accounting.PrivacyReport) -> figure.Figure:
@@ -58,7 +62,7 @@ def _epsilon_by_delta(report: accounting.PrivacyReport) -> figure.Figure:
     low = min(-12.0, math.log10(report.deltas[0]) - 1)
     deltas = np.logspace(low, -2, _POINTS)
     drawn, axes = _axes('delta', 'epsilon')
-    epsilons = [report.plan.epsilon(delta, method) for delta in deltas]
+    epsilons = [report.plan.bound(delta, method, _COARSENESS).epsilon for delta in deltas]
     axes.semilogx(deltas, epsilons, label=f'plan ({method})')
     axes.plot(
         report.deltas, report.plan_guarantee.epsilons, 'o', label=f'reported ({report.accountant})'
@@ -75,10 +79,20 @@ def _epsilon_by_round(report: accounting.PrivacyReport) -> figure.Figure:
     epsilons = []
     for t in rounds:
         so_far = plan.with_participation(plan.participation.within(int(t)))
-        epsilons.append(so_far.epsilon(report.deltas[0], method))
+        epsilons.append(so_far.bound(report.deltas[0], method, _COARSENESS).epsilon)
     drawn, axes = _axes('rounds', 'epsilon')
     axes.step(rounds, epsilons, where='post')
     axes.set_ylim(bottom=0)
+    return drawn
+
+
+def _tradeoff(found: tradeoff.Tradeoff) -> figure.Figure:
+    false, true = (np.array(each) for each in zip(*found.points, strict=True))
+    drawn, axes = _axes('false positive rate', 'true positive rate')
+    axes.loglog(false, true, 'o-', markersize=3, label='at most')
+    axes.loglog(false, false, '--', color='gray', label='guessing')
+    axes.set_ylim(top=1.5)
+    axes.legend()
     return drawn
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import tqdm
 
 from dpfl import _validate
-from dpfl.participation import ParticipationLog
+from dpfl.participation import ParticipationLog, RoundTimes
 from dpfl.simulation.population import Population
 
 
@@ -34,9 +34,15 @@ class PopulationRun:
         """Days from the start of the first round to the end of the last one."""
         return float(self.start_hours[-1] + self.duration_hours[-1] - self.start_hours[0]) / 24
 
-    def rounds_by_day(self) -> np.ndarray:
-        """Number of rounds opened on each day, int64 [days]. The last day may be incomplete."""
-        return np.bincount((self.start_hours // 24).astype(np.int64))
+    @property
+    def times(self) -> RoundTimes:
+        """When the rounds were opened, and the last one closed.
+
+        Raises:
+          ArgumentError: if there is only one round.
+        """
+        end = float(self.start_hours[-1] + self.duration_hours[-1])
+        return RoundTimes.from_hours(self.start_hours, end)
 
     def minutes_by_hour(self) -> np.ndarray:
         """Median minutes of the rounds opened in each hour of the day, [24]; NaN if none."""

@@ -65,11 +65,18 @@ def required(settings: Settings, name: str) -> Any:
     return value
 
 
-def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -> None:
+def run(
+    main: Callable[[], None],
+    *,
+    threads_per_operation: int | None = None,
+    operands_of: str | None = None,
+) -> None:
     """Parses the flags and calls `main`; does not return.
 
     Args:
       main: The work of the binary.
+      operands_of: Flag with a list that also takes the arguments that are no flags, if it is given:
+        `--flag one other` is then `--flag=one,other`.
       threads_per_operation: Threads of each TensorFlow operation, unless the environment sets
         them. Use 1 if shards run in parallel: `runtime.local_runtime` cannot set it once a model
         is traced.
@@ -85,7 +92,9 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
         try:
             if not flags.FLAGS['verbosity'].present:
                 logging.set_verbosity(logging.WARNING)
-            if len(arguments) > 1:
+            if operands_of is not None and flags.FLAGS[operands_of].present:
+                flags.FLAGS[operands_of].value += arguments[1:]
+            elif len(arguments) > 1:
                 raise UsageError(f'{arguments[1]}: is not a flag')
             main()
             standard_streams.flush_results()
@@ -112,9 +121,20 @@ def run(main: Callable[[], None], *, threads_per_operation: int | None = None) -
             _fail(_what_failed(error), _BAD_USAGE if is_bad_name else _REFUSED)
 
     standard_streams.prepare()
+    app.call_after_init = _leave_out
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
     atexit.register(default_context.drop)
     app.run(guarded, flags_parser=_parse)
+
+
+def _leave_out(callback: Callable[[], object]) -> None:
+    """Takes the place of `absl.app.call_after_init`, and does not call back.
+
+    Binaries import TensorFlow when absl has started already. A test module of TensorFlow would then
+    be called back at once, and ask for devices before eager execution is on. From then on, while
+    the main thread traces a function, TensorFlow believes to be in a graph of version 1, where `==`
+    of tensors compares the Python objects. JAX also asks, for flags that it does not have here.
+    """
 
 
 def _what_failed(error: OSError) -> str:

@@ -35,18 +35,23 @@ def together(report: accounting.PrivacyReport, config: CompositionConfig) -> dic
         return None
     reports = [report, *map(_read, config.compose_with)]
     for path, other in zip(config.compose_with, reports[1:], strict=True):
-        if other.plan.adjacency != report.plan.adjacency:
-            raise command_line.UsageError(
-                f'--compose_with={path}: must have adjacency={report.plan.adjacency} like the '
-                f'first report, has {other.plan.adjacency}'
-            )
+        for name in ('adjacency', 'group_size'):
+            expected, found = getattr(report.plan, name), getattr(other.plan, name)
+            if found != expected:
+                raise command_line.UsageError(
+                    f'--compose_with={path}: must have {name}={expected} like the first report, '
+                    f'has {found}'
+                )
     event = dp_accounting.ComposedDpEvent([each.dp_event() for each in reports])
     slack = sum(each.plan.slack for each in reports)
     rhos = [each.guarantee.rho for each in reports]
     known = [rho for rho in rhos if rho is not None]
+    neighbours = report.plan.neighbours
     with command_line.refusing_bad_values():
         found = accounting.with_slack(
-            lambda delta: events.bound(event, delta, report.accountant), report.deltas[0], slack
+            lambda delta: events.bound(event, delta, report.accountant, neighbours=neighbours),
+            report.deltas[0],
+            slack,
         )
     values = {
         'reports': len(reports),

@@ -100,6 +100,24 @@ class SweepConfig(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SelectionConfig(Settings):
+    """Which of many results are made."""
+
+    only: str = setting('', 'Only results whose name begins with this text.')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StatementsConfig(Settings):
+    """What is compared with the numbers of figures."""
+
+    statements: str | None = setting(
+        None,
+        'Data file with what the documents say about their figures; by default the file in '
+        'experiments/figures.',
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LossConfig(Settings):
     """The loss of a mechanism."""
 

@@ -80,7 +80,8 @@ def answer(request: Request) -> Answer:
     if not rows:
         names = ','.join(request.planning.mechanisms or ())
         raise ArgumentError('mechanisms', names, 'are all made for fewer rounds')
-    return Answer(rows, left, plan_rows.assumptions(plans))
+    failure = request.planning.failure_probability
+    return Answer(rows, left, plan_rows.assumptions(plans, failure))
 
 
 def measures(request: Request) -> list[str]:
@@ -115,7 +116,8 @@ def _deployment(request: Request, point: dict[str, int]) -> planning.Deployment:
         # A search starts with one client.
         'clients_per_round': 1 if request.searches_cohort else given['clients_per_round'],
         'availability': request.planning.availability,
-        'round_minutes': request.planning.round_minutes,
+        'round_minutes': None if request.pace else request.timing.round_minutes,
+        'pace': request.pace,
         **point,
     }
     for name in ('population', 'clients_per_round'):

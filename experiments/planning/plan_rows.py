@@ -4,6 +4,7 @@ import math
 
 from dpfl import accounting
 from dpfl.accounting import planning
+from dpfl.participation import UniformCohorts
 from experiments.command import command_line
 
 _ROUNDED_UP = ('rho', 'mu', 'epsilon')
@@ -88,11 +89,13 @@ def text(rows: list[dict], left: list[dict], assumptions: list[str]) -> str:
 
 def assumptions(
     plans: list[tuple[planning.Deployment, accounting.PrivacyPlan, planning.Simulation | None]],
+    failure: float,
 ) -> list[str]:
     """The conditions under which plans can be reached and guarantee what they say.
 
     Args:
       plans: Deployment and plan of each row, and what its noise was scaled from.
+      failure: Probability with which uniform cohorts may break the limits that are stated.
     """
     deployment, plan, simulation = plans[0]
     if not plan.noise_multiplier:
@@ -118,6 +121,7 @@ def assumptions(
         *_separation(deployment),
         'Each client takes part in at most max_participations rounds: as many as rounds and '
         'separation allow, unless a lower limit is given.',
+        *_uniform({each for each, _, _ in plans}, failure),
         'No amplification by sampling is claimed.',
         *(f'{name}: {sentence}' for name, sentence in releases),
         *matches,
@@ -168,7 +172,26 @@ def _exceeds(deployment, plan, simulation) -> bool:
     return plan.noise_multiplier > simulation.scaled(deployment.clients_per_round) * (1 + 1e-9)
 
 
+def _uniform(deployments, failure: float) -> list[str]:
+    """What uniform cohorts would do to the limits, if all plans share a deployment."""
+    if len(deployments) > 1:
+        return []
+    [deployment] = deployments
+    schema = deployment.participation
+    return UniformCohorts(
+        population=deployment.reporting_clients,
+        clients_per_round=deployment.clients_per_round,
+        rounds=deployment.rounds,
+    ).sentences(schema.min_separation, schema.count, failure)
+
+
 def _separation(deployment) -> list[str]:
+    if deployment.pace is not None:
+        return [
+            f'A timer of {deployment.timer_hours:g} hours covers {deployment.timer_separation} '
+            f'rounds: {deployment.pace.describe()}. If the population allows less, rounds wait for '
+            'clients.'
+        ]
     if deployment.timer_hours is not None:
         return [
             f'Rounds take {deployment.round_minutes:g} minutes at most, so a timer of '

@@ -1,6 +1,7 @@
 """What `plan_privacy` is asked: a deployment, and a noise multiplier, a target or a simulation."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,12 @@ import numpy as np
 from dpfl._settings import Settings, setting
 from dpfl.accounting import planning as planning_lib
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.participation import Pace
 from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.server_config import ServerConfig
 from experiments.planning import contenders, sampled
+from experiments.planning.pace import PaceConfig
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 # Settings of one mechanism; 'auto' chooses them itself.
@@ -22,7 +25,7 @@ _NOT_SHARED = (*_OF_ONE_MECHANISM, 'tree_released', 'tree_completed')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanningConfig(Settings):
-    """Availability, round times, targets, a simulation, and sweeps."""
+    """Availability, targets, a simulation, and sweeps."""
 
     mechanisms: tuple[str, ...] | None = setting(
         None,
@@ -34,9 +37,6 @@ class PlanningConfig(Settings):
     )
     availability: float = setting(
         1.0, 'Share of the population that reports at some time, > 0 and <= 1.'
-    )
-    round_minutes: float | None = setting(
-        None, 'Minutes that a round takes; those of the longest rounds if they differ.'
     )
     simulated_noise_multiplier: float | None = setting(
         None,
@@ -54,6 +54,13 @@ class PlanningConfig(Settings):
         'Largest cohort that the system supports. With a target and a simulation, the binary looks '
         'for the smallest cohort up to this size that meets the target; do not give '
         '--clients_per_round then.',
+    )
+    failure_probability: float = setting(
+        1e-6,
+        'Also state which limits of participation uniformly random cohorts would break with at '
+        'most this probability. No guarantee depends on it.',
+        above=0,
+        below=1,
     )
     sweep_clients_per_round: tuple[str, ...] | None = setting(
         None, 'Values of clients_per_round, comma-separated.'
@@ -73,11 +80,12 @@ class Request:
 
     Attributes:
       privacy: Mechanism, noise and accounting.
-      planning: Round times, targets, simulation and sweeps.
+      planning: Targets, simulation and sweeps.
       schema: rounds, min_separation, max_participations, population, clients_per_round and
         timer_hours by name; None for those that are not given.
       server: Optimizer of the server, whose models mechanism 'auto' is optimised for with
         workload=server.
+      timing: What is known about the times of rounds, for a timer.
       sampling: Sampling that the guarantee relies on, one of `accounting.SAMPLINGS`.
       groups: Groups of clients, for cyclic Poisson sampling; None for the bands of the mechanism.
       cohort_cap: Largest cohort, for truncated Poisson sampling.
@@ -87,6 +95,7 @@ class Request:
     planning: PlanningConfig
     schema: dict[str, Any]
     server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
+    timing: PaceConfig = dataclasses.field(default_factory=PaceConfig)
     sampling: str = 'none'
     groups: int | None = None
     cohort_cap: int | None = None
@@ -110,6 +119,15 @@ class Request:
     def match(self) -> noise_matching.MatchRequest | None:
         """The noise match that is asked for; None without one."""
         return None if self.privacy.match is None else noise_matching.parse(self.privacy.match)
+
+    @functools.cached_property
+    def pace(self) -> Pace | None:
+        """The times of rounds, as far as they are known; None if all rounds take as long.
+
+        Raises:
+          ArgumentError: If a file cannot be read, or a number is not allowed.
+        """
+        return self.timing.pace()
 
     @property
     def searches_cohort(self) -> bool:
@@ -175,15 +193,19 @@ class Request:
 
     def _check_pairs(self) -> None:
         values = {**self.planning.flat(), **self.schema}
-        for one, other in (
-            ('simulated_noise_multiplier', 'simulated_clients_per_round'),
-            ('timer_hours', 'round_minutes'),
-        ):
-            for name, needed in ((one, other), (other, one)):
-                if values[name] is not None and values[needed] is None:
-                    if name == 'simulated_clients_per_round' and self._scales_other_noise:
-                        continue
-                    raise ArgumentError(name, values[name], f'needs {needed}')
+        pair = ('simulated_noise_multiplier', 'simulated_clients_per_round')
+        for name, needed in (pair, pair[::-1]):
+            if values[name] is not None and values[needed] is None:
+                if name == 'simulated_clients_per_round' and self._scales_other_noise:
+                    continue
+                raise ArgumentError(name, values[name], f'needs {needed}')
+        timer, timing = values['timer_hours'], self.timing.given
+        if timer is not None and not timing:
+            raise ArgumentError(
+                'timer_hours', timer, 'needs round_minutes, round_times or rounds_by_day'
+            )
+        if timing and timer is None:
+            raise ArgumentError(timing[0], self.timing.shown(timing[0]), 'needs timer_hours')
 
     @property
     def _scales_other_noise(self) -> bool:

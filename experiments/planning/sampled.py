@@ -42,6 +42,12 @@ def check(request: Request) -> None:
         raise ArgumentError(
             'availability', planning_config.availability, f'must be 1 with {_shown(request)}'
         )
+    if planning_config.failure_probability != type(planning_config).failure_probability:
+        raise ArgumentError(
+            'failure_probability',
+            planning_config.failure_probability,
+            f'cannot be combined with {_shown(request)}',
+        )
     if request.privacy.mechanism == AUTO and planning_config.mechanisms is None:
         raise ArgumentError('mechanism', AUTO, f'cannot be combined with {_shown(request)}')
 

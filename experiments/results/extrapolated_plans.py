@@ -2,12 +2,15 @@
 
 import csv
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting
 from dpfl.accounting import extrapolation
 from dpfl.accounting.records import archive
 from experiments.command import command_line
+
+if TYPE_CHECKING:
+    from dpfl.reporting import charts
 
 
 def row(
@@ -97,6 +100,31 @@ def assumptions(record: archive.PlanRecord) -> list[str]:
     if plan.discretization is not None:
         lines.append('The inflated norm due to rounding is that of the run.')
     return lines
+
+
+def panel(rows: list[dict[str, Any]]) -> 'charts.Panel':
+    """Epsilon over the cohort size, a line for each population, as a panel of a chart."""
+    from dpfl.reporting import charts  # matplotlib takes a second to import.
+
+    lines = []
+    for number, population in enumerate(dict.fromkeys(row['population'] for row in rows)):
+        points = sorted(
+            (row['clients_per_round'], row['epsilon'])
+            for row in rows
+            if row['population'] == population
+        )
+        cohorts, epsilons = zip(*points, strict=True)
+        lines.append(
+            charts.Line(f'{population:,} clients', cohorts, epsilons, color=number, dash=number)
+        )
+    return charts.Panel(
+        'The noise of the run on the mean update',
+        'clients in a round',
+        'epsilon',
+        lines,
+        x_log=True,
+        y_log=True,
+    )
 
 
 def text(run: dict[str, Any], rows: list[dict[str, Any]], assumed: list[str]) -> str:

@@ -27,7 +27,6 @@ def of_simulation(
       mechanism: Mechanism over the same number of rounds; None for no guarantee.
       noise_multiplier: Noise multiplier of the mechanism.
     """
-    by_day = done.rounds_by_day()
     return {
         'population': devices.population,
         'clients_per_round': devices.clients_per_round,
@@ -37,7 +36,9 @@ def of_simulation(
         **of_log(done.log, done.log.statistics(), mechanism, noise_multiplier),
         'days': done.days,
         'rounds_per_day': done.log.rounds / done.days,
-        'fewest_rounds_in_a_day': int(by_day[:-1].min()) if by_day.size > 1 else None,
+        # Over every window of that length, not over calendar days, which can all have more.
+        'fewest_rounds_in_24_hours': _fewest(done, 24.0),
+        'fewest_rounds_in_timer': _fewest(done, devices.timer_hours),
         'minutes_per_round': _minutes(60 * done.duration_hours),
         'minutes_by_hour': [None if math.isnan(m) else m for m in done.minutes_by_hour().tolist()],
         'dropped_share': float(done.dropped.sum() / done.selected.sum()),
@@ -76,6 +77,13 @@ def of_log(
         'rho_of_schema': by_schema / (2 * noise_multiplier**2),
         'rho_of_log': by_log.squared / (2 * noise_multiplier**2),
     }
+
+
+def _fewest(done: population_run.PopulationRun, hours: float) -> int | None:
+    """Fewest rounds that were opened in a window; None if there is no timer or whole window."""
+    if done.log.rounds < 2 or not 0 < hours <= done.times.hours:
+        return None
+    return done.times.fewest_rounds(hours)
 
 
 def short(values: dict[str, Any], vary: str) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Verifies the directory of a finished run; ends the binary with a message if something differs."""
 
+import dataclasses
 import pathlib
 import sys
 
-from dpfl import _storage, accounting
+from dpfl import ParticipationLog, _storage, accounting
 from dpfl.accounting.records import archive, verification
 from experiments.command import command_line
 from experiments.flags import recorded_flags
@@ -37,15 +38,35 @@ def verify(path: pathlib.Path) -> tuple[verification.Verification, accounting.Pr
     return found, found.report
 
 
-def verified(directory: str) -> accounting.PrivacyReport:
-    """Verifies a run and returns its report; prints the verdict on standard error."""
+def verified(directory: str, group_size: int | None = None) -> accounting.PrivacyReport:
+    """Verifies a run and returns its report; prints the verdict on standard error.
+
+    Args:
+      directory: of the run.
+      group_size: number of clients that the report is to be for; None for that of the run.
+    """
     path = pathlib.Path(directory)
     found, report = verify(path)
     is_export = report.observed is None
     print(f'{path}: {_verdict(path, found, is_export)}', file=sys.stderr)
     for note in found.notes:
         print(f'{path}: note: {note}', file=sys.stderr)
-    return report
+    if (path / archive.SIGNATURE).exists():
+        print(
+            f'{path}: note: {archive.SIGNATURE} is not checked here; --verify does',
+            file=sys.stderr,
+        )
+    return report if group_size is None else _for_groups(path, group_size, is_export)
+
+
+def _for_groups(path: pathlib.Path, size: int, is_export: bool) -> accounting.PrivacyReport:
+    """The report of a verified run for groups of clients."""
+    with command_line.refusing_bad_values():
+        record = archive.read_plan(path)
+        log = None if is_export else ParticipationLog.load(path / archive.LOG)
+        plan = dataclasses.replace(record.plan, group_size=size)
+        course = archive.read_clip_course(path, plan)
+        return dataclasses.replace(record, plan=plan).report(log, course)
 
 
 def _verdict(path: pathlib.Path, found: verification.Verification, is_export: bool) -> str:

@@ -120,6 +120,7 @@ class Study:
       threshold: Accuracy for the measure `rounds_to_threshold`; None without that measure.
       smooth: Number of evaluations over which accuracy and loss are averaged.
       orders: Measures that each rank the points, to see whether the rankings agree.
+      predictions: By measure, those that may predict it over the points, see `prediction.py`.
       claims: Claims to check.
       seeds: Seeds of the runs.
       tuned_on: Seeds on which the flags were chosen; none of them is in `seeds`.
@@ -138,6 +139,7 @@ class Study:
     threshold: float | None = None
     smooth: int = 1
     orders: Sequence[str] = ()
+    predictions: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     claims: Sequence[Claim] = ()
     seeds: Sequence[int] = (1, 2, 3, 4, 5)
     tuned_on: Sequence[int] = ()

@@ -10,12 +10,16 @@ import markdown
 
 from dpfl import accounting
 from dpfl.reporting import html_page
-from experiments.studies import definition, measures, statistics
+from experiments.studies import definition, measures, prediction, statistics
 
 _STYLE = 'table { display: block; overflow-x: auto; }\n'
 _ROUNDED_UP = ('epsilon', 'rho')
 # A relative half-width below this is rounding: all runs have the same value.
 _ROUNDING = 1e-9
+_PREDICTIONS = (
+    'For each seed, a straight line over the points in the logarithm of the predictor: its R '
+    "squared, and Spearman's rank correlation; means over the seeds."
+)
 
 
 def rows(study: definition.Study, runs: statistics.Runs) -> list[dict[str, str]]:
@@ -53,6 +57,7 @@ def text(
     runs: statistics.Runs,
     findings: Sequence[statistics.Finding],
     orders: Mapping[str | None, statistics.Orders],
+    predictions: Mapping[str | None, Sequence[prediction.Prediction]],
     seeds: Sequence[int],
     command: str,
 ) -> str:
@@ -63,6 +68,7 @@ def text(
       runs: Its runs by the name of the point, in the order of the seeds.
       findings: Results of its claims.
       orders: Rankings of the points by several measures, see `statistics.orders_by_value`.
+      predictions: How well measures predict others, see `prediction.by_value`.
       seeds: Seeds of the runs.
       command: Command that repeats the study.
     """
@@ -87,6 +93,12 @@ def text(
         if value is not None and study.axis is not None:
             parts.append(f'### {study.axis.label} {value}')
         parts += _orders(each)
+    if predictions:
+        parts += ['## Predictions', _PREDICTIONS]
+    for value, found in predictions.items():
+        if value is not None and study.axis is not None:
+            parts.append(f'### {study.axis.label} {value}')
+        parts += [_prediction(each) for each in found]
     parts += ['## How it was made', f'    {command}', _made(study, seeds)]
     return '\n\n'.join(parts) + '\n'
 
@@ -117,6 +129,27 @@ def _orders(orders: statistics.Orders) -> list[str]:
         agree = 'agree' if orders.agree_where_settled else 'do not agree'
         verdict += f' On all other pairs the orders {agree}.'
     return [_table(table), verdict]
+
+
+def _prediction(found: prediction.Prediction) -> str:
+    outcome = found.outcome.replace('_', ' ')
+    table = [
+        {
+            f'{outcome} predicted by': name.replace('_', ' '),
+            'R squared': _shown(square),
+            'rank correlation': _shown(found.rank_correlation[name]),
+        }
+        for name, square in found.r_squared.items()
+    ]
+    verdict = f'{len(found.points)} points.'
+    if found.difference is not None:
+        first, second = found.r_squared
+        better = 'not settled' if found.better is None else found.better.replace('_', ' ')
+        verdict += (
+            f' R squared of {first.replace("_", " ")} minus that of {second.replace("_", " ")}, '
+            f'seed by seed: {_shown(found.difference)}. Predicts better: {better}.'
+        )
+    return f'{_table(table)}\n\n{verdict}'
 
 
 def _smoothing(study) -> str:
@@ -179,6 +212,7 @@ def values(
     runs: statistics.Runs,
     findings: Sequence[statistics.Finding],
     orders: Mapping[str | None, statistics.Orders],
+    predictions: Mapping[str | None, Sequence[prediction.Prediction]],
     seeds: Sequence[int],
 ) -> dict[str, Any]:
     """The study as JSON values: measures of each run, their summaries, claims and rankings."""
@@ -219,7 +253,29 @@ def values(
             for each in findings
         ],
         'orders': _order_values(orders),
+        'predictions': _prediction_values(predictions),
     }
+
+
+def _prediction_values(
+    predictions: Mapping[str | None, Sequence[prediction.Prediction]],
+) -> dict[str, Any] | None:
+    """The predictions by the value of the axis, '' without one; None without predictions."""
+    return {
+        value or '': {
+            each.outcome: {
+                'points': list(each.points),
+                'r_squared': {name: _interval(found) for name, found in each.r_squared.items()},
+                'rank_correlation': {
+                    name: _interval(found) for name, found in each.rank_correlation.items()
+                },
+                'difference': _interval(each.difference),
+                'better': each.better,
+            }
+            for each in found
+        }
+        for value, found in predictions.items()
+    } or None
 
 
 def _order_values(orders: Mapping[str | None, statistics.Orders]) -> dict[str, Any] | None:

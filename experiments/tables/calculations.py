@@ -52,7 +52,7 @@ def compute(row: rows.Row) -> rows.Result:
         published: Any = row.published
         if row.mechanism == 'blt_parameters':
             published = losses.parameters(row)
-        match = _match(row, computed, published) if row.reproducible else None
+        match = matches(row, computed, published) if row.reproducible else None
     except KeyError as error:
         raise ValueError(f'{error.args[0]}: must be given') from None
     except ZeroDivisionError:
@@ -61,7 +61,8 @@ def compute(row: rows.Row) -> rows.Result:
     return rows.Result(row, published, computed, match, note)
 
 
-def _match(row: rows.Row, computed: dict, published: dict) -> bool:
+def matches(row: rows.Row, computed: dict, published: dict) -> bool:
+    """Whether computed numbers agree with published ones in the digits that are printed."""
     if row.mechanism == 'blt_parameters':
         return all(_are_close(computed[name], wanted) for name, wanted in published.items())
     return all(

@@ -134,24 +134,38 @@ def load(path: str | os.PathLike[str]) -> list[Row]:
     Raises:
       ValueError: If the file cannot be read, has no rows or a malformed one, or repeats an id.
     """
+    return [_row(name, entry) for name, entry in entries(path).items()]
+
+
+def entries(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """Reads the objects of a data file, by their ids.
+
+    Raises:
+      ValueError: If the file cannot be read, is not a list of objects, at least one, or an object
+        has no id of its own.
+    """
     try:
-        entries = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
+        listed = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
     except (OSError, ValueError) as error:
         raise ValueError(f'cannot be read ({error})') from None
-    if not isinstance(entries, list) or not entries:
+    if not isinstance(listed, list) or not listed:
         raise ValueError('must be a list of rows, at least one')
-    rows: dict[str, Row] = {}
-    for number, entry in enumerate(entries, 1):
+    found: dict[str, dict[str, Any]] = {}
+    for number, entry in enumerate(listed, 1):
         name = entry.get('id') if isinstance(entry, dict) else None
-        if not isinstance(name, str) or name in rows:
+        if not isinstance(name, str) or name in found:
             raise ValueError(f'row {number}: must be an object with an id of its own')
-        try:
-            if entry.keys() != _FIELDS:
-                raise ValueError(f'must have the fields {", ".join(sorted(_FIELDS))}, no others')
-            rows[name] = Row(**entry)
-        except ValueError as error:
-            raise ValueError(f'row {name}: {error}') from None
-    return list(rows.values())
+        found[name] = entry
+    return found
+
+
+def _row(name: str, entry: dict[str, Any]) -> Row:
+    try:
+        if entry.keys() != _FIELDS:
+            raise ValueError(f'must have the fields {", ".join(sorted(_FIELDS))}, no others')
+        return Row(**entry)
+    except ValueError as error:
+        raise ValueError(f'row {name}: {error}') from None
 
 
 def _leaves(values: dict) -> Iterator[tuple[str, Any]]:

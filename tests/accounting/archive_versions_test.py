@@ -6,6 +6,7 @@ import json
 import pytest
 
 from dpfl.accounting.records import archive, ledger_lines, verification
+from dpfl.accounting.reports.report import TEXT_VERSION
 from tests.accounting import archives
 
 
@@ -90,7 +91,7 @@ def test_a_report_with_older_words_is_verified_by_its_numbers(tmp_path):
     [
         {'epsilon': 0.1},
         {'rho': None},
-        {'text_version': 3},
+        {'text_version': TEXT_VERSION + 1},
         {'text_version': '1'},
         {'later': 1},
     ],
@@ -103,7 +104,7 @@ def test_other_changes_of_a_report_with_older_words_are_found(tmp_path, changes)
     assert any(f'{name} is' in each for each in verification.verify(tmp_path).differences)
 
 
-@pytest.mark.parametrize('version', [3, '2', None, True])
+@pytest.mark.parametrize('version', [TEXT_VERSION + 1, '2', None, True])
 def test_the_text_version_of_a_report_cannot_be_another_one(tmp_path, version):
     path = archives.write(tmp_path) / archive.REPORT
     values = json.loads(path.read_text())
@@ -111,3 +112,21 @@ def test_the_text_version_of_a_report_cannot_be_another_one(tmp_path, version):
     (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
     differences = ' '.join(verification.verify(tmp_path).differences)
     assert 'text_version is' in differences and 'assumptions is' in differences
+
+
+def test_an_older_report_may_promise_less_than_is_known_now(tmp_path):
+    path = _as_written_with_text_version_1(archives.write(tmp_path)) / archive.REPORT
+    values = json.loads(path.read_text())
+    looser = {'epsilon': values['epsilon'] * 1.5}
+    guarantee = values['plan_guarantee']
+    looser['plan_guarantee'] = guarantee | {
+        'epsilons': [2 * each for each in guarantee['epsilons']]
+    }
+    path.write_text(json.dumps(values | looser))
+    (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
+    assert verification.verify(tmp_path).differences == ()
+    # Of this version it is another number.
+    path.write_text(json.dumps(values | looser | {'text_version': TEXT_VERSION}))
+    (tmp_path / archive.SUMS).write_text(archive.digests(tmp_path))
+    differences = ' '.join(verification.verify(tmp_path).differences)
+    assert 'epsilon is' in differences and 'plan_guarantee.epsilons[0] is' in differences

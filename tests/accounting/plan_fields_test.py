@@ -82,6 +82,7 @@ _ALTERED = {
     'estimator.kind': (_PLAN, 'fixed'),
     'estimator.weight': (_PLAN, 9.0),
     'estimator.example_cap': (_PLAN, 101.0),
+    'group_size': (_PLAN, dict(group_size=2)),
     'earlier': (_SAMPLED, dict(earlier=(dataclasses.replace(_SAMPLED, noise_multiplier=9.0),))),
     'noise_match': (_MATCHED, dict(noise_match=None)),
     'noise_match.quantity': (_MATCHED, 'prefix_noise'),

@@ -185,7 +185,27 @@ def test_a_fixed_size_sample_counts_two_clip_norms_unless_told_otherwise(
 ):
     plan = _sampled(sampling='without_replacement', adjacency=adjacency)
     assert plan.dp_event().event.event.noise_multiplier == noise_multiplier
-    assert plan.accountants == ('rdp', 'moments', 'best')
+    assert plan.accountants == ('pld', 'rdp', 'moments', 'best')
+
+
+def test_adjacencies_of_fixed_size_samples_are_ordered():
+    half, zeroed, replaced = (
+        _sampled(sampling='without_replacement', adjacency=adjacency).epsilon(1e-6)
+        for adjacency in ('replace_one_half_shift', 'zero_out', 'replace_one')
+    )
+    assert half < zeroed < replaced
+    by_renyi = _sampled(sampling='without_replacement').epsilon(1e-6, 'rdp')
+    assert replaced < by_renyi
+
+
+def test_a_replaced_client_of_a_poisson_sample_counts_on_both_sides():
+    replaced = _sampled(adjacency='replace_one')
+    assert replaced.sensitivity == 2.0 and replaced.sensitivity_is_exact
+    assert replaced.accountants == ('pld', 'rdp', 'moments', 'best')
+    epsilon = replaced.epsilon(1e-6)
+    assert _sampled().epsilon(1e-6) < epsilon < replaced.epsilon(1e-6, 'rdp')
+    # Noise for two clip norms under zero-out covers a client that moves as far.
+    assert epsilon < dataclasses.replace(_sampled(), noise_multiplier=0.5).epsilon(1e-6)
 
 
 @pytest.mark.parametrize('sampling', ['poisson', 'without_replacement'])
@@ -223,7 +243,10 @@ def test_sampled_calibration_by_pld():
             dict(participation=Participation(500, 1, 9)),
             'max_participations=9: must be the number of',
         ),
-        (dict(adjacency='replace_one'), 'adjacency=replace_one: must be one of zero_out$'),
+        (
+            dict(adjacency='replace_one_half_shift'),
+            'adjacency=replace_one_half_shift: must be one of zero_out, replace_one$',
+        ),
         (
             dict(adjacency='replace_one_half_shift', sampling='none', population=None),
             'adjacency=replace_one_half_shift: must be one of zero_out, replace_one$',
@@ -238,8 +261,8 @@ def test_contradictions_of_sampled_plans_are_named(changes, message):
 def test_an_accountant_that_does_not_know_the_sampling_is_refused():
     with pytest.raises(ValueError, match='accountant=analytic_gaussian: must be one of pld, rdp'):
         _sampled().epsilon(1e-6, 'analytic_gaussian')
-    with pytest.raises(ValueError, match='accountant=pld: must be one of rdp, moments'):
-        _sampled(sampling='without_replacement').epsilon(1e-6, 'pld')
+    with pytest.raises(ValueError, match='accountant=rdp: must be one of pld, best'):
+        _sampled(group_size=2).epsilon(1e-6, 'rdp')
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,18 @@
 import dataclasses
-import itertools
+import functools
 import json
 import math
-import pathlib
 
 import dp_accounting
 import numpy as np
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting.reports import checklist
+from dpfl.accounting.reports import checklist, observed
+from dpfl.accounting.reports.report import SCHEMA_VERSION
+from dpfl.accounting.selection import Selection
+from tests import json_schema, paths
+from tests.accounting import report_schema
 
 
 def _plan(**changes):
@@ -199,46 +202,6 @@ def test_composition_of_reports_adds_squared_mu():
     )
 
 
-_JSON_TYPES = {
-    'object': dict,
-    'array': list,
-    'string': str,
-    'boolean': bool,
-    'integer': int,
-    'number': (int, float),
-    'null': type(None),
-}
-
-
-def _conforms(value, schema, root):
-    """Checks the part of JSON Schema that the schema of the report uses."""
-    if '$ref' in schema:
-        schema = root['$defs'][schema['$ref'].rpartition('/')[2]]
-    if 'const' in schema:
-        assert value == schema['const']
-    if 'enum' in schema:
-        assert value in schema['enum']
-    if 'type' in schema:
-        names = schema['type'] if isinstance(schema['type'], list) else [schema['type']]
-        kinds = tuple(
-            itertools.chain.from_iterable(
-                kind if isinstance(kind, tuple) else (kind,) for kind in map(_JSON_TYPES.get, names)
-            )
-        )
-        assert isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)), value
-    if 'minimum' in schema and value is not None:
-        assert value >= schema['minimum']
-    if isinstance(value, dict) and 'properties' in schema:
-        assert set(schema.get('required', ())) <= set(value)
-        if schema.get('additionalProperties') is False:
-            assert set(value) <= set(schema['properties'])
-        for name in set(value) & set(schema['properties']):
-            _conforms(value[name], schema['properties'][name], root)
-    if isinstance(value, list):
-        for item in value:
-            _conforms(item, schema.get('items', {}), root)
-
-
 @pytest.mark.parametrize(
     'report',
     [
@@ -254,15 +217,65 @@ def _conforms(value, schema, root):
     ],
 )
 def test_json_follows_its_schema(report):
-    path = pathlib.Path(accounting.__file__).parent / 'reports' / 'privacy_report.schema.json'
-    schema = json.loads(path.read_text())
     values = json.loads(report.to_json())
-    _conforms(values, schema, schema)
-    assert set(values) == set(schema['required'])
-    with pytest.raises(AssertionError):
-        _conforms({**values, 'epsilon': 'low'}, schema, schema)
-    with pytest.raises(AssertionError):
-        _conforms({name: values[name] for name in values if name != 'basis'}, schema, schema)
+    json_schema.require_report(values)
+    assert set(values) == set(json_schema.of_reports()['required'])
+
+
+@pytest.mark.parametrize(
+    'path, value, message',
+    [
+        (('epsilon',), 'low', 'epsilon'),
+        (('rounds',), True, 'rounds'),
+        (('rounds',), 0, 'rounds'),
+        (('schema_version',), 3, 'schema_version'),
+        (('sampling',), 'some', 'sampling'),
+        (('new',), 1, "{'new'} not in the schema"),
+        (('plan', 'new'), 1, 'plan: .*not in the schema'),
+        (('plan_guarantee', 'epsilons'), ['low'], r'epsilons\[0\]'),
+        (('plan', 'estimator', 'kind'), 'mean', 'estimator.kind'),
+    ],
+)
+def test_what_breaks_the_schema_is_noticed(path, value, message):
+    values = json.loads(accounting.PrivacyReport.from_plan(_plan(), [1e-6]).to_json())
+    part = functools.reduce(dict.__getitem__, path[:-1], values)
+    part[path[-1]] = value
+    with pytest.raises(AssertionError, match=message):
+        json_schema.require_report(values)
+    del part[path[-1]]
+    if path[-1] != 'new':
+        with pytest.raises(AssertionError, match='missing'):
+            json_schema.require_report(values)
+
+
+def test_json_of_a_report_with_all_parts_follows_its_schema():
+    plan = dataclasses.replace(_plan(), group_size=2)
+    report = accounting.PrivacyReport.from_plan(plan, [1e-6], with_tradeoff=True)
+    values = json.loads(report.selected_from(Selection(0.5, 9.0)).to_json())
+    json_schema.require_report(values)
+    parts = {'group_size', 'tradeoff', 'membership', 'selection'}
+    assert set(values) == {*json_schema.of_reports()['required'], *parts}
+
+
+def test_the_schema_has_the_version_and_the_names_of_the_code():
+    schema = json_schema.of_reports()
+    properties, guarantee = schema['properties'], schema['$defs']['guarantee']
+    version = properties['schema_version']['const']
+    assert (schema['$id'], version) == (f'urn:dpfl:privacy_report:{version}', SCHEMA_VERSION)
+    for part in (schema, properties['plan']):
+        assert set(part['properties']['sampling']['enum']) == set(accounting.SAMPLINGS)
+        assert set(part['properties']['adjacency']['enum']) == set(accounting.ADJACENCIES)
+    assert set(properties['accountant']['enum']) == set(accounting.ACCOUNTANTS)
+    fields = {field.name for field in dataclasses.fields(observed.Guarantee)}
+    assert set(guarantee['properties']) == set(guarantee['required']) == fields
+    planned = {field.name for field in dataclasses.fields(accounting.PrivacyPlan)}
+    assert set(properties['plan']['properties']) == planned - {'mechanism'} | {'mechanism_digest'}
+
+
+def test_the_tables_of_the_page_are_those_of_the_schema():
+    page = (paths.ROOT / 'docs' / 'report_schema.md').read_text()
+    # After a change: `python -m tests.accounting.report_schema` prints them.
+    assert report_schema.tables() in page
 
 
 def test_a_run_that_stopped_early_keeps_the_plan():

@@ -6,7 +6,8 @@ import math
 import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
-from dpfl.accounting import loss_distribution, running
+from dpfl.accounting import running
+from dpfl.accounting.losses import loss_distribution
 from dpfl.accounting.sampling import bins
 
 _DELTA = 1e-8
@@ -130,7 +131,7 @@ def test_the_order_in_which_rounds_are_asked_for_does_not_matter():
 def test_bad_arguments():
     plan = _plan('without_replacement')
     with pytest.raises(errors.ArgumentError, match='accountant'):
-        running.RunningEpsilon(plan, _DELTA, 'pld')
+        running.RunningEpsilon(plan, _DELTA, 'analytic_gaussian')
     with pytest.raises(errors.ArgumentError, match='delta'):
         running.RunningEpsilon(plan, 1.0, 'rdp')
     for rounds in (0, 10):

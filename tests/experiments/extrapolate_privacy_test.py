@@ -8,6 +8,7 @@ import pytest
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting import extrapolation
 from dpfl.accounting.records import archive
+from experiments.results import extrapolated_plans
 from tests import forked_binaries
 
 _run = functools.partial(forked_binaries.run, 'extrapolate_privacy')
@@ -49,6 +50,30 @@ def test_document_001_table_2(tmp_path):
     assert [round(row['epsilon'], 3) for row in found['rows']] == [4.634, 1.152]
     assert found['run']['accuracy of the run'] == 0.1749
     assert found['run']['stddev of the mean update'] == pytest.approx(0.003)
+
+
+def test_the_plot_has_a_line_for_each_population(tmp_path):
+    _save(tmp_path, _sampled(0.006, 10.0), 1e-9, 'rdp')
+    done = _run(
+        f'--run_dir={tmp_path}',
+        '--populations=1000000,20000',
+        '--cohorts=2000,1000',
+        f'--plot={tmp_path / "plot.png"}',
+        '--format=json',
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / 'plot.png').read_bytes().startswith(b'\x89PNG')
+    rows = json.loads(done.stdout)['rows']
+    lines = extrapolated_plans.panel(rows).lines
+    assert [line.label for line in lines] == ['1,000,000 clients', '20,000 clients']
+    assert list(lines[0].x) == [1000, 2000] and list(lines[0].y) == [
+        rows[1]['epsilon'],
+        rows[0]['epsilon'],
+    ]
+    refused = _run(
+        f'--run_dir={tmp_path}', '--populations=20000', '--cohorts=99', '--plot=/nowhere/x.png'
+    )
+    assert refused.returncode == 2 and refused.stderr.startswith('error: --plot=/nowhere/x.png: ')
 
 
 def test_delta_follows_the_population(tmp_path):

@@ -5,10 +5,12 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.mechanisms.discretization import Discretization
+from dpfl.participation import UniformCohorts
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.server_config import ServerConfig
 from experiments.planning import answer
@@ -68,6 +70,89 @@ def test_production_setting_of_document_000(plan):
     text = ' '.join(result['assumptions'])
     for words in ('an estimate', 'Rounds take 4.6 minutes', 'No amplification', 'every node'):
         assert words in text
+
+
+_TIMED = (
+    *_ES_ES,
+    '--clients_per_round=6500',
+    '--mechanism=tree',
+    '--noise_multiplier=7',
+    '--accountant=analytic_gaussian',
+)
+
+
+def test_a_timer_counts_its_slowest_window(plan, tmp_path):
+    # Rounds of 4 minutes by day, and of 12 in the first six hours of a day: 30 and 270 of 300.
+    night, day = np.arange(0, 360, 12), np.arange(360, 1440, 4)
+    one = np.concatenate([night, day])
+    minutes = np.concatenate([1440 * d + one for d in range(4)])
+    path = tmp_path / 'times.csv'
+    lines = [f'{i},{60 * m}\n' for i, m in enumerate(minutes)]
+    path.write_text('round,start\n' + ''.join(lines))
+    pattern = tmp_path / 'pattern.txt'
+    pattern.write_text(' '.join(['5'] * 6 + ['15'] * 18))
+    listed = ','.join(['1'] * 6 + ['3'] * 18)
+    cases = {
+        (6, f'--round_times={path}', None): 30,
+        (24, f'--round_times={path}', None): 300,
+        (6, '--round_minutes=4.8', f'--daily_pattern={pattern}'): 30,
+        (6, '--round_minutes=4.8', f'--daily_pattern={listed}'): 30,
+        (48, '--round_minutes=4.8', f'--daily_pattern={listed}'): 600,
+        (48, '--rounds_by_day=300,280,310', None): 280,
+        (72, '--rounds_by_day=300,280,310', None): 580,
+        (24, '--rounds_by_day=300,280,310', None): 1,
+    }
+    for (hours, *flags), rounds in cases.items():
+        given = [flag for flag in flags if flag]
+        result = plan(*_TIMED, f'--timer_hours={hours}', *given)
+        [row] = result['plans']
+        assert row['timer_separation'] == row['min_separation'] == rounds, flags
+        assert row['rho'] == _tree_plan(rounds, 7.0).rho
+        [sentence] = [each for each in result['assumptions'] if each.startswith('A timer of')]
+        assert f'covers {rounds} rounds: ' in sentence
+
+
+def test_what_uniform_cohorts_would_do_is_stated_and_changes_nothing(plan):
+    results = [plan(*_TIMED, f'--failure_probability={p}') for p in (1e-6, 0.1)]
+    assert results[0]['plans'] == results[1]['plans']
+    cohorts = UniformCohorts(population=4_210_000, clients_per_round=6500, rounds=1900)
+    for result, failure in zip(results, (1e-6, 0.1), strict=True):
+        for sentence in cohorts.sentences(647, 3, failure):
+            assert sentence in result['assumptions']
+
+
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        (['--timer_hours=24'], '--timer_hours=24.0: needs round_minutes, round_times or rounds_by'),
+        (['--rounds_by_day=3,4'], '--rounds_by_day=3,4: needs timer_hours'),
+        (['--timer_hours=9', '--rounds_by_day=3,x'], '--rounds_by_day=3,x: must be comma-separ'),
+        (['--timer_hours=96', '--rounds_by_day=3,4'], '--timer_hours=96.0: must be < 96'),
+        (
+            ['--timer_hours=9', '--rounds_by_day=3', '--round_minutes=4'],
+            '--rounds_by_day=3: cannot be combined with round_minutes',
+        ),
+        (['--timer_hours=9', '--daily_pattern=1,2'], '--daily_pattern=1,2: needs round_minutes'),
+        (
+            ['--timer_hours=9', '--round_minutes=4', '--daily_pattern=1,2'],
+            '--daily_pattern=1,2: must be 24 numbers, has 2 entries',
+        ),
+        (
+            ['--timer_hours=9', '--round_minutes=4', '--daily_pattern=absent.txt'],
+            '--daily_pattern=absent.txt: must be 24 comma-separated numbers, or a file of them',
+        ),
+        (
+            ['--timer_hours=9', '--round_times=absent.csv'],
+            '--round_times=absent.csv: cannot be read',
+        ),
+        (['--failure_probability=1'], '--failure_probability=1.0: must be a finite number > 0'),
+    ],
+)
+def test_bad_times_of_rounds_are_one_line(run, flags, message):
+    done = run(*_TIMED, *flags)
+    assert (done.returncode, done.stdout) == (2, '')
+    assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
+    assert message in done.stderr
 
 
 def test_a_calibrated_plan_meets_its_target_with_every_mechanism(plan):

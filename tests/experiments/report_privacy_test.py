@@ -1,14 +1,23 @@
-import functools
 import json
 import os
+import time
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dpfl import Participation, accounting, mechanisms
-from tests import forked_binaries
+from tests import forked_binaries, json_schema
+from tests.accounting import archives
 
-_run = functools.partial(forked_binaries.run, 'report_privacy')
+
+def _run(*flags):
+    done = forked_binaries.run('report_privacy', *flags)
+    if '--format=json' in flags and done.returncode == 0:
+        json_schema.require_report(json.loads(done.stdout))
+    return done
+
+
 _TREE = (
     '--mechanism=tree',
     '--rounds=2000',
@@ -134,7 +143,9 @@ _FIXED_SIZE = (
         ((*_CYCLIC, '--groups=500', '--population=250000'), 0.9033),
         ((*_FIXED_SIZE, '--accountant=moments', '--adjacency=replace_one_half_shift'), 9.222),
         ((*_FIXED_SIZE, '--accountant=moments', '--adjacency=replace_one'), 58.76),
-        (_FIXED_SIZE, 57.37),  # by RDP, the tightest that knows it
+        ((*_FIXED_SIZE, '--accountant=rdp'), 57.37),
+        (_FIXED_SIZE, 23.30),  # of which replace-one makes 32.12
+        ((*_FIXED_SIZE, '--adjacency=replace_one'), 32.12),
     ],
 )
 def test_sampled_runs_of_documents_001_and_004(flags, epsilon):
@@ -142,6 +153,51 @@ def test_sampled_runs_of_documents_001_and_004(flags, epsilon):
     assert values['epsilon'] == pytest.approx(epsilon, rel=2e-4)
     assert values['rho'] is None and values['mu'] is None
     assert 'Who took part is secret' in ' '.join(values['assumptions'])
+
+
+def test_groups_membership_tests_and_selection():
+    flags = ('--mechanism=gaussian', '--rounds=100', '--noise_multiplier=50', '--delta=1e-6')
+    one, group = (
+        json.loads(_run(*flags, *more, '--format=json').stdout)
+        for more in ((), ('--group_size=3', '--tradeoff', '--selected_from=geometric:5'))
+    )
+    assert group['mu'] == pytest.approx(3 * one['mu']) == pytest.approx(0.6)
+    assert group['rho'] == pytest.approx(9 * one['rho'])
+    assert group['epsilon'] == pytest.approx(accounting.epsilon_from_mu(0.6, 1e-6))
+    assert group['group_size'] == 3 and 'every group of 3 clients' in group['statement']
+    for point in group['tradeoff']:
+        threshold = stats.norm.isf(point['fpr'])
+        assert point['tpr'] == pytest.approx(stats.norm.sf(threshold - 0.6), rel=1e-9)
+    assert group['selection']['epsilon'] > group['epsilon']
+    assert not {'group_size', 'tradeoff', 'selection'} & set(one)
+
+
+def test_a_finished_run_for_groups_of_clients(tmp_path):
+    archives.write(tmp_path)
+    one, group = (
+        json.loads(_run(f'--run_dir={tmp_path}', *more, '--format=json').stdout)
+        for more in ((), ('--group_size=2',))
+    )
+    assert group['mu'] == pytest.approx(2 * one['mu'])
+    assert group['observed']['guarantee']['mu'] == pytest.approx(
+        2 * one['observed']['guarantee']['mu']
+    )
+    assert group['tradeoff'][0]['tpr'] > one['tradeoff'][0]['tpr']
+
+
+def test_poisson_samples_of_10000_rounds_take_little_time():
+    started = time.process_time()
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(10_000),
+        participation=Participation(10_000),
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        clients_per_round=5000,
+        sampling='poisson',
+        population=763_430,
+    )
+    assert plan.epsilon(1e-9, 'best') == pytest.approx(5.515, rel=1e-3)
+    assert time.process_time() - started < 5
 
 
 def test_restarts_of_document_000():
@@ -194,6 +250,10 @@ def test_composition_with_another_report(tmp_path):
         accounting.epsilon_from_rho(2 * first['rho'], 1e-10)
     )
     assert '## Composition' in _run(*_TREE, f'--compose_with={path}').stdout
+    done = _run(*_TREE, f'--compose_with={path}', '--group_size=2')
+    assert done.returncode == 2 and 'must have group_size=2 like the first report' in done.stderr
+    done = _run(*_TREE, f'--compose_with={path}', '--selected_from=poisson:3')
+    assert done.returncode == 2 and 'cannot be combined with --compose_with' in done.stderr
     done = _run(*_TREE, f'--compose_with={path}', '--adjacency=replace_one')
     assert done.returncode == 2 and 'must have adjacency=replace_one' in done.stderr
 
@@ -268,7 +328,21 @@ def test_composition_with_a_simulation_is_a_simulation(tmp_path):
             (*_POISSON, '--accountant=analytic_gaussian'),
             '--accountant=analytic_gaussian: must be one',
         ),
-        ((*_FIXED_SIZE, '--accountant=pld'), '--accountant=pld: must be one of rdp, moments, best'),
+        (
+            (*_FIXED_SIZE, '--accountant=analytic_gaussian'),
+            '--accountant=analytic_gaussian: must be one of pld, rdp, moments, best',
+        ),
+        ((*_FIXED_SIZE, '--group_size=65'), '--group_size=65: must be at most 64 with sampling'),
+        ((*_TREE, '--group_size=0'), '--group_size=0: must be an integer >= 1'),
+        ((*_TREE, '--selected_from=10'), '--selected_from=10: must be a distribution and its mean'),
+        (
+            (*_POISSON, '--group_size=2', '--selected_from=poisson:10'),
+            '--group_size=2: must be 1 with sampling',
+        ),
+        (
+            (*_TREE, '--noise=hardened', '--selected_from=poisson:10'),
+            '--noise=hardened: must be default with a selection',
+        ),
         ((*_POISSON, '--min_separation=2'), '--min_separation=2: must be 1 with sampling=poisson'),
         ((*_TREE, '--restart_every=5'), '--restart_every=5: needs restart_first'),
         ((*_TREE, '--secagg'), '--secagg: needs either secagg_scale or secagg_bits'),

@@ -137,6 +137,8 @@ def _stand_in(kind, rounds):
         return mechanisms.Blt(rounds, [0.9], [0.1])
     if kind == 'banded_toeplitz':
         return mechanisms.BandedToeplitz(rounds, [1.0, 0.5])
+    if kind == 'banded_inverse':
+        return mechanisms.BandedInverse(rounds, [1.0, -0.5])
     return mechanisms.optimize_banded(Participation(rounds, 2), 2, loss='rms')
 
 

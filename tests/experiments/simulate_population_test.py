@@ -67,6 +67,9 @@ def test_times_agree_with_one_another(simulated):
     assert values['days'] * 24 * 60 == pytest.approx(90 * minutes['mean'] + 89)
     assert values['rounds_per_day'] == pytest.approx(90 / values['days'])
     assert len(values['minutes_by_hour']) == 24
+    # The timer is 24 hours; no client was back before a whole window of that length was over.
+    assert values['fewest_rounds_in_24_hours'] == values['fewest_rounds_in_timer']
+    assert 1 < values['fewest_rounds_in_timer'] <= values['min_separation']
     assert 0.02 < values['dropped_share'] < 0.1
 
 

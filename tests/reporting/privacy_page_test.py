@@ -6,7 +6,7 @@ from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.reporting import privacy_page
 
 
-def _report(log=None, **changes):
+def _report(log=None, accountant='rdp', **changes):
     fields = dict(
         mechanism=mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3]),
         participation=Participation(6, 2, 3),
@@ -15,7 +15,7 @@ def _report(log=None, **changes):
         clients_per_round=2,
     )
     plan = accounting.PrivacyPlan(**{**fields, **changes})
-    return accounting.PrivacyReport.from_plan(plan, [1e-6], log=log, accountant='rdp')
+    return accounting.PrivacyReport.from_plan(plan, [1e-6], log=log, accountant=accountant)
 
 
 _LOG = ParticipationLog([[0, 1], [2, 3], [0, 4]])
@@ -34,6 +34,8 @@ _SAMPLED = dict(
         (_report(_LOG), 3),
         (_report(noise_multiplier=0.0), 0),
         (_report(**_SAMPLED), 2),
+        (_report(accountant='pld', **_SAMPLED, group_size=2), 2),
+        (_report().with_tradeoff(), 3),
     ],
 )
 def test_the_page_has_the_text_and_the_figures(report, figures):

@@ -96,6 +96,7 @@ def test_only_binaries_read_flags(path):
         'dpfl.mechanisms, dpfl.accounting, dpfl.reporting.privacy_page',
         'experiments.extrapolate_privacy',
         'experiments.report_privacy',
+        'experiments.reproduce_figures',
         'experiments.reproduce_tables',
         'experiments.plan_privacy',
         'experiments.simulate_population',

@@ -24,10 +24,18 @@ def test_overwriting_removes_the_files_of_the_run_and_no_others(tmp_path):
     for name in ('plots', 'checkpoints', 'tensorboard'):
         (tmp_path / name).mkdir()
         (tmp_path / name / 'a.png').touch()
-    for name in ('notes.txt', 'ledger.jsonl'):
+    for name in ('notes.txt', 'ledger.jsonl', 'privacy_report.json.sig'):
         (tmp_path / name).touch()
     outputs.RunDirectory(tmp_path, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ['notes.txt']
+
+
+def test_a_run_that_goes_on_loses_its_report_with_the_signature(tmp_path):
+    directory = outputs.RunDirectory(tmp_path)
+    for name in ('privacy_report.json', 'privacy_report.json.sig', 'notes.txt', 'ledger.jsonl'):
+        (tmp_path / name).touch()
+    directory.forget_results()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['ledger.jsonl', 'notes.txt']
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):

@@ -7,10 +7,11 @@ A run's directory holds
 - `participation.npz`: the participation log;
 - `ledger.jsonl`: what each round released, as a chain of digests that starts from the plan's;
 - `privacy_report.json`, `.md` and `.html`: the report;
+- `privacy_report.json.sig`: its signature, if somebody has signed it; see `signatures`;
 - `SHA256SUMS`: digests of all other files of the directory and its folders. It is written last, in
-  the form that `sha256sum --check` reads. It leaves out `checkpoints/`, which is secret and may be
-  deleted. It is as confidential as the log: whoever guesses the log can check the guess against
-  the log's digest.
+  the form that `sha256sum --check` reads. It leaves out the signature, which comes later, and
+  `checkpoints/`, which is secret and may be deleted. It is as confidential as the log: whoever
+  guesses the log can check the guess against the log's digest.
 
 `verification.verify` checks a directory.
 """
@@ -34,6 +35,7 @@ from dpfl.participation import ParticipationLog
 
 PLAN, STRATEGY, LOG = 'plan.json', 'strategy.npz', 'participation.npz'
 REPORT, PAGE, SUMS = 'privacy_report.json', 'privacy_report.md', sums.NAME
+SIGNATURE = sums.SIGNATURE
 LEDGER, CHECKPOINTS = 'ledger.jsonl', 'checkpoints'
 FLAGS, CONFIG = 'flags.txt', 'config.json'
 MODEL, METRICS, TEST = 'model.npz', 'metrics.csv', 'test_metrics.json'
@@ -92,6 +94,7 @@ class PlanRecord:
                 None if log is None else log.rounds,
             ),
             self.remarks,
+            with_tradeoff=True,
         )
 
     def digest(self) -> str:

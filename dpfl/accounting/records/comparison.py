@@ -63,6 +63,35 @@ def with_common_keys(one: dict[str, Any], other: dict[str, Any]) -> tuple[dict, 
     return first, second
 
 
+def without_looser(
+    stated: dict[str, Any], computed: dict[str, Any], names: tuple[str, ...]
+) -> dict[str, Any]:
+    """`stated` with the computed values of keys, at any depth, that promise no more than those.
+
+    Args:
+      stated: the values in the file.
+      computed: the values that they should have.
+      names: of numbers or lists of numbers of which a larger one promises less, and of lists of
+        texts that tell where they come from.
+    """
+    found = dict(stated)
+    for name in stated.keys() & computed.keys():
+        was, now = stated[name], computed[name]
+        if isinstance(was, dict) and isinstance(now, dict):
+            found[name] = without_looser(was, now, names)
+        elif name in names and _is_looser(was, now):
+            found[name] = now
+    return found
+
+
+def _is_looser(was: Any, now: Any) -> bool:
+    if isinstance(was, list) and isinstance(now, (list, tuple)):
+        return len(was) == len(now) and all(map(_is_looser, was, now))
+    if isinstance(was, str) and isinstance(now, str):
+        return True
+    return _is_number(was) and _is_number(now) and was >= now
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 

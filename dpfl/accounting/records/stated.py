@@ -14,6 +14,8 @@ from dpfl import _validate, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports.observed import Guarantee, Observed
+from dpfl.accounting.selection import Selected
+from dpfl.accounting.tradeoff import Tradeoff
 from dpfl.participation import Participation
 
 # Relative: other releases of the numerical libraries may differ in the last digits.
@@ -108,6 +110,54 @@ def observed(
             'violations': violations,
         }
     )
+
+
+def tradeoff(values: dict[str, Any], computed: Tradeoff | None) -> None:
+    """Checks the trade-off curve that a file states.
+
+    Raises:
+      ValueError: if it is not of the form of `Tradeoff.to_dict`, for the usual rates, or promises
+        more than was computed.
+    """
+    assert computed is not None
+    expected = computed.to_dict()
+    pairs = [('membership.advantage', values['membership']['advantage'], computed.advantage)]
+    if [point['fpr'] for point in values['tradeoff']] != [rate for rate, _ in computed.points]:
+        raise errors.ArgumentError(
+            'tradeoff', errors.NOT_SHOWN, 'must have the false positive rates of a report'
+        )
+    for found, least in zip(values['tradeoff'], expected['tradeoff'], strict=True):
+        pairs.append(('tradeoff.tpr', found['tpr'], least['tpr']))
+    for name, was, lowest in pairs:
+        if not _validate.number(name, was, minimum=0, maximum=1) >= lowest * (1 - _TOLERANCE):
+            raise errors.ArgumentError(
+                name, was, f'must be at least {lowest}, as follows from the plan'
+            )
+
+
+def selected(values: Any, computed: Selected | None) -> None:
+    """Checks the guarantee of the best of several runs that a file states.
+
+    Raises:
+      ValueError: if it is not of the form of `Selected.to_dict`, or promises more than was
+        computed.
+    """
+    assert computed is not None
+    found = values['epsilons']
+    if not isinstance(found, list) or len(found) != len(computed.epsilons):
+        raise errors.ArgumentError(
+            'selection.epsilons',
+            errors.NOT_SHOWN,
+            f'must be a list of {len(computed.epsilons)} numbers',
+        )
+    for was, least in zip(found, computed.epsilons, strict=True):
+        # None means no guarantee, which promises nothing.
+        if was is not None and not (
+            _validate.number('selection.epsilons', was, minimum=0) >= least * (1 - _TOLERANCE)
+        ):
+            raise errors.ArgumentError(
+                'selection.epsilons', was, f'must be at least {least}, as follows from the plan'
+            )
 
 
 def _read(name: str, values: Any, num_deltas: int) -> Guarantee:

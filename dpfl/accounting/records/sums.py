@@ -10,8 +10,9 @@ import re
 import stat
 
 from dpfl import _files
+from dpfl.accounting.records import signatures
 
-NAME = 'SHA256SUMS'
+NAME, SIGNATURE = 'SHA256SUMS', f'privacy_report.json{signatures.SUFFIX}'
 _ESCAPES = {'\\': '\\\\', '\n': '\\n', '\r': '\\r'}
 _UNESCAPED = {'\\\\': '\\', '\\n': '\n', '\\r': '\r'}
 
@@ -24,8 +25,8 @@ def walk(directory: pathlib.Path, without: str) -> tuple[dict[str, pathlib.Path]
       without: name of a folder in it that is left out.
 
     Returns:
-      The files by their names in the list, sorted, without the list itself; and by name, what is
-      wrong with links, sockets and the like.
+      The files by their names in the list, sorted, without the list itself and the signature of the
+      report, which comes later; and by name, what is wrong with links, sockets and the like.
     """
     found: dict[str, pathlib.Path] = {}
     others: dict[str, str] = {}
@@ -47,6 +48,8 @@ def walk(directory: pathlib.Path, without: str) -> tuple[dict[str, pathlib.Path]
             elif not stat.S_ISDIR(mode):
                 others[listed] = 'is neither a file nor a folder'
     found.pop(NAME, None)
+    if SIGNATURE in found and os.lstat(found[SIGNATURE]).st_size == signatures.BYTES:
+        del found[SIGNATURE]
     return dict(sorted(found.items())), others
 
 

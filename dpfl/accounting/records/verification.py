@@ -18,7 +18,7 @@ from dpfl.accounting.reports.report import TEXT_VERSION, PrivacyReport
 from dpfl.participation import ParticipationLog
 
 _NEEDED = (SUMS, PLAN, STRATEGY, LOG, LEDGER, REPORT, PAGE)
-# Keys of a report that hold sentences or their version: other versions write other sentences.
+# Keys of a report that hold sentences or their version, or that older versions did not have.
 _SENTENCES = (
     'text_version',
     'statement',
@@ -26,7 +26,11 @@ _SENTENCES = (
     'not_covered',
     'also_not_covered',
     'history',
+    'tradeoff',
+    'membership',
 )
+# Numbers that later versions have lowered, where a tighter accountant came to be known.
+_LOOSER = ('epsilon', 'epsilons', 'accountants')
 # How many of the files that are not checked a note names.
 _MOST_NAMES = 5
 
@@ -208,6 +212,7 @@ def _changed_report(
     if has_older_text and isinstance(written, dict):
         no_sentences = dict.fromkeys(_SENTENCES)
         written, computed = written | no_sentences, computed | no_sentences
+        written = comparison.without_looser(written, computed, _LOOSER)
     if is_old and isinstance(written, dict):
         same_version = {'schema_version': None}
         written, computed = comparison.with_common_keys(

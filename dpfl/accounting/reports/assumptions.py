@@ -177,10 +177,17 @@ def _exactness(report: ReportValues) -> list[str]:
                 'keeps its place.'
             ]
         if plan.sampling == 'poisson':
-            return ['Each round is accounted for as a Gaussian release of the sum over its sample.']
+            text = 'Each round is accounted for as a Gaussian release of the sum over its sample.'
+            if plan.group_size > 1:
+                text += ' Members of a group are in the sample independently of each other.'
+            if plan.adjacency == 'replace_one':
+                text += ' A client that is replaced is in the sample as often as before.'
+            return [text]
         text = (
-            'The bound for samples without replacement is theorem 27 of Wang, Balle and '
-            'Kasiviswanathan 2018. A cohort without the client holds another one in its place, so '
+            'A round with a sample without replacement is accounted for by a pair of distributions '
+            'that dominates it (after Zhu, Dong and Wang 2022), or by theorem 27 of Wang, Balle '
+            'and Kasiviswanathan 2018. Population and cohorts of neighbouring runs have the same '
+            'sizes: a cohort without the client holds another one in its place, so '
         )
         if plan.adjacency == 'replace_one_half_shift':
             return [
@@ -247,13 +254,13 @@ def not_covered(report: ReportValues) -> list[str]:
             'seed can remove the noise.'
         )
     items += [
-        'Tuning of hyperparameters on the same clients, and choosing a checkpoint by its metrics.',
+        _tuning(report),
         "Metrics computed on clients' data without noise, such as the training loss shown during "
         'the run.',
         'How long rounds took, such as `seconds` in metrics.csv: this depends on single clients.',
         'Data used before the run, such as data for pre-training or for the vocabulary.',
         'Clients that do not follow the algorithm (the guarantee still holds for the others), and '
-        'people with several devices, beyond group privacy.',
+        f'people with {_several(report.plan.group_size)}.',
         _attacks(report.plan),
         'Other runs on the same clients: the guarantees of several runs add up (composition).',
         *report.also_not_covered,
@@ -266,6 +273,20 @@ def not_covered(report: ReportValues) -> list[str]:
             'is neither noised nor kept secret by this guarantee.'
         )
     return items
+
+
+def _tuning(report: ReportValues) -> str:
+    how = '' if report.selected is None else ' in any other way than that of the selection above'
+    return (
+        f'Tuning of hyperparameters over several runs on the same clients{how}, and choosing a '
+        'checkpoint by its metrics.'
+    )
+
+
+def _several(group_size: int) -> str:
+    if group_size == 1:
+        return 'several devices, beyond group privacy'
+    return f'more than {group_size} devices'
 
 
 def _attacks(plan: PrivacyPlan) -> str:

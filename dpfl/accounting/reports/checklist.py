@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from dpfl.accounting.reports.report_values import ReportValues
+from dpfl.accounting.selection import Selected
 
 _ADJACENCY = {
     'zero_out': 'Zero-out: neighbouring runs differ in one client, whose update is replaced by '
@@ -26,14 +27,25 @@ _ACCOUNTANT = {
 def adjacency(report: ReportValues) -> str:
     """Which runs are neighbours."""
     text = _ADJACENCY[report.plan.adjacency]
-    if report.plan.sampling == 'poisson':
+    if report.plan.sampling == 'poisson' and report.plan.adjacency == 'zero_out':
         text += ' With Poisson sampling this is the same as adding or removing the client.'
     if report.plan.sampling == 'cyclic_poisson':
         text += (
             ' With cyclic Poisson sampling this is the same as adding or removing the client, if '
             'all other clients stay in their groups.'
         )
+    if report.plan.group_size > 1:
+        text += (
+            f' Up to {report.plan.group_size} clients, such as those of one person, change '
+            'together.'
+        )
     return text
+
+
+def unit(report: ReportValues) -> str:
+    """Whom the guarantee protects."""
+    size = report.plan.group_size
+    return 'each client' if size == 1 else f'every group of {size} clients'
 
 
 def accountant(report: ReportValues) -> str:
@@ -66,7 +78,7 @@ def statement(report: ReportValues) -> str:
     ended = early_end(report)
     run += f', which ended {ended},' if ended else ''
     verb = 'would satisfy' if secrets else 'satisfies'
-    return f'{run} {verb} {" and ".join(parts)} for each client{_exception([report])}.'
+    return f'{run} {verb} {" and ".join(parts)} for {unit(report)}{_exception([report])}.'
 
 
 def statement_together(reports: Sequence[ReportValues], guarantee: str) -> str:
@@ -87,7 +99,25 @@ def statement_together(reports: Sequence[ReportValues], guarantee: str) -> str:
         )
     else:
         subject += ' satisfy'
-    return f'{subject} {guarantee} for each client{_exception(reports)}.'
+    return f'{subject} {guarantee} for {unit(reports[0])}{_exception(reports)}.'
+
+
+def statement_selected(report: ReportValues, selected: Selected) -> str:
+    """What the best of several such runs satisfies, in one sentence."""
+    subject = (
+        f'The best of a random number of such runs, drawn from a {selected.selection.describe()}, '
+        'of which only that one is released,'
+    )
+    parts = [
+        f'({round_up(epsilon)}, {delta:g})-DP'
+        for epsilon, delta in zip(selected.epsilons, report.deltas, strict=True)
+        if math.isfinite(epsilon)
+    ]
+    if not parts:
+        return f'{subject} has no differential privacy.'
+    secrets = seeded_secrets(report)
+    verb = f'would with secret {" and ".join(secrets)} satisfy' if secrets else 'satisfies'
+    return f'{subject} {verb} {" and ".join(parts)} for {unit(report)}{_exception([report])}.'
 
 
 def seeded_secrets(report: ReportValues) -> list[str]:

@@ -115,7 +115,7 @@ def observe(
         if sizes.any()
         else mechanisms.Sensitivity(0.0, is_exact=True)
     )
-    attained = plain.with_rounding(plain.shift * rounding.root_up(patterns.squared))
+    attained = plain.with_rounding(plain.shift_of_group * rounding.root_up(patterns.squared))
     exact = patterns.is_exact and plan.shift_is_exact
     if plan.sampling == 'none' or log.max_per_round > 1 or _sampling_violations(plan, log):
         # A client that is counted m times in one round adds m updates of the clip norm.

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable
 from dpfl.accounting.reports import assumptions, checklist
 from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.accounting.reports.report_values import ReportValues
+from dpfl.accounting.selection import Selected
+from dpfl.accounting.tradeoff import Tradeoff
 
 # Longer lists of how often clients took part are cut.
 _MOST_COUNTS = 12
+_SHOWN_RATES = (1e-4, 1e-3, 0.01, 0.1)
 
 
 def render(report: ReportValues) -> str:
@@ -19,6 +22,7 @@ def render(report: ReportValues) -> str:
         *([] if report.observed is None else [_log_section(report, report.observed)]),
         *(['## Clip norm', report.clip_course.render()] if report.clip_course else []),
         *(['## Course of the run', _bullets(report.history)] if report.history else []),
+        *(['## Selection', _selection(report, report.selected)] if report.selected else []),
         '## Checklist',
         _checklist(report),
         '## Assumptions',
@@ -28,6 +32,7 @@ def render(report: ReportValues) -> str:
         *(['## Remarks', _bullets(report.remarks)] if report.remarks else []),
         '## Numbers',
         _numbers(report),
+        *(['## Membership tests', _tradeoff(report, report.tradeoff)] if report.tradeoff else []),
         _run(report),
     ]
     return '\n\n'.join(sections) + '\n'
@@ -48,7 +53,7 @@ def _checklist(report: ReportValues) -> str:
             'algorithm.',
             '    - *Output of the mechanism*: the noised updates of all rounds, and therefore '
             'every model from the first to the last and everything that is computed from them.',
-            '    - *Unit of privacy*: a client with all of its data.',
+            f'    - *Unit of privacy*: {_unit(report)}.',
             f'    - *Adjacency*: {checklist.adjacency(report)}',
             '3. **Accounting**',
             f'    - *Type*: {kind}; epsilon by {checklist.accountant(report)}.',
@@ -59,6 +64,13 @@ def _checklist(report: ReportValues) -> str:
             f"directory of the run, and also checks the directory's files. {_rounds(report)}",
         ]
     )
+
+
+def _unit(report: ReportValues) -> str:
+    size = report.plan.group_size
+    if size == 1:
+        return 'a client with all of its data'
+    return f'{size} clients with all of their data'
 
 
 def _rounds(report: ReportValues) -> str:
@@ -142,6 +154,45 @@ def _numbers(report: ReportValues) -> str:
                 for label, value in rows
             ),
         ]
+    )
+
+
+def _tradeoff(report: ReportValues, found: Tradeoff) -> str:
+    secrets = checklist.seeded_secrets(report)
+    whose = 'the client' if report.plan.group_size == 1 else 'the group'
+    return '\n'.join(
+        [
+            f'A test tells from all releases of the run{" (without its seeds)" if secrets else ""} '
+            f'whether it used the data of {whose}, or is the neighbouring run. No test reaches '
+            'more than the following, whatever else it knows '
+            + (
+                '(upper bounds).'
+                if checklist.uses_sampling(report)
+                else '(exact, for the worst data).'
+            ),
+            '',
+            '| false positive rate | largest true positive rate |',
+            '|---|---|',
+            *(
+                f'| {rate:g} | {min(1.0, float(checklist.round_up(true))):.4g} |'
+                for rate, true in found.points
+                if rate in _SHOWN_RATES
+            ),
+            '',
+            'Largest difference of the two rates (advantage): '
+            f'{min(1.0, float(checklist.round_up(found.advantage))):.4g}. Least probability of a '
+            f'wrong answer if both runs are equally likely (Bayes risk): {found.error:.3g}.',
+        ]
+    )
+
+
+def _selection(report: ReportValues, selected: Selected) -> str:
+    return (
+        f'**{checklist.statement_selected(report, selected)}** By Renyi DP (Papernot and Steinke '
+        '2022). This counts that many runs with fresh noise each, whose settings were chosen '
+        'without looking at the data or at other runs, and whose number was drawn in advance. The '
+        'score that chose the best may be exact; it must not be released, and nothing of the other '
+        'runs either. There is no such rho: the bound is not one of zCDP.'
     )
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import dp_accounting
 
 from dpfl import _json, _validate, errors, mechanisms
-from dpfl.accounting import gaussian
+from dpfl.accounting import gaussian, tradeoff
+from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
 from dpfl.accounting.reports import assumptions, checklist, page
@@ -20,13 +21,14 @@ from dpfl.accounting.reports import observed as observed_lib
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee
 from dpfl.accounting.reports.report_values import ReportValues
+from dpfl.accounting.selection import Selected, Selection
 from dpfl.participation import ParticipationLog
 
 # Raised when a key of the JSON form is removed or changes its meaning.
 SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
-TEXT_VERSION = 2
+TEXT_VERSION = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,10 +55,11 @@ class PrivacyReport(ReportValues):
         clip_course: ClipCourse | None = None,
         history: tuple[str, ...] = (),
         remarks: tuple[str, ...] = (),
+        with_tradeoff: bool = False,
     ) -> 'PrivacyReport':
         """The report of a plan and, if given, of the participation log of its run.
 
-        The other arguments are as in the class.
+        The other arguments are as in the class. `with_tradeoff` adds its trade-off curve.
 
         Raises:
           ValueError: if there is no delta, a delta is not within (0, 1), or the accountant is
@@ -66,7 +69,7 @@ class PrivacyReport(ReportValues):
         if not deltas:
             raise errors.ArgumentError('deltas', '[]', 'must hold at least one number')
         _validate.choice('accountant', accountant, gaussian.ACCOUNTANTS)
-        return cls(
+        report = cls(
             plan=plan,
             accountant=accountant,
             deltas=deltas,
@@ -80,6 +83,34 @@ class PrivacyReport(ReportValues):
             history=tuple(history),
             remarks=tuple(remarks),
         )
+        return report.with_tradeoff() if with_tradeoff else report
+
+    def with_tradeoff(self) -> 'PrivacyReport':
+        """The report with the trade-off curve of the guarantee that holds."""
+        event, slack = self.dp_event(), self.plan.slack if self.plan.noise_multiplier else 0.0
+        found = tradeoff.of_event(event, self.plan.neighbours, slack)
+        return dataclasses.replace(self, tradeoff=found)
+
+    def selected_from(self, selection: Selection) -> 'PrivacyReport':
+        """The report with the guarantee of the best of a random number of such runs.
+
+        Raises:
+          ArgumentError: if the guarantee is not known: with hardened noise, and for groups of
+            clients in a plan with sampling.
+        """
+        if self.plan.noise == 'hardened':
+            raise errors.ArgumentError('noise', 'hardened', 'must be default with a selection')
+        event, neighbours = self.dp_event(), self.plan.neighbours
+        epsilons = [
+            selection_lib.epsilon(event, selection, delta, neighbours) for delta in self.deltas
+        ]
+        return dataclasses.replace(self, selected=Selected(selection, tuple(epsilons)))
+
+    def _selection(self, selected: Selected) -> dict[str, Any]:
+        return {
+            'statement': checklist.statement_selected(self, selected),
+            **selected.to_dict(self.deltas),
+        }
 
     def dp_event(self) -> dp_accounting.DpEvent:
         """The run as an event, for composition with other runs on the same clients."""
@@ -128,7 +159,10 @@ class PrivacyReport(ReportValues):
             'mechanism_digest': self.plan.mechanism.digest(),
             'assumptions': assumptions.assumptions(self),
             'not_covered': assumptions.not_covered(self),
+            **({'group_size': self.plan.group_size} if self.plan.group_size > 1 else {}),
             **({'remarks': list(self.remarks)} if self.remarks else {}),
+            **({'selection': self._selection(self.selected)} if self.selected else {}),
+            **(self.tradeoff.to_dict() if self.tradeoff else {}),
             **({'clip_course': self.clip_course.to_dict()} if self.clip_course else {}),
             **({'also_not_covered': list(self.also_not_covered)} if self.also_not_covered else {}),
             **({'history': list(self.history)} if self.history else {}),
@@ -139,8 +173,12 @@ class PrivacyReport(ReportValues):
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     @classmethod
-    def from_json(cls, text: str) -> 'PrivacyReport':
+    def from_json(cls, text: str | bytes, *, with_selection: bool = False) -> 'PrivacyReport':
         """Reads what `to_json` wrote; the sentences are written anew.
+
+        Args:
+          text: the JSON document.
+          with_selection: whether it may be about the best of several runs.
 
         Raises:
           ValueError: if the text is not a privacy report, or states a smaller sensitivity, rho, mu
@@ -148,6 +186,12 @@ class PrivacyReport(ReportValues):
         """
         try:
             values = _json.loads(text)
+            if 'selection' in values and not with_selection:
+                raise errors.ArgumentError(
+                    'selection',
+                    errors.NOT_SHOWN,
+                    'must be missing, or the report is of one run',
+                )
             if values['schema_version'] != SCHEMA_VERSION:
                 raise errors.ArgumentError(
                     'schema_version', values['schema_version'], f'must be {SCHEMA_VERSION}'
@@ -157,7 +201,7 @@ class PrivacyReport(ReportValues):
             deltas = stated.deltas(values['deltas'])
             accountant = _validate.choice('accountant', values['accountant'], plan.accountants)
             basis = plan, deltas, accountant
-            return cls(
+            report = cls(
                 plan=plan,
                 deltas=deltas,
                 plan_guarantee=stated.guarantee('plan_guarantee', values['plan_guarantee'], *basis),
@@ -179,6 +223,13 @@ class PrivacyReport(ReportValues):
                 ),
                 history=stated.texts('history', values.get('history', ())),
             )
+            if 'tradeoff' in values:
+                report = report.with_tradeoff()
+                stated.tradeoff(values, report.tradeoff)
+            if 'selection' in values:
+                report = report.selected_from(Selection.from_dict(values['selection']))
+                stated.selected(values['selection'], report.selected)
+            return report
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'not a privacy report ({errors.shown(error)})') from None
 

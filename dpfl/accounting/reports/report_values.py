@@ -5,6 +5,8 @@ import dataclasses
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee, Observed
+from dpfl.accounting.selection import Selected
+from dpfl.accounting.tradeoff import Tradeoff
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +29,9 @@ class ReportValues:
       clip_course: course of an adaptive clip norm; None without, or before the first round.
       history: how the run differs from one that trains the rounds it was planned for, such as an
         extension, one sentence each.
+      tradeoff: what a membership test can reach against the guarantee that holds; None if the
+        report does not say.
+      selected: the guarantee of the best of several such runs; None for that of the run alone.
     """
 
     plan: PrivacyPlan
@@ -41,6 +46,8 @@ class ReportValues:
     clip_course: ClipCourse | None = None
     history: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    tradeoff: Tradeoff | None = None
+    selected: Selected | None = None
 
     @property
     def basis(self) -> str:

@@ -14,6 +14,9 @@ SAMPLINGS = (
 )
 # Fields that belong to some samplings.
 _FIELDS = {'groups': ('cyclic_poisson', *bins.SAMPLINGS), 'cohort_cap': ('truncated_poisson',)}
+# Samplings whose guarantee is shown for one client only. With cyclic Poisson sampling, members of
+# different groups share rows of the strategy, so that their turns do not compose.
+_OF_ONE_CLIENT = ('cyclic_poisson', 'truncated_poisson', *bins.SAMPLINGS)
 
 
 def check(plan: PlanValues) -> None:
@@ -32,6 +35,10 @@ def check(plan: PlanValues) -> None:
                 'population', plan.population, 'must be None without sampling'
             )
         return
+    if plan.group_size > 1 and plan.sampling in _OF_ONE_CLIENT:
+        raise errors.ArgumentError(
+            'group_size', plan.group_size, f'must be 1 with sampling={plan.sampling}'
+        )
     _validate.integer('population', plan.population, minimum=plan.clients_per_round)
     if plan.sampling == 'cyclic_poisson':
         _check_groups(plan)

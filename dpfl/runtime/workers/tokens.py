@@ -9,14 +9,11 @@ import os
 import pathlib
 import re
 import secrets
-import stat
 
-from dpfl import errors
+from dpfl import _files, errors
 
 _TOKEN_BYTES = 32
 _MODE = 0o600
-_OTHERS = 0o077
-_MOST_BYTES = 4096
 
 
 def make(path: str | os.PathLike) -> bool:
@@ -54,7 +51,7 @@ def read(path: str | os.PathLike) -> bytes:
       ValueError: if there is no such file, if users other than its owner can read or change it, or
         if it holds no token; a message of one line that does not show the contents.
     """
-    text = _read_private(path)
+    text = _files.read_private('token_file', path)
     digits = text.strip()
     if not re.fullmatch(rb'[0-9a-f]{%d}' % (2 * _TOKEN_BYTES), digits):
         raise errors.ArgumentError(
@@ -63,24 +60,3 @@ def read(path: str | os.PathLike) -> bytes:
             f'must hold {2 * _TOKEN_BYTES} hexadecimal digits, as start_worker makes it',
         )
     return bytes.fromhex(digits.decode())
-
-
-def _read_private(path) -> bytes:
-    try:
-        # Non-blocking: opening a pipe would otherwise wait for a writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError as error:
-        raise errors.ArgumentError(
-            'token_file', path, f'must be readable ({error.strerror})'
-        ) from None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise errors.ArgumentError('token_file', path, 'must be a regular file')
-        if status.st_uid not in (0, os.geteuid()) or status.st_mode & _OTHERS:
-            raise errors.ArgumentError(
-                'token_file', path, 'must be of this user, and closed to others (chmod 600)'
-            )
-        return os.read(descriptor, _MOST_BYTES)
-    finally:
-        os.close(descriptor)

@@ -116,7 +116,7 @@ class NoiseConfig(Settings):
         None,
         'How epsilon is computed. The default is pld, and best if the guarantee relies on '
         '--sampling. best is the least epsilon of all accountants that know the plan; the report '
-        'names the one it took. For sampling without replacement only rdp and moments apply.',
+        'names the one it took.',
         choices=accounting.ACCOUNTANTS,
     )
     adjacency: str = setting(

@@ -124,7 +124,12 @@ def together(reports: Sequence[accounting.PrivacyReport]) -> float | None:
     import dp_accounting
 
     event = dp_accounting.ComposedDpEvent([report.dp_event() for report in reports])
-    epsilon = accounting.epsilon_of_event(event, reports[0].deltas[0], reports[0].accountant)
+    epsilon = accounting.epsilon_of_event(
+        event,
+        reports[0].deltas[0],
+        reports[0].accountant,
+        reports[0].plan.neighbours.adjacency,
+    )
     return epsilon if np.isfinite(epsilon) else None
 
 

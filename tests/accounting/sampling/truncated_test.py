@@ -10,6 +10,8 @@ import pytest
 from scipy import stats
 
 from dpfl import Participation, ParticipationLog, accounting, errors, mechanisms
+from dpfl.accounting import events, tradeoff
+from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.sampling import truncated
 from dpfl.simulation import sampling
 
@@ -33,17 +35,25 @@ def _curves(population, probability, cap, noise_multiplier, rounds):
 
     Client 0 is zeroed out. Integrated by a grid in one or two dimensions.
     """
-    x = np.linspace(-population - 9, population + 9, 4001 if rounds == 1 else 601)
+    return _curves_of(
+        [_cohorts(population, probability, cap)] * rounds, population, noise_multiplier
+    )
+
+
+def _curves_of(rounds, population, noise_multiplier):
+    """`_curves` of one or two rounds, each a probability of each cohort."""
+    x = np.linspace(-population - 9, population + 9, 4001 if len(rounds) == 1 else 601)
     x *= max(noise_multiplier, 1.0)
-    cell = (x[1] - x[0]) ** rounds
-    cohorts = _cohorts(population, probability, cap)
+    cell = (x[1] - x[0]) ** len(rounds)
     for others in itertools.product((1.0, -1.0), repeat=population - 1):
         densities = []
         for updates in ((1.0, *others), (0.0, *others)):
-            sums = np.array([sum(updates[client] for client in cohort) for cohort in cohorts])
-            parts = stats.norm.pdf(x, sums[:, None], noise_multiplier)
-            density = np.array(list(cohorts.values())) @ parts
-            densities.append(density if rounds == 1 else np.multiply.outer(density, density))
+            density = np.ones(())
+            for cohorts in rounds:
+                sums = np.array([sum(updates[client] for client in cohort) for cohort in cohorts])
+                parts = stats.norm.pdf(x, sums[:, None], noise_multiplier)
+                density = np.multiply.outer(density, np.array(list(cohorts.values())) @ parts)
+            densities.append(density)
         p, q = densities
 
         def delta(epsilon, p=p, q=q):
@@ -182,3 +192,51 @@ def test_samples_with_different_neighbours_are_not_composed():
     )
     with pytest.raises(errors.ArgumentError, match='truncated ones and samples without'):
         accounting.epsilon_of_event(mixed, 1e-6)
+
+
+@pytest.mark.parametrize('is_fixed', [False, True])
+def test_zeroed_out_clients_of_different_samples_compose_if_that_is_said(is_fixed):
+    others, noise = _cohorts(4, 0.3, 4), 2.0
+    other = dp_accounting.PoissonSampledDpEvent(0.3, _GAUSSIAN(noise))
+    if is_fixed:
+        # Its noise is in units of the distance of two updates.
+        others = {cohort: 1 / 6 for cohort in itertools.combinations(range(4), 2)}
+        other = dp_accounting.SampledWithoutReplacementDpEvent(4, 2, _GAUSSIAN(noise / 2))
+    mixed = dp_accounting.ComposedDpEvent([_event(4, 0.3, 2, noise), other])
+    for method in ('pld', 'rdp'):
+        epsilon = accounting.epsilon_of_event(mixed, 1e-3, method, adjacency='zero_out')
+        rounds = [_cohorts(4, 0.3, 2), others]
+        worst = max(curve(epsilon) for curve in _curves_of(rounds, 4, noise))
+        assert worst <= 1e-3
+        assert method == 'rdp' or worst > 1e-5
+
+
+@pytest.mark.parametrize(
+    'neighbours, message',
+    [
+        (dict(adjacency='replace_one'), '^adjacency=replace_one: must be zero_out with truncated'),
+        (dict(group_size=2), '^group_size=2: must be 1 with truncated Poisson samples$'),
+    ],
+)
+def test_neighbours_without_a_proof_are_refused(neighbours, message):
+    event = _event(9, 0.1, 3, 1.0)
+    with pytest.raises(errors.ArgumentError, match=message):
+        accounting.epsilon_of_event(event, 1e-6, **neighbours)
+    with pytest.raises(errors.ArgumentError, match=message):
+        tradeoff.of_event(event, Neighbours(**neighbours))
+    with pytest.raises(errors.ArgumentError, match=message):
+        events.renyi_divergences(event, Neighbours(**neighbours))
+
+
+def test_no_membership_test_reaches_more_than_the_curve_says():
+    rates = np.geomspace(1e-7, 0.999, 300)
+    found = tradeoff.of_event(_event(5, 0.3, 2, 1.3), rates=rates)
+    curves = list(_curves(5, 0.3, 2, 1.3, 1))
+    assert max(curve(0.0) for curve in curves) <= found.advantage
+    assert found.advantage < tradeoff.of_mu(1 / 1.3).advantage
+    # Delta is the largest tpr - e^epsilon fpr of all tests; between two rates the curve is at most
+    # its value at the larger one.
+    largest = np.array([true for _, true in found.points])
+    for epsilon in (0.0, 0.3, 1.0):
+        most = (largest[1:] - math.exp(epsilon) * rates[:-1]).max()
+        assert max(curve(epsilon) for curve in curves) <= most

@@ -125,6 +125,16 @@ def test_many_interrupts_are_one_line():
     assert done.returncode == 130 and done.stderr == 'error: interrupted\n'
 
 
+def test_a_tensorflow_that_main_imports_compares_the_elements_of_tensors():
+    code = (
+        'import tensorflow as tf\n'
+        'count = tf.function(lambda x: tf.math.count_nonzero(x == 3))\n'
+        'print(int(count(tf.constant([1, 3, 3]))))'
+    )
+    done = _run(code)
+    assert done.returncode == 0 and done.stdout == '2\n'
+
+
 def test_a_bug_still_shows_its_traceback():
     done = _run('raise KeyError("a bug")')
     assert done.returncode == 1 and 'Traceback' in done.stderr

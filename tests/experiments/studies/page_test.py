@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from experiments.studies import definition, figure, measures, page, statistics
+from experiments.studies import definition, figure, measures, page, prediction, statistics
 
 
 def _study(**fields):
@@ -77,7 +77,7 @@ def test_a_guarantee_is_that_of_the_weakest_run():
 def test_text_says_what_was_found_and_on_which_seeds():
     study = _study()
     findings, orders = _found(study, _RUNS)
-    text = page.text(study, _RUNS, findings, orders, study.seeds, 'python -m x')
+    text = page.text(study, _RUNS, findings, orders, {}, study.seeds, 'python -m x')
     assert '| BLT is better | accuracy | BLT minus tree | 0.100 ± 0.025 | > 0 | holds |' in text
     assert '| accuracy | BLT, tree |' in text
     assert 'chosen on other seeds (9)' in text and '3 seeds (1, 2, 3)' in text
@@ -95,7 +95,7 @@ def test_lower_bounds_show_as_such():
 def test_page_is_one_file_with_the_figure():
     study = _study()
     findings, orders = _found(study, _RUNS)
-    text = page.text(study, _RUNS, findings, orders, study.seeds, 'python -m x')
+    text = page.text(study, _RUNS, findings, orders, {}, study.seeds, 'python -m x')
     shown = page.render(study.title, text, b'PNG')
     assert '<title>Mechanisms &lt;1&gt;</title>' in shown
     assert shown.index('<h2>Results') < shown.index('base64,UE5H') < shown.index('<table>')
@@ -105,7 +105,7 @@ def test_page_is_one_file_with_the_figure():
 def test_values_are_json_and_complete():
     study = _study()
     findings, orders = _found(study, _RUNS)
-    values = json.loads(json.dumps(page.values(study, _RUNS, findings, orders, study.seeds)))
+    values = json.loads(json.dumps(page.values(study, _RUNS, findings, orders, {}, study.seeds)))
     blt = values['points'][0]
     assert [run['accuracy'] for run in blt['runs']] == [0.31, 0.33, 0.32]
     assert blt['measures']['accuracy']['half_width'] == pytest.approx(0.024841, 1e-4)
@@ -123,10 +123,10 @@ def test_points_are_ordered_at_each_value_of_the_axis():
         for value in axis.values
     }
     findings, orders = _found(study, runs)
-    values = page.values(study, runs, findings, orders, study.seeds)['orders']
+    values = page.values(study, runs, findings, orders, {}, study.seeds)['orders']
     assert values['2']['best_to_worst']['accuracy'] == ['BLT/2', 'tree/2']
     assert values['8']['best_to_worst']['accuracy'] == ['tree/8', 'BLT/8']
-    text = page.text(study, runs, findings, orders, study.seeds, 'python -m x')
+    text = page.text(study, runs, findings, orders, {}, study.seeds, 'python -m x')
     low, high = text.index('### epsilon 2'), text.index('### epsilon 8')
     assert low < text.index('| accuracy | BLT/2, tree/2 |') < high
     assert high < text.index('| accuracy | tree/8, BLT/8 |')
@@ -188,3 +188,21 @@ def test_curves_are_of_the_first_measure_that_has_one():
     left, _ = figure.draw(study, runs).axes
     assert [line.get_ydata().tolist() for line in left.get_lines()] == [[0.1, 0.2], [0.05, 0.1]]
     assert 'outside the vocabulary' in left.get_ylabel()
+
+
+def test_predictions_show_r_squared_and_the_better_one():
+    one, two = statistics.Interval(0.9, 0.05, 3), statistics.Interval(0.5, 0.1, 3)
+    found = prediction.Prediction(
+        'accuracy',
+        ('a', 'b', 'c', 'd'),
+        {'max_loss': one, 'rms_loss': two},
+        {'max_loss': one, 'rms_loss': two},
+        statistics.Interval(0.4, 0.1, 3),
+        'max_loss',
+    )
+    study = _study()
+    text = page.text(study, _RUNS, [], {}, {None: (found,)}, study.seeds, 'python -m x')
+    assert '| max loss | 0.900 ± 0.050 | 0.900 ± 0.050 |' in text
+    assert 'seed by seed: 0.40 ± 0.10. Predicts better: max loss.' in text
+    values = page.values(study, _RUNS, [], {}, {None: (found,)}, study.seeds)
+    assert values['predictions']['']['accuracy']['r_squared']['rms_loss']['mean'] == 0.5

@@ -36,6 +36,7 @@ def _plan(population=24, **changes):
 
 
 @pytest.mark.tff
+@pytest.mark.slow
 def test_a_run_is_verified_with_the_groups_of_its_log(tmp_path):
     path = tmp_path / 'run'
     result = train(_CONFIG, path, progress=False)

@@ -107,8 +107,11 @@ def evaluator(
         logits = architecture.logits(tuple(variables), batch[:, :-1])
         targets = batch[:, 1:]
         is_word = targets >= token_ids.NUM_SPECIAL_TOKENS
-        hits = is_word & (tf.argmax(logits, axis=-1, output_type=targets.dtype) == targets)
-        present = tf.math.count_nonzero(targets != token_ids.PAD_ID)
+        # Not `==`: in a program that starts with absl before it imports TensorFlow, `==` of tensors
+        # compares the Python objects while a function is traced.
+        predicted = tf.argmax(logits, axis=-1, output_type=targets.dtype)
+        hits = tf.logical_and(is_word, tf.equal(predicted, targets))
+        present = tf.math.count_nonzero(tf.not_equal(targets, token_ids.PAD_ID))
         loss = metrics.mean_loss(logits, targets) * tf.cast(present, tf.float32)
         return loss, present, tf.math.count_nonzero(hits), tf.math.count_nonzero(is_word)
 

@@ -1,24 +1,23 @@
 """Epsilon of sampled Gaussian releases from the distribution of their privacy loss.
 
-dp_accounting gives the distribution of one release on a grid of losses, pessimistic by its grid
-("connect the dots", [Doroshenko22]). Its own composition loses all deltas below about 1e-13 in the
-rounding of a Fourier transform, in either direction. Here each distribution is tilted first:
-`p(l) exp(theta l)`, divided by its sum, is transformed, with the theta of the Chernoff bound at
-delta. The losses that matter are then in the middle of the tilted distribution, and keep its
-precision.
+`losses_on_grid` gives the distribution of one release on a grid of losses. The composition of
+dp_accounting loses all deltas below about 1e-13 in the rounding of a Fourier transform, in either
+direction. Here each distribution is tilted first: `p(l) exp(theta l)`, divided by its sum, is
+transformed, with the theta of the Chernoff bound at delta. The losses that matter are then in the
+middle of the tilted distribution, and keep its precision.
 """
 
-import dataclasses
-import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from dp_accounting.pld import privacy_loss_distribution
 from scipy import fft, optimize, signal
 
+from dpfl.accounting.losses import dominating_pairs, losses_on_grid
+from dpfl.accounting.losses.dominating_pairs import DominatingPair
+from dpfl.accounting.losses.losses_on_grid import Losses, Release
 from dpfl.accounting.sampling import truncated
+from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 
 # Step of the grid, unless one release then has too few points, or one or all have too many.
 _STEP = 1e-4
@@ -27,8 +26,6 @@ _MOST_POINTS = 2**16
 _MOST_POINTS_OF_EPSILON = 2e5
 # The tails are cut at a power of e that is a multiple of this, so that few grids serve a whole run.
 _TAIL_UNIT = 10.0
-# Distributions of one release that are kept; each takes about a megabyte.
-_KEPT = 4
 # With a larger step the result is useless.
 _WIDEST_STEP = 0.1
 _MOST_LENGTH = 2**23
@@ -43,19 +40,32 @@ _FLATTER = (0.97, 0.9, 0.8, 0.6, 0.3, 0.0, -1.0)
 _ROUNDING = 1e-9
 
 
+# For such a delta several tilts are tried; each gives an upper bound.
+_LARGE_DELTA = 1e-2
+_FLATTER_TILTS = (1.0, 1 / 4, 1 / 16, 1 / 64, 1 / 256)
+# Whose tilts give the parts of a whole curve.
+_DELTAS_OF_CURVE = (0.3, 1e-2, 1e-4, 1e-6, 1e-9)
+# Exponents of the moments that bound the losses of pairs, for a first idea of epsilon.
+_EXPONENTS = np.geomspace(1e-3, 1e4, 60)
+
+# Kinds of releases, and how often each happens.
+Releases = Sequence[tuple[Release, int]]
+# Losses of independent releases, and how often each happens.
+_Parts = Sequence[tuple[Losses, int]]
+
+
 def epsilon(
-    parts: Sequence[tuple[tuple[float, ...], int]],
-    delta: float,
-    most: float,
-    coarseness: float = 1.0,
+    parts: Releases, delta: float, most: float | None = None, coarseness: float = 1.0
 ) -> float:
-    """Epsilon at `delta` of sampled releases together, where a client is added or removed.
+    """Epsilon at `delta` of sampled releases together.
 
     Args:
-      parts: kinds of releases as `((sampling probability, noise multiplier), count)`; on truncated
-        samples `((sampling probability, noise multiplier, t, p), count)`, see `sampling.truncated`.
+      parts: kinds of releases with counts. A kind is `(sampling probability, noise multiplier)` of
+        a Poisson sample, where a client is added or removed, the event of a truncated Poisson
+        sample whose cap may be reached, or a pair that dominates a round.
       delta: strictly between 0 and 1.
-      most: an epsilon that is known to hold; the grid covers losses up to it.
+      most: an epsilon that is known to hold; the grid covers losses up to it. None for one from the
+        moments of the losses.
       coarseness: at least 1; by how much the grid is coarser than usual, rounded down to a step
         that is a power of 2. The result is still an upper bound; 16 gives one that is up to about
         0.1 % larger, in a twentieth of the time.
@@ -63,151 +73,148 @@ def epsilon(
     Returns:
       An upper bound; infinity where the grid would be too wide or the numbers do not fit a float.
     """
+    try:
+        orders, step = _orders(parts, delta, most, coarseness)
+        return max(_of_order(order, step, delta) for order in orders)
+    except (OverflowError, ValueError, ZeroDivisionError, FloatingPointError):
+        return math.inf  # dp_accounting does not support such small or large numbers.
+
+
+def curves(parts: Releases, coarseness: float = 1.0) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Points of the privacy profile, for each order of the neighbours (once if both are the same).
+
+    Args:
+      parts, coarseness: as in `epsilon`.
+
+    Returns:
+      Arrays of epsilons, increasing but for repetitions, and upper bounds of their deltas.
+
+    Raises:
+      OverflowError: where the grid would be too wide; ValueError or another ArithmeticError where
+        the numbers do not fit a float.
+    """
+    orders, step = _orders(parts, min(_DELTAS_OF_CURVE), None, coarseness)
+    found = []
+    for order in orders:
+        points = []
+        for delta in _DELTAS_OF_CURVE:
+            theta = _tilt(order, math.log(delta))
+            for factor in _FLATTER_TILTS if delta == max(_DELTAS_OF_CURVE) else (1.0,):
+                points.append(_curve(order, theta * factor, step))
+        places, deltas = (np.concatenate(each) for each in zip(*points, strict=True))
+        by_place = np.argsort(places, kind='stable')
+        deltas = np.minimum(deltas * (1 + _ROUNDING) + _infinite(order), 1.0)
+        found.append((places[by_place] * step, deltas[by_place]))
+    return found
+
+
+def _orders(
+    parts: Releases, delta: float, most: float | None, coarseness: float
+) -> tuple[list[_Parts], float]:
+    """The losses for each order of the neighbours (once if both are the same), and their step.
+
+    Raises:
+      OverflowError: where the grid would be too wide.
+    """
     releases = sum(count for _, count in parts)
     log_tail = min(_LOG_TAIL, math.log(delta) - math.log(releases) - 20)
     log_tail = _TAIL_UNIT * math.floor(log_tail / _TAIL_UNIT)
-    if log_tail < _LEAST_LOG_TAIL or not math.isfinite(most):
-        return math.inf
-    spread = max(_spread(*release, log_tail=log_tail) for release, _ in parts)
+    if log_tail < _LEAST_LOG_TAIL:
+        raise OverflowError('the tails do not fit a float')
+    spread = max(_spread(release, log_tail) for release, _ in parts)
+    if most is None:
+        most = _by_moments(_on_grid(parts, spread / _LEAST_POINTS, log_tail), delta, spread)
     step = max(
         min(_STEP, spread / _LEAST_POINTS), spread / _MOST_POINTS, most / _MOST_POINTS_OF_EPSILON
     )
     if coarseness > 1:
         step = 2.0 ** math.floor(math.log2(step * coarseness))
-    if step > _WIDEST_STEP:
-        return math.inf
-    try:
-        losses = [
-            (_one_release(*release, step=step, log_tail=log_tail), count)
-            for release, count in parts
-        ]
-        return max(
-            _of_direction([(both[side], count) for both, count in losses], step, delta)
-            for side in (0, 1)
+    if not step <= _WIDEST_STEP:
+        raise OverflowError('the step of the grid is too wide')
+    return _on_grid(parts, step, log_tail), step
+
+
+def _on_grid(parts: Releases, step: float, log_tail: float) -> list[_Parts]:
+    losses = [
+        (losses_on_grid.both_orders(release, step, log_tail), count) for release, count in parts
+    ]
+    sides = (0,) if all(both[0] is both[1] for both, _ in losses) else (0, 1)
+    return [[(both[side], count) for both, count in losses] for side in sides]
+
+
+def _by_moments(orders: Sequence[_Parts], delta: float, spread: float) -> float:
+    """An epsilon from `P(loss > epsilon) <= E[exp(exponent loss)] exp(-exponent epsilon)`."""
+    step = spread / _LEAST_POINTS
+    return max(
+        min(
+            (_log_sum(parts, exponent * step) - math.log(delta / 2)) / exponent
+            for exponent in _EXPONENTS.tolist()
         )
-    except (OverflowError, ValueError, ZeroDivisionError, FloatingPointError):
-        return math.inf  # dp_accounting does not support such small or large numbers.
+        for parts in orders
+    )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Losses:
-    """Masses of the losses `(lowest + i) step`, and of an infinite loss.
-
-    Attributes:
-      lowest: the smallest loss in units of the step.
-      log_masses: logarithms of the masses, float64 [points].
-      infinite: mass of an infinite loss.
-    """
-
-    lowest: int
-    log_masses: np.ndarray
-    infinite: float
-
-    @functools.cached_property
-    def places(self) -> np.ndarray:
-        """Losses in units of the grid, float64 [points]."""
-        return self.lowest + np.arange(self.log_masses.size, dtype=np.float64)
-
-
-# Independent releases and how often each happens.
-_Parts = Sequence[tuple[_Losses, int]]
-
-
-def _spread(
-    probability: float,
-    noise_multiplier: float,
-    full: float = 0.0,
-    placed: float = 0.0,
-    *,
-    log_tail: float,
-) -> float:
+def _spread(release: Release, log_tail: float) -> float:
     """Largest minus smallest loss of a release, without the tails."""
+    if isinstance(release, DominatingPair):
+        return dominating_pairs.spread(release, log_tail)
+    if isinstance(release, TruncatedPoissonDpEvent):
+        _, placed = release.full()
+        noise = release.event.noise_multiplier
+        return max(
+            _spread((release.sampling_probability, noise), log_tail),
+            2 * truncated.spread(placed, noise, log_tail),
+        )
+    probability, noise_multiplier = release
     mu = 1 / noise_multiplier
     reach = math.sqrt(-2 * log_tail) * mu + mu * mu / 2
     absent = math.log1p(-probability) if probability < 1 else -math.inf
-    own = np.logaddexp(absent, math.log(probability) + reach)
-    own -= np.logaddexp(absent, math.log(probability) - reach)
-    if not full:
-        return float(own)
-    return max(float(own), 2 * truncated.spread(placed, noise_multiplier, log_tail))
-
-
-@functools.lru_cache(_KEPT)
-def _one_release(
-    probability: float,
-    noise_multiplier: float,
-    full: float = 0.0,
-    placed: float = 0.0,
-    *,
-    step: float,
-    log_tail: float,
-) -> tuple[_Losses, _Losses]:
-    """Losses of one release, for a client that is removed and for one that is added."""
-    sampled = _of_sample(probability, noise_multiplier, step, log_tail)
-    if not full:
-        return sampled
-    others = truncated.full_losses(placed, noise_multiplier, step, log_tail)
-    remove, add = (
-        _mixture(one, _losses(other.to_dense_pmf()), full)
-        for one, other in zip(sampled, others, strict=True)
+    return float(
+        np.logaddexp(absent, math.log(probability) + reach)
+        - np.logaddexp(absent, math.log(probability) - reach)
     )
-    return remove, add
 
 
-def _mixture(one: _Losses, other: _Losses, share: float) -> _Losses:
-    """Losses of a release that is the other one with a probability of at most `share`."""
-    lowest = min(one.lowest, other.lowest)
-    highest = max(each.lowest + each.log_masses.size for each in (one, other))
-    masses = np.full(highest - lowest, -np.inf)
-    # The share was rounded up, and does not lower the mass of the first part.
-    rest = -math.expm1(math.log(share) - 4e-9) if share < 1 else 4e-9
-    for part, weight in ((one, rest), (other, share)):
-        start = part.lowest - lowest
-        window = masses[start : start + part.log_masses.size]
-        np.logaddexp(window, part.log_masses + math.log(weight), out=window)
-    return _Losses(lowest, masses, rest * one.infinite + share * other.infinite)
-
-
-def _of_sample(
-    probability: float, noise_multiplier: float, step: float, log_tail: float
-) -> tuple[_Losses, _Losses]:
-    """Losses of a release on a Poisson sample, for a client that is removed, and added."""
-    found = privacy_loss_distribution.from_gaussian_mechanism(
-        noise_multiplier,
-        value_discretization_interval=step,
-        sampling_prob=probability,
-        log_mass_truncation_bound=log_tail,
-    )
-    # dp_accounting publishes the masses only after its own composition.
-    remove, add = found._pmf_remove, found._pmf_add
-    return _losses(remove.to_dense_pmf()), _losses(add.to_dense_pmf())
-
-
-def _losses(pmf: Any) -> _Losses:
-    if not np.isfinite(pmf._probs).all():
-        raise OverflowError('a mass is not finite')
-    with np.errstate(divide='ignore'):
-        return _Losses(pmf._lower_loss, np.log(pmf._probs), pmf._infinity_mass)
-
-
-def _of_direction(parts: _Parts, step: float, delta: float) -> float:
+def _of_order(parts: _Parts, step: float, delta: float) -> float:
     """Epsilon at `delta` of the sum of independent losses, each taken `count` times."""
-    infinite = -math.expm1(sum(count * math.log1p(-part.infinite) for part, count in parts))
-    target = (delta - infinite) * (1 - _ROUNDING)
+    target = (delta - _infinite(parts)) * (1 - _ROUNDING)
     if target <= 0:
         return math.inf
     theta = _tilt(parts, math.log(target))
+    # With a large delta the Chernoff bound is far from tight, and its tilt too steep.
+    flatter = (1.0,) if delta < _LARGE_DELTA else _FLATTER_TILTS
+    return min(_crossing(*_curve(parts, theta * factor, step), step, target) for factor in flatter)
+
+
+def _infinite(parts: _Parts) -> float:
+    """Mass of an infinite loss of all releases together."""
+    return -math.expm1(sum(count * math.log1p(-part.infinite) for part, count in parts))
+
+
+def _curve(parts: _Parts, theta: float, step: float) -> tuple[np.ndarray, np.ndarray]:
+    """Losses of the window, in steps, and upper bounds of delta at them, float64 [points] each.
+
+    The mass of an infinite loss is not in the deltas.
+
+    Args:
+      parts: losses of the releases.
+      theta: tilt, per step of the grid, above 0; the deltas near its losses are the most precise.
+      step: of the grid.
+
+    Raises:
+      OverflowError: if the window or its masses are too large.
+    """
     low, high = _window(parts, theta)
     mean = _mean(parts, theta)
     length = fft.next_fast_len(high - low + 1, real=True)
     if length > _MOST_LENGTH:
-        return math.inf
+        raise OverflowError('the window is too wide')
     tilted, noise = _composed(parts, theta, low, length)
     # Masses of the losses with the tilt undone, in units of exp(exponent).
     places = low + np.arange(length, dtype=np.float64)
     exponent = _log_sum(parts, theta) - theta * mean
     if exponent > 700:
-        return math.inf
+        raise OverflowError('a mass does not fit a float')
     masses = np.maximum(tilted, 0.0) * np.exp(exponent - theta * (places - mean))
     decay = math.exp(-step)
     at_least = np.cumsum(masses[::-1])[::-1]
@@ -219,7 +226,7 @@ def _of_direction(parts: _Parts, step: float, delta: float) -> float:
     # The losses above the window have a mass of at most `_OUTSIDE * exp(log sum - theta high)`.
     deltas = deltas + _OUTSIDE * math.exp(exponent - theta * max(high - mean, 0.0))
     deltas += noise * weights * np.exp(exponent - theta * (places - mean))
-    return _crossing(places, deltas, step, target)
+    return places, deltas
 
 
 def _tilt(parts: _Parts, log_delta: float) -> float:
@@ -244,7 +251,7 @@ def _log_sum(parts: _Parts, theta: float) -> float:
     return sum(count * _log_total(part, theta) for part, count in parts)
 
 
-def _log_total(part: _Losses, theta: float) -> float:
+def _log_total(part: Losses, theta: float) -> float:
     logs = part.log_masses + theta * part.places
     largest = logs.max()
     return float(largest + math.log(np.exp(logs - largest).sum()))

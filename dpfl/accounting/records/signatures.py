@@ -1,0 +1,106 @@
+"""Signatures of reports by Ed25519 (RFC 8032): who stands by these bytes.
+
+A signature is a file of 64 bytes beside the report, over exactly the report's bytes, so `openssl
+pkeyutl -verify -rawin` checks it as well. It says nothing about whether the report is right.
+"""
+
+import hashlib
+import os
+import pathlib
+
+from cryptography import exceptions
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from dpfl import _files, errors
+
+SUFFIX = '.sig'
+# Length of every signature.
+BYTES = 64
+
+
+def path_of(report: pathlib.Path) -> pathlib.Path:
+    """The file of a report's signature."""
+    return report.with_name(report.name + SUFFIX)
+
+
+def private_key(name: str, path: str | os.PathLike[str]) -> ed25519.Ed25519PrivateKey:
+    """The private key in a PEM file, as `openssl genpkey -algorithm ed25519` makes it.
+
+    Args:
+      name: of the argument that the file comes from.
+      path: of the file.
+
+    Raises:
+      ArgumentError: if there is no such file, users other than its owner can read or change it, or
+        it holds no private Ed25519 key in the clear; the message does not show the contents.
+    """
+    data = _files.read_private(name, path)
+    try:
+        key = serialization.load_pem_private_key(data, password=None)
+    except TypeError:  # What it raises without a password.
+        raise errors.ArgumentError(name, path, 'must not be encrypted') from None
+    except (ValueError, exceptions.UnsupportedAlgorithm):
+        raise errors.ArgumentError(name, path, 'must hold a private key (PEM)') from None
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise errors.ArgumentError(name, path, 'must hold an Ed25519 key, not one of another type')
+    return key
+
+
+def public_key(name: str, path: str | os.PathLike[str]) -> ed25519.Ed25519PublicKey:
+    """The public key in a PEM file, as `openssl pkey -pubout` makes it.
+
+    Args:
+      name: of the argument that the file comes from.
+      path: of the file.
+
+    Raises:
+      ArgumentError: if the file cannot be read or holds no public Ed25519 key.
+    """
+    try:
+        key = serialization.load_pem_public_key(_files.read_bytes(path))
+    except OSError as error:
+        raise errors.ArgumentError(name, path, f'must be readable ({error.strerror})') from None
+    except (ValueError, exceptions.UnsupportedAlgorithm):
+        raise errors.ArgumentError(name, path, 'must hold a public key (PEM)') from None
+    if not isinstance(key, ed25519.Ed25519PublicKey):
+        raise errors.ArgumentError(name, path, 'must hold an Ed25519 key, not one of another type')
+    return key
+
+
+def fingerprint(key: ed25519.Ed25519PublicKey) -> str:
+    """SHA-256 of a public key in DER, in hexadecimal, to compare keys by eye."""
+    der = key.public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return hashlib.sha256(der).hexdigest()
+
+
+def verify(report: pathlib.Path, content: bytes, key: ed25519.Ed25519PublicKey) -> None:
+    """Checks the signature in the file beside a report.
+
+    Args:
+      report: its file.
+      content: its bytes.
+      key: of whoever is said to have signed it.
+
+    Raises:
+      DataError: if there is no signature, or it is not that of these bytes by this key.
+    """
+    path = path_of(report)
+    try:
+        found = _files.read_bytes(path)
+    except OSError as error:
+        raise errors.DataError.of_file(path, f'no signature ({error.strerror})') from None
+    if len(found) != BYTES:
+        raise errors.DataError.of_file(
+            path, f'is no signature: it has {len(found)} bytes, not {BYTES}'
+        )
+    try:
+        key.verify(found, content)
+    except exceptions.InvalidSignature:
+        raise errors.DataError.of_file(
+            report,
+            f'its signature is not valid with this key (SHA-256 {fingerprint(key)}): the report '
+            'or its signature was altered, or another key signed it',
+        ) from None

@@ -1,0 +1,156 @@
+"""The guarantee of the best of several runs: what tuning costs ([Papernot22]).
+
+A number of runs is drawn from a distribution, before and independently of everything else. Each run
+has fresh noise, and settings that are drawn without looking at the data. Only the best run by some
+score is released, and the score may be computed from the data without noise.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import dp_accounting
+from dp_accounting import rdp
+from dp_accounting.rdp import rdp_privacy_accountant
+
+from dpfl import _json, _validate, errors
+from dpfl.accounting import events
+from dpfl.accounting.losses.dominating_pairs import Neighbours
+
+# Shapes of the distributions of the number of runs, truncated negative binomials; that of the
+# Poisson distribution is the limit.
+DISTRIBUTIONS = {'logarithmic': 0.0, 'geometric': 1.0, 'poisson': math.inf}
+_FORM = (
+    'must be a distribution and its mean, such as poisson:10; the distribution is one of '
+    f'{", ".join(DISTRIBUTIONS)}, or the shape of a negative binomial one, such as 0.5:10'
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """A random number of runs, the best of which is released.
+
+    Attributes:
+      distribution: of the number: one of `DISTRIBUTIONS`, or the shape, above 0, of a negative
+        binomial distribution without 0. Only a Poisson number may be 0: then nothing is released.
+      mean: of the number, at least 1.
+
+    Raises:
+      ArgumentError: if a value is out of its range.
+    """
+
+    distribution: str | float
+    mean: float
+
+    def __post_init__(self):
+        if isinstance(self.distribution, str):
+            _validate.choice('distribution', self.distribution, tuple(DISTRIBUTIONS))
+        else:
+            _validate.number('distribution', self.distribution, above=0)
+        _validate.number('mean', self.mean, minimum=1)
+        if self.distribution != 'poisson' and self.mean == 1:
+            raise errors.ArgumentError(
+                'mean', self.mean, 'must be above 1, or the distribution must be poisson'
+            )
+
+    @classmethod
+    def from_text(cls, text: str) -> 'Selection':
+        """The selection that a text such as 'poisson:10' names.
+
+        Raises:
+          ArgumentError: if it is of another form, or a value is out of its range; the error is
+            about 'selected_from'.
+        """
+        name, _, mean = text.partition(':')
+        try:
+            return cls(name if name in DISTRIBUTIONS else float(name), float(mean))
+        except ValueError as error:
+            allowed = error.allowed if isinstance(error, errors.ArgumentError) else ''
+            reason = f' ({error.name} {allowed})' if isinstance(error, errors.ArgumentError) else ''
+            raise errors.ArgumentError('selected_from', text, _FORM + reason) from None
+
+    @classmethod
+    def from_dict(cls, values: Any) -> 'Selection':
+        """The selection that `Selected.to_dict` wrote.
+
+        Raises:
+          ArgumentError: if `values` are not of that form, or a value is out of its range.
+        """
+        fields = _json.checked_object('selection', values)
+        for name in ('distribution', 'mean'):
+            if name not in fields:
+                raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be given for a selection')
+        return cls(fields['distribution'], fields['mean'])
+
+    def describe(self) -> str:
+        """The distribution in words."""
+        if isinstance(self.distribution, str):
+            name = {'poisson': 'Poisson'}.get(self.distribution, self.distribution)
+            return f'{name} distribution with mean {self.mean:g}'
+        return (
+            f'truncated negative binomial distribution of shape {self.distribution:g} with mean '
+            f'{self.mean:g}'
+        )
+
+    @property
+    def shape(self) -> float:
+        """Shape of the negative binomial distribution; infinity for Poisson."""
+        if isinstance(self.distribution, str):
+            return DISTRIBUTIONS[self.distribution]
+        return self.distribution
+
+
+@dataclasses.dataclass(frozen=True)
+class Selected:
+    """A selection, and epsilon of the run that it releases, one for each delta of a report."""
+
+    selection: Selection
+    epsilons: tuple[float, ...]
+
+    def to_dict(self, deltas: Sequence[float]) -> dict[str, Any]:
+        """JSON values; an infinite epsilon is null."""
+        epsilons = [value if math.isfinite(value) else None for value in self.epsilons]
+        return {
+            'distribution': self.selection.distribution,
+            'mean': self.selection.mean,
+            'rho': None,
+            'delta': deltas[0],
+            'epsilon': epsilons[0],
+            'epsilons': epsilons,
+            'accountant': 'rdp',
+        }
+
+
+def epsilon(
+    event: dp_accounting.DpEvent,
+    selection: Selection,
+    delta: float,
+    neighbours: Neighbours | None = None,
+) -> float:
+    """Epsilon at `delta` of the best of several runs.
+
+    By Renyi DP: [Papernot22], theorem 2 for negative binomial numbers of runs and theorem 6 for
+    Poisson ones, as dp_accounting implements them.
+
+    Args:
+      event: one run, as in `events.bound`.
+      selection: how many runs there are.
+      delta: strictly between 0 and 1.
+      neighbours: as in `events.bound`.
+
+    Returns:
+      An upper bound; infinity without noise.
+
+    Raises:
+      ArgumentError: if delta is out of its range or the event has no Renyi divergences.
+    """
+    _validate.number('delta', delta, above=0, below=1)
+    orders, divergences = events.renyi_divergences(event, neighbours)
+    if math.isinf(divergences[0]):
+        return math.inf
+    # dp_accounting publishes this only for events whose divergences it computes itself.
+    together = rdp_privacy_accountant._compute_rdp_repeat_and_select(
+        orders, divergences, selection.mean, selection.shape
+    )
+    return float(rdp.compute_epsilon(orders, together, delta)[0])

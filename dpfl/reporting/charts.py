@@ -1,0 +1,145 @@
+"""Line charts as data: panels of named lines, which are drawn, and written as a table."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib import ticker
+from matplotlib.axes import Axes
+from matplotlib.backends import backend_agg  # noqa: F401 - loaded now, since later memory may be short
+from matplotlib.figure import Figure
+
+# Colours that people with any colour vision can tell apart (Okabe and Ito), and dashes besides.
+_COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#000000', '#E69F00', '#56B4E9', '#777777')
+_DASHES: tuple[Any, ...] = ('-', '--', ':', '-.', (0, (5, 1, 1, 1, 1, 1)))
+_PANEL_SIZE = (5.2, 3.9)
+# Letters of the legend that fit below one panel.
+_LETTERS = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A named line, or a set of points.
+
+    Attributes:
+      label: its name. Lines of the same name in several panels have one entry in the legend.
+      x, y: the values, of equal length.
+      color: index of the colour, at least 0; reused after eight.
+      dash: index of the dashes, at least 0, 0 being a solid line; None for points alone.
+      legend: what the legend calls it, if that is not the label; several lines may share it.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    color: int
+    dash: int | None = 0
+    legend: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """One pair of axes.
+
+    Attributes:
+      title: what the panel shows, unique within its chart.
+      x_label, y_label: names of the quantities, with their units.
+      lines: what is drawn, at least one.
+      x_log, y_log: whether an axis is logarithmic.
+      y_range: ends of the vertical axis; None for what fits.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Sequence[Line]
+    x_log: bool = False
+    y_log: bool = False
+    y_range: Sequence[float] | None = None
+
+
+def draw(panels: Sequence[Panel], columns: int) -> Figure:
+    """Draws panels row by row, with one legend below them.
+
+    Args:
+      panels: the panels, at least one.
+      columns: number of panels in a row.
+
+    Returns:
+      The figure; the caller saves it.
+    """
+    rows = math.ceil(len(panels) / columns)
+    width, height = _PANEL_SIZE
+    # Without pyplot, which would keep every figure in memory and may need a display.
+    figure = Figure(figsize=(width * columns, height * rows + 1.0), layout='constrained')
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    entries: dict[str, Any] = {}
+    for panel, one in zip(panels, axes, strict=False):
+        entries |= {name: line for name, line in _draw_panel(one, panel) if name not in entries}
+    for unused in axes[len(panels) :]:
+        unused.remove()
+    figure.legend(
+        list(entries.values()),
+        list(entries),
+        loc='outside lower center',
+        ncols=max(1, int(_LETTERS * columns / (8 + max(map(len, entries))))),
+        fontsize=8,
+    )
+    return figure
+
+
+def table(panels: Sequence[Panel]) -> list[dict[str, Any]]:
+    """The points of all lines, in order: `panel`, `line`, and x and y with what they are."""
+    return [
+        {
+            'panel': panel.title,
+            'line': line.label,
+            'x_name': panel.x_label,
+            'x': x,
+            'y_name': panel.y_label,
+            'y': y,
+        }
+        for panel in panels
+        for line in panel.lines
+        for x, y in zip(line.x, line.y, strict=True)
+    ]
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> list[tuple[str, Any]]:
+    """Draws one panel; returns the names in the legend, and what it shows for them."""
+    entries = []
+    for line in panel.lines:
+        style: dict[str, Any] = {'color': _COLORS[line.color % len(_COLORS)]}
+        if line.dash is None:
+            style |= {'linestyle': 'none', 'marker': 'o', 'markersize': 6, 'fillstyle': 'none'}
+        else:
+            style |= {'linestyle': _DASHES[line.dash % len(_DASHES)], 'linewidth': 1.6}
+            if len(line.x) < 2:
+                style['marker'] = 'o'
+        (drawn,) = axes.plot(line.x, line.y, label=line.label, **style)
+        entries.append((line.legend or line.label, drawn))
+    axes.set_title(panel.title, fontsize=10)
+    axes.set_xlabel(panel.x_label)
+    axes.set_ylabel(panel.y_label)
+    if panel.x_log:
+        _logarithmic(axes, 'x')
+    if panel.y_log:
+        _logarithmic(axes, 'y')
+    if panel.y_range is not None:
+        axes.set_ylim(*panel.y_range)
+    axes.grid(alpha=0.3)
+    return entries
+
+
+def _logarithmic(axes: Axes, name: str) -> None:
+    """Makes an axis logarithmic, with plain numbers unless it spans many decades."""
+    axes.set(**{f'{name}scale': 'log'})
+    low, high = axes.get_xlim() if name == 'x' else axes.get_ylim()
+    decades = math.log10(high / low)
+    axis = axes.xaxis if name == 'x' else axes.yaxis
+    if decades < 6:
+        subs = (1, 2, 5) if decades < 2.6 else (1,)
+        axis.set_major_locator(ticker.LogLocator(subs=subs))
+        axis.set_major_formatter(ticker.StrMethodFormatter('{x:,.12g}'))
+    axis.set_minor_formatter(ticker.NullFormatter())

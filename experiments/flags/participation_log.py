@@ -1,0 +1,134 @@
+"""A participation log from elsewhere, which a plan given by flags is compared with."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from dpfl import ParticipationLog, accounting
+from dpfl._settings import Settings, setting
+from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.participation import ImportedLog, UniformCohorts, imported
+
+# The limits that uniform cohorts would break with this probability are stated.
+_FAILURE = 1e-6
+_OWN = '.npz'
+NOT_COVERED = (
+    'Rounds and participations that the file of the participation log lacks: it is taken for the '
+    'log of all that the run released.',
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LogConfig(Settings):
+    """The file of a log, or the number of clients if there is none."""
+
+    participation_log: str | None = setting(
+        None,
+        'File with the clients of each round, which the plan is compared with: .npz as '
+        'simulate_population and train write it, or .csv or .parquet with the columns client '
+        '(or device), round, and optionally time. If the log breaks the plan, its limits count.',
+    )
+    missing_rounds: str = setting(
+        'refused',
+        'What a number without a row means, in a --participation_log of rows. refused: the log is '
+        'incomplete; empty: the round was released without clients; unused: nothing was released, '
+        'and the rounds before and after it follow one another.',
+        choices=imported.MISSING_ROUNDS,
+    )
+    estimated_population: int | None = setting(
+        None,
+        'Estimated number of clients, where no log is known: the report then also states how '
+        'likely uniformly random cohorts of --clients_per_round keep the limits. The guarantee '
+        'does not depend on it.',
+        minimum=1,
+    )
+
+    def check(self) -> None:
+        """A setting that would have no effect is refused."""
+        if self.missing_rounds == 'refused':
+            return
+        if self.participation_log is None:
+            raise ArgumentError('missing_rounds', self.missing_rounds, 'needs participation_log')
+        if pathlib.Path(self.participation_log).suffix == _OWN:
+            raise ArgumentError(
+                'missing_rounds', self.missing_rounds, 'needs a log of rows; .npz has every round'
+            )
+
+    def refuse(self, allowed: str) -> None:
+        """Raises ArgumentError if a setting is given, for what has its own log."""
+        for name in ('participation_log', 'estimated_population'):
+            if getattr(self, name) is not None:
+                raise ArgumentError(name, NOT_SHOWN, allowed)
+
+    def found(self, plan: accounting.PrivacyPlan, has_cohort: bool) -> dict[str, Any]:
+        """What the report of a plan has from the log, and about uniform cohorts, by argument.
+
+        Args:
+          plan: The plan.
+          has_cohort: Whether its cohort size was given.
+
+        Raises:
+          ValueError: If the file is no log (the message names the row), the population is too
+            small, the cohort size is missing, or the plan has a population already.
+        """
+        uniform = self._uniform(plan, has_cohort)
+        log, remarks = self._read()
+        return {
+            'log': log,
+            'also_not_covered': () if log is None else NOT_COVERED,
+            'remarks': (*remarks, *uniform),
+        }
+
+    def _read(self) -> tuple[ParticipationLog | None, tuple[str, ...]]:
+        path = self.participation_log
+        if path is None:
+            return None, ()
+        if pathlib.Path(path).suffix == _OWN:
+            log = ParticipationLog.load(path)
+            if not log.rounds:
+                raise ArgumentError('participation_log', path, 'must hold at least one round')
+            return log, ()
+        found = imported.read_log(path, self.missing_rounds)
+        return found.log, tuple(_remarks(found, self.missing_rounds))
+
+    def _uniform(self, plan: accounting.PrivacyPlan, has_cohort: bool) -> list[str]:
+        if self.estimated_population is None:
+            return []
+        if plan.sampling != 'none':
+            raise ArgumentError(
+                'estimated_population',
+                self.estimated_population,
+                'needs a plan without sampling; others rely on the population itself',
+            )
+        if not has_cohort:
+            raise ArgumentError('clients_per_round', NOT_SHOWN, 'must be given')
+        schema = plan.participation
+        with renaming(population='estimated_population'):
+            cohorts = UniformCohorts(
+                population=self.estimated_population,
+                clients_per_round=plan.clients_per_round,
+                rounds=schema.rounds,
+            )
+        return cohorts.sentences(schema.min_separation, schema.count, _FAILURE)
+
+
+def _remarks(found: ImportedLog, missing_rounds: str) -> list[str]:
+    remarks = [
+        f'The participation log was read from {found.rows} rows of rounds {found.first_round} to '
+        f'{found.last_round}; the first of these is taken for the first round of the run. A client '
+        'is what has an id of its own there.'
+    ]
+    if found.missing_rounds:
+        meaning = (
+            'counted as released without clients'
+            if missing_rounds == 'empty'
+            else 'counted as not released'
+        )
+        remarks.append(f'{found.missing_rounds} of these numbers have no row: {meaning}, as given.')
+    hours = found.shortest_hours()
+    if hours is not None:
+        remarks.append(
+            'By the earliest time in each round, two rounds of one client began at least '
+            f'{hours:.6g} hours apart.'
+        )
+    return remarks

@@ -1,0 +1,41 @@
+"""Flags of reports as files: which are compared, written, signed and verified."""
+
+import dataclasses
+
+from dpfl._settings import Settings, setting
+from dpfl.errors import ArgumentError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportFilesConfig(Settings):
+    """Reports in files. The flags of a plan do not apply to a comparison or a verification."""
+
+    compare: tuple[str, ...] = setting(
+        (),
+        'Two reports to compare, files privacy_report.json or directories of runs: '
+        '`--compare first second` or `--compare=first,second`. Says which run is more private, '
+        'and why.',
+    )
+    sign: str | None = setting(
+        None,
+        'File of an Ed25519 private key (PEM). Signs the report of --run_dir, once it is verified, '
+        'or else that of --output. The signature is in a file beside it, whose name ends in .sig.',
+    )
+    verify: str | None = setting(
+        None,
+        'Report whose signature to verify, a file or the directory of a run. Needs --public_key.',
+    )
+    public_key: str | None = setting(
+        None, 'File of the Ed25519 public key (PEM) of whoever signed the report; for --verify.'
+    )
+    output: str | None = setting(
+        None, 'File to write the report to, instead of printing it; in the format of --format.'
+    )
+
+    def check(self) -> None:
+        """A comparison has two reports, a verification has a key, and there is one of the two."""
+        if len(self.compare) not in (0, 2):
+            raise ArgumentError('compare', ','.join(self.compare), 'must be two reports')
+        if (self.verify is None) != (self.public_key is None):
+            missing, given = ('public_key', 'verify') if self.verify else ('verify', 'public_key')
+            raise ArgumentError(given, getattr(self, given), f'needs {missing}')

@@ -1,0 +1,102 @@
+"""How fast rounds follow one another, as `plan_privacy` is told: times, counts or a pattern."""
+
+import dataclasses
+
+from dpfl import _files
+from dpfl._settings import Settings, setting
+from dpfl.errors import ArgumentError
+from dpfl.participation import DailyCounts, DailyPattern, Pace, read_round_times
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PaceConfig(Settings):
+    """What is known about the times of rounds; used with a timer."""
+
+    round_minutes: float | None = setting(
+        None,
+        'Minutes that a round takes; those of the longest rounds if they differ, or the average '
+        'over the day with --daily_pattern.',
+    )
+    daily_pattern: tuple[str, ...] | None = setting(
+        None,
+        'How many rounds are opened in each hour of a day (UTC), relative to one another: 24 '
+        'comma-separated numbers, or a file of them. The timer then counts its slowest window.',
+    )
+    round_times: str | None = setting(
+        None,
+        'File with the times at which rounds of an earlier run were opened, with the columns round '
+        'and start (.csv or .parquet), in place of --round_minutes. The timer then counts the '
+        'window with the fewest rounds.',
+    )
+    rounds_by_day: tuple[str, ...] | None = setting(
+        None,
+        'Rounds on consecutive whole calendar days of an earlier run, comma-separated, in place of '
+        '--round_minutes, if nothing else is known. The timer then counts only whole days, one '
+        'less than it has.',
+    )
+
+    @property
+    def given(self) -> list[str]:
+        """Names of the settings that are given."""
+        return [name for name, value in self.flat().items() if value is not None]
+
+    def shown(self, name: str) -> str:
+        """The value of a setting as on the command line."""
+        value = getattr(self, name)
+        return ','.join(value) if isinstance(value, tuple) else str(value)
+
+    def check(self) -> None:
+        """One kind of knowledge is given at most."""
+        ways = [name for name in self.given if name != 'daily_pattern']
+        if len(ways) > 1:
+            raise ArgumentError(ways[1], self.shown(ways[1]), f'cannot be combined with {ways[0]}')
+        if self.daily_pattern is not None and self.round_minutes is None:
+            raise ArgumentError(
+                'daily_pattern', ','.join(self.daily_pattern), 'needs round_minutes'
+            )
+
+    def pace(self) -> Pace | None:
+        """The pace that files and numbers describe; None for rounds that all take as long.
+
+        Raises:
+          ArgumentError: if a file cannot be read, or a number is not allowed.
+        """
+        if self.round_times is not None:
+            return read_round_times(self.round_times)
+        if self.rounds_by_day is not None:
+            return DailyCounts(tuple(_integers(self.rounds_by_day)))
+        if self.daily_pattern is not None:
+            assert self.round_minutes is not None  # See `check`.
+            return DailyPattern(self.round_minutes, _rates(self.daily_pattern))
+        return None
+
+
+def _integers(texts: tuple[str, ...]) -> list[int]:
+    try:
+        return [int(text) for text in texts]
+    except ValueError:
+        raise ArgumentError(
+            'rounds_by_day', ','.join(texts), 'must be comma-separated integers'
+        ) from None
+
+
+def _rates(texts: tuple[str, ...]) -> tuple[float, ...]:
+    """The numbers of a list, or of the file that its only entry names."""
+    name = 'daily_pattern'
+    if len(texts) == 1:
+        try:
+            content = _files.read_text(texts[0])
+        except (OSError, ValueError):
+            raise ArgumentError(
+                name, texts[0], 'must be 24 comma-separated numbers, or a file of them'
+            ) from None
+        shown, texts = texts[0], tuple(content.replace(',', ' ').split())
+    else:
+        shown = ','.join(texts)
+    try:
+        rates = tuple(map(float, texts))
+    except ValueError:
+        rates = ()
+    if len(rates) != 24:
+        raise ArgumentError(name, shown, f'must be 24 numbers, has {len(texts)} entries')
+    return rates

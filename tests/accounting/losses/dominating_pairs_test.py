@@ -1,0 +1,250 @@
+"""Dominating pairs against brute force: every sample of small populations, numerically integrated.
+
+Noise has standard deviation 1, so clip norms and means are in its units.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpfl.accounting.losses import dominating_pairs, loss_distribution
+from dpfl.accounting.losses.dominating_pairs import Neighbours
+
+_X = np.linspace(-14, 14, 8001)
+_ALPHAS = (0.3, 0.8, 0.97, 1.0, 1.02, 1.2, 2.0, 6.0)
+_INTEGRATION = 2e-6  # Error of the trapezoidal rule at a kink.
+
+
+def _mixture(weighted_means, x=_X):
+    """Density of `sum w N(mean, 1)` at x."""
+    return sum(weight * stats.norm.pdf(x, mean) for weight, mean in weighted_means)
+
+
+def _divergence(p, q, alpha):
+    return np.trapz(np.maximum(p - alpha * q, 0), _X)
+
+
+def _fixed_size(data, cohort):
+    """The release of one round: the mean of its density over every cohort."""
+    sums = [sum(chosen) for chosen in itertools.combinations(data, cohort)]
+    return _mixture([(1 / len(sums), each) for each in sums])
+
+
+def _poisson(data, probability):
+    """The same for a Poisson sample."""
+    parts = []
+    for taken in itertools.product((0, 1), repeat=len(data)):
+        weight = math.prod(probability if take else 1 - probability for take in taken)
+        parts.append((weight, float(np.dot(taken, data))))
+    return _mixture(parts)
+
+
+def _of_pair(pair, alpha):
+    """Divergence of a pair at alpha, for the worse order of the neighbours."""
+
+    def ordered(alpha):
+        both = [
+            (probability, *(_mixture(zip(m.weights, means, strict=True)) for means in _means(m)))
+            for probability, m in pair.labelled
+        ]
+        return [
+            sum(probability * _divergence(p, q, alpha) for probability, p, q in each)
+            for each in (both, [(probability, q, p) for probability, p, q in both])
+        ]
+
+    if pair.symmetrised:
+        return ordered(alpha)[0] if alpha >= 1 else alpha * ordered(1 / alpha)[0] + 1 - alpha
+    return max(ordered(alpha))
+
+
+def _means(mixtures):
+    return mixtures.upper, mixtures.lower
+
+
+def _changed(adjacency, clip, members):
+    """Placements of a group's updates in two neighbouring runs."""
+    ends = (-clip, 0.3 * clip, clip)
+    for before in itertools.combinations_with_replacement(ends, members):
+        if adjacency == 'zero_out':
+            yield before, (0.0,) * members
+            yield (0.0,) * members, before
+        else:
+            for after in itertools.combinations_with_replacement(ends, members):
+                yield before, after
+
+
+@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
+@pytest.mark.parametrize('population, cohort', [(3, 1), (4, 2), (4, 4)])
+@pytest.mark.parametrize('clip', [0.4, 1.5])
+def test_no_placement_of_data_exceeds_the_pair_of_fixed_size(adjacency, population, cohort, clip):
+    pair = dominating_pairs.fixed_size(population, cohort, 1 / (2 * clip), Neighbours(adjacency))
+    worst = dict.fromkeys(_ALPHAS, 0.0)
+    for (before,), (after,) in _changed(adjacency, clip, 1):
+        for others in itertools.combinations_with_replacement((-clip, 0.0, clip), population - 1):
+            p, q = (_fixed_size((each, *others), cohort) for each in (before, after))
+            for alpha in _ALPHAS:
+                worst[alpha] = max(worst[alpha], _divergence(p, q, alpha))
+    for alpha, found in worst.items():
+        # The pair is not only a bound: some data attain it.
+        assert found == pytest.approx(_of_pair(pair, alpha), abs=_INTEGRATION), alpha
+
+
+def test_updates_at_most_one_clip_norm_apart_have_the_pair_of_one_clip_norm():
+    clip, population, cohort = 0.8, 4, 2
+    pair = dominating_pairs.fixed_size(population, cohort, 1 / clip, Neighbours('replace_one'))
+    worst = dict.fromkeys(_ALPHAS, 0.0)
+    for data in itertools.product((0.0, clip / 2, clip), repeat=population + 1):
+        before, after, *others = data
+        p, q = (_fixed_size((each, *others), cohort) for each in (before, after))
+        for alpha in _ALPHAS:
+            worst[alpha] = max(worst[alpha], _divergence(p, q, alpha))
+    for alpha, found in worst.items():
+        assert found == pytest.approx(_of_pair(pair, alpha), abs=_INTEGRATION)
+
+
+@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
+@pytest.mark.parametrize('members', [1, 2, 3])
+@pytest.mark.parametrize('clip, probability', [(0.5, 0.3), (1.2, 0.7)])
+def test_no_placement_of_data_exceeds_the_pair_of_a_poisson_sample(
+    adjacency, members, clip, probability
+):
+    shift = clip if adjacency == 'zero_out' else 2 * clip
+    pair = dominating_pairs.poisson(probability, 1 / shift, Neighbours(adjacency, members))
+    worst = dict.fromkeys(_ALPHAS, 0.0)
+    for before, after in _changed(adjacency, clip, members):
+        for other in (0.0, clip):
+            p, q = (_poisson((*each, other), probability) for each in (before, after))
+            for alpha in _ALPHAS:
+                worst[alpha] = max(worst[alpha], _divergence(p, q, alpha))
+    for alpha, found in worst.items():
+        assert found == pytest.approx(_of_pair(pair, alpha), abs=_INTEGRATION), alpha
+
+
+@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
+@pytest.mark.parametrize('members', [2, 3])
+def test_no_placement_of_data_exceeds_the_pair_of_a_group_in_fixed_size_samples(adjacency, members):
+    clip, population, cohort = 0.6, 5, 2
+    pair = dominating_pairs.fixed_size(
+        population, cohort, 1 / (2 * clip), Neighbours(adjacency, members)
+    )
+    bounds = {alpha: _of_pair(pair, alpha) for alpha in _ALPHAS}
+    worst = dict.fromkeys(_ALPHAS, 0.0)
+    for before, after in _changed(adjacency, clip, members):
+        for other in (-clip, clip):
+            others = (other,) * (population - members)
+            p, q = (_fixed_size((*each, *others), cohort) for each in (before, after))
+            for alpha in _ALPHAS:
+                worst[alpha] = max(worst[alpha], _divergence(p, q, alpha))
+    for alpha in _ALPHAS:
+        assert worst[alpha] <= bounds[alpha] + _INTEGRATION
+    # It is a bound, and not a far one.
+    assert worst[1.2] >= 0.75 * bounds[1.2]
+
+
+@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
+def test_vectors_in_a_plane_are_no_worse_than_numbers(adjacency):
+    # One client of three in the sample; updates anywhere in a disc.
+    clip, rng = 1.0, np.random.default_rng(5)
+    pair = dominating_pairs.fixed_size(3, 1, 1 / (2 * clip), Neighbours(adjacency))
+    grid = np.linspace(-6, 6, 161)
+    points = np.stack(np.meshgrid(grid, grid), -1)
+
+    def density(means):
+        squares = [((points - mean) ** 2).sum(-1) for mean in means]
+        return sum(np.exp(-each / 2) for each in squares) / (2 * math.pi * len(means))
+
+    for _ in range(30):
+        angles, radii = rng.uniform(0, 2 * math.pi, 4), clip * rng.uniform(0.6, 1, 4)
+        before, after, *others = (radii * [np.cos(angles), np.sin(angles)]).T
+        after = 0 * after if adjacency == 'zero_out' else after
+        p, q = (density([each, *others]) for each in (before, after))
+        for alpha in (0.8, 1.0, 1.3):
+            found = np.maximum(p - alpha * q, 0).sum() * (grid[1] - grid[0]) ** 2
+            assert found <= _of_pair(pair, alpha) + 1e-3
+
+
+_PAIRS = {
+    'fixed size, replaced': dominating_pairs.fixed_size(20, 3, 0.7, Neighbours('replace_one')),
+    'fixed size, zeroed': dominating_pairs.fixed_size(20, 3, 0.7, Neighbours('zero_out')),
+    'everybody, zeroed': dominating_pairs.fixed_size(20, 20, 0.7, Neighbours('zero_out')),
+    'fixed size, two': dominating_pairs.fixed_size(20, 3, 1.5, Neighbours('zero_out', 2)),
+    'poisson, replaced': dominating_pairs.poisson(0.2, 0.7, Neighbours('replace_one')),
+    'poisson, zeroed': dominating_pairs.poisson(0.2, 0.7, Neighbours('zero_out')),
+    'poisson, three': dominating_pairs.poisson(0.2, 1.5, Neighbours('zero_out', 3)),
+    'poisson, two replaced': dominating_pairs.poisson(0.4, 2.0, Neighbours('replace_one', 2)),
+}
+
+
+@pytest.mark.parametrize('name', _PAIRS)
+@pytest.mark.parametrize('delta', [0.1, 1e-3])
+def test_epsilon_of_one_round_is_where_its_curve_meets_delta(name, delta):
+    pair = _PAIRS[name]
+    epsilon = loss_distribution.epsilon([(pair, 1)], delta)
+    assert _of_pair(pair, math.exp(epsilon)) <= delta * (1 + 1e-3)  # Integration errs.
+    assert epsilon == 0 or _of_pair(pair, math.exp(epsilon - 2e-3)) > delta
+
+
+@pytest.mark.parametrize('name', [name for name in _PAIRS if len(_PAIRS[name].labelled) == 1])
+def test_two_rounds_are_not_below_their_joint_curve(name):
+    # Every choice of the order in each round, which the data of an adaptive adversary could make.
+    pair = _PAIRS[name]
+    epsilon = loss_distribution.epsilon([(pair, 2)], 0.02)
+    x = np.linspace(-9, 12, 1201)
+    ((_, m),) = pair.labelled
+    forwards = [_mixture(zip(m.weights, means, strict=True), x) for means in _means(m)]
+    orders = [forwards, forwards[::-1]]
+    rounds = (
+        itertools.product(orders, repeat=2)
+        if pair.symmetrised
+        else zip(orders, orders, strict=True)
+    )
+    for (p, q), (p_next, q_next) in rounds:
+        joint = np.outer(p, p_next) - math.exp(epsilon) * np.outer(q, q_next)
+        assert np.maximum(joint, 0).sum() * (x[1] - x[0]) ** 2 <= 0.02 * (1 + 1e-2)
+
+
+def test_a_group_of_one_is_a_client():
+    samples = [((0.02, 0.9), 200)]
+    pair = dominating_pairs.poisson(0.02, 0.9, Neighbours())
+    by_dp_accounting = loss_distribution.epsilon(samples, 1e-7)
+    assert loss_distribution.epsilon([(pair, 200)], 1e-7) == pytest.approx(
+        by_dp_accounting, rel=1e-5
+    )
+
+
+def test_everybody_in_the_sample_is_a_gaussian_release():
+    from dpfl import accounting
+
+    for size, pair in (
+        (2, dominating_pairs.poisson(1.0, 5.0, Neighbours('zero_out', 2))),
+        (2, dominating_pairs.poisson(1.0, 5.0, Neighbours('replace_one', 2))),
+        (1, dominating_pairs.fixed_size(9, 9, 5.0, Neighbours('replace_one'))),
+    ):
+        exact = accounting.epsilon_from_mu(size * math.sqrt(10) / 5, 1e-6, 'analytic_gaussian')
+        found = loss_distribution.epsilon([(pair, 10)], 1e-6)
+        assert exact <= found <= exact * 1.0005
+
+
+def test_larger_groups_and_replacement_cost_more():
+    def poisson(adjacency, size):
+        # The noise in clip norms is the same.
+        noise = 2.0 if adjacency == 'zero_out' else 1.0
+        pair = dominating_pairs.poisson(0.05, noise, Neighbours(adjacency, size))
+        return loss_distribution.epsilon([(pair, 50)], 1e-5)
+
+    by_size = [poisson('zero_out', size) for size in (1, 2, 4, 8)]
+    assert by_size == sorted(by_size) and by_size[1] > 2 * by_size[0]
+    assert by_size[0] < poisson('replace_one', 1) < by_size[2]
+
+
+@pytest.mark.parametrize('size', [0, 65, 2.5])
+def test_sizes_of_groups(size):
+    for make in (
+        lambda: dominating_pairs.poisson(0.1, 1.0, Neighbours('zero_out', size)),
+        lambda: dominating_pairs.fixed_size(10, 2, 1.0, Neighbours('zero_out', size)),
+    ):
+        with pytest.raises(ValueError, match='group_size='):
+            make()

@@ -1,0 +1,135 @@
+"""The best of several runs, against the exact distribution of the largest of several numbers."""
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from dp_accounting import dp_event
+from scipy import stats
+
+from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.accounting import selection
+from dpfl.accounting.losses.dominating_pairs import Neighbours
+from dpfl.accounting.selection import Selection
+
+
+def _slopes(chosen: Selection):
+    """Derivative of E[s^K] for the number K of runs, by the definition of its distribution."""
+    counts = np.arange(1, 4000)
+    if chosen.distribution == 'poisson':
+        weights = stats.poisson.pmf(counts, chosen.mean)
+    elif chosen.distribution == 'geometric':
+        weights = stats.geom.pmf(counts, 1 / chosen.mean)
+    else:
+        shares = np.linspace(0.5, 0.9999, 200_000)
+        means = -shares / ((1 - shares) * np.log1p(-shares))
+        weights = stats.logser.pmf(counts, np.interp(chosen.mean, means, shares))
+    assert counts @ weights == pytest.approx(chosen.mean, rel=1e-3)
+    terms = list(zip(counts[:400], weights[:400], strict=True))
+    return lambda s: sum(k * weight * s ** (k - 1) for k, weight in terms)
+
+
+@pytest.mark.parametrize('distribution', ['poisson', 'geometric', 'logarithmic'])
+@pytest.mark.parametrize('mu', [0.3, 1.5])
+def test_the_largest_of_several_gaussian_releases_has_no_larger_divergence(distribution, mu):
+    # The score is the released number itself, which is the worst case of a score that tells much.
+    chosen, delta = Selection(distribution, 6.0), 1e-3
+    slope, x = _slopes(chosen), np.linspace(-9, 9 + mu, 4001)
+
+    def density(mean):
+        return slope(stats.norm.cdf(x - mean)) * stats.norm.pdf(x - mean)
+
+    epsilon = selection.epsilon(dp_accounting.GaussianDpEvent(1 / mu), chosen, delta)
+    one = accounting.epsilon_from_mu(mu, delta, 'analytic_gaussian')
+    assert one < epsilon < 6 * one
+
+    def worse_order(at):
+        both = density(mu), density(0)
+        return max(np.trapz(np.maximum(p - math.exp(at) * q, 0), x) for p, q in (both, both[::-1]))
+
+    assert worse_order(epsilon) <= delta < worse_order(one)  # One run's epsilon is too small.
+
+
+def test_what_dp_accounting_computes_for_the_same_event():
+    run = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(5.0), 10)
+    for name, shape in (*selection.DISTRIBUTIONS.items(), (0.5, 0.5)):
+        event = dp_event.RepeatAndSelectDpEvent(run, 12.0, shape)
+        expected = dp_accounting.rdp.RdpAccountant().compose(event).get_epsilon(1e-6)
+        found = selection.epsilon(run, Selection(name, 12.0), 1e-6)
+        assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_more_runs_cost_more_and_one_costs_what_it_costs():
+    run = dp_accounting.GaussianDpEvent(2.0)
+    costs = [selection.epsilon(run, Selection('poisson', mean), 1e-6) for mean in (1, 3, 30, 300)]
+    assert costs == sorted(costs)
+    assert costs[0] >= accounting.epsilon_from_mu(0.5, 1e-6, 'rdp')
+    assert costs[-1] < 30 * costs[0]  # Far less than composition.
+
+
+def test_no_noise_has_no_guarantee():
+    run = dp_accounting.NonPrivateDpEvent()
+    assert selection.epsilon(run, Selection('poisson', 3), 1e-6) == math.inf
+
+
+@pytest.mark.parametrize(
+    'text, reason',
+    [
+        ('poisson', 'must be a distribution and its mean'),
+        ('guess:3', 'must be a distribution and its mean'),
+        ('poisson:0.5', 'mean must be'),
+        ('geometric:1', 'above 1'),
+        ('-1:3', 'distribution must be'),
+        ('nan:3', 'distribution must be'),
+        ('poisson:inf', 'mean must be'),
+    ],
+)
+def test_texts_that_name_no_selection(text, reason):
+    with pytest.raises(errors.ArgumentError, match=reason) as caught:
+        Selection.from_text(text)
+    assert (caught.value.name, caught.value.value) == ('selected_from', text)
+    assert Selection.from_text('0.5:10') == Selection(0.5, 10.0)
+    assert Selection.from_text('poisson:10') == Selection('poisson', 10.0)
+
+
+def _report(**changes):
+    fields = dict(
+        mechanism=mechanisms.Identity(20),
+        participation=Participation(20),
+        clip_norm=1.0,
+        noise_multiplier=5.0,
+        clients_per_round=5,
+    )
+    plan = accounting.PrivacyPlan(**{**fields, **changes})
+    return accounting.PrivacyReport.from_plan(plan, [1e-6, 1e-8])
+
+
+def test_a_report_says_what_the_selected_run_guarantees():
+    plain = _report()
+    assert 'Tuning of hyperparameters over several runs' in ' '.join(plain.to_dict()['not_covered'])
+    report = plain.selected_from(Selection('geometric', 8.0))
+    values = report.to_dict()['selection']
+    assert values['epsilon'] == selection.epsilon(
+        plain.plan.dp_event(), Selection('geometric', 8.0), 1e-6
+    )
+    assert values['epsilon'] > plain.guarantee.epsilons[0] and values['rho'] is None
+    assert values['epsilon'] < values['epsilons'][1]
+    assert 'geometric distribution with mean 8' in report.render()
+    assert 'in any other way' in ' '.join(report.to_dict()['not_covered'])
+    # Read again, it would look like a report of one run.
+    with pytest.raises(ValueError, match='selection'):
+        accounting.PrivacyReport.from_json(report.to_json())
+
+
+def test_selections_whose_guarantee_is_not_known_are_refused():
+    chosen = Selection('poisson', 3)
+    with pytest.raises(errors.ArgumentError, match='must be default with a selection'):
+        _report(noise='hardened').selected_from(chosen)
+    sampled = _report(sampling='poisson', population=100, group_size=2)
+    with pytest.raises(errors.ArgumentError, match='group_size=2'):
+        sampled.selected_from(chosen)
+    one = _report(sampling='poisson', population=100, adjacency='replace_one')
+    assert one.selected_from(chosen).selected.epsilons[0] > one.guarantee.epsilons[0]
+    with pytest.raises(errors.ArgumentError, match='delta'):
+        selection.epsilon(one.plan.dp_event(), chosen, 0.0, Neighbours())

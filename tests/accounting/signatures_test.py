@@ -1,0 +1,177 @@
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa, x25519
+
+from dpfl import errors
+from dpfl.accounting.records import archive, signatures, sums, verification
+from tests.accounting import archives
+
+# RFC 8032, section 7.1, test 2: private key, public key, message, signature.
+_RFC = (
+    '4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb',
+    '3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c',
+    '72',
+    '92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da'
+    '085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00',
+)
+_PEM = serialization.Encoding.PEM
+_PUBLIC = serialization.PublicFormat.SubjectPublicKeyInfo
+
+
+def _private_pem(key, password=None):
+    hiding = (
+        serialization.BestAvailableEncryption(password)
+        if password
+        else serialization.NoEncryption()
+    )
+    return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, hiding)
+
+
+def _write(path, data, mode=0o600):
+    path.write_bytes(data)
+    path.chmod(mode)
+    return path
+
+
+@pytest.fixture(name='keys')
+def _keys(tmp_path):
+    """Files of a private and a public key: those of the RFC."""
+    key = ed25519.Ed25519PrivateKey.from_private_bytes(bytes.fromhex(_RFC[0]))
+    return (
+        _write(tmp_path / 'key.pem', _private_pem(key)),
+        _write(tmp_path / 'public.pem', key.public_key().public_bytes(_PEM, _PUBLIC), 0o644),
+    )
+
+
+def _signed(folder, private, content):
+    report = _write(folder / 'report.json', content)
+    signature = signatures.private_key('sign', private).sign(content)
+    signatures.path_of(report).write_bytes(signature)
+    return report
+
+
+def test_the_signature_is_that_of_the_rfc(keys, tmp_path):
+    message = bytes.fromhex(_RFC[2])
+    report = _signed(tmp_path, keys[0], message)
+    assert (tmp_path / 'report.json.sig').read_bytes().hex() == _RFC[3]
+    key = signatures.public_key('public_key', keys[1])
+    raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    assert raw.hex() == _RFC[1]
+    signatures.verify(report, message, key)
+
+
+@pytest.mark.skipif(shutil.which('openssl') is None, reason='needs openssl')
+def test_openssl_makes_the_keys_and_verifies_the_signature(tmp_path):
+    def openssl(*arguments):
+        return subprocess.run(
+            ['openssl', *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    openssl('genpkey', '-algorithm', 'ed25519', '-out', 'key.pem')
+    openssl('pkey', '-in', 'key.pem', '-pubout', '-out', 'public.pem')
+    (tmp_path / 'key.pem').chmod(0o600)
+    content = b'{"epsilon": 1}\n'
+    report = _signed(tmp_path, tmp_path / 'key.pem', content)
+    key = signatures.public_key('public_key', tmp_path / 'public.pem')
+    signatures.verify(report, content, key)
+    command = 'pkeyutl -verify -pubin -inkey public.pem -rawin -in report.json'.split()
+    command += ['-sigfile', 'report.json.sig']
+    assert openssl(*command).returncode == 0
+    report.write_bytes(content.upper())
+    assert openssl(*command).returncode != 0
+    openssl('pkey', '-in', 'public.pem', '-pubin', '-outform', 'DER', '-out', 'public.der')
+    assert signatures.fingerprint(key) == sums.sha256(tmp_path / 'public.der')
+
+
+def test_an_altered_report_or_another_key_is_refused(keys, tmp_path):
+    content = b'{"epsilon": 1.5}\n'
+    report = _signed(tmp_path, keys[0], content)
+    key = signatures.public_key('public_key', keys[1])
+    signatures.verify(report, content, key)
+    for altered in (b'{"epsilon": 0.5}\n', content[:-1], content + b'\n', b''):
+        with pytest.raises(errors.DataError, match='not valid with this key'):
+            signatures.verify(report, altered, key)
+    other = ed25519.Ed25519PrivateKey.generate().public_key()
+    with pytest.raises(errors.DataError, match=f'{signatures.fingerprint(other)}.*another key'):
+        signatures.verify(report, content, other)
+    path = signatures.path_of(report)
+    signature = bytearray(path.read_bytes())
+    signature[5] ^= 1
+    path.write_bytes(signature)
+    with pytest.raises(errors.DataError, match='not valid'):
+        signatures.verify(report, content, key)
+    path.write_bytes(signature[:63])
+    with pytest.raises(errors.DataError, match='is no signature: it has 63 bytes, not 64'):
+        signatures.verify(report, content, key)
+    path.unlink()
+    with pytest.raises(errors.DataError, match=r'report.json.sig: no signature \(No such file'):
+        signatures.verify(report, content, key)
+    os.mkfifo(path)
+    with pytest.raises(errors.DataError, match='no signature'):
+        signatures.verify(report, content, key)
+
+
+@pytest.mark.parametrize(
+    'make, message',
+    [
+        (lambda: _private_pem(rsa.generate_private_key(65537, 2048)), 'must hold an Ed25519 key'),
+        (lambda: _private_pem(ec.generate_private_key(ec.SECP256R1())), 'must hold an Ed25519 key'),
+        (lambda: _private_pem(x25519.X25519PrivateKey.generate()), 'must hold an Ed25519 key'),
+        (lambda: _private_pem(ed25519.Ed25519PrivateKey.generate(), b'x'), 'must not be encrypted'),
+        (lambda: b'', 'must hold a private key'),
+        (lambda: os.urandom(100), 'must hold a private key'),
+        (lambda: b'-----BEGIN PRIVATE KEY-----\nAAAA\n', 'must hold a private key'),
+    ],
+)
+def test_other_private_keys_are_refused(make, message, tmp_path):
+    path = _write(tmp_path / 'key.pem', make())
+    with pytest.raises(errors.ArgumentError, match=message) as caught:
+        signatures.private_key('sign', path)
+    assert caught.value.name == 'sign' and len(str(caught.value).splitlines()) == 1
+
+
+def test_the_halves_of_a_key_are_not_mixed_up(keys):
+    private, public = keys
+    public.chmod(0o600)
+    with pytest.raises(errors.ArgumentError, match='must hold a private key'):
+        signatures.private_key('sign', public)
+    with pytest.raises(errors.ArgumentError, match='must hold a public key'):
+        signatures.public_key('public_key', private)
+    with pytest.raises(errors.ArgumentError, match='must be readable'):
+        signatures.public_key('public_key', private.with_name('absent'))
+    other = rsa.generate_private_key(65537, 2048).public_key()
+    public.write_bytes(other.public_bytes(_PEM, _PUBLIC))
+    with pytest.raises(errors.ArgumentError, match='must hold an Ed25519 key'):
+        signatures.public_key('public_key', public)
+
+
+@pytest.mark.parametrize('mode', [0o640, 0o604, 0o620, 0o644, 0o666])
+def test_a_private_key_that_others_can_read_is_refused(keys, mode):
+    private, _ = keys
+    private.chmod(mode)
+    with pytest.raises(errors.ArgumentError, match=r'closed to others \(chmod 600\)'):
+        signatures.private_key('sign', private)
+    private.chmod(0o400)
+    signatures.private_key('sign', private)
+
+
+def test_a_run_with_a_signed_report_is_still_verified(tmp_path):
+    archives.write(tmp_path)
+    listed = archive.digests(tmp_path)
+    signature = tmp_path / archive.SIGNATURE
+    assert signature == signatures.path_of(pathlib.Path(tmp_path / archive.REPORT))
+    signature.write_bytes(bytes(64))
+    assert archive.digests(tmp_path) == listed
+    assert verification.verify(tmp_path).differences == ()
+    # Anything else by that name is a file that was added.
+    signature.write_bytes(bytes(65))
+    (difference,) = verification.verify(tmp_path).differences
+    assert difference == 'privacy_report.json.sig: was added, SHA256SUMS does not list it'
+    signature.unlink()
+    signature.symlink_to(tmp_path / 'metrics.csv')
+    assert any('is a link' in each for each in verification.verify(tmp_path).differences)

@@ -1,0 +1,134 @@
+"""Trade-off curves against the closed form and against brute force over tests."""
+
+import json
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpfl import Participation, accounting, mechanisms
+from dpfl.accounting import tradeoff
+from dpfl.accounting.losses.dominating_pairs import Neighbours
+
+
+def _poisson(q, noise, rounds):
+    one = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(noise))
+    return dp_accounting.SelfComposedDpEvent(one, rounds)
+
+
+@pytest.mark.parametrize('mu', [0.0, 0.03, 0.7, 3.0, 12.0])
+def test_the_curve_of_a_gaussian_release(mu):
+    found = tradeoff.of_mu(mu)
+    for rate, true in found.points:
+        # A test of the mean is the best one: it answers for x above a threshold.
+        threshold = stats.norm.isf(rate)
+        assert true == pytest.approx(stats.norm.sf(threshold - mu), rel=1e-9)
+    assert found.advantage == pytest.approx(2 * stats.norm.cdf(mu / 2) - 1, abs=1e-15)
+    assert found.error == pytest.approx((1 - found.advantage) / 2)
+
+
+@pytest.mark.parametrize('noise, rounds', [(3.0, 4), (0.5, 10), (20.0, 9)])
+def test_the_loss_distribution_of_everybody_is_close_to_the_closed_form(noise, rounds):
+    exact = tradeoff.of_mu(math.sqrt(rounds) / noise)
+    found = tradeoff.of_event(_poisson(1.0, noise, rounds))
+    for (_, true), (_, bound) in zip(exact.points, found.points, strict=True):
+        assert true <= bound <= true + 3e-6
+    assert exact.advantage <= found.advantage <= exact.advantage + 3e-6
+
+
+def _best_tests(p, q, rates):
+    """True positive rates of the likelihood ratio test of P against Q on a grid of masses."""
+    order = np.argsort(-p / np.maximum(q, 1e-300))
+    return np.interp(rates, np.cumsum(q[order]), np.cumsum(p[order]))
+
+
+@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
+@pytest.mark.parametrize('fixed_size', [False, True])
+def test_no_test_of_one_round_is_better_than_the_curve(adjacency, fixed_size):
+    q, noise = 0.2, 0.6
+    x = np.linspace(-8, 9, 40001)
+
+    def release(client, others):
+        masses = (1 - q) * stats.norm.pdf(x, others, noise)
+        masses += q * stats.norm.pdf(x, client, noise)
+        return masses / masses.sum()
+
+    others = -1.0 if fixed_size else 0.0
+    runs = release(1.0, others), release(0.0 if adjacency == 'zero_out' else -1.0, others)
+    if fixed_size:
+        event = dp_accounting.SampledWithoutReplacementDpEvent(
+            10, 2, dp_accounting.GaussianDpEvent(noise / 2)
+        )
+    else:
+        shift = 1 if adjacency == 'zero_out' else 2
+        event = _poisson(q, noise / shift, 1)
+    found = tradeoff.of_event(event, Neighbours(adjacency))
+    rates = np.array(tradeoff.FALSE_POSITIVE_RATES)
+    best = np.maximum(_best_tests(*runs, rates), _best_tests(*runs[::-1], rates))
+    bounds = np.array([true for _, true in found.points])
+    assert (best <= bounds + 1e-4 * bounds).all()
+    advantage = np.abs(runs[0] - runs[1]).sum() / 2
+    assert advantage <= found.advantage * (1 + 1e-6)
+    assert found.advantage == pytest.approx(advantage, rel=0.02)
+    if not fixed_size:  # A symmetrised pair is worse than each of its orders.
+        assert best == pytest.approx(bounds, rel=2e-2)
+
+
+def test_without_noise_every_test_succeeds():
+    found = tradeoff.of_event(dp_accounting.NonPrivateDpEvent())
+    assert {true for _, true in found.points} == {1.0} and found.error == 0.0
+
+
+def test_a_loss_distribution_that_does_not_fit_gives_way_to_no_amplification():
+    found = tradeoff.of_event(_poisson(0.5, 1e-3, 3))
+    assert found.points == tradeoff.of_mu(math.sqrt(3) / 1e-3).points
+
+
+def test_slack_raises_every_rate():
+    event = dp_accounting.GaussianDpEvent(2.0)
+    plain, slack = tradeoff.of_event(event), tradeoff.of_event(event, slack=1e-3)
+    for (rate, true), (_, more) in zip(plain.points, slack.points, strict=True):
+        # An event of probability x has at most e^slack x, and of e^slack x at most e^slack t.
+        assert true * 1.001 <= more
+        assert more == pytest.approx(
+            math.exp(1e-3) * stats.norm.sf(stats.norm.isf(rate * math.exp(1e-3)) - 0.5), rel=1e-9
+        )
+    assert slack.advantage > plain.advantage
+
+
+@pytest.mark.parametrize('rate', [0.0, 1.0, float('nan')])
+def test_rates_out_of_range(rate):
+    with pytest.raises(ValueError, match='fpr='):
+        tradeoff.of_mu(1.0, [rate])
+
+
+@pytest.mark.parametrize('sampling', ['none', 'poisson', 'without_replacement'])
+def test_reports_state_the_curve_and_refuse_a_lower_one(sampling):
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(20),
+        participation=Participation(20),
+        clip_norm=1.0,
+        noise_multiplier=2.0,
+        clients_per_round=5,
+        sampling=sampling,
+        population=None if sampling == 'none' else 50,
+    )
+    report = accounting.PrivacyReport.from_plan(plan, [1e-6], with_tradeoff=True)
+    values = report.to_dict()
+    if sampling == 'none':
+        for point, (_, true) in zip(
+            values['tradeoff'], tradeoff.of_mu(plan.mu).points, strict=True
+        ):
+            assert point['tpr'] == pytest.approx(true, rel=1e-9)
+    assert 'Membership tests' in report.render()
+    assert accounting.PrivacyReport.from_json(report.to_json()) == report
+    values['tradeoff'][3]['tpr'] *= 0.99
+    with pytest.raises(ValueError, match='tradeoff.tpr='):
+        accounting.PrivacyReport.from_json(json.dumps(values))
+    values['tradeoff'] = values['tradeoff'][1:]
+    with pytest.raises(ValueError, match='false positive rates of a report'):
+        accounting.PrivacyReport.from_json(json.dumps(values))
+    without = accounting.PrivacyReport.from_plan(plan, [1e-6])
+    assert 'tradeoff' not in without.to_dict() and 'Membership' not in without.render()

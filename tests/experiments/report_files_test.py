@@ -1,0 +1,185 @@
+import json
+import os
+import pathlib
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from dpfl import accounting
+from dpfl.accounting.records import archive
+from tests import forked_binaries, json_schema
+from tests.accounting import archives
+
+_PLAN = ('--mechanism=gaussian', '--rounds=9', '--delta=1e-6')
+
+
+def _run(*flags):
+    return forked_binaries.run('report_privacy', *flags)
+
+
+def _written(path, *flags):
+    done = _run(*_PLAN, '--format=json', f'--output={path}', *flags)
+    assert (done.returncode, done.stdout) == (0, ''), done.stderr
+    json_schema.require_report(json.loads(path.read_text()))
+    return path
+
+
+@pytest.fixture(scope='module', name='files')
+def _files(tmp_path_factory):
+    """Two reports of plans, a run, a key in two halves, and files that are neither."""
+    folder = tmp_path_factory.mktemp('reports')
+    files = {'less': folder / 'less.json', 'more': folder / 'more.json'}
+    _written(files['less'], '--noise_multiplier=15')
+    _written(files['more'], '--noise_multiplier=30')
+    files['run'] = folder / 'run'
+    files['run'].mkdir()
+    archives.write(files['run'])
+    key = ed25519.Ed25519PrivateKey.generate()
+    files['key'], files['public'] = folder / 'key.pem', folder / 'public.pem'
+    files['key'].touch(0o600)
+    files['key'].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    files['public'].write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    files['open'] = folder / 'open.pem'
+    files['open'].write_bytes(files['key'].read_bytes())
+    files['open'].chmod(0o644)
+    files['damaged'] = folder / 'damaged.json'
+    files['damaged'].write_bytes(os.urandom(60))
+    return files
+
+
+def test_a_written_report_is_the_printed_one(files, tmp_path):
+    for form in ('text', 'html'):
+        flags = (*_PLAN, '--noise_multiplier=3', f'--format={form}')
+        path = tmp_path / form
+        assert _run(*flags, f'--output={path}').stdout == ''
+        assert path.read_text() == _run(*flags).stdout
+    done = _run(*_PLAN, '--noise_multiplier=3', f'--output={tmp_path}/absent/report')
+    assert done.returncode == 1 and done.stderr.count('\n') == 1
+
+
+@pytest.mark.parametrize('form', ['--compare={less},{more}', '--compare {less} {more}'])
+def test_two_reports_are_compared(files, form):
+    flags = form.format(**files).split()
+    values = json.loads(_run(*flags, '--format=json').stdout)
+    assert values['reports'] == [str(files['less']), str(files['more'])]
+    assert values['more_private'] == 'second'
+    assert values['mu'] == {'first': pytest.approx(0.2), 'second': pytest.approx(0.1)}
+    page = _run('--format=text', *flags).stdout
+    assert 'The second is more private' in page and f'First: {files["less"]}' in page
+
+
+def test_a_run_is_compared_by_its_directory(files):
+    values = json.loads(_run('--compare', files['run'], files['less'], '--format=json').stdout)
+    assert values['parameters']['mechanism']['first'] == 'blt'
+    assert [row['delta'] for row in values['epsilon']] == [1e-6, 1e-10]
+
+
+def test_what_the_comparison_leaves_out_is_said(files, tmp_path):
+    flags = ('--noise_multiplier=15', f'--compose_with={files["more"]}')
+    joint = _written(tmp_path / 'joint.json', *flags)
+    chosen = _written(
+        tmp_path / 'chosen.json', '--noise_multiplier=15', '--selected_from=geometric:3'
+    )
+    done = _run('--compare', joint, chosen, '--format=json', f'--output={tmp_path}/compared.json')
+    assert done.stdout == ''
+    values = json.loads((tmp_path / 'compared.json').read_text())
+    assert values['more_private'] == 'first'
+    assert values['selection'] == {
+        'first': None,
+        'second': 'geometric distribution with mean 3',
+    }
+    assert any('first also states a joint guarantee' in note for note in values['notes'])
+
+
+def test_a_report_is_signed_and_verified(files, tmp_path):
+    path = _written(tmp_path / 'r.json', '--noise_multiplier=4', f'--sign={files["key"]}')
+    done = _run(f'--verify={path}', f'--public_key={files["public"]}', '--format=json')
+    values = json.loads(done.stdout)
+    assert values['is_valid'] and values['report'] == str(path)
+    assert values['statement'] == json.loads(path.read_text())['statement']
+    text = _run(f'--verify={path}', f'--public_key={files["public"]}').stdout
+    assert 'the signature is valid' in text and values['public_key_sha256'] in text
+    path.write_text(path.read_text().replace('"epsilon": ', '"epsilon":  '))
+    done = _run(f'--verify={path}', f'--public_key={files["public"]}')
+    assert (done.returncode, done.stdout) == (1, '')
+    assert done.stderr.startswith(f'error: {path}: its signature is not valid with this key')
+    assert done.stderr.count('\n') == 1
+
+
+def test_the_report_of_a_run_is_signed_once_it_is_verified(tmp_path, files):
+    archives.write(tmp_path)
+    before = (tmp_path / archive.REPORT).read_bytes()
+    done = _run(f'--run_dir={tmp_path}', f'--sign={files["key"]}', '--format=json')
+    assert done.returncode == 0 and json.loads(done.stdout) == json.loads(before)
+    assert (tmp_path / archive.REPORT).read_bytes() == before
+    verify = (f'--verify={tmp_path}', f'--public_key={files["public"]}')
+    assert _run(*verify).returncode == 0
+    again = _run(f'--run_dir={tmp_path}')
+    assert again.returncode == 0 and 'note: privacy_report.json.sig is not checked' in again.stderr
+    # A run that cannot be verified is not signed.
+    signature = tmp_path / archive.SIGNATURE
+    signature.unlink()
+    with open(tmp_path / 'metrics.csv', 'a') as file:
+        file.write('\n')
+    done = _run(f'--run_dir={tmp_path}', f'--sign={files["key"]}')
+    assert done.returncode == 1 and not signature.exists()
+    done = _run(*verify)
+    assert done.returncode == 1 and 'privacy_report.json.sig: no signature' in done.stderr
+
+
+def test_a_report_that_promises_more_is_not_compared(files, tmp_path):
+    values = json.loads(pathlib.Path(files['less']).read_text())
+    values['plan_guarantee']['epsilons'] = [0.01]
+    path = tmp_path / 'forged.json'
+    path.write_text(json.dumps(values))
+    done = _run('--compare', files['more'], path)
+    assert done.returncode == 2 and 'must be at least' in done.stderr
+    with pytest.raises(ValueError):
+        accounting.PrivacyReport.from_json(path.read_text())
+
+
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        ('--compare={less}', '--compare={less}: must be two reports'),
+        ('--compare {less} {more} {less}', 'must be two reports'),
+        ('--compare {less} absent', '--compare=absent: No such file'),
+        ('--compare {less} {damaged}', 'damaged.json: not a privacy report'),
+        ('--compare {less} /dev/zero', '--compare=/dev/zero: Not a regular file'),
+        ('--compare {less} {more} --format=html', '--format=html: must be text or json'),
+        ('--compare {less} {more} --rounds=3', '--rounds: cannot be combined with --compare'),
+        ('--compare {less} {more} --run_dir={run}', '--run_dir: cannot be combined with'),
+        ('--compare {less} {more} --sign={key}', '--sign: cannot be combined with --compare'),
+        ('--verify={less}', '--verify={less}: needs public_key'),
+        ('--public_key={public}', '--public_key={public}: needs verify'),
+        ('--verify={less} --public_key={public} --rounds=3', '--rounds: cannot be combined'),
+        ('--verify={less} --public_key={public} --format=html', '--format=html: must be text'),
+        ('--verify=absent --public_key={public}', '--verify=absent: No such file'),
+        ('--verify={less} --public_key=absent', '--public_key=absent: must be readable'),
+        ('--verify={less} --public_key={key}', 'key.pem: must hold a public key'),
+        ('{plan} --sign={key}', '--sign: needs --run_dir or --output'),
+        ('{plan} --sign={key} --output=x', '--format=text: must be json with --sign'),
+        ('--run_dir={run} --sign={key} --group_size=2', '--group_size: needs --output with --sign'),
+        ('--run_dir={run} --sign={open}', 'open.pem: must be of this user, and closed to others'),
+        ('--run_dir={run} --sign={public}', 'must be of this user, and closed to others'),
+        ('--run_dir={run} --sign=absent', '--sign=absent: must be readable'),
+        ('{less} {more}', '{less}: is not a flag'),
+    ],
+)
+def test_bad_flags_are_one_line_and_status_2(files, flags, message):
+    names = {**files, 'plan': ' '.join((*_PLAN, '--noise_multiplier=3'))}
+    done = _run(*flags.format(**names).split())
+    assert (done.returncode, done.stdout) == (2, '')
+    assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
+    assert message.format(**names) in done.stderr
