@@ -56,9 +56,8 @@ class PrivacyPlan(PlanValues):
     In each round t of `participation.rounds` the run releases the sum of the clipped updates plus
     `(C^-1 z)_t`, where the entries of z have standard deviation `stddev`.
 
-    With `sampling` the guarantee relies on secret random cohorts, and, but for 'cyclic_poisson',
-    'balls_in_bins' and 'random_allocation', on independent noise. The schema must then admit every
-    pattern.
+    With `sampling` the guarantee relies on secret random cohorts. But for cyclic_poisson,
+    balls_in_bins and random_allocation, noise is independent and the schema admits every pattern.
 
     - 'poisson': each client takes part with probability `clients_per_round / population`,
       independently of the others ([McMahan18]). Zeroing a client out is then the same as removing

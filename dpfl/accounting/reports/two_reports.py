@@ -15,6 +15,7 @@ from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.curve_order import Stretch
 from dpfl.accounting.reports import assumptions, checklist, differences
 from dpfl.accounting.reports.report import PrivacyReport
+from dpfl.accounting.sampling import bins
 
 # Numbers that differ by less than this, relatively, are equal: they differ by rounding.
 _TOLERANCE = 1e-6
@@ -138,6 +139,11 @@ def _obstacles(first: PrivacyReport, second: PrivacyReport) -> tuple[str, ...]:
         found.append(
             f'The units of privacy differ: {checklist.unit(first)}, and {checklist.unit(second)}. '
             '`--group_size` makes a report for groups of another size.'
+        )
+    if any(each.sampling in bins.SAMPLINGS for each in (one, other)):
+        found.append(
+            'A guarantee that is estimated by Monte Carlo has no trade-off curve. The numbers here '
+            'do not count its amplification by sampling.'
         )
     return tuple(found)
 

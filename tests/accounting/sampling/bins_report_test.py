@@ -7,6 +7,7 @@ import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, errors, mechanisms
 from dpfl.accounting import running
+from dpfl.accounting.reports import two_reports
 from dpfl.accounting.sampling import bins, estimates, monte_carlo
 
 _DELTA = 1e-4
@@ -184,3 +185,24 @@ def test_other_accountants_earlier_runs_and_targets_are_refused():
     with pytest.raises(errors.ArgumentError, match='must have a given noise multiplier'):
         accounting.PrivacyPlan.calibrated(epsilon=1.0, delta=_DELTA, accountant='best', **fields)
     assert dataclasses.replace(plan, noise_multiplier=0.0).epsilon(_DELTA, 'best') == float('inf')
+
+
+def test_an_estimated_guarantee_is_not_compared():
+    found = two_reports.compare(_report(), _report(noise_multiplier=8.0))
+    assert found.verdict == 'not_comparable'
+    assert any('estimated by Monte Carlo' in each for each in found.obstacles)
+
+
+@pytest.mark.parametrize('sampling', bins.SAMPLINGS)
+def test_groups_of_clients_are_refused(sampling):
+    with pytest.raises(errors.ArgumentError, match='group_size=2: must be 1 with sampling'):
+        _plan(sampling=sampling, group_size=2)
+
+
+@pytest.mark.parametrize('sampling', bins.SAMPLINGS)
+def test_the_tradeoff_curve_counts_no_amplification(sampling):
+    report = _report(sampling=sampling).with_tradeoff()
+    plain = accounting.PrivacyReport.from_plan(
+        report.plan.without_sampling(report.plan.participation), [_DELTA]
+    ).with_tradeoff()
+    assert report.tradeoff.advantage == pytest.approx(plain.tradeoff.advantage)
