@@ -22,7 +22,6 @@ from dpfl.simulation.training.privacy_config import ParticipationConfig, Privacy
 from experiments.command import command_line
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import aggregator_audit
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _PRIVACY = SettingsFlags(
@@ -54,8 +53,12 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Audits what the flags ask for, and prints what was found."""
-    found = aggregator_audit.of(_SCHEMA.read(), _PRIVACY.read(), _AUDIT.read())
-    if _FORMAT.read().format == 'json':
+    schema, privacy, config, form = _SCHEMA.read(), _PRIVACY.read(), _AUDIT.read(), _FORMAT.read()
+    # Loads TensorFlow, which takes seconds: a bad flag is refused before.
+    from experiments.results import aggregator_audit
+
+    found = aggregator_audit.of(schema, privacy, config)
+    if form.format == 'json':
         print(json.dumps(found.to_dict(), allow_nan=False))
     else:
         print(aggregator_audit.text(found))

@@ -5,23 +5,27 @@ pattern, moves what a mechanism releases by the norm of `C u`. The sensitivity i
 largest such norm, and it is equal if it is exact for what is really released.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from dpfl import _random
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from dpfl.participation import Participation
 
-# Patterns to start from, and steps from each; a few steps are enough.
-_MOST_STARTS = 32
+# Patterns to start from: fewer if a step takes long. A few steps from each are enough.
+_STARTS = (4, 64)
+_ENTRIES = 2**23
 _MOST_STEPS = 50
+_ROUNDING = 1e-12
 
 
 def worst_pattern(matrix: np.ndarray, participation: Participation) -> np.ndarray:
     """An admitted pattern with signs, for which the norm of `C u` is as large as was found.
 
     The square of the norm is convex in u. So the pattern that is best for its slope at some u is at
-    least as good as u, and is found exactly by dynamic programming. This is repeated until nothing
-    changes, from several evenly spaced patterns. The result is a local maximum: a lower bound of
-    the sensitivity.
+    least as good as u, and is found exactly by dynamic programming. Then single participations move
+    to better places. Both are repeated until nothing improves, from many patterns. The result is a local maximum: a lower bound of the sensitivity.
 
     Args:
       matrix: what is released of a sequence of updates, C, [any, rounds of the schema].
@@ -32,31 +36,57 @@ def worst_pattern(matrix: np.ndarray, participation: Participation) -> np.ndarra
     """
     gram = matrix.T @ matrix
     best, largest = np.zeros(participation.rounds), -1.0
-    for u in _starts(participation):
-        value = float(u @ gram @ u)
+    for start in _starts(participation):
+        u = start
         for _ in range(_MOST_STEPS):
-            following = _best_for_slope(gram @ u, participation)
-            increased = float(following @ gram @ following)
-            if increased <= value * (1 + 1e-12):
+            following = _moved(gram, _best_for_slope(gram @ u, participation), participation)
+            if _squared(gram, following) <= _squared(gram, u) * (1 + _ROUNDING):
                 break
-            u, value = following, increased
-        if value > largest * (1 + 1e-12):
-            best, largest = u, value
+            u = following
+        if _squared(gram, u) > largest * (1 + _ROUNDING):
+            best, largest = u, _squared(gram, u)
     return best
 
 
-def _starts(participation: Participation) -> list[np.ndarray]:
-    """Evenly spaced patterns from different first rounds, with equal and with alternating signs."""
-    rounds, separation = participation.rounds, participation.min_separation
-    firsts = np.unique(np.linspace(0, rounds - 1, min(rounds, _MOST_STARTS)).astype(int))
-    starts = []
-    for first in firsts:
-        chosen = np.arange(first, rounds, separation)[: participation.count]
-        for sign in (1.0, -1.0):
-            u = np.zeros(rounds)
-            u[chosen] = sign ** np.arange(chosen.size)
-            starts.append(u)
-    return starts
+def _squared(gram: np.ndarray, u: np.ndarray) -> float:
+    """The squared norm of `C u`."""
+    return float(u @ gram @ u)
+
+
+def _moved(gram: np.ndarray, u: np.ndarray, participation: Participation) -> np.ndarray:
+    """The pattern after each participation, in turn, has moved to its best place between others."""
+    u = u.copy()
+    places = np.flatnonzero(u)
+    for i, place in enumerate(places):
+        low = places[i - 1] + participation.min_separation if i else 0
+        end = participation.rounds
+        if i + 1 < places.size:
+            end = places[i + 1] - participation.min_separation + 1
+        u[place] = 0.0
+        slope = gram[low:end] @ u
+        new = int(np.argmax(np.diag(gram)[low:end] + 2 * np.abs(slope)))
+        places[i] = low + new
+        u[places[i]] = -1.0 if slope[new] < 0 else 1.0
+    return u
+
+
+def _starts(participation: Participation) -> Iterator[np.ndarray]:
+    """The patterns 0, b, 2b, .. and random ones, with equal, alternating or random signs."""
+    rounds, separation, most = (
+        participation.rounds,
+        participation.min_separation,
+        participation.count,
+    )
+    rng = _random.generator('worst pattern', rounds, separation, most)
+    for start in range(int(np.clip(_ENTRIES // (rounds * (rounds + 20 * most)), *_STARTS))):
+        count = most if start < 2 else int(rng.integers(1, most + 1))
+        slack = rounds - 1 - (count - 1) * separation
+        # The rounds, less the separations before them.
+        places = np.zeros(count, int) if start < 2 else np.sort(rng.integers(0, slack + 1, count))
+        signs = (-1.0) ** (start * np.arange(count)) if start % 3 else rng.choice([-1, 1], count)
+        u = np.zeros(rounds)
+        u[places + separation * np.arange(count)] = 1.0 if start == 0 else signs
+        yield u
 
 
 def _best_for_slope(slope: np.ndarray, participation: Participation) -> np.ndarray:
