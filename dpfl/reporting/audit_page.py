@@ -69,7 +69,7 @@ def _histogram(
         ylabel='probability density, 1 / score',
     )
     low, high = min(-4.0, float(values.min())), max(4.0, float(values.max()))
-    edges = np.linspace(low, high, _BINS + 1)
+    edges = np.linspace(low, high, _BINS + 1).tolist()
     names = (f'{found.unobserved} without the canary', f'{found.observed} with it')
     for is_in, color, name in zip((False, True), (_WITHOUT, _WITH), names, strict=True):
         chosen = values[took_part == is_in]

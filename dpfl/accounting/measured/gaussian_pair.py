@@ -11,6 +11,7 @@ the larger one of both orders. With s = 1 it is that of `accounting.gaussian_cur
 
 import math
 
+import numpy as np
 from scipy import optimize, special
 
 _MOST_EPSILON = 1e8
@@ -79,7 +80,8 @@ def _set_of(a: float, b: float, c: float) -> list[tuple[float, float]]:
 
 def _log_mass(intervals: list[tuple[float, float]], mean: float, deviation: float) -> float:
     """Logarithm of the probability of a union of intervals."""
-    logs = [_log_interval((l - mean) / deviation, (h - mean) / deviation) for l, h in intervals]
+    ends = (np.array(intervals).reshape(-1, 2) - mean) / deviation
+    logs = [_log_interval(low, high) for low, high in ends]
     return float(special.logsumexp(logs)) if logs else -math.inf
 
 

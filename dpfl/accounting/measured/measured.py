@@ -55,7 +55,7 @@ class Scores:
         if self.pattern is not None:
             arrays['pattern'] = self.pattern
         file = io.BytesIO()
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        np.savez_compressed(file, **arrays)
         return file.getvalue()
 
     @classmethod
