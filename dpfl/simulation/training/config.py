@@ -7,6 +7,8 @@ import numpy as np
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
+from dpfl.simulation.training import audit_config
+from dpfl.simulation.training.audit_config import AuditConfig
 from dpfl.simulation.training.course_config import CourseConfig
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
@@ -133,6 +135,8 @@ _ADDED_LATER = (
     'server_nesterov',
     'server_beta2',
     'server_epsilon',
+    'audit',
+    'audit_canaries',
     *ScheduleConfig().flat(),
 )
 
@@ -180,6 +184,7 @@ class TrainConfig(RunConfig):
     optimization: OptimizationConfig = OptimizationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     course: CourseConfig = CourseConfig()
+    audit: AuditConfig = AuditConfig()
 
     def workload(self, rounds: int) -> np.ndarray | None:
         """The workload that mechanism 'auto' is optimised for; None for the prefix sums."""
@@ -213,6 +218,7 @@ class TrainConfig(RunConfig):
             raise ArgumentError(
                 'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
             )
+        audit_config.check(self)
         tested = self.evaluation.test_clients
         if tested and self.task.task not in TESTED_TASKS:
             raise ArgumentError(
