@@ -1,0 +1,4 @@
+"""Attacks that measure what a model reveals.
+
+`exposure`: how far secrets in the text of clients are memorised.
+"""
