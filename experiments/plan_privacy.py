@@ -110,7 +110,8 @@ _SAMPLING = SettingsFlags(
     choices={'sampling': accounting.SAMPLINGS},
     help={
         'sampling': 'Secret random sampling that the guarantee relies on. Clients are then not '
-        'kept apart otherwise. For independent noise, and cyclic_poisson also for banded noise.'
+        'kept apart otherwise. For independent noise; for banded noise cyclic_poisson, and '
+        'balls_in_bins and random_allocation for any noise but that of trees.'
     },
 )
 _PLANNING = SettingsFlags(PlanningConfig)

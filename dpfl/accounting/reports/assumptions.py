@@ -220,8 +220,11 @@ def _estimates(report: ReportValues) -> list[str]:
                 f'Epsilon at delta = {each.delta:g} IS AN ESTIMATE from {each.samples} random '
                 f'samples of each direction with seed {each.seed}. It is an upper confidence '
                 'bound: over the choice of the samples, the probability that it is too small is '
-                f'at most {each.failure:g}. Without the sampling of clients, epsilon is certainly '
-                f'at most {checklist.round_up(each.unamplified)}.'
+                f'at most {each.failure:g}. That does not cover a plan that was tuned until its '
+                'estimate was small, since the seed is public and always the same; it does cover the '
+                'noise for a target epsilon, which is searched with samples of another seed. '
+                'Without the sampling of clients, epsilon is certainly at most '
+                f'{checklist.round_up(each.unamplified)}.'
             )
         else:
             items.append(
