@@ -4,9 +4,13 @@ It bounds from below how much the releases of all rounds tell about one client, 
 with what the plan promises. Nothing is trained, so it takes seconds; what clients and training loop
 do wrong it cannot see.
 
-Two attackers see all releases and know everything but whether the client took part: one relies on
-the plan (`attackers.likelihood_ratio`), the other one learns from half of the trials
-(`attackers.learned`). Each bound has half of the error, so the larger one has the confidence.
+Two attackers see all releases and know everything but whether the client took part. Each has
+clients of its own, and half of the error, so the larger bound has the confidence:
+
+- One relies on the plan (`attackers.likelihood_ratio`). Its client has the pattern that moves the
+  releases most, and three quarters of the trials.
+- One learns from half of its trials (`attackers.learned`). Its client takes part in the same rounds
+  with other signs: two rounds with the same noise and the same update would cancel each other.
 """
 
 import dataclasses
@@ -131,16 +135,15 @@ def audit(
     """
     _check(plan)
     matrix = plan.mechanism.with_rounds(plan.participation.rounds).strategy_matrix()
-    pattern = worst_pattern.worst_pattern(matrix, plan.participation)
-    sequences = _sequences(plan, config, pattern, on_round)
-    present, absent = (each.shape[1] for each in sequences)
+    worst = worst_pattern.worst_pattern(matrix, plan.participation)
+    for_plan, for_learner = _sequences(plan, config, worst, on_round)
     multiplier = plan.update_noise_multiplier
     # How far the client moves a round, in clip norms, without what rounding may add to it.
     shift = plan.group_size * (2.0 if plan.adjacency == 'replace_one' else 1.0)
-    reachable = shift * float(np.linalg.norm(matrix @ pattern)) / multiplier
-    planned = attackers.likelihood_ratio(sequences, matrix, pattern, multiplier)
+    reachable = shift * float(np.linalg.norm(matrix @ worst)) / multiplier
+    planned = attackers.likelihood_ratio(for_plan, matrix, worst, multiplier)
     known, others = attackers.learned(
-        sequences.first_half(), sequences.second_half(), matrix, multiplier
+        for_learner.first_half(), for_learner.second_half(), matrix, multiplier
     )
     # Each attacker has half of the error.
     confidence = 1 - (1 - config.confidence) / 2
@@ -148,7 +151,8 @@ def audit(
     def largest(measure: lower_bounds.Measure) -> dict[str, float]:
         tests = others.present.size, others.absent.size
         chosen = lower_bounds.chosen_threshold(known.present[0], known.absent[0], measure, tests)
-        fixed = lower_bounds.planned_threshold(reachable, measure, (present, absent))
+        tests = planned[0].size, planned[1].size
+        fixed = lower_bounds.planned_threshold(reachable, measure, tests)
         # Without the client the mean is 0, or that of the opposite updates.
         fixed -= reachable / 2 if plan.adjacency == 'replace_one' else 0.0
         return {
@@ -163,6 +167,9 @@ def audit(
         functools.partial(lower_bounds.epsilon, delta=delta, confidence=confidence)
     )
     method = max(mus, key=lambda name: mus[name])
+    present, absent = (
+        sum(each[kind].shape[1] for each in (for_plan, for_learner)) for kind in (0, 1)
+    )
     return AggregatorAudit(
         plan=plan,
         config=config,
@@ -173,7 +180,7 @@ def audit(
         mu_lower_if_normal=lower_bounds.mu_of_normal_statistics(*planned, config.confidence),
         epsilon_lower=max(epsilons.values()),
         method=method,
-        pattern=tuple(np.flatnonzero(pattern).tolist()),
+        pattern=tuple(np.flatnonzero(worst).tolist()),
         present=present,
         trials=present + absent,
     )
@@ -192,31 +199,43 @@ def runs(plan: accounting.PrivacyPlan, config: AggregatorAuditConfig) -> int:
 def _sequences(
     plan: accounting.PrivacyPlan,
     config: AggregatorAuditConfig,
-    pattern: np.ndarray,
+    worst: np.ndarray,
     on_round: Callable[[], object],
-) -> attackers.Sequences:
+) -> tuple[attackers.Sequences, attackers.Sequences]:
+    """What is released of the clients of either attacker."""
     count, most = runs(plan, config), coordinates(plan)
     size = most if plan.discretization is not None else math.ceil(config.trials / count)
-    present, absent = [], []
+    is_learner = np.arange(size) % 4 == 3
+    patterns = np.where(is_learner, _without_repetition(worst)[:, None], worst[:, None])
+    absence = -1.0 if plan.adjacency == 'replace_one' else 0.0
+    found: tuple[list, ...] = ([], [], [], [])
     for run in range(count):
         # A run of its own for each seed: equal seeds would give equal noise.
         seed = None if config.seed is None else config.seed * count + run
         rng = np.random.default_rng() if seed is None else _random.generator('audit', seed)
         is_present = rng.random(size) < 0.5
-        # Trials with and without the client, even if there are few coordinates.
-        is_present[:2] = True, False
         released = aggregator_runs.released(
             plan,
-            pattern,
-            is_present,
+            patterns * np.where(is_present, 1.0, absence),
             seed=seed,
             resume_after=config.resume_after,
             supplied_noise=config.supplied_noise,
             on_round=on_round,
         )
-        present.append(released[:, is_present])
-        absent.append(released[:, ~is_present])
-    return attackers.Sequences(np.hstack(present), np.hstack(absent))
+        kinds = (~is_learner & is_present, ~is_learner & ~is_present)
+        kinds += (is_learner & is_present, is_learner & ~is_present)
+        for each, kind in zip(found, kinds, strict=True):
+            each.append(released[:, kind])
+    stacked = [np.hstack(each) for each in found]
+    return attackers.Sequences(*stacked[:2]), attackers.Sequences(*stacked[2:])
+
+
+def _without_repetition(pattern: np.ndarray) -> np.ndarray:
+    """The rounds of a pattern with signs that do not repeat: those of Thue and Morse, [rounds]."""
+    rounds = np.flatnonzero(pattern)
+    signs = np.zeros(pattern.size)
+    signs[rounds] = [(-1.0) ** i.bit_count() for i in range(rounds.size)]
+    return signs
 
 
 def _check(plan: accounting.PrivacyPlan) -> None:
