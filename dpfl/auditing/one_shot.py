@@ -105,7 +105,6 @@ def cosines(
 
 def _each_block(design: CanaryDesign, size: int, use: Callable[[slice, np.ndarray], None]) -> None:
     """Calls `use` with the numbers and the directions of all canaries, a block at a time."""
-
     at_a_time = max(1, _BLOCK // size)
     for begin in range(0, len(design.group), at_a_time):
         numbers = slice(begin, min(begin + at_a_time, len(design.group)))
