@@ -42,10 +42,31 @@ class Canaries:
         return max(map(len, self.cohorts))
 
 
-def direction(seed: int, number: Any, size: int) -> tf.Tensor:
-    """The direction of a canary, uniform on the unit sphere, float64 [size]; always the same."""
-    key = keys.derive(tf.constant(keys.seeded_root_key(seed, _STREAM)), number)
-    vector = normal.normal(key, size)
+def directions(seed: int, numbers: np.ndarray, size: int) -> np.ndarray:
+    """The directions of canaries, uniform on the unit sphere, float64 [canaries, size].
+
+    They are always the same. None is stored.
+
+    Args:
+      seed: as in `Canaries`.
+      numbers: of the canaries, integers.
+      size: dimension of the sphere's space.
+    """
+    root = tf.constant(keys.seeded_root_key(seed, _STREAM))
+    return _all_directions(root, tf.constant(numbers, tf.int64), size).numpy()
+
+
+@tf.function(reduce_retracing=True)
+def _all_directions(root_key, numbers, size: int):
+    return tf.map_fn(
+        lambda number: _direction(root_key, number, size),
+        numbers,
+        fn_output_signature=tf.TensorSpec([size], tf.float64),
+    )
+
+
+def _direction(root_key: Any, number: Any, size: int) -> tf.Tensor:
+    vector = normal.normal(keys.derive(root_key, number), size)
     return vector / tf.norm(vector)
 
 
@@ -117,9 +138,10 @@ class CanaryQuery(query.WrappedQuery):
         params = self._inner.derive_sample_params(state)
         numbers, offsets = tf.constant(self._numbers), tf.constant(self._offsets, tf.int64)
         end = tf.gather(offsets, done + 1)
+        root_key = tf.constant(keys.seeded_root_key(self._canaries.seed, _STREAM))
 
         def add(place, total):
-            vector = direction(self._canaries.seed, tf.gather(numbers, place), sum(self._sizes))
+            vector = _direction(root_key, tf.gather(numbers, place), sum(self._sizes))
             update = self._unflatten(vector * tf.cast(norm, tf.float64))
             record = self._inner.preprocess_record(params, update)
             return place + 1, self._inner.accumulate_preprocessed_record(total, record)

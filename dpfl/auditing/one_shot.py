@@ -105,19 +105,10 @@ def cosines(
 
 def _each_block(design: CanaryDesign, size: int, use: Callable[[slice, np.ndarray], None]) -> None:
     """Calls `use` with the numbers and the directions of all canaries, a block at a time."""
-
-    @tf.function(reduce_retracing=True)
-    def directions(numbers):
-        return tf.map_fn(
-            lambda number: canary_query.direction(design.seed, number, size),
-            numbers,
-            fn_output_signature=tf.TensorSpec([size], tf.float64),
-        )
-
     at_a_time = max(1, _BLOCK // size)
     for begin in range(0, len(design.group), at_a_time):
         numbers = slice(begin, min(begin + at_a_time, len(design.group)))
-        use(numbers, directions(tf.range(numbers.start, numbers.stop, dtype=tf.int64)).numpy())
+        use(numbers, canary_query.directions(design.seed, np.r_[numbers], size))
 
 
 def _released(state: Any) -> np.ndarray:

@@ -11,10 +11,10 @@ the larger one of both orders. With s = 1 it is that of `accounting.gaussian_cur
 
 import math
 
-import numpy as np
 from scipy import optimize, special
 
 _MOST_EPSILON = 1e8
+_LEAST_DEVIATION = 1e-9
 
 
 def delta(epsilon: float, mean: float, deviation: float) -> float:
@@ -25,16 +25,19 @@ def delta(epsilon: float, mean: float, deviation: float) -> float:
       mean: any number.
       deviation: above 0.
     """
-    # log P / Q = a y^2 + b y + c.
-    a = 0.5 * (1.0 - deviation**-2)
-    b = mean / deviation**2
-    c = -0.5 * (mean / deviation) ** 2 - math.log(deviation)
+    # In units of P, y = mean + deviation u, the loss log P / Q is a u^2 + b u + c, whose
+    # coefficients are exact also for a small deviation.
+    a = 0.5 * (deviation - 1.0) * (deviation + 1.0)
+    b = mean * deviation
+    c = 0.5 * mean**2 - math.log(deviation)
     # Where P is the larger one, and where Q is.
     above = _set_of(a, b, c - epsilon)
     below = _set_of(-a, -b, -c - epsilon)
+    p_above, q_above = _log_mass(above), _log_mass(_in_units_of_q(above, mean, deviation))
+    p_below, q_below = _log_mass(below), _log_mass(_in_units_of_q(below, mean, deviation))
     return max(
-        _difference(_log_mass(above, mean, deviation), epsilon + _log_mass(above, 0.0, 1.0)),
-        _difference(_log_mass(below, 0.0, 1.0), epsilon + _log_mass(below, mean, deviation)),
+        _difference(p_above, epsilon + q_above),
+        _difference(q_below, epsilon + p_below),
     )
 
 
@@ -43,13 +46,14 @@ def epsilon(mean: float, deviation: float, delta_: float) -> float:
 
     Args:
       mean: any number.
-      deviation: at least 0; 0 gives infinity, since nothing then hides the difference.
+      deviation: at least 0. Below 1e-9 it counts as 0, which gives infinity: nothing then hides
+        the difference.
       delta_: strictly between 0 and 1.
 
     Returns:
       Epsilon to about ten digits; infinity above 1e8.
     """
-    if deviation <= 0:
+    if deviation < _LEAST_DEVIATION:
         return math.inf
     if delta(0.0, mean, deviation) <= delta_:
         return 0.0
@@ -64,7 +68,7 @@ def epsilon(mean: float, deviation: float, delta_: float) -> float:
 
 
 def _set_of(a: float, b: float, c: float) -> list[tuple[float, float]]:
-    """Intervals on which `a y^2 + b y + c` is above 0."""
+    """Intervals on which `a u^2 + b u + c` is above 0."""
     if a == 0:
         if b == 0:
             return [(-math.inf, math.inf)] if c > 0 else []
@@ -78,10 +82,15 @@ def _set_of(a: float, b: float, c: float) -> list[tuple[float, float]]:
     return [(-math.inf, low), (high, math.inf)] if a > 0 else [(low, high)]
 
 
-def _log_mass(intervals: list[tuple[float, float]], mean: float, deviation: float) -> float:
-    """Logarithm of the probability of a union of intervals."""
-    ends = (np.array(intervals).reshape(-1, 2) - mean) / deviation
-    logs = [_log_interval(low, high) for low, high in ends]
+def _in_units_of_q(
+    intervals: list[tuple[float, float]], mean: float, deviation: float
+) -> list[tuple[float, float]]:
+    return [(mean + deviation * low, mean + deviation * high) for low, high in intervals]
+
+
+def _log_mass(intervals: list[tuple[float, float]]) -> float:
+    """Logarithm of the probability of a union of intervals under N(0, 1)."""
+    logs = [_log_interval(low, high) for low, high in intervals]
     return float(special.logsumexp(logs)) if logs else -math.inf
 
 

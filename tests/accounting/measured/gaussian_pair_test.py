@@ -51,3 +51,20 @@ def test_equal_distributions_are_private_and_points_are_not():
 def test_epsilon_is_the_inverse_of_delta():
     found = gaussian_pair.epsilon(0.8, 1.3, 1e-5)
     assert gaussian_pair.delta(found, 0.8, 1.3) == pytest.approx(1e-5, rel=1e-6)
+
+
+@pytest.mark.parametrize('deviation', [0.1, 0.01, 1e-3])
+def test_outside_of_a_narrow_distribution_the_other_one_gives_itself_away(deviation):
+    # The loss of Q against P is log(deviation) + (y - m)^2 / (2 deviation^2) - y^2 / 2. Delta is
+    # the mean of 1 - e^(epsilon - loss) under Q where that is above 0.
+    mean, delta = 2.0, 1e-3
+    y = np.linspace(-9, 9, 2_000_001)
+    loss = math.log(deviation) + ((y - mean) / deviation) ** 2 / 2 - y**2 / 2
+    found = gaussian_pair.epsilon(mean, deviation, delta)
+    gain = -np.expm1(np.minimum(found - loss, 0))
+    assert (stats.norm.pdf(y) * gain).sum() * (y[1] - y[0]) == pytest.approx(delta, rel=1e-2)
+
+
+def test_a_distribution_without_spread_hides_nothing():
+    assert gaussian_pair.epsilon(2.0, 1e-8, 1e-3) == math.inf
+    assert gaussian_pair.epsilon(20.0, 2e-15, 1e-3) == math.inf
