@@ -21,6 +21,7 @@ _LAYERS = (
     ('accounting', 'strategies'),
     ('aggregators', 'tasks', 'reporting'),
     ('learning',),
+    ('auditing',),
     ('simulation',),
 )
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}
