@@ -32,6 +32,8 @@ NextTokens = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 # Candidates that are ranked one by one; the scores of more do not fit in memory for sure.
 MOST_EXACT = 2**24
+# Standard deviations from the location of a distribution, beyond which it has no mass.
+_FARTHEST = 40.0
 
 
 def all_scores(
@@ -146,7 +148,9 @@ def by_fit(own: float, others: np.ndarray, candidates: int) -> float:
     scale = deviation / math.sqrt(1 - 2 * delta**2 / math.pi)
     location = float(np.mean(others)) - scale * delta * math.sqrt(2 / math.pi)
     shape = delta / math.sqrt(1 - delta**2)
-    tail = float(stats.skewnorm.sf(own, shape, location, scale))
+    # SciPy integrates numerically, and misses the distribution from farther away.
+    place = min(max((own - location) / scale, -_FARTHEST), _FARTHEST)
+    tail = float(stats.skewnorm.sf(place, shape))
     most = math.log2(candidates)
     return most if tail <= 2.0**-most else min(most, max(0.0, -math.log2(tail)))
 
