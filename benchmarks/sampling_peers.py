@@ -35,6 +35,7 @@ _REASONS = {
     'truncated_poisson': 'full samples have a smaller bound',
     'balls_in_bins': 'theirs is an estimate',
     'random_allocation': 'theirs is an upper bound',
+    'b_min_sep': 'theirs is an estimate',
 }
 
 
@@ -72,6 +73,8 @@ def settings(seed: int = _SEED, each: int = _EACH) -> list[dict]:
                 population = clients * groups * int(random.integers(2, 20))
             setting.update(clients_per_round=clients, population=population)
             setting['probability'] = clients * groups / population
+            if sampling == 'b_min_sep':
+                setting['probability'] = clients / (population - (groups - 1) * clients)
             if sampling == 'truncated_poisson':
                 setting['cohort_cap'] = clients + int(random.integers(0, 3 * clients**0.5))
             found.append(setting)

@@ -7,7 +7,7 @@ from typing import TypeVar
 from dpfl import errors
 from dpfl.accounting import calibration, hardened
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import bins, estimates
+from dpfl.accounting.sampling import estimates
 
 _P = TypeVar('_P', bound=PlanValues)
 
@@ -28,7 +28,7 @@ def calibrated(plan: _P, epsilon: float, delta: float, accountant: str) -> _P:
     def with_noise(noise_multiplier: float) -> _P:
         return dataclasses.replace(plan, noise_multiplier=noise_multiplier)
 
-    if plan.sampling in bins.SAMPLINGS:
+    if plan.sampling in estimates.SAMPLINGS:
         if accountant != 'best':
             raise errors.ArgumentError(
                 'accountant', accountant, f'must be best with sampling={plan.sampling}'

@@ -1,4 +1,4 @@
-"""Estimates of epsilon for plans with balls in bins or random allocation, kept on disk."""
+"""Estimates of epsilon by Monte Carlo for plans with sampling, kept on disk."""
 
 import contextlib
 import dataclasses
@@ -16,12 +16,15 @@ from dpfl import _files
 from dpfl.accounting import calibration
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import bins, monte_carlo
+from dpfl.accounting.sampling import bins, monte_carlo, separated
 from dpfl.accounting.sampling.bins import Mixtures
-from dpfl.accounting.sampling.monte_carlo import Estimate
+from dpfl.accounting.sampling.monte_carlo import Estimate, Mixed
+from dpfl.accounting.sampling.separated import Separated
 from dpfl.mechanisms import Mechanism
 from dpfl.mechanisms.optimize import cache
 
+# Samplings whose guarantee is estimated.
+SAMPLINGS = (*bins.SAMPLINGS, separated.SAMPLING)
 # Part of every key: raised when the estimate of the same plan changes.
 _VERSION = 1
 # Products of samples and components above which a progress bar is shown, and the result kept.
@@ -39,15 +42,20 @@ _ROUNDING = 1e-8
 
 
 @functools.lru_cache(4)
-def _mixtures(mechanism: Mechanism, sampling: str, groups: int) -> Mixtures:
+def _mixtures(
+    mechanism: Mechanism, sampling: str, groups: int, population: int, clients_per_round: int
+) -> Mixed:
+    if sampling == separated.SAMPLING:
+        probability = separated.probability(population, clients_per_round, groups)
+        return Separated.of_mechanism(mechanism, groups, probability)
     return bins.of_mechanism(mechanism, sampling, groups)
 
 
-def mixtures(plan: PlanValues) -> Mixtures:
+def mixtures(plan: PlanValues) -> Mixed:
     """What the rounds of a plan release about one client, in clip norms."""
-    assert plan.groups is not None  # As checked with these samplings.
+    assert plan.groups is not None and plan.population is not None  # As checked.
     mechanism = plan.mechanism.with_rounds(plan.participation.rounds)
-    return _mixtures(mechanism, plan.sampling, plan.groups)
+    return _mixtures(mechanism, plan.sampling, plan.groups, plan.population, plan.clients_per_round)
 
 
 def bound(plan: PlanValues, delta: float) -> Bound:
@@ -123,7 +131,7 @@ def noise_multiplier(plan: PlanValues, epsilon: float, delta: float) -> float:
 
 @functools.lru_cache(64)
 def _estimate(
-    mixed: Mixtures,
+    mixed: Mixed,
     stddev: float,
     delta: float,
     samples: int | None = None,
@@ -131,13 +139,12 @@ def _estimate(
     failure: float = monte_carlo.FAILURE,
 ) -> Estimate:
     samples = samples or monte_carlo.samples_for(mixed)
-    is_long = samples * sum(len(gram) for gram in mixed.grams) > _LONG
+    is_long = samples * mixed.cost > _LONG
     directory = cache.cache_directory() if is_long else None
     compute = functools.partial(_computed, mixed, stddev, delta, samples, seed, failure, is_long)
     if directory is None:
         return compute()
-    grams = [cache.array_key(gram) for gram in mixed.grams]
-    key = json.dumps([_VERSION, grams, stddev, delta, samples, seed, failure])
+    key = json.dumps([_VERSION, _key(mixed), stddev, delta, samples, seed, failure])
     path = directory / f'estimate-{hashlib.sha256(key.encode()).hexdigest()}.json'
     with contextlib.suppress(Exception):  # A damaged file is computed again.
         kept = json.loads(_files.read_text(path))
@@ -156,13 +163,19 @@ def _estimate(
     return found
 
 
+def _key(mixed: Mixed) -> list:
+    if isinstance(mixed, Mixtures):
+        return [cache.array_key(gram) for gram in mixed.grams]
+    return [cache.array_key(mixed.matrix), mixed.separation, mixed.probability]
+
+
 def _seal(key: str, values: dict) -> str:
     """Digest of the arguments that an entry was made for, and of its numbers."""
     return hashlib.sha256(f'{key} {json.dumps(values, sort_keys=True)}'.encode()).hexdigest()
 
 
 def _computed(
-    mixed: Mixtures,
+    mixed: Mixed,
     stddev: float,
     delta: float,
     samples: int,
