@@ -62,9 +62,9 @@ def test_features_are_audited(flags):
         ),
         (
             ['--mechanism=gaussian', '--rounds=4', '--noise_multiplier=1', '--resume_after=4'],
-            '--resume_after=4: must be <= 3',
+            '--resume_after=4: must be an integer >= 1 and <= 3',
         ),
-        (['--trials=3'], '--trials=3: must be >= 64'),
+        (['--trials=3'], '--trials=3: must be an integer >= 64 and <= 16777216'),
         (['--confidence=1'], '--confidence=1.0: must be a finite number > 0 and < 1'),
     ],
 )
