@@ -151,6 +151,12 @@ class Prepared:
         """The task, the number of clients to train on, and the language model if it is one."""
         population = self.clients()  # Opens the data.
         loaded, language = self.opened.load(), self.opened.language_model()
+        if language is not None:
+            from dpfl.tasks.text import planting
+
+            loaded = planting.plant(
+                self.config.task.planting, loaded, self.config.seed, language[1], population
+            )
         loaded = _warm_started(self.config.task, loaded, language)
         if self.origin is not None:
             loaded = _forked(loaded, self.origin)
@@ -191,7 +197,8 @@ def _opened(
     config: TrainConfig, task: FederatedTask | None, tell: Callable[[str], None]
 ) -> tuple[TrainConfig, source.TaskSource]:
     if task is not None:
-        return dataclasses.replace(config, task=TaskConfig(task=CUSTOM)), _OwnTask(task)
+        own = TaskConfig(task=CUSTOM, planting=config.task.planting)
+        return dataclasses.replace(config, task=own), _OwnTask(task)
     if config.task.task == CUSTOM:
         raise ArgumentError('task', CUSTOM, 'needs a task of your own, as an argument of train')
     return config, source.open_task(config.task, config.seed, tell)
@@ -219,7 +226,9 @@ def build_experiment(
     import tensorflow_federated as tff
 
     from dpfl import aggregators, learning
+    from dpfl.auditing import canaries, one_shot
     from dpfl.simulation import program
+    from dpfl.tasks import own_data
 
     test = _test(config.evaluation.test_clients, task)  # Refused before anything is built.
     sgd = tff.learning.optimizers.build_sgdm
@@ -227,6 +236,10 @@ def build_experiment(
     is_per_layer = config.privacy.clipping == 'per_layer'
     clip: Any = aggregators.PerLayer() if is_per_layer else aggregators.clip_flat
     storage = noise_storage(plan, task.model, config.privacy.memory_limit)
+    design = None
+    if config.audit.audit:
+        size = own_data.num_parameters(task.model)
+        design = canaries.design(plan, config.audit.canaries, config.seed, size)
     process = learning.build_dp_fedavg(
         task.model,
         plan,
@@ -245,6 +258,7 @@ def build_experiment(
         clip=clip,
         clip_each_batch=how.clip_each_batch,
         supplied_noise=storage.is_supplied,
+        canaries=None if design is None else design.added(),
     )
     heldout = task.heldout(config.evaluation.eval_clients, _EVAL_BATCH_SIZE)
     return program.Experiment(
@@ -277,6 +291,7 @@ def build_experiment(
         profile=config.execution.profile,
         configuration={**config.fixed(), **task.made_from},
         stop_at_accuracy=config.course.stop_at_accuracy,
+        audit=None if design is None else one_shot.OneShotAudit(design),
     )
 
 
