@@ -35,8 +35,8 @@ COORDINATES = 4096
 _CANARIES_FOR_A_GUESS = 10
 _ASSUMED = (
     'Trials are independent: noise is independent between coordinates and runs.',
-    'The client has the largest update that clipping admits, in the rounds of the pattern, and all '
-    'other clients are known.',
+    'The client has the largest update that clipping admits, in the rounds of the pattern, and '
+    'all other clients are known.',
 )
 _SECAGG = (
     'Rounding to integers mixes coordinates: trials are independent up to the rounding of the other '
@@ -172,9 +172,7 @@ def audit(
         }
 
     mus = largest(functools.partial(lower_bounds.mu, confidence=confidence))
-    epsilons = largest(
-        functools.partial(lower_bounds.epsilon, delta=delta, confidence=confidence)
-    )
+    epsilons = largest(functools.partial(lower_bounds.epsilon, delta=delta, confidence=confidence))
     method = max(mus, key=lambda name: mus[name])
     present, absent = (
         sum(each[kind].shape[1] for each in (for_plan, for_learner)) for kind in (0, 1)
@@ -239,8 +237,9 @@ def _sequences(
             supplied_noise=config.supplied_noise,
             on_round=on_round,
         )
-        kinds = (~is_learner & is_present, ~is_learner & ~is_present)
-        kinds += (is_learner & is_present, is_learner & ~is_present)
+        kinds = [
+            own & there for own in (~is_learner, is_learner) for there in (is_present, ~is_present)
+        ]
         for each, kind in zip(found, kinds, strict=True):
             each.append(released[:, kind])
     stacked = [np.hstack(each) for each in found]

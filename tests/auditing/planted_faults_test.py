@@ -76,7 +76,6 @@ def _sensitivity_of_rows(monkeypatch):
 
 def _clip_after_the_sum(monkeypatch):
     """The mean of the updates is clipped, not each update."""
-
     monkeypatch.setattr(aggregator_runs.aggregators, 'build_query', _changed(_ClippingOfTheMean))
     return _audit(_plan())
 
