@@ -39,8 +39,8 @@ _ASSUMED = (
     'all other clients are known.',
 )
 _SECAGG = (
-    'Rounding to integers mixes coordinates: trials are independent up to the rounding of the other '
-    'canaries.'
+    'Rounding to integers mixes coordinates: trials are independent up to the rounding of the '
+    'other canaries.'
 )
 _SIMULATED = 'The noise has a seed: a simulation.'
 _NORMAL = 'mu_lower_if_normal also assumes that statistics are normal with equal variances.'

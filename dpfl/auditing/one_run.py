@@ -120,14 +120,14 @@ def _chance(canaries: int, guesses: int, right: int, claim: float, delta: float)
 
 
 def _chance_by_curve(canaries: int, guesses: int, right: int, claim: float, error: float) -> float:
-    """At most `error` if Gaussian DP with mu = claim refutes so many right guesses at that error.
+    """0 if so many right guesses have at most the chance `error` under Gaussian DP; 1 if unknown.
 
     Suppose that `right` or more right guesses have a probability above `error`. For each i let r_i
     and h_i be the expected shares of the canaries that are guessed right, and wrong, in outcomes
     with at least i right guesses. Exchanging the coin of a canary turns a right guess, with i
     others right, into a wrong one. So the curve bounds h_i from below by r_{i+1}, and r_i grows
-    with h_i, because the outcomes with exactly i right guesses have the proportion i to guesses - i. If
-    the shares together come to more than the canaries that are guessed, the supposition is wrong.
+    with h_i, because in outcomes with exactly i right guesses they are as i to guesses - i. If the
+    shares together come to more than the canaries that are guessed, the supposition is wrong.
     """
     h = error * (guesses - right) / canaries
     r = error * right / canaries

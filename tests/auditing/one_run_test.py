@@ -22,7 +22,7 @@ def test_the_published_example():
 @pytest.mark.parametrize('truth', [0.0, 0.5, 2.0])
 def test_randomized_response_is_not_exceeded_and_nearly_reached(truth):
     """Every coin is told with the probability e^epsilon / (1 + e^epsilon)."""
-    size, confidence = 120, 0.9
+    size, confidence = 60, 0.9
     right = stats.binom(size, special.expit(truth))
     above = _probability_above(
         truth,
