@@ -1,1 +1,1 @@
-"""Audits: what attacks on a run or on an aggregator can show of its privacy loss."""
+"""Empirical privacy: what attacks find out of releases, held against the claimed guarantee."""

@@ -95,6 +95,7 @@ def _participation(report: ReportValues) -> str:
         'poisson': 'Poisson sampling',
         'cyclic_poisson': f'cyclic Poisson sampling from {plan.groups} groups in turn',
         'truncated_poisson': f'Poisson sampling, cut off at {plan.cohort_cap} clients',
+        'b_min_sep': f'clients that took part in none of the last {(plan.groups or 1) - 1} rounds',
         'balls_in_bins': f'the rounds of one of {plan.groups} bins for each client',
         'random_allocation': f'one random round of each {plan.groups} for each client',
         'without_replacement': 'sampling without replacement',

@@ -22,6 +22,7 @@ from dpfl.tasks.config import (
     TaskConfig,
     as_of_old,
 )
+from dpfl.tasks.planting_config import PlantingConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,6 +139,7 @@ _ADDED_LATER = (
     'audit',
     'audit_canaries',
     *ScheduleConfig().flat(),
+    *PlantingConfig().flat(),
 )
 
 
@@ -219,6 +221,14 @@ class TrainConfig(RunConfig):
                 'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
             )
         audit_config.check(self)
+        copies, most = max(self.task.planting.secret_copies), self.optimization.client_max_batches
+        examples = None if most is None else most * self.optimization.client_batch_size
+        if self.task.planting.secrets and examples is not None and examples < copies:
+            raise ArgumentError(
+                'secret_copies',
+                self.task.planting.secret_copies,
+                f'must be <= {examples}, the examples that a client trains on',
+            )
         tested = self.evaluation.test_clients
         if tested and self.task.task not in TESTED_TASKS:
             raise ArgumentError(

@@ -151,6 +151,12 @@ class Prepared:
         """The task, the number of clients to train on, and the language model if it is one."""
         population = self.clients()  # Opens the data.
         loaded, language = self.opened.load(), self.opened.language_model()
+        if language is not None:
+            from dpfl.tasks.text import planting
+
+            loaded = planting.plant(
+                self.config.task.planting, loaded, self.config.seed, language[1], population
+            )
         loaded = _warm_started(self.config.task, loaded, language)
         if self.origin is not None:
             loaded = _forked(loaded, self.origin)
@@ -191,7 +197,8 @@ def _opened(
     config: TrainConfig, task: FederatedTask | None, tell: Callable[[str], None]
 ) -> tuple[TrainConfig, source.TaskSource]:
     if task is not None:
-        return dataclasses.replace(config, task=TaskConfig(task=CUSTOM)), _OwnTask(task)
+        own = TaskConfig(task=CUSTOM, planting=config.task.planting)
+        return dataclasses.replace(config, task=own), _OwnTask(task)
     if config.task.task == CUSTOM:
         raise ArgumentError('task', CUSTOM, 'needs a task of your own, as an argument of train')
     return config, source.open_task(config.task, config.seed, tell)

@@ -12,7 +12,7 @@ from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TrainConfig, train
 from experiments.command import command_line
 from experiments.results import audited_run
-from tests import json_schema, runs
+from tests import forked_binaries, json_schema, runs
 from tests.simulation.training import small_config
 
 pytestmark = pytest.mark.tff
@@ -73,6 +73,15 @@ def test_an_audited_run_shows_its_audit(run, tmp_path):
     assert 'What an audit cannot show' in audited_run.render(str(path), 'text')
     with pytest.raises(command_line.UsageError, match='must be a directory'):
         audited_run.audited(str(tmp_path / 'none'))
+
+
+def test_the_binary_prints_the_audit_of_a_run(run):
+    path, result = run
+    done = forked_binaries.run('audit_privacy', f'--run_dir={path}', '--format=json')
+    assert (done.returncode, json.loads(done.stdout)) == (0, result.report.measured.to_dict())
+    done = forked_binaries.run('audit_privacy', f'--run_dir={path}', '--rounds=4')
+    assert done.returncode == 2
+    assert done.stderr.strip() == 'error: --rounds: cannot be combined with --run_dir'
 
 
 def test_a_resumed_run_has_the_same_audit(run, tmp_path):

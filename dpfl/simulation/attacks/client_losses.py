@@ -1,0 +1,104 @@
+"""Mean losses of clients under language models."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.text.models import saved_models
+from dpfl.tasks.text.token_ids import PAD_ID
+
+_BATCH_SIZE = 256
+# Logits of a batch at most.
+_MOST_LOGITS = 2**22
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientRows:
+    """The text of clients.
+
+    Attributes:
+      x, y: inputs and targets, int32 [rows, L].
+      owners: the client of each row, integers from 0, [rows].
+      count: number of clients; those without rows have none.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    owners: np.ndarray
+    count: int
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """Number of targets of each client, int64 [clients]."""
+        return np.bincount(self.owners, (self.y != PAD_ID).sum(axis=1), self.count).astype(int)
+
+    def with_text(self) -> 'ClientRows':
+        """The clients that have a target, renumbered from 0 in the same order."""
+        kept = self.tokens > 0
+        number = np.cumsum(kept) - 1
+        rows = kept[self.owners]
+        return ClientRows(
+            self.x[rows], self.y[rows], number[self.owners[rows]], int(np.count_nonzero(kept))
+        )
+
+
+def of_training(task: FederatedTask, clients: Sequence[int]) -> ClientRows:
+    """The text of training clients, as they train on it in one epoch."""
+    found = [task.client_batches(int(client), _BATCH_SIZE, 1, None) for client in clients]
+    sizes = [sum(len(batch['x']) for batch in batches) for batches in found]
+    return _joined(
+        (batch for batches in found for batch in batches),
+        np.repeat(np.arange(len(found)), sizes),
+        len(found),
+    )
+
+
+def of_heldout(task: FederatedTask, count: int) -> ClientRows:
+    """The text of the first held-out clients."""
+    assert task.heldout_owners is not None  # All tasks of text tell clients apart.
+    owners = np.asarray(task.heldout_owners(count))
+    batches = task.heldout(count, _BATCH_SIZE)
+    return _joined(batches, owners, int(owners.max(initial=-1)) + 1)
+
+
+def _joined(batches: Iterable, owners: np.ndarray, count: int) -> ClientRows:
+    parts = [(np.asarray(batch['x']), np.asarray(batch['y'])) for batch in batches]
+    if not parts:
+        nothing = np.zeros((0, 1), np.int32)
+        return ClientRows(nothing, nothing, owners, count)
+    x, y = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return ClientRows(x, y, owners, count)
+
+
+def mean_losses(model: saved_models.LanguageModel, rows: ClientRows) -> np.ndarray:
+    """Mean cross entropy of each client over its targets, in nats, float64 [clients].
+
+    Args:
+      model: the model.
+      rows: text of clients, each of which has a target.
+    """
+    weights = tuple(tf.convert_to_tensor(weight) for weight in model.weights)
+    length = rows.x.shape[1]
+    spec = tf.TensorSpec([None, length], tf.int32)
+
+    @tf.function(input_signature=[spec, spec])
+    def losses(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """Sum of the cross entropies of each row, float64 [rows]."""
+        logits = model.architecture.logits(weights, x)
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+        return tf.reduce_sum(
+            tf.where(tf.not_equal(y, PAD_ID), tf.cast(each, tf.float64), np.float64(0)), axis=1
+        )
+
+    step = max(1, _MOST_LOGITS // (length * int(model.weights[0].shape[0])))
+    parts = [
+        losses(
+            tf.constant(rows.x[i : i + step], tf.int32), tf.constant(rows.y[i : i + step], tf.int32)
+        ).numpy()
+        for i in range(0, len(rows.x), step)
+    ]
+    totals = np.concatenate(parts) if parts else np.zeros(0)
+    return np.bincount(rows.owners, totals, rows.count) / rows.tokens
