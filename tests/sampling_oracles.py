@@ -85,6 +85,30 @@ def cyclic_patterns(
     return found
 
 
+def separated_patterns(
+    rounds: int, separation: int, probability: float
+) -> list[tuple[float, np.ndarray]]:
+    """Every way in which a client of b-min-sep sampling takes part, and its probability."""
+    found: dict[tuple[int, ...], float] = {}
+
+    def extend(t: int, weight: float, chosen: tuple[int, ...]) -> None:
+        if t >= rounds:
+            found[chosen] = found.get(chosen, 0.0) + weight
+            return
+        extend(t + 1, weight * (1 - probability), chosen)
+        extend(t + separation, weight * probability, (*chosen, t))
+
+    # The last round before round 0 was -k with the probability of any round in a long run.
+    rate = 1 / (separation - 1 + 1 / probability)
+    for k in range(1, separation):
+        extend(separation - k, rate, ())
+    extend(0, 1 - (separation - 1) * rate, ())
+    updates = np.zeros((len(found), rounds))
+    for row, chosen in zip(updates, found, strict=True):
+        row[list(chosen)] = 1
+    return [pair for pair in zip(found.values(), updates, strict=True) if pair[0]]
+
+
 def epsilon_of(curve: Callable[[float], float], delta: float) -> float:
     """The epsilon at which a curve has a delta; 0 if it is below everywhere."""
     if curve(0.0) <= delta:

@@ -193,7 +193,8 @@ def _release(event: dp_accounting.DpEvent, neighbours: Neighbours) -> Release:
     noise = event.event.noise_multiplier
     if isinstance(event, TruncatedPoissonDpEvent):
         full, _ = event.full()
-        return event if full else (event.sampling_probability, noise)
+        # No delta that a float holds notices a cap that is reached with such a probability.
+        return event if full > truncated.LEAST else (event.sampling_probability, noise)
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
         return dominating_pairs.fixed_size(
             event.source_dataset_size, event.sample_size, noise, neighbours

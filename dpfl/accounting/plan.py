@@ -16,7 +16,7 @@ from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import bins, estimates, releases
+from dpfl.accounting.sampling import estimates, releases
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
@@ -56,8 +56,8 @@ class PrivacyPlan(PlanValues):
     In each round t of `participation.rounds` the run releases the sum of the clipped updates plus
     `(C^-1 z)_t`, where the entries of z have standard deviation `stddev`.
 
-    With `sampling` the guarantee relies on secret random cohorts. But for cyclic_poisson,
-    balls_in_bins and random_allocation, noise is independent and the schema admits every pattern.
+    With `sampling` the guarantee relies on secret random cohorts. Without `groups`, noise is then
+    independent and the schema admits every pattern.
 
     - 'poisson': each client takes part with probability `clients_per_round / population`,
       independently of the others ([McMahan18]). Zeroing a client out is then the same as removing
@@ -69,6 +69,8 @@ class PrivacyPlan(PlanValues):
       that size is taken ([Ganesh25]; docs/sampling.md).
     - 'balls_in_bins', 'random_allocation': each client takes part in the rounds of one of `groups`
       bins, or in one round of each `groups`, uniformly (docs/sampling.md). Not for trees.
+    - 'b_min_sep': each client that took part in none of the last `groups` - 1 rounds takes part
+      with the same probability ([Dong26]; docs/sampling.md). The noise may have as many bands.
     - 'without_replacement': a uniformly random set of `clients_per_round` clients ([Augenstein20]).
       Population and cohorts of neighbouring runs have the same sizes. A cohort without a client
       holds another client in its place, which moves the sum by two clip norms, also if neighbours
@@ -215,7 +217,7 @@ class PrivacyPlan(PlanValues):
     def sensitivity_is_exact(self) -> bool:
         """Whether an admitted pattern attains `sensitivity`; otherwise `sensitivity` is a bound."""
         if self.sampling != 'none':
-            bounds = ('without_replacement', *bins.SAMPLINGS)
+            bounds = ('without_replacement', *estimates.SAMPLINGS)
             return self.sampling not in bounds and self.shift_is_exact
         return self._sensitivity_bound.is_exact and self.shift_is_exact
 
@@ -323,7 +325,7 @@ class PrivacyPlan(PlanValues):
                 accountant,
                 f'must be one of {", ".join(self.accountants)} with sampling={self.sampling}',
             )
-        if self.sampling in bins.SAMPLINGS and self.noise_multiplier:
+        if self.sampling in estimates.SAMPLINGS and self.noise_multiplier:
             return estimates.bound(self, delta)
         runs = [self.dp_event()]
         if self.noise_multiplier and len(worst := releases.of_worst_clients(self)) > 1:
@@ -362,7 +364,7 @@ class PrivacyPlan(PlanValues):
         """The accountants that know such a plan; the last one, 'best', takes the least of them."""
         if self.sampling == 'none':
             return gaussian.ACCOUNTANTS
-        if self.sampling in bins.SAMPLINGS:
+        if self.sampling in estimates.SAMPLINGS:
             return ('best',)
         return events.methods_for(releases.of_every_client(self, 1.0), self.neighbours)
 

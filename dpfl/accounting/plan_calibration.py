@@ -7,7 +7,7 @@ from typing import TypeVar
 from dpfl import errors
 from dpfl.accounting import calibration, hardened
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import bins
+from dpfl.accounting.sampling import estimates
 
 _P = TypeVar('_P', bound=PlanValues)
 
@@ -28,13 +28,12 @@ def calibrated(plan: _P, epsilon: float, delta: float, accountant: str) -> _P:
     def with_noise(noise_multiplier: float) -> _P:
         return dataclasses.replace(plan, noise_multiplier=noise_multiplier)
 
-    if plan.sampling in bins.SAMPLINGS:
-        # A search would try many noise multipliers, each with its own chance of an error.
-        raise errors.ArgumentError(
-            'sampling',
-            plan.sampling,
-            'must have a given noise multiplier, as epsilon is an estimate',
-        )
+    if plan.sampling in estimates.SAMPLINGS:
+        if accountant != 'best':
+            raise errors.ArgumentError(
+                'accountant', accountant, f'must be best with sampling={plan.sampling}'
+            )
+        return with_noise(estimates.noise_multiplier(plan, epsilon, delta))
     if plan.sampling != 'none':
         return with_noise(
             calibration.least_noise_multiplier(

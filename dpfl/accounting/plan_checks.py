@@ -17,6 +17,7 @@ _ADJACENCIES_OF_SAMPLING = {
     'without_replacement': ADJACENCIES,
     'balls_in_bins': ('zero_out',),
     'random_allocation': ('zero_out',),
+    'b_min_sep': ('zero_out',),
 }
 
 

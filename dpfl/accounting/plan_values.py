@@ -30,7 +30,8 @@ class PlanValues(abc.ABC):
       sampling: one of `SAMPLINGS`.
       population: number of clients, at least `clients_per_round`; None without sampling.
       groups: number of groups of clients, which take turns, with 'cyclic_poisson'; number of bins
-        with 'balls_in_bins', and rounds of an epoch with 'random_allocation'; else None.
+        with 'balls_in_bins', rounds of an epoch with 'random_allocation', and rounds of which a
+        client takes part in at most one with 'b_min_sep'; else None.
       cohort_cap: largest cohort with 'truncated_poisson'; else None.
       discretization: how updates become integers, or None. The sensitivity counts its inflated norm
         instead of the clip norm ([Xu23], algorithm 2).

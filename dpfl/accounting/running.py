@@ -5,7 +5,7 @@ import math
 
 from dpfl import _validate
 from dpfl.accounting.plan import PrivacyPlan
-from dpfl.accounting.sampling import bins
+from dpfl.accounting.sampling import estimates
 from dpfl.mechanisms import rounding
 
 # Rounds whose epsilon the privacy loss distribution computes are apart by one part in so many.
@@ -28,7 +28,7 @@ class RunningEpsilon:
     - with groups that take turns, every accountant counts the turn of all groups from the first
       round of a turn on.
 
-    With balls in bins and random allocation, whose epsilon is an estimate that takes minutes,
+    With samplings whose epsilon is an estimate that takes minutes,
     epsilon before the last round is that without amplification, and at most that of the whole run.
 
     Hardened noise counts the rounding of the whole run from the first round on.
@@ -92,7 +92,7 @@ class RunningEpsilon:
         return self._last / exact if 0 < exact < math.inf else 1.0
 
     def _sampled(self, rounds: int) -> float:
-        if self._plan.sampling in bins.SAMPLINGS:
+        if self._plan.sampling in estimates.SAMPLINGS:
             return min(self._without_amplification(rounds), self._last)
         turn = self._with_all_groups(rounds)
         if self._accountant not in ('pld', 'best'):

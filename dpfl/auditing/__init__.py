@@ -1,4 +1,1 @@
-"""Attacks that measure what a model reveals.
-
-`exposure`: how far secrets in the text of clients are memorised.
-"""
+"""Empirical privacy: what attacks find out of releases, held against the claimed guarantee."""

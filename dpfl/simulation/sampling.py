@@ -7,7 +7,7 @@ other rounds.
 
 import dataclasses
 import functools
-from typing import ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from dpfl.participation import Participation, ParticipationLog
 from dpfl.simulation import population as population_lib
 
 # Separates this random stream from the others that a run derives from the same seed.
-_STREAM = 0x73616D70
+STREAM = 0x73616D70
 
 
 class Sampler(Protocol):
@@ -102,7 +102,7 @@ class MinSeparationSampler:
 
     @functools.cached_property
     def _order(self) -> np.ndarray:
-        generator = np.random.default_rng([_STREAM, self.seed])
+        generator = np.random.default_rng([STREAM, self.seed])
         return generator.permutation(self.population)
 
     def cohort(self, round_index: int) -> np.ndarray:
@@ -141,7 +141,7 @@ class FixedSizeSampler:
     amplification: str = 'without_replacement'
 
     def __post_init__(self):
-        _check_sizes(self)
+        check_sizes(self)
         _validate.choice('amplification', self.amplification, ('none', 'without_replacement'))
 
     @property
@@ -155,7 +155,7 @@ class FixedSizeSampler:
         Raises:
           ValueError: if the run has no such round.
         """
-        generator = _generator(self, round_index)
+        generator = generator_of(self, round_index)
         return generator.choice(self.population, self.clients_per_round, replace=False)
 
 
@@ -185,7 +185,7 @@ class PoissonSampler:
     cohort_cap: int | None = None
 
     def __post_init__(self):
-        _check_sizes(self)
+        check_sizes(self)
         if self.cohort_cap is not None:
             _validate.integer('cohort_cap', self.cohort_cap, minimum=1, maximum=self.population)
 
@@ -205,7 +205,7 @@ class PoissonSampler:
         Raises:
           ValueError: if the run has no such round.
         """
-        generator = _generator(self, round_index)
+        generator = generator_of(self, round_index)
         # The size of a Poisson sample is binomial, and all sets of that size are equally likely.
         size = generator.binomial(self.population, self.clients_per_round / self.population)
         size = size if self.cohort_cap is None else min(size, self.cohort_cap)
@@ -240,7 +240,7 @@ class CyclicPoissonSampler:
     seed: int = 0
 
     def __post_init__(self):
-        _check_sizes(self)
+        check_sizes(self)
         _validate.integer('groups', self.groups, minimum=1)
         _validate.integer(
             'population', self.population, minimum=self.clients_per_round * self.groups
@@ -253,7 +253,7 @@ class CyclicPoissonSampler:
 
     @functools.cached_property
     def _order(self) -> np.ndarray:
-        return np.random.default_rng([_STREAM, self.seed]).permutation(self.population)
+        return np.random.default_rng([STREAM, self.seed]).permutation(self.population)
 
     def group(self, index: int) -> np.ndarray:
         """The clients of a group, int64 [about population / groups]."""
@@ -265,7 +265,7 @@ class CyclicPoissonSampler:
         Raises:
           ValueError: if the run has no such round.
         """
-        generator = _generator(self, round_index)
+        generator = generator_of(self, round_index)
         group = self.group(round_index % self.groups)
         probability = self.clients_per_round * self.groups / self.population
         size = generator.binomial(group.size, probability)
@@ -300,7 +300,7 @@ class BinSampler:
     picks_once: bool = True
 
     def __post_init__(self):
-        _check_sizes(self)
+        check_sizes(self)
         _validate.integer('groups', self.groups, minimum=1)
         _validate.truth('picks_once', self.picks_once)
 
@@ -327,7 +327,7 @@ class BinSampler:
 
     def _bins(self, number: int) -> np.ndarray:
         """The bin of every client in a pass, int64 [population]."""
-        generator = np.random.default_rng([_STREAM, self.seed, number])
+        generator = np.random.default_rng([STREAM, self.seed, number])
         return generator.integers(self.groups, size=self.population)
 
 
@@ -421,13 +421,23 @@ def check(sampler: Sampler, plan: accounting.PrivacyPlan) -> None:
         )
 
 
-def _check_sizes(sampler) -> None:
+def check_sizes(sampler: Any) -> None:
+    """Checks the rounds, clients_per_round, population and seed of a sampler.
+
+    Raises:
+      ValueError: if one is out of its range.
+    """
     _validate.integer('rounds', sampler.rounds, minimum=1)
     _validate.integer('clients_per_round', sampler.clients_per_round, minimum=1)
     _validate.integer('population', sampler.population, minimum=sampler.clients_per_round)
     _validate.integer('seed', sampler.seed, minimum=0)
 
 
-def _generator(sampler, round_index: int) -> np.random.Generator:
+def generator_of(sampler: Any, round_index: int) -> np.random.Generator:
+    """The random numbers of a round of a sampler.
+
+    Raises:
+      ValueError: if the run has no such round.
+    """
     _validate.integer('round', round_index, minimum=0, maximum=sampler.rounds - 1)
-    return np.random.default_rng([_STREAM, sampler.seed, round_index])
+    return np.random.default_rng([STREAM, sampler.seed, round_index])

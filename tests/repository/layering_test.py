@@ -20,8 +20,7 @@ _LAYERS = (
     ('mechanisms',),
     ('accounting', 'strategies'),
     ('aggregators', 'tasks', 'reporting'),
-    ('learning',),
-    ('auditing',),
+    ('learning', 'auditing'),
     ('simulation',),
 )
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}

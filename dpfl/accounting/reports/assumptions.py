@@ -5,7 +5,7 @@ import dataclasses
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.report_values import ReportValues
-from dpfl.accounting.sampling import bins, estimates
+from dpfl.accounting.sampling import estimates
 
 
 def assumptions(report: ReportValues) -> list[str]:
@@ -53,6 +53,17 @@ def _participation(report: ReportValues) -> list[str]:
             f'each of the {plan.population} clients takes part in one round of each {plan.groups}, '
             'which it picks uniformly and independently of all other clients and of its other '
             f'rounds, in {holds.rounds} rounds'
+        )
+    elif plan.sampling == 'b_min_sep':
+        waiting = (plan.groups or 1) - 1
+        free = (plan.population or 0) - waiting * plan.clients_per_round
+        how = (
+            f'in each of {holds.rounds} rounds every client that took part in none of the last '
+            f'{waiting} rounds takes part with probability {plan.clients_per_round}/{free}, '
+            'independently of all other clients and of its other rounds. In round 0 clients are as '
+            f'in the middle of a long run: each waits for 1, 2, ... or {waiting} rounds with '
+            f'probability {plan.clients_per_round}/{plan.population} each, and may take part with '
+            'the rest'
         )
     elif plan.sampling == 'poisson':
         how = (
@@ -160,7 +171,7 @@ def _discretization(plan: PrivacyPlan) -> list[str]:
 def _exactness(report: ReportValues) -> list[str]:
     plan = report.plan
     if checklist.uses_sampling(report):
-        if plan.sampling in bins.SAMPLINGS:
+        if plan.sampling in estimates.SAMPLINGS:
             return _estimates(report)
         if plan.sampling == 'cyclic_poisson':
             return [
@@ -204,7 +215,7 @@ def _exactness(report: ReportValues) -> list[str]:
 
 
 def _estimates(report: ReportValues) -> list[str]:
-    """What is estimated for balls in bins and random allocation, and with which confidence."""
+    """What is estimated, and with which confidence."""
     holds = report.guarantee
     schema = dataclasses.replace(report.plan.participation, rounds=holds.rounds)
     plan = report.plan.with_participation(schema)
@@ -220,8 +231,11 @@ def _estimates(report: ReportValues) -> list[str]:
                 f'Epsilon at delta = {each.delta:g} IS AN ESTIMATE from {each.samples} random '
                 f'samples of each direction with seed {each.seed}. It is an upper confidence '
                 'bound: over the choice of the samples, the probability that it is too small is '
-                f'at most {each.failure:g}. Without the sampling of clients, epsilon is certainly '
-                f'at most {checklist.round_up(each.unamplified)}.'
+                f'at most {each.failure:g}. That does not cover a plan that was tuned until its '
+                'estimate was small, since the seed is public and always the same; it covers the '
+                'noise for a target epsilon, which is searched with samples of another seed. '
+                'Without the sampling of clients, epsilon is certainly at most '
+                f'{checklist.round_up(each.unamplified)}.'
             )
         else:
             items.append(

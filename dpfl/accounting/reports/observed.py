@@ -174,7 +174,7 @@ def _sampling_violations(plan: PrivacyPlan, log: ParticipationLog) -> list[str]:
         violations.append(f'{clients} clients took part; the population is {plan.population}.')
     if plan.sampling == 'random_allocation':
         violations += _second_rounds(log, plan.groups or 1)
-    elif plan.groups is not None:
+    elif plan.groups is not None and plan.sampling != 'b_min_sep':
         by_client = log.by_client()
         turns = by_client.rounds % plan.groups
         others = np.flatnonzero(turns != np.repeat(turns[by_client.offsets[:-1]], by_client.counts))

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable
 
+from dpfl.accounting.measured import section
 from dpfl.accounting.reports import assumptions, checklist
 from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.accounting.reports.report_values import ReportValues
@@ -33,6 +34,7 @@ def render(report: ReportValues) -> str:
         '## Numbers',
         _numbers(report),
         *(['## Membership tests', _tradeoff(report, report.tradeoff)] if report.tradeoff else []),
+        *(['## Measured', section.render(report.measured)] if report.measured else []),
         _run(report),
     ]
     return '\n\n'.join(sections) + '\n'
@@ -93,6 +95,7 @@ def _participation(report: ReportValues) -> str:
         'poisson': 'Poisson sampling',
         'cyclic_poisson': f'cyclic Poisson sampling from {plan.groups} groups in turn',
         'truncated_poisson': f'Poisson sampling, cut off at {plan.cohort_cap} clients',
+        'b_min_sep': f'clients that took part in none of the last {(plan.groups or 1) - 1} rounds',
         'balls_in_bins': f'the rounds of one of {plan.groups} bins for each client',
         'random_allocation': f'one random round of each {plan.groups} for each client',
         'without_replacement': 'sampling without replacement',

@@ -15,7 +15,7 @@ from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.curve_order import Stretch
 from dpfl.accounting.reports import assumptions, checklist, differences
 from dpfl.accounting.reports.report import PrivacyReport
-from dpfl.accounting.sampling import bins
+from dpfl.accounting.sampling import estimates
 
 # Numbers that differ by less than this, relatively, are equal: they differ by rounding.
 _TOLERANCE = 1e-6
@@ -140,7 +140,7 @@ def _obstacles(first: PrivacyReport, second: PrivacyReport) -> tuple[str, ...]:
             f'The units of privacy differ: {checklist.unit(first)}, and {checklist.unit(second)}. '
             '`--group_size` makes a report for groups of another size.'
         )
-    if any(each.sampling in bins.SAMPLINGS for each in (one, other)):
+    if any(each.sampling in estimates.SAMPLINGS for each in (one, other)):
         found.append(
             'A guarantee that is estimated by Monte Carlo has no trade-off curve. The numbers here '
             'do not count its amplification by sampling.'

@@ -38,6 +38,16 @@ class Mixtures:
         """Largest squared norm of the means of all mixtures together."""
         return float(sum(gram.diagonal().max() for gram in self.grams))
 
+    @property
+    def cost(self) -> int:
+        """Of one sample: the number of components."""
+        return sum(len(gram) for gram in self.grams)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether a mixture has several components."""
+        return any(len(gram) > 1 for gram in self.grams)
+
 
 def of_mechanism(mechanism: mechanisms.Mechanism, sampling: str, bins: int) -> Mixtures:
     """The mixtures that the rounds of a mechanism release about one client, for clip norm 1.

@@ -26,7 +26,7 @@ _MOST_GROUPS = 8
 _MOST_PAIRED = 256
 
 
-def bands(mechanism: mechanisms.Mechanism) -> int:
+def bands(mechanism: mechanisms.Mechanism, sampling: str = 'cyclic_poisson') -> int:
     """Number of diagonals of C outside of which all entries are 0, from how the mechanism is held.
 
     A lower-triangular matrix has at most as many diagonals as rounds.
@@ -39,7 +39,7 @@ def bands(mechanism: mechanisms.Mechanism) -> int:
         raise errors.ArgumentError(
             'mechanism',
             mechanism.name,
-            'cannot be a tree with sampling=cyclic_poisson, which needs a banded strategy',
+            f'cannot be a tree with sampling={sampling}, which needs a banded strategy',
         )
     found = mechanism.strategy_bands
     return mechanism.rounds if found is None else min(found, mechanism.rounds)

@@ -1,10 +1,11 @@
-"""Estimates of epsilon for plans with balls in bins or random allocation, kept on disk."""
+"""Estimates of epsilon by Monte Carlo for plans with sampling, kept on disk."""
 
 import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
+import math
 import os
 import sys
 import tempfile
@@ -12,30 +13,49 @@ import tempfile
 import tqdm
 
 from dpfl import _files
+from dpfl.accounting import calibration
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import bins, monte_carlo
+from dpfl.accounting.sampling import bins, monte_carlo, separated
 from dpfl.accounting.sampling.bins import Mixtures
-from dpfl.accounting.sampling.monte_carlo import Estimate
+from dpfl.accounting.sampling.monte_carlo import Estimate, Mixed
+from dpfl.accounting.sampling.separated import Separated
 from dpfl.mechanisms import Mechanism
 from dpfl.mechanisms.optimize import cache
 
+# Samplings whose guarantee is estimated.
+SAMPLINGS = (*bins.SAMPLINGS, separated.SAMPLING)
 # Part of every key: raised when the estimate of the same plan changes.
 _VERSION = 1
 # Products of samples and components above which a progress bar is shown, and the result kept.
 _LONG = 2e8
+# A search for noise begins with this share of the samples, but not fewer than so many, and ends its
+# first part within this share of the noise.
+_SHARE, _FEW, _COARSE = 64, 20_000, 0.03
+# Of the second part: most estimates, how near to the target is enough, and the largest change of
+# the logarithm of epsilon for one of noise.
+_STEPS, _CLOSE, _STEEPEST = 4, 0.99, 8.0
+# So small that the bound of the search almost certainly is above that of the guarantee.
+_FAILURE_OF_SEARCH = 1e-24
+# Noise is rounded up by this share.
+_ROUNDING = 1e-8
 
 
 @functools.lru_cache(4)
-def _mixtures(mechanism: Mechanism, sampling: str, groups: int) -> Mixtures:
+def _mixtures(
+    mechanism: Mechanism, sampling: str, groups: int, population: int, clients_per_round: int
+) -> Mixed:
+    if sampling == separated.SAMPLING:
+        probability = separated.probability(population, clients_per_round, groups)
+        return Separated.of_mechanism(mechanism, groups, probability)
     return bins.of_mechanism(mechanism, sampling, groups)
 
 
-def mixtures(plan: PlanValues) -> Mixtures:
+def mixtures(plan: PlanValues) -> Mixed:
     """What the rounds of a plan release about one client, in clip norms."""
-    assert plan.groups is not None  # As checked with these samplings.
+    assert plan.groups is not None and plan.population is not None  # As checked.
     mechanism = plan.mechanism.with_rounds(plan.participation.rounds)
-    return _mixtures(mechanism, plan.sampling, plan.groups)
+    return _mixtures(mechanism, plan.sampling, plan.groups, plan.population, plan.clients_per_round)
 
 
 def bound(plan: PlanValues, delta: float) -> Bound:
@@ -53,24 +73,85 @@ def of_plan(plan: PlanValues, delta: float) -> Estimate:
     return _estimate(mixtures(plan), plan.noise_multiplier / plan.shift, delta)
 
 
-@functools.lru_cache(64)
-def _estimate(mixed: Mixtures, stddev: float, delta: float) -> Estimate:
+def noise_multiplier(plan: PlanValues, epsilon: float, delta: float) -> float:
+    """About the least noise multiplier whose estimate meets a target.
+
+    The search uses samples of another seed than `of_plan`, whose estimate of the result is the only
+    one that the guarantee relies on. So its failure probability is that of a given noise
+    multiplier. If that estimate misses the target, which margins of the search make improbable, the
+    result is the noise that certainly suffices without amplification. A search costs about as much
+    as five estimates; all of them are kept on disk.
+
+    Args:
+      plan: its noise does not matter.
+      epsilon: target, above 0.
+      delta: strictly between 0 and 1.
+
+    Raises:
+      ValueError: if an argument is out of its range.
+    """
+    mixed = mixtures(plan)
+    mu = calibration.mu_from_epsilon(epsilon, delta, 'analytic_gaussian')
+    certain = math.sqrt(mixed.squared_norm) / mu * (1 + _ROUNDING)
     samples = monte_carlo.samples_for(mixed)
-    is_long = samples * sum(len(gram) for gram in mixed.grams) > _LONG
+    few = max(samples // _SHARE, min(samples, _FEW))
+
+    def searched(stddev: float, count: int, failure: float) -> float:
+        return _estimate(mixed, stddev, delta, count, monte_carlo.SEED + 1, failure).epsilon
+
+    # Few samples show less, so that they find more noise than is necessary.
+    low, high = certain / 2, certain
+    while searched(low, few, monte_carlo.FAILURE) <= epsilon:
+        low, high = low / 2, low
+    while high > low * (1 + _COARSE):
+        middle = math.sqrt(low * high)
+        shown = searched(middle, few, monte_carlo.FAILURE)
+        low, high = (low, middle) if shown <= epsilon else (middle, high)
+    # From there down by all samples, along a line through the last two estimates.
+    found, stddev, before = high, high, None
+    for _ in range(_STEPS):
+        reached = searched(stddev, samples, _FAILURE_OF_SEARCH)
+        if reached <= epsilon:
+            found = min(found, stddev)
+        if not 0 < reached < math.inf or _CLOSE * epsilon <= reached <= epsilon:
+            break
+        point = math.log(stddev), math.log(reached)
+        slope = -1.0
+        if before is not None and point[0] != before[0]:
+            slope = (point[1] - before[1]) / (point[0] - before[0])
+        # Epsilon falls with noise; a slope is not trusted beyond what is usual.
+        slope = min(max(slope, -_STEEPEST), -1 / _STEEPEST)
+        aim = math.log(epsilon * (1 + _CLOSE) / 2)
+        stddev = min(math.exp(point[0] + (aim - point[1]) / slope), certain)
+        before = point
+    multiplier = found * plan.shift
+    is_met = _estimate(mixed, multiplier / plan.shift, delta).epsilon <= epsilon
+    return multiplier if is_met else certain * plan.shift
+
+
+@functools.lru_cache(64)
+def _estimate(
+    mixed: Mixed,
+    stddev: float,
+    delta: float,
+    samples: int | None = None,
+    seed: int = monte_carlo.SEED,
+    failure: float = monte_carlo.FAILURE,
+) -> Estimate:
+    samples = samples or monte_carlo.samples_for(mixed)
+    is_long = samples * mixed.cost > _LONG
     directory = cache.cache_directory() if is_long else None
+    compute = functools.partial(_computed, mixed, stddev, delta, samples, seed, failure, is_long)
     if directory is None:
-        return _computed(mixed, stddev, delta, samples, is_long)
-    grams = [cache.array_key(gram) for gram in mixed.grams]
-    fields = [_VERSION, grams, stddev, delta]
-    fields += [samples, monte_carlo.SEED, monte_carlo.FAILURE]
-    key = json.dumps(fields)
+        return compute()
+    key = json.dumps([_VERSION, _key(mixed), stddev, delta, samples, seed, failure])
     path = directory / f'estimate-{hashlib.sha256(key.encode()).hexdigest()}.json'
     with contextlib.suppress(Exception):  # A damaged file is computed again.
         kept = json.loads(_files.read_text(path))
         values = {**kept['estimate'], 'tilts': tuple(kept['estimate']['tilts'])}
         if kept['seal'] == _seal(key, kept['estimate']):
             return Estimate(**values)
-    found = _computed(mixed, stddev, delta, samples, is_long)
+    found = compute()
     # On a full disk, or in a directory without write permission, the result is still returned.
     with contextlib.suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
@@ -82,13 +163,25 @@ def _estimate(mixed: Mixtures, stddev: float, delta: float) -> Estimate:
     return found
 
 
+def _key(mixed: Mixed) -> list:
+    if isinstance(mixed, Mixtures):
+        return [cache.array_key(gram) for gram in mixed.grams]
+    return [cache.array_key(mixed.matrix), mixed.separation, mixed.probability]
+
+
 def _seal(key: str, values: dict) -> str:
     """Digest of the arguments that an entry was made for, and of its numbers."""
     return hashlib.sha256(f'{key} {json.dumps(values, sort_keys=True)}'.encode()).hexdigest()
 
 
 def _computed(
-    mixed: Mixtures, stddev: float, delta: float, samples: int, is_long: bool
+    mixed: Mixed,
+    stddev: float,
+    delta: float,
+    samples: int,
+    seed: int,
+    failure: float,
+    is_long: bool,
 ) -> Estimate:
     with tqdm.tqdm(
         total=1.0, disable=not (is_long and sys.stderr.isatty()), desc='epsilon', leave=False
@@ -98,5 +191,7 @@ def _computed(
             stddev,
             delta,
             samples=samples,
+            seed=seed,
+            failure=failure,
             on_progress=lambda share: bar.update(share - bar.n),
         )

@@ -18,8 +18,14 @@ from scipy import special
 
 from dpfl import _validate
 from dpfl.accounting import gaussian_curve
+from dpfl.accounting.sampling import separated, tilted
 from dpfl.accounting.sampling.bins import Mixtures
-from dpfl.accounting.sampling.tilted import LOSS_ROUNDING, POINTS, Range, Release
+from dpfl.accounting.sampling.separated import Separated
+from dpfl.accounting.sampling.tilted import POINTS, Range
+
+# What a client releases, and the same in units of the noise.
+Mixed = Mixtures | Separated
+_Release = tilted.Release | separated.Release
 
 # Default probability that the reported epsilon is too small.
 FAILURE = 1e-6
@@ -70,14 +76,13 @@ class Estimate:
         return self.epsilon < self.unamplified
 
 
-def samples_for(mixtures: Mixtures) -> int:
+def samples_for(mixtures: Mixed) -> int:
     """How many samples a plan's epsilon is estimated from: fewer with thousands of components."""
-    components = sum(len(gram) for gram in mixtures.grams)
-    return max(1, min(MOST_SAMPLES, int(_MOST_PRODUCTS / components)))
+    return max(1, min(MOST_SAMPLES, int(_MOST_PRODUCTS / mixtures.cost)))
 
 
 def epsilon(
-    mixtures: Mixtures,
+    mixtures: Mixed,
     stddev: float,
     delta: float,
     *,
@@ -110,12 +115,18 @@ def epsilon(
     mu = math.sqrt(mixtures.squared_norm) / stddev * (1 + _ROUNDING)
     plain = gaussian_curve.epsilon(mu, delta) if mu else 0.0
     result = Estimate(plain, delta, failure, count, seed, plain, (1.0, 0.0))
-    amplifies = any(len(gram) > 1 for gram in mixtures.grams)
-    if not plain or not amplifies or not math.isfinite(plain):
+    if not plain or not mixtures.is_mixed or not math.isfinite(plain):
         return result
-    release = Release.of(mixtures, stddev)
-    tilts = _best_tilts(release, delta, count, seed, failure)
-    removed, added = _sums(release, tilts, count, (_MAIN, seed), on_progress)
+    release: _Release = (
+        tilted.Release.of(mixtures, stddev)
+        if isinstance(mixtures, Mixtures)
+        else separated.Release(mixtures, stddev)
+    )
+    try:
+        tilts = _best_tilts(release, delta, count, seed, failure)
+        removed, added = _sums(release, tilts, count, (_MAIN, seed), on_progress)
+    except OverflowError:
+        return result
     ranges = release.removed_range(tilts[0]), release.added_range(tilts[1])
     found = max(
         _epsilon_of([sums / count], [largest], count, delta, failure)
@@ -130,21 +141,20 @@ _Sums = np.ndarray
 
 
 def _sums(
-    release: Release,
+    release: _Release,
     tilts: tuple[float, float],
     count: int,
     stream: tuple[int, ...],
     on_progress: Callable[[float], None] = lambda share: None,
 ) -> tuple[_Sums, _Sums]:
     """Sums of weights in both directions, the same for any number of processors."""
-    width = max(len(part.gram) for part in release.parts)
-    chunk = max(1, _CHUNK_ENTRIES // width)
+    chunk = max(1, _CHUNK_ENTRIES // release.width)
     sizes = [min(chunk, count - first) for first in range(0, count, chunk)]
 
     def of_chunk(place: int) -> tuple[_Sums, _Sums]:
         generator = np.random.default_rng([*stream, place])
         both = release.samples(generator, sizes[place], tilts)
-        removed, added = (_binned(*each, release.end / POINTS) for each in both)
+        removed, added = (_binned(*each, release.end / POINTS, release.rounding) for each in both)
         return removed, added
 
     removed, added = np.zeros(POINTS + 2), np.zeros(POINTS + 2)
@@ -159,11 +169,11 @@ def _sums(
     return removed, added
 
 
-def _binned(losses: np.ndarray, log_weights: np.ndarray, step: float) -> _Sums:
-    counted = losses > -LOSS_ROUNDING  # Smaller ones pay nothing at epsilons from 0 on.
-    places = np.ceil((losses[counted] + LOSS_ROUNDING) / step)
+def _binned(losses: np.ndarray, log_weights: np.ndarray, step: float, rounding: float) -> _Sums:
+    counted = losses > -rounding  # Smaller ones pay nothing at epsilons from 0 on.
+    places = np.ceil((losses[counted] + rounding) / step)
     places = np.clip(places, 0, POINTS + 1).astype(np.int64)
-    weights = np.exp(log_weights[counted] + LOSS_ROUNDING)
+    weights = np.exp(log_weights[counted] + rounding)
     return np.bincount(places, weights, POINTS + 2)
 
 
@@ -220,7 +230,7 @@ def upper_bound(mean: float, largest: float, count: int, failure: float) -> floa
 
 
 def _best_tilts(
-    release: Release, delta: float, count: int, seed: int, failure: float
+    release: _Release, delta: float, count: int, seed: int, failure: float
 ) -> tuple[float, float]:
     """Tilts with the smallest ranges of payoffs at the epsilon to expect, by samples of their own.
 

@@ -6,7 +6,7 @@ import dp_accounting
 
 from dpfl import mechanisms
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import bins, cyclic, estimates
+from dpfl.accounting.sampling import cyclic, estimates
 from dpfl.accounting.sampling.truncated import TruncatedPoissonDpEvent
 from dpfl.mechanisms import rounding
 
@@ -18,7 +18,7 @@ def of_every_client(plan: PlanValues, noise_multiplier: float) -> dp_accounting.
       plan: with sampling, without regard to earlier runs.
       noise_multiplier: of the run.
     """
-    if plan.sampling in bins.SAMPLINGS:
+    if plan.sampling in estimates.SAMPLINGS:
         # Without what the sampling adds, which no event says.
         return dp_accounting.GaussianDpEvent(noise_multiplier / plan.shift / largest_norm(plan))
     if plan.sampling == 'cyclic_poisson':
@@ -55,10 +55,10 @@ def of_worst_clients(plan: PlanValues) -> Sequence[dp_accounting.DpEvent]:
 def largest_norm(plan: PlanValues) -> float:
     """How far a client moves what is released, by the shift of a round's sum.
 
-    A round moves it by 1 for independent noise. For balls in bins and random allocation it is the
-    norm of all rounds of a client.
+    A round moves it by 1 for independent noise. For samplings whose guarantee is estimated it
+    is the norm of all rounds of a client.
     """
-    if plan.sampling in bins.SAMPLINGS:
+    if plan.sampling in estimates.SAMPLINGS:
         return rounding.root_up(estimates.mixtures(plan).squared_norm)
     if plan.sampling != 'cyclic_poisson':
         return 1.0

@@ -2,7 +2,7 @@
 
 from dpfl import _validate, errors
 from dpfl.accounting.plan_values import PlanValues
-from dpfl.accounting.sampling import bins, cyclic
+from dpfl.accounting.sampling import bins, cyclic, estimates, separated
 
 # Samplings that a guarantee may rely on.
 SAMPLINGS = (
@@ -10,13 +10,16 @@ SAMPLINGS = (
     'cyclic_poisson',
     'truncated_poisson',
     'without_replacement',
-    *bins.SAMPLINGS,
+    *estimates.SAMPLINGS,
 )
 # Fields that belong to some samplings.
-_FIELDS = {'groups': ('cyclic_poisson', *bins.SAMPLINGS), 'cohort_cap': ('truncated_poisson',)}
+_FIELDS = {
+    'groups': ('cyclic_poisson', *estimates.SAMPLINGS),
+    'cohort_cap': ('truncated_poisson',),
+}
 # Samplings whose guarantee is shown for one client only. With cyclic Poisson sampling, members of
 # different groups share rows of the strategy, so that their turns do not compose.
-_OF_ONE_CLIENT = ('cyclic_poisson', 'truncated_poisson', *bins.SAMPLINGS)
+_OF_ONE_CLIENT = ('cyclic_poisson', 'truncated_poisson', *estimates.SAMPLINGS)
 
 
 def check(plan: PlanValues) -> None:
@@ -42,6 +45,10 @@ def check(plan: PlanValues) -> None:
     _validate.integer('population', plan.population, minimum=plan.clients_per_round)
     if plan.sampling == 'cyclic_poisson':
         _check_groups(plan)
+        return
+    if plan.sampling == separated.SAMPLING:
+        _check_groups(plan)
+        _check_estimated(plan)
         return
     if plan.sampling in bins.SAMPLINGS:
         _check_bins(plan)
@@ -73,7 +80,7 @@ def _check_groups(plan: PlanValues) -> None:
             f'clients_per_round={plan.clients_per_round}',
         )
     mechanism = plan.mechanism.with_rounds(plan.participation.rounds)
-    bands = cyclic.bands(mechanism)
+    bands = cyclic.bands(mechanism, plan.sampling)
     if groups < bands:
         raise errors.ArgumentError(
             'groups',
@@ -84,7 +91,9 @@ def _check_groups(plan: PlanValues) -> None:
     if plan.noise == 'hardened' and not plan.mechanism.is_independent:
         # Its rounding is only bounded for the run as a whole.
         raise errors.ArgumentError(
-            'noise', plan.noise, 'must be default for correlated noise with cyclic_poisson'
+            'noise',
+            plan.noise,
+            f'must be default for correlated noise with {plan.sampling}',
         )
     _require_every_pattern(plan, groups)
 
@@ -103,6 +112,15 @@ def _check_bins(plan: PlanValues) -> None:
         raise errors.ArgumentError(
             'mechanism', plan.mechanism.name, f'cannot be a tree with sampling={plan.sampling}'
         )
+    _check_estimated(plan)
+    passes = -(-plan.participation.rounds // groups)
+    if plan.sampling == 'random_allocation':
+        _require_every_pattern(plan, 1, passes)
+    else:
+        _require_every_pattern(plan, groups)
+
+
+def _check_estimated(plan: PlanValues) -> None:
     if plan.noise == 'hardened':
         raise errors.ArgumentError(
             'noise', plan.noise, f'must be default with sampling={plan.sampling}'
@@ -111,11 +129,6 @@ def _check_bins(plan: PlanValues) -> None:
         raise errors.ArgumentError(
             'earlier', errors.NOT_SHOWN, f'must be empty with sampling={plan.sampling}'
         )
-    passes = -(-plan.participation.rounds // groups)
-    if plan.sampling == 'random_allocation':
-        _require_every_pattern(plan, 1, passes)
-    else:
-        _require_every_pattern(plan, groups)
 
 
 def _require_every_pattern(plan: PlanValues, apart: int, most: int | None = None) -> None:

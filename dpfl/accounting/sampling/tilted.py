@@ -17,7 +17,7 @@ largest value. docs/sampling.md has the proofs.
 import functools
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -25,7 +25,7 @@ from scipy import special
 from dpfl.accounting.sampling.bins import Mixtures
 
 # Points of the grid to which losses are rounded up, and its reach in standard deviations.
-POINTS, _REACH = 2**16, 14.0
+POINTS, REACH = 2**16, 14.0
 # Added to losses, and to logarithms of weights, for the rounding of exponentials.
 LOSS_ROUNDING = 1e-8
 # Added to inner products, relative to the largest; above the rounding of their factor.
@@ -61,6 +61,7 @@ class Release:
     """Mixtures in units of the noise, and the grid of their losses."""
 
     parts: tuple[_Part, ...]
+    rounding: ClassVar[float] = LOSS_ROUNDING
 
     @classmethod
     def of(cls, mixtures: Mixtures, stddev: float) -> 'Release':
@@ -72,21 +73,26 @@ class Release:
         return float(sum(part.gram.diagonal().max() for part in self.parts))
 
     @property
+    def width(self) -> int:
+        """Entries of memory that a sample takes."""
+        return max(len(part.gram) for part in self.parts)
+
+    @property
     def end(self) -> float:
         """Of the grid of losses: where the Gaussian without sampling has no mass left."""
-        return self.largest / 2 + _REACH * math.sqrt(self.largest)
+        return self.largest / 2 + REACH * math.sqrt(self.largest)
 
     def removed_range(self, tilt: float) -> 'Range':
         """Of samples from N(s m_i): B >= A^s exp(-s (s - 1) g / 2)."""
         order = tilt - 1
-        return Range(order, tilt * order * self.largest / 2, -_entropy(order, tilt), self.end)
+        return Range(order, tilt * order * self.largest / 2, -entropy(order, tilt), self.end)
 
     def added_range(self, tilt: float) -> 'Range':
         """Of samples from N(-r v): B >= A^-r exp(-r h / 2 - r^2 |v|^2 / 2)."""
         mean_square = sum(part.gram.diagonal().mean() for part in self.parts)
         square_of_mean = sum(part.gram.mean() for part in self.parts)
         most = tilt * mean_square / 2 + tilt**2 * square_of_mean / 2
-        return Range(tilt, most, -_entropy(tilt, tilt + 1), self.end)
+        return Range(tilt, most, -entropy(tilt, tilt + 1), self.end)
 
     def samples(
         self, generator: np.random.Generator, count: int, tilts: tuple[float, float]
@@ -128,22 +134,24 @@ class Range(NamedTuple):
       order, most: of the weight.
       at_best: logarithm of the payoff there, minus `order` times that logarithm.
       end: of the grid; larger losses count as infinite.
+      loss_rounding: what is added to losses, and to logarithms of weights, for their rounding.
     """
 
     order: float
     most: float
     at_best: float
     end: float
+    loss_rounding: float = LOSS_ROUNDING
 
     def log_largest(self, epsilon: float) -> float:
         """Logarithm of the largest weighted payoff, if losses were rounded up to the grid."""
         # Rounding a loss up by less than this is like lowering epsilon by it.
-        rounding = self.end / POINTS + 2 * LOSS_ROUNDING
+        rounding = self.end / POINTS + 2 * self.loss_rounding
         within = self.at_best - self.order * (epsilon - rounding)
-        return self.most + max(within, -self.order * self.end) + 2 * LOSS_ROUNDING
+        return self.most + max(within, -self.order * self.end) + 2 * self.loss_rounding
 
 
-def _entropy(order: float, above: float) -> float:
+def entropy(order: float, above: float) -> float:
     """`above log(above) - order log(order)` for `above = order + 1`."""
     return float(special.xlogy(above, above) - special.xlogy(order, order))
 

@@ -22,6 +22,8 @@ from scipy import special, stats
 
 # Relative, for tails of the binomial distribution and Gaussian integrals.
 _ROUNDING = 1e-9
+# The least number with all digits of a float. A probability below it counts as this.
+LEAST = float(np.finfo(np.float64).tiny)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +55,17 @@ def full_sample(population: int, probability: float, cap: int) -> tuple[float, f
     p is the probability that a client takes part if they are: q cap E[1 / (R + 1) | R >= cap] for
     R others. Both are rounded up.
     """
-    full = float(stats.binom.sf(cap - 1, population - 1, probability))
-    if full <= 0:
+    if cap >= population or not probability:
         return 0.0, 0.0
+    full = float(stats.binom.sf(cap - 1, population - 1, probability))
+    # The mean is at most that of the least R.
+    most = probability * cap / (cap + 1)
+    if full < LEAST:
+        return LEAST, most
     # P(R = r) q / (r + 1) = P(R' = r + 1) / n for the size R' of the sample of all n clients.
-    placed = float(stats.binom.sf(cap, population, probability)) * cap / population / full
-    most = min(probability * cap / (cap + 1), placed * (1 + _ROUNDING))
+    beyond = float(stats.binom.sf(cap, population, probability))
+    if beyond >= LEAST:
+        most = min(most, beyond * cap / population / full * (1 + _ROUNDING))
     return min(1.0, full * (1 + _ROUNDING)), most
 
 
@@ -154,4 +161,13 @@ def divergences(
         math.log1p(-placed), math.log(placed) + orders * (orders - 1) / (2 * noise**2)
     )
     weights = np.log1p(-least) if least < 1 else -np.inf
-    return np.logaddexp(weights + (orders - 1) * poisson, math.log(full) + of_full) / (orders - 1)
+    log_full = math.log(full) if full > LEAST else _log_full(event)
+    return np.logaddexp(weights + (orders - 1) * poisson, log_full + of_full) / (orders - 1)
+
+
+def _log_full(event: TruncatedPoissonDpEvent) -> float:
+    """Upper bound of log t for a t that no float holds ([Hoeffding63], theorem 1)."""
+    others, q = event.population - 1, event.sampling_probability
+    share = event.cap / others  # Above q, or t would not be so small.
+    entropy = special.rel_entr(share, q) + special.rel_entr(1 - share, 1 - q)
+    return min(math.log(LEAST), -others * float(entropy) * (1 - _ROUNDING))

@@ -7,6 +7,8 @@ import numpy as np
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
+from dpfl.simulation.training import audit_config
+from dpfl.simulation.training.audit_config import AuditConfig
 from dpfl.simulation.training.course_config import CourseConfig
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
@@ -134,6 +136,8 @@ _ADDED_LATER = (
     'server_nesterov',
     'server_beta2',
     'server_epsilon',
+    'audit',
+    'audit_canaries',
     *ScheduleConfig().flat(),
     *PlantingConfig().flat(),
 )
@@ -182,6 +186,7 @@ class TrainConfig(RunConfig):
     optimization: OptimizationConfig = OptimizationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     course: CourseConfig = CourseConfig()
+    audit: AuditConfig = AuditConfig()
 
     def workload(self, rounds: int) -> np.ndarray | None:
         """The workload that mechanism 'auto' is optimised for; None for the prefix sums."""
@@ -215,6 +220,7 @@ class TrainConfig(RunConfig):
             raise ArgumentError(
                 'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
             )
+        audit_config.check(self)
         copies, most = max(self.task.planting.secret_copies), self.optimization.client_max_batches
         examples = None if most is None else most * self.optimization.client_batch_size
         if self.task.planting.secrets and examples is not None and examples < copies:

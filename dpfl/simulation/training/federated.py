@@ -226,7 +226,9 @@ def build_experiment(
     import tensorflow_federated as tff
 
     from dpfl import aggregators, learning
+    from dpfl.auditing import canaries, one_shot
     from dpfl.simulation import program
+    from dpfl.tasks import own_data
 
     test = _test(config.evaluation.test_clients, task)  # Refused before anything is built.
     sgd = tff.learning.optimizers.build_sgdm
@@ -234,6 +236,10 @@ def build_experiment(
     is_per_layer = config.privacy.clipping == 'per_layer'
     clip: Any = aggregators.PerLayer() if is_per_layer else aggregators.clip_flat
     storage = noise_storage(plan, task.model, config.privacy.memory_limit)
+    design = None
+    if config.audit.audit:
+        size = own_data.num_parameters(task.model)
+        design = canaries.design(plan, config.audit.canaries, config.seed, size)
     process = learning.build_dp_fedavg(
         task.model,
         plan,
@@ -252,6 +258,7 @@ def build_experiment(
         clip=clip,
         clip_each_batch=how.clip_each_batch,
         supplied_noise=storage.is_supplied,
+        canaries=None if design is None else design.added(),
     )
     heldout = task.heldout(config.evaluation.eval_clients, _EVAL_BATCH_SIZE)
     return program.Experiment(
@@ -284,6 +291,7 @@ def build_experiment(
         profile=config.execution.profile,
         configuration={**config.fixed(), **task.made_from},
         stop_at_accuracy=config.course.stop_at_accuracy,
+        audit=None if design is None else one_shot.OneShotAudit(design),
     )
 
 

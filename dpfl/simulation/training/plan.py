@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting.sampling import bins, cyclic
+from dpfl.accounting.sampling import bins, cyclic, estimates
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.mechanisms import Discretization
 from dpfl.simulation.training import mechanism as mechanism_lib
@@ -112,9 +112,9 @@ def sampling_fields(
       ArgumentError: if groups are given for a sampling without groups, or the mechanism cannot have
         any.
     """
-    if sampling.sampling not in ('cyclic_poisson', *bins.SAMPLINGS):
+    if sampling.sampling not in ('cyclic_poisson', *estimates.SAMPLINGS):
         if sampling.groups is not None:
-            needed = f'needs sampling=cyclic_poisson, {" or ".join(bins.SAMPLINGS)}'
+            needed = f'needs sampling=cyclic_poisson, {" or ".join(estimates.SAMPLINGS)}'
             raise ArgumentError('groups', sampling.groups, needed)
         if sampling.cohort_cap is not None and sampling.sampling != 'truncated_poisson':
             raise ArgumentError('cohort_cap', sampling.cohort_cap, 'needs truncated_poisson')
@@ -129,7 +129,9 @@ def sampling_fields(
         fitting = (count or sampling.clients_per_round) // sampling.clients_per_round
         groups = sampling.groups or fitting
     else:
-        groups = sampling.groups or cyclic.bands(mechanism.with_rounds(schema.rounds))
+        groups = sampling.groups or cyclic.bands(
+            mechanism.with_rounds(schema.rounds), sampling.sampling
+        )
     if schema.min_separation == 1 and schema.max_participations is None:
         schema = Participation(schema.rounds, groups)
         if sampling.sampling == 'random_allocation':  # Rounds of two epochs may be neighbours.

@@ -8,6 +8,7 @@ from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation import sampling as samplers
 from dpfl.simulation.availability import Availability
+from dpfl.simulation.min_sep_sampling import MinSepSampler
 from dpfl.simulation.population import Population
 from dpfl.simulation.training.privacy_config import ParticipationConfig
 
@@ -110,8 +111,9 @@ class SamplingConfig(ParticipationConfig):
         'it; cyclic_poisson: the same as poisson within --groups that take turns, for banded noise '
         'too; truncated_poisson: poisson with a largest cohort, --cohort_cap; balls_in_bins: each '
         'client in every round of one of --groups bins; random_allocation: each client in one '
-        'random round of each --groups. The last two are for any noise but trees, and their '
-        'epsilon is estimated.',
+        'random round of each --groups; these two are for any noise but trees. b_min_sep: each '
+        'client that took part in none of the last --groups - 1 rounds, with one probability; for '
+        'banded noise too. The epsilon of the last three is estimated.',
         choices=SAMPLINGS,
     )
     population: int | None = setting(
@@ -132,7 +134,8 @@ class SamplingConfig(ParticipationConfig):
         'bands of the mechanism, which is the default. A client takes part in a turn of its group '
         'with probability clients_per_round * groups / population. For balls_in_bins the number of '
         'bins, for random_allocation that of the rounds of an epoch; population / '
-        'clients_per_round by default.',
+        'clients_per_round by default. For b_min_sep a client takes part in at most one of so '
+        'many rounds; the bands of the mechanism by default.',
         minimum=1,
     )
     cohort_cap: int | None = setting(
@@ -192,6 +195,9 @@ class SamplingConfig(ParticipationConfig):
             assert groups is not None  # The plan has them.
             is_once = self.sampling == 'balls_in_bins'
             return samplers.BinSampler(schema.rounds, population, cohort, groups, seed, is_once)
+        if self.sampling == 'b_min_sep':
+            assert groups is not None  # The plan has them.
+            return MinSepSampler(schema.rounds, population, cohort, groups, seed)
         amplification = 'none' if self.sampling == 'uniform' else self.sampling
         return samplers.FixedSizeSampler(schema.rounds, population, cohort, seed, amplification)
 

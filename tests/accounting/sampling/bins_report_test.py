@@ -6,7 +6,7 @@ import json
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, errors, mechanisms
-from dpfl.accounting import running
+from dpfl.accounting import calibration, gaussian, running
 from dpfl.accounting.reports import two_reports
 from dpfl.accounting.sampling import bins, estimates, monte_carlo
 
@@ -55,6 +55,7 @@ def test_a_report_says_that_epsilon_is_an_estimate():
     assert 'bin i takes part in the rounds i, i + 3, i + 6, ... of 7 rounds' in text
     assert 'Epsilon at delta = 0.0001 IS AN ESTIMATE from 20000 random samples' in text
     assert 'with seed 0' in text and 'that it is too small is at most 1e-06' in text
+    assert 'does not cover a plan that was tuned until its estimate was small' in text
     page = report.render()
     assert 'Monte Carlo estimate, an upper confidence bound' in page
     assert 'the rounds of one of 3 bins for each client, 3 of 9 clients' in page
@@ -174,17 +175,59 @@ def test_plans_that_the_theorem_does_not_cover_are_refused(changes, message):
         _plan(**changes)
 
 
-def test_other_accountants_earlier_runs_and_targets_are_refused():
+def test_other_accountants_and_earlier_runs_are_refused():
     plan = _plan()
     with pytest.raises(errors.ArgumentError, match='must be one of best with sampling'):
         plan.epsilon(_DELTA, 'pld')
     with pytest.raises(errors.ArgumentError, match='must be empty with sampling=balls_in_bins'):
         dataclasses.replace(plan, earlier=(plan,))
+    with pytest.raises(errors.ArgumentError, match='accountant=pld: must be best with sampling'):
+        _calibrated(1.0, plan, accountant='pld')
+    assert dataclasses.replace(plan, noise_multiplier=0.0).epsilon(_DELTA, 'best') == float('inf')
+
+
+def _calibrated(epsilon, plan, accountant='best'):
     fields = {each.name: getattr(plan, each.name) for each in dataclasses.fields(plan)}
     del fields['noise_multiplier']
-    with pytest.raises(errors.ArgumentError, match='must have a given noise multiplier'):
-        accounting.PrivacyPlan.calibrated(epsilon=1.0, delta=_DELTA, accountant='best', **fields)
-    assert dataclasses.replace(plan, noise_multiplier=0.0).epsilon(_DELTA, 'best') == float('inf')
+    return accounting.PrivacyPlan.calibrated(
+        epsilon=epsilon, delta=_DELTA, accountant=accountant, **fields
+    )
+
+
+@pytest.mark.parametrize('target', [0.5, 3.0])
+def test_the_noise_for_a_target_is_searched_with_other_samples(monkeypatch, target):
+    seeds, epsilon = [], monte_carlo.epsilon
+
+    def seen(*args, **options):
+        seeds.append(options['seed'])
+        return epsilon(*args, **options)
+
+    monkeypatch.setattr(monte_carlo, 'epsilon', seen)
+    estimates._estimate.cache_clear()
+    plan = _calibrated(target, _plan())
+    # The guarantee relies on one estimate, so that it fails no more often than that of given noise.
+    assert 0.9 * target < plan.epsilon(_DELTA, 'best') <= target
+    assert seeds.count(monte_carlo.SEED) == 1 and seeds[-1] == monte_carlo.SEED
+    assert set(seeds[:-1]) == {monte_carlo.SEED + 1} and len(seeds) < 25
+    certain = plan.sensitivity / calibration.mu_from_epsilon(target, _DELTA, 'analytic_gaussian')
+    assert plan.noise_multiplier < 0.9 * certain
+    # The exact epsilon, by an estimate of many samples, is below the target.
+    mixed = estimates.mixtures(plan)
+    assert epsilon(mixed, plan.noise_multiplier, _DELTA, samples=200_000).epsilon < target
+    assert _calibrated(target, _plan()) == plan
+
+
+def test_a_target_that_the_samples_do_not_show_is_met_without_amplification(monkeypatch):
+    compute = estimates._estimate
+
+    def of_other_samples(mixed, stddev, delta, *search):
+        found = compute(mixed, stddev, delta, *search)
+        return found if search else dataclasses.replace(found, epsilon=found.unamplified)
+
+    monkeypatch.setattr(estimates, '_estimate', of_other_samples)
+    plan = _calibrated(2.0, _plan())
+    mu = plan.sensitivity / plan.noise_multiplier
+    assert 1.999 < gaussian.epsilon_from_mu(mu, _DELTA, 'analytic_gaussian') <= 2
 
 
 def test_an_estimated_guarantee_is_not_compared():

@@ -7,7 +7,7 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from dpfl import Participation, ParticipationLog, accounting, errors, mechanisms
 from dpfl.accounting import events, tradeoff
@@ -105,6 +105,33 @@ def test_probabilities_of_a_full_sample(population, probability, cap):
     found = truncated.full_sample(population, probability, cap)
     assert found[0] == pytest.approx(full, rel=1e-8) and found[0] >= full
     assert not full or placed / full <= found[1] <= placed / full * (1 + 1e-8)
+
+
+@pytest.mark.parametrize(
+    'population, probability, cap',
+    # P(R >= cap) has all digits and P(R > cap) none; neither has; one other client of two.
+    [(200, 1e-12, 25), (400, 1e-12, 26), (10_000, 0.01, 1000), (3, 1e-200, 1), (3, 1e-200, 2)],
+)
+def test_probabilities_that_no_float_holds_are_not_rounded_down(population, probability, cap):
+    full, placed = truncated.full_sample(population, probability, cap)
+    ranks = np.arange(cap, population)
+    logs = stats.binom.logpmf(ranks, population - 1, probability)
+    log_full = special.logsumexp(logs)
+    log_placed = (
+        special.logsumexp(logs - np.log(ranks + 1)) + math.log(probability * cap) - log_full
+    )
+    assert math.log(full) >= log_full - 1e-9
+    assert math.log(placed) >= log_placed - 1e-9
+    event = _event(population, probability, cap, 1.0)
+    poisson = dp_accounting.PoissonSampledDpEvent(probability, _GAUSSIAN(1.0))
+    for method in ('pld', 'rdp'):
+        epsilon = accounting.epsilon_of_event(event, 1e-6, method)
+        least = accounting.epsilon_of_event(poisson, 1e-6, method)
+        assert least * (1 - 1e-9) - 1e-10 <= epsilon <= least * (1 + 1e-6) + 1e-10
+    # Divergences of large orders notice events that no delta does.
+    orders, found = events.renyi_divergences(event)
+    moments = orders * (orders - 1) / 2
+    assert (found * (orders - 1) >= log_full + log_placed + moments - 1e-6).all()
 
 
 def test_a_cap_that_is_never_reached_is_poisson_sampling():

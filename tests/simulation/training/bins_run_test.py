@@ -75,7 +75,10 @@ def test_the_bins_of_a_configuration():
         (dict(groups=9), 'population=24: must be about 36, 9 groups of clients_per_round=4'),
         (dict(mechanism='tree', bands=None), 'cannot be a tree with sampling=balls_in_bins'),
         (dict(cohort_cap=9), 'cohort_cap=9: needs truncated_poisson'),
-        (dict(noise_multiplier=None, target_epsilon=2.0), 'must have a given noise multiplier'),
+        (
+            dict(noise_multiplier=None, target_epsilon=2.0, accountant='rdp'),
+            'accountant=rdp: must be best with sampling=balls_in_bins',
+        ),
     ],
 )
 def test_configurations_that_are_refused(changes, message):

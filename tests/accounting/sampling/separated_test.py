@@ -1,0 +1,247 @@
+"""Tests of b-min-sep sampling: likelihoods, proposals and epsilon against all sets of rounds."""
+
+import collections
+import math
+
+import numpy as np
+import pytest
+
+from dpfl import accounting, errors, mechanisms
+from dpfl.accounting import events
+from dpfl.accounting.sampling import bins, monte_carlo, separated
+from dpfl.accounting.sampling.separated import Release, Separated
+from dpfl.participation import Participation, ParticipationLog
+from dpfl.simulation import sampling
+from dpfl.simulation.min_sep_sampling import MinSepSampler
+from tests import sampling_oracles
+
+_STDDEV = 1.3
+# Rounds, separation, bands, probability.
+_CASES = [(7, 3, 3, 0.4), (6, 2, 1, 0.3), (5, 1, 1, 0.2), (7, 3, 2, 1.0), (4, 6, 3, 0.5)]
+
+
+def _strategy(rounds, bands, most=0.7):
+    matrix = np.random.default_rng(rounds).uniform(0, most, (rounds, rounds)) + np.eye(rounds)
+    return np.tril(matrix) - np.tril(matrix, -bands)
+
+
+def _all_sets(rounds, separation, bands, probability):
+    """The mixture, all weights, and all means in units of the noise."""
+    matrix = _strategy(rounds, bands)
+    patterns = sampling_oracles.separated_patterns(rounds, separation, probability)
+    weights, updates = map(np.array, zip(*patterns, strict=True))
+    assert weights.sum() == pytest.approx(1, rel=1e-12)
+    release = Release(Separated(matrix, separation, probability), _STDDEV)
+    return release, weights, updates @ matrix.T / _STDDEV, updates
+
+
+@pytest.mark.parametrize('case', _CASES)
+def test_likelihoods_and_moments_are_those_of_all_sets(case):
+    release, weights, means, _ = _all_sets(*case)
+    rounds, _, bands, _ = case
+    y = np.random.default_rng(1).standard_normal((9, rounds))
+    squares = (means**2).sum(axis=1)
+    products = _strategy(rounds, bands).T @ y.T / _STDDEV
+    logs = products - release._norms[:, None] / 2
+    for power in (1.0, 2.5):
+        terms = power * (y @ means.T - squares / 2)
+        expected = np.log((weights * np.exp(terms)).sum(axis=1))
+        np.testing.assert_allclose(release._log_ratio(power * logs), expected, atol=1e-12)
+        total = np.log((weights * np.exp(power * (power - 1) / 2 * squares)).sum())
+        assert release._log_total(power) == pytest.approx(total, abs=1e-12)
+    assert release.largest == pytest.approx(squares.max())
+    mean = weights @ means
+    assert release._square_of_mean == pytest.approx(mean @ mean)
+    assert release._mean_square == pytest.approx(weights @ squares)
+
+
+@pytest.mark.parametrize('case', _CASES)
+@pytest.mark.parametrize('tilt', [1.0, 2.5])
+def test_samples_have_the_law_of_the_proposals(case, tilt):
+    release, weights, means, updates = _all_sets(*case)
+    count, rounds = 20_000, case[0]
+    expected = weights * np.exp(tilt * (tilt - 1) / 2 * (means**2).sum(axis=1))
+    expected *= count / expected.sum()
+    found = np.zeros((count, rounds + 1), int)
+    for chosen in release._sets(np.random.default_rng(2), count, tilt):
+        found[np.arange(count), np.minimum(chosen, rounds)] = 1
+    seen = collections.Counter(map(tuple, found[:, :rounds].tolist()))
+    counts = np.array([seen.pop(tuple(map(int, row)), 0) for row in updates])
+    assert not seen  # Nothing but sets that keep the separation.
+    # A Chernoff bound for each set, with 1e-8 of failure.
+    allowed = np.sqrt(2 * expected * math.log(2e8)) + math.log(2e8)
+    assert (np.abs(counts - expected) <= allowed).all()
+
+
+@pytest.mark.parametrize('case', _CASES[:3])
+def test_weighted_samples_integrate_to_one(case):
+    # E_R A / B = E_P 1 = 1 and E_R 1 / B = E_Q 1 = 1, for every tilt.
+    release = _all_sets(*case)[0]
+    for tilts in ((1.4, 0.7), (1.1, 0.3)):
+        removed, added = release.samples(np.random.default_rng(3), 50_000, tilts)
+        for _, log_weights in (removed, added):
+            weights = np.exp(log_weights)
+            assert abs(weights.mean() - 1) < 6 * weights.std() / math.sqrt(weights.size)
+        # Payoffs are at most what the range says, at any epsilon.
+        for (losses, logs), reach in (
+            (removed, release.removed_range(tilts[0])),
+            (added, release.added_range(tilts[1])),
+        ):
+            for epsilon in (0.0, 0.5, 2.0):
+                payoffs = np.exp(logs) * np.maximum(-np.expm1(epsilon - losses), 0)
+                assert payoffs.max() <= math.exp(reach.log_largest(epsilon))
+                assert epsilon or payoffs.max() > 0
+
+
+@pytest.mark.parametrize(
+    'rounds, separation, bands, probability, stddev, delta',
+    [
+        (2, 1, 1, 0.3, 1.5, 1e-4),
+        (3, 2, 2, 0.4, 2.0, 1e-4),
+        (3, 1, 1, 0.1, 1.0, 1e-3),
+        (3, 3, 2, 0.5, 2.0, 1e-6),
+    ],
+)
+def test_estimates_are_never_below_brute_force(
+    rounds, separation, bands, probability, stddev, delta
+):
+    matrix = _strategy(rounds, bands)
+    patterns = sampling_oracles.separated_patterns(rounds, separation, probability)
+    exact = sampling_oracles.epsilon_of(
+        sampling_oracles.curve_of_patterns(matrix, patterns, stddev, points=40), delta
+    )
+    mixed = Separated(matrix, separation, probability)
+    found = monte_carlo.epsilon(mixed, stddev, delta, samples=50_000)
+    assert exact <= found.epsilon <= 1.08 * exact and found.is_amplified
+
+
+@pytest.mark.slow
+def test_four_rounds_are_never_below_brute_force():
+    matrix, patterns = _strategy(4, 2), sampling_oracles.separated_patterns(4, 2, 0.3)
+    curve = sampling_oracles.curve_of_patterns(matrix, patterns, 2.0, points=24)
+    exact = sampling_oracles.epsilon_of(curve, 1e-4)
+    found = monte_carlo.epsilon(Separated(matrix, 2, 0.3), 2.0, 1e-4, samples=50_000)
+    assert exact <= found.epsilon <= 1.08 * exact
+
+
+def test_special_cases_agree_with_other_samplings():
+    # Without separation it is Poisson sampling, by privacy loss distributions.
+    plan = _plan(mechanism=mechanisms.Identity(20), groups=1, noise_multiplier=2.0)
+    poisson = accounting.PrivacyPlan(
+        **{**_FIELDS, 'mechanism': mechanisms.Identity(20), 'sampling': 'poisson'}
+    )
+    exact = events.epsilon_of_event(poisson.dp_event(), 1e-4)
+    found = monte_carlo.epsilon(
+        Separated(np.eye(20), 1, 0.1), plan.noise_multiplier, 1e-4, samples=100_000
+    )
+    assert exact <= found.epsilon <= 1.1 * exact
+    # A client that always takes part as soon as it may is in a bin.
+    matrix = _strategy(9, 3)
+    mixtures = bins.balls_in_bins(matrix, 3)
+    binned = monte_carlo.epsilon(mixtures, 3.0, 1e-4, samples=100_000)
+    found = monte_carlo.epsilon(Separated(matrix, 3, 1.0), 3.0, 1e-4, samples=100_000)
+    assert found.epsilon == pytest.approx(binned.epsilon, rel=0.02)
+    assert found.unamplified == pytest.approx(binned.unamplified, rel=1e-6)
+
+
+def test_losses_that_would_be_rounded_too_much_show_nothing():
+    mixed = Separated(1e5 * np.eye(3), 1, 0.5)
+    with pytest.raises(OverflowError):
+        Release(mixed, 1.0).samples(np.random.default_rng(0), 10, (1.0, 0.0))
+
+
+_FIELDS = dict(
+    mechanism=mechanisms.BandedToeplitz(20, [1.0, 0.5, 0.25]),
+    participation=Participation(20),
+    clip_norm=1.0,
+    noise_multiplier=2.0,
+    clients_per_round=5,
+    population=50,
+    sampling='b_min_sep',
+)
+
+
+def _plan(**changes):
+    return accounting.PrivacyPlan(**{**_FIELDS, 'groups': 4, **changes})
+
+
+@pytest.fixture
+def _few_samples(monkeypatch):
+    monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
+
+
+def test_a_plan_its_sampler_and_its_report(_few_samples):
+    plan = _plan(participation=Participation(20, 4))
+    assert plan.accountants == ('best',) and plan.mu is None
+    sampler = MinSepSampler(20, 50, 5, 4)
+    sampling.check(sampler, plan)
+    with pytest.raises(ValueError, match='groups=4: must be 3'):
+        sampling.check(MinSepSampler(20, 50, 5, 3), plan)
+    log = ParticipationLog(map(sampler.cohort, range(20)))
+    report = accounting.PrivacyReport.from_plan(plan, [1e-4], log=log, accountant='best')
+    assert report.basis == 'plan' and report.guarantee.accountants == ('monte_carlo',)
+    text = ' '.join(report.to_dict()['assumptions'])
+    # A client that waits for 3 rounds leaves 50 - 15 for 5 places.
+    assert 'in none of the last 3 rounds takes part with probability 5/35, ind' in text
+    assert 'each waits for 1, 2, ... or 3 rounds with probability 5/50 each' in text
+    assert 'IS AN ESTIMATE' in text
+    assert 'clients that took part in none of the last 3 rounds' in report.render()
+    again = accounting.PrivacyReport.from_json(report.to_json())
+    assert again.to_dict() == report.to_dict()
+    broken = ParticipationLog([[0], [1], [2], [0], *([] for _ in range(16))])
+    report = accounting.PrivacyReport.from_plan(plan, [1e-4], log=broken, accountant='best')
+    assert report.basis == 'log' and report.observed.violations
+    read = accounting.PrivacyPlan.from_dict(plan.to_dict(), plan.mechanism)
+    assert read == plan and read.digest() == plan.digest()
+
+
+def test_more_noise_and_larger_populations_protect_better(_few_samples):
+    base = _plan().epsilon(1e-4, 'best')
+    assert _plan(noise_multiplier=3.0).epsilon(1e-4, 'best') < base
+    assert _plan(population=500).epsilon(1e-4, 'best') < base
+
+
+def test_the_sampler_has_the_law_of_the_accounting():
+    rounds, groups, population = 4, 2, 30_000
+    sampler = MinSepSampler(rounds, population, 8_000, groups, seed=5)
+    chosen = np.zeros((population, rounds), int)
+    for t in range(rounds):
+        chosen[sampler.cohort(t), t] += 1
+    seen = collections.Counter(map(tuple, chosen.tolist()))
+    probability = separated.probability(population, 8_000, groups)
+    assert probability == pytest.approx(8 / 22)
+    for weight, updates in sampling_oracles.separated_patterns(rounds, groups, probability):
+        expected = population * weight
+        allowed = math.sqrt(2 * expected * math.log(2e8)) + math.log(2e8)
+        assert abs(seen.pop(tuple(map(int, updates)), 0) - expected) <= allowed
+    assert not seen
+    # A round follows from the seed, whichever was asked for first.
+    again = MinSepSampler(rounds, population, 8_000, groups, seed=5)
+    np.testing.assert_array_equal(again.cohort(3), sampler.cohort(3))
+    np.testing.assert_array_equal(again.cohort(0), sampler.cohort(0))
+    assert not np.array_equal(MinSepSampler(4, population, 8_000, 2, 6).cohort(3), again.cohort(3))
+    with pytest.raises(ValueError, match='round=4'):
+        sampler.cohort(4)
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(groups=2), 'groups=2: must be at least 3, the bands of the strategy'),
+        (dict(groups=None), 'groups=None: must be an integer'),
+        (dict(groups=11), 'population=50: must be at least 55, 11 groups of clients_per_round=5'),
+        (dict(mechanism=mechanisms.BinaryTree(20)), 'cannot be a tree with sampling=b_min_sep'),
+        (dict(group_size=2), 'group_size=2: must be 1 with sampling=b_min_sep'),
+        (dict(adjacency='replace_one'), 'adjacency=replace_one: must be one of zero_out$'),
+        (dict(participation=Participation(20, 5)), 'min_separation=5: must be at most 4'),
+        (dict(participation=Participation(20, 4, 3)), 'must be the number of turns, 5, or not'),
+        (dict(earlier=(accounting.PrivacyPlan(**_FIELDS, groups=4),)), 'must be empty with'),
+        (
+            dict(noise='hardened', mechanism=mechanisms.Identity(20)),
+            'noise=hardened: must be default with sampling=b_min_sep',
+        ),
+    ],
+)
+def test_contradictions_are_named(changes, message):
+    with pytest.raises(errors.ArgumentError, match=message):
+        _plan(**changes)
