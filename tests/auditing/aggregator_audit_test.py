@@ -102,8 +102,15 @@ def test_the_learner_finds_noise_that_cancels():
     ('fields', 'name'),
     [
         ({'noise_multiplier': 0.0}, 'noise_multiplier'),
-        ({'mechanism': mechanisms.Identity(6), 'participation': Participation(6),
-          'sampling': 'poisson', 'population': 10**6}, 'sampling'),
+        (
+            {
+                'mechanism': mechanisms.Identity(6),
+                'participation': Participation(6),
+                'sampling': 'poisson',
+                'population': 10**6,
+            },
+            'sampling',
+        ),
         ({'earlier': (_plan(),)}, 'earlier'),
     ],
 )
