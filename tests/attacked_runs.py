@@ -32,7 +32,7 @@ _OVERFIT = small_config.GAUSSIAN.with_values(
     }
 )
 _PRIVATE = small_config.GAUSSIAN.with_values(
-    {**_SECRETS, 'secret_copies': (1, 3), 'secret_holders': (0, 1, 2)}
+    {**_SECRETS, 'secret_copies': (1, 3), 'secret_holders': (0, 1, 2), 'seed': 5}
 )
 
 

@@ -1,9 +1,11 @@
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 from scipy import special, stats
 
+from dpfl.auditing import membership
 from dpfl.errors import ArgumentError
 from dpfl.simulation.attacks import client_losses, clients
 from dpfl.simulation.attacks.membership_config import MembershipConfig
@@ -68,8 +70,25 @@ def test_a_reference_model_takes_the_difficulty_of_a_text_away(overfit):
     assert found.alike['reference_model'] < 1e-4
 
 
-def test_runs_of_which_everybody_was_a_part_are_no_references(overfit):
+def test_members_are_compared_with_reference_runs_that_they_did_not_train(overfit, private):
+    # Clients 0 to 7 of 16 trained the reference run, so 8 to 15 are left.
     config = MembershipConfig(others=50, reference_runs=(str(overfit.directory),))
+    found = clients.attack(private, config).outcomes['reference_runs']
+    task, _ = clients._task(private)
+    pair = [saved_models.load(run.directory) for run in (overfit, private)]
+    inside, outside = (
+        client_losses.of_training(task, range(8, 16)),
+        client_losses.of_heldout(task, 50),
+    )
+    scores = [
+        np.subtract(*(client_losses.mean_losses(model, rows) for model in pair))
+        for rows in (inside, outside)
+    ]
+    assert found.auc == pytest.approx(membership.auc(*scores))
+
+
+def test_runs_of_which_everybody_was_a_part_are_no_references(overfit, private):
+    config = MembershipConfig(others=50, reference_runs=(str(private.directory),))
     with pytest.raises(ArgumentError) as refused:
         clients.attack(overfit, config)
     assert refused.value.name == 'members'
@@ -77,6 +96,7 @@ def test_runs_of_which_everybody_was_a_part_are_no_references(overfit):
 
 def test_reference_runs_on_other_data_are_refused(overfit, private):
     config = MembershipConfig(others=50, reference_runs=(str(private.directory),))
+    other = dataclasses.replace(overfit, config=overfit.config.with_values({'seed': 6}))
     with pytest.raises(ArgumentError) as refused:
-        clients.attack(overfit, config)
+        clients.attack(other, config)
     assert refused.value.name == 'reference_runs'
