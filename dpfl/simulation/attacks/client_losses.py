@@ -1,7 +1,7 @@
 """Mean losses of clients under language models."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class ClientRows:
         )
 
 
-def of_training(task: FederatedTask, clients: Sequence[int]) -> ClientRows:
+def of_training(task: FederatedTask, clients: Iterable[int]) -> ClientRows:
     """The text of training clients, as they train on it in one epoch."""
     found = [task.client_batches(int(client), _BATCH_SIZE, 1, None) for client in clients]
     sizes = [sum(len(batch['x']) for batch in batches) for batches in found]

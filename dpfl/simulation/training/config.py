@@ -199,6 +199,12 @@ class TrainConfig(RunConfig):
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""
         found = [self.optimization.describe(rounds)]
+        if self.task.planting.secrets:
+            found.append(
+                f'{self.task.planting.num_secrets} secrets of '
+                f'{self.task.planting.num_holders} clients were planted in the data, to measure '
+                'how far the model memorises them.'
+            )
         if self.privacy.mechanism == AUTO:
             optimised = (
                 'the prefix sums of the noised means'
