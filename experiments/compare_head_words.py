@@ -22,6 +22,7 @@ from absl import flags
 from dpfl.simulation.training import EvaluationConfig, TaskConfig, execution
 from dpfl.tasks import config as tasks
 from dpfl.tasks import source
+from dpfl.tasks.planting_config import PlantingConfig
 from experiments.command import command_line
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
@@ -29,7 +30,13 @@ from experiments.flags.settings_flags import SettingsFlags
 _TASK = SettingsFlags(
     TaskConfig,
     choices={'task': tasks.TEXT_TASKS, 'model': tasks.WORD_MODELS},
-    skip=('warm_start', 'inverted_share', 'client_min_tokens', 'client_min_sentences'),
+    skip=(
+        'warm_start',
+        'inverted_share',
+        'client_min_tokens',
+        'client_min_sentences',
+        *PlantingConfig().flat(),
+    ),
 )
 _MODELS = flags.DEFINE_list(
     'models', None, 'SavedModels, or directories of runs that contain one, comma-separated.'

@@ -37,7 +37,7 @@ from dpfl.reporting import plots
 from dpfl.simulation.training.mechanism_names import NamedMechanism
 from dpfl.simulation.training.privacy_config import NoiseConfig, ParticipationConfig
 from dpfl.simulation.training.sampling_config import participation
-from experiments.command import command_line
+from experiments.command import command_line, files
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
 
@@ -78,6 +78,8 @@ _PUBLISHED_LOSS = ('banded',)
 
 def main() -> None:
     """Prints the table and draws the plot."""
+    path = _PLOT.read().plot
+    files.check_writable(None, path)
     if not (names := _MECHANISMS.value):
         raise command_line.UsageError('--mechanisms: must be given')
     if _RELATIVE_TO.value and _RELATIVE_TO.value not in names:
@@ -92,13 +94,10 @@ def main() -> None:
         made = [NamedMechanism.parse(name, 'mechanisms') for name in names]
         rows = [row for each in made for row in _rows(each, vary, values, base)]
         output_flags.write_rows(_DATA.read().data, rows)
-    if path := _PLOT.read().plot:
+    if path:
         loss = f'{_LOSS.read().loss}_loss'
         figure = plots.losses(rows, vary, loss, _RELATIVE_TO.value)
-        try:
-            figure.savefig(path, dpi=120)
-        except (OSError, ValueError) as error:
-            raise command_line.UsageError(f'--plot={path}: {error}') from None
+        files.save_plot(figure, path)
     print(json.dumps(rows) if _FORMAT.read().format == 'json' else command_line.columns(rows))
 
 

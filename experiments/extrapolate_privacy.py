@@ -20,7 +20,7 @@ from absl import flags
 
 from dpfl.accounting.records import archive
 from dpfl.simulation.training.privacy_config import NoiseConfig
-from experiments.command import command_line
+from experiments.command import command_line, files
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
 from experiments.results import extrapolated_plans
@@ -57,6 +57,8 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 def main() -> None:
     """Prints the table, and draws the plot."""
     run_dir = pathlib.Path(command_line.required(_RUN.read(), 'run_dir'))
+    path = _PLOT.read().plot
+    files.check_writable(None, path)
     populations, cohorts = _integers(_POPULATIONS), _integers(_COHORTS)
     if _delta_flag() is not None and _DELTA_POWER.value is not None:
         raise command_line.UsageError('--delta_power: cannot be combined with --delta')
@@ -79,7 +81,6 @@ def main() -> None:
             )
             for population, cohort in itertools.product(populations, cohorts)
         ]
-    path = _PLOT.read().plot
     if path:
         _draw(rows, path)
     run = extrapolated_plans.of_run(record, extrapolated_plans.accuracy(run_dir))
@@ -95,10 +96,7 @@ def _draw(rows: list[dict[str, Any]], path: str) -> None:
     from dpfl.reporting import charts  # matplotlib takes a second to import.
 
     figure = charts.draw([extrapolated_plans.panel(rows)], columns=1)
-    try:
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
-        raise command_line.UsageError(f'--plot={path}: {error}') from None
+    files.save_plot(figure, path)
 
 
 def _delta_flag() -> float | None:

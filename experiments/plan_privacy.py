@@ -54,11 +54,11 @@ from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import AUTO, ClippingConfig, PrivacyConfig
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
 from dpfl.simulation.training.server_config import ServerConfig
-from experiments.command import command_line
+from experiments.command import command_line, files
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
 from experiments.planning import plan_rows
-from experiments.planning.answer import Answer, answer, measures
+from experiments.planning.answer import answer, figure_of
 from experiments.planning.pace import PaceConfig
 from experiments.planning.request import PlanningConfig, Request
 
@@ -123,7 +123,8 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Prints the plan, or the plans of a sweep, and draws the plot."""
-    path, is_json = _PLOT.read().plot, _FORMAT.read().format == 'json'
+    path = _PLOT.read().plot
+    files.check_writable(None, path)
     request = Request(
         privacy=_PRIVACY.read(),
         planning=_PLANNING.read(),
@@ -139,24 +140,11 @@ def main() -> None:
         found = answer(request)
         output_flags.write_rows(_DATA.read().data, found.rows)
     if path:
-        _draw(request, found, path)
-    if is_json:
-        values = {'plans': found.rows, 'left': found.left, 'assumptions': found.assumptions}
-        print(json.dumps(values, indent=2, allow_nan=False))
+        files.save_plot(figure_of(request, found), path)
+    if _FORMAT.read().format == 'json':
+        print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
         print(plan_rows.text(found.rows, found.left, found.assumptions))
-
-
-def _draw(request: Request, found: Answer, path: str) -> None:
-    from dpfl.reporting import plots  # matplotlib takes a second to import.
-
-    sweeps = list(request.sweeps())
-    lines = [*(['mechanism'] if request.contenders else []), *sweeps[1:]]
-    figure = plots.plans(found.rows, sweeps[0], measures(request), lines)
-    try:
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
-        raise command_line.UsageError(f'--plot={path}: {error}') from None
 
 
 if __name__ == '__main__':

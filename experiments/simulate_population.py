@@ -105,7 +105,7 @@ def main() -> None:
                 draw = functools.partial(simulated_population.draw, done)
                 _save(done.log, output)
     if plot is not None:
-        draw().savefig(plot, dpi=120)
+        files.save_plot(draw(), plot)
     if is_json:
         print(json.dumps(values))
     elif isinstance(values, list):

@@ -8,6 +8,7 @@ import tensorflow_privacy as tfp
 from dpfl import _validate, accounting, errors
 from dpfl.aggregators import (
     adaptive_clip,
+    canary_query,
     clipping,
     estimators,
     exact_sum,
@@ -26,6 +27,7 @@ def build_query(
     record_specs: Any = None,
     clip: clipping.Clip = clipping.clip_flat,
     supplied_noise: bool = False,
+    canaries: canary_query.Canaries | None = None,
 ) -> tfp.DPQuery:
     """The mean of a round under a privacy plan, as a `tfp.DPQuery`.
 
@@ -46,6 +48,8 @@ def build_query(
       supplied_noise: whether a `NoiseRing` keeps the noise of past rounds outside of the state.
         Every state must then pass through it before its round. Needs `record_specs`. A plan with
         hardened noise always needs it, with a `HardenedRing`.
+      canaries: clients with known updates that are added to the sums, for an audit; needs
+        `record_specs`, flat clipping, a fixed denominator, and noise that is not hardened.
 
     Raises:
       ValueError: if the seed is not an integer >= 0; if `clip` is anything else, since the plan
@@ -60,8 +64,11 @@ def build_query(
             record_specs=precision.widened_specs(record_specs),
             clip=clip,
             supplied_noise=supplied_noise,
+            canaries=canaries,
         )
         return precision.HalfPrecisionQuery(wide, record_specs)
+    if canaries is not None:
+        _check_canaries(plan, record_specs, clip)
     cap, estimator = plan.estimator.example_cap, plan.estimator.kind
     is_weighted = isinstance(record_specs, estimators.WeightedRecord)
     if record_specs is not None and is_weighted != (cap is not None):
@@ -85,10 +92,33 @@ def build_query(
     if estimator == 'clipped':
         total = estimators.ClippedDenominatorQuery(total, 2 * plan.denominator, cap)
     if plan.discretization is not None:
-        total = discretized.DiscretizedQuery(total, plan, record_specs, seed)
+        more = 0 if canaries is None else canaries.largest_cohort
+        total = discretized.DiscretizedQuery(total, plan, record_specs, seed, more)
+    if canaries is not None:
+        # Inside of the counts for adaptive clipping, which are those of real clients.
+        total = canary_query.CanaryQuery(total, canaries, record_specs)
     if plan.adaptive_clip is not None:
         total = adaptive_clip.AdaptiveClipQuery(total, plan, seed)
     return tfp.NormalizedQuery(total, denominator=plan.denominator)
+
+
+def _check_canaries(plan: accounting.PrivacyPlan, record_specs: Any, clip: clipping.Clip) -> None:
+    """Checks that canaries can be added to the sums of a plan."""
+    if record_specs is None:
+        raise errors.ArgumentError('record_specs', 'None', 'must be given with canaries')
+    refused = {
+        'noise': plan.noise == 'hardened',
+        'clip': clip is not clipping.clip_flat,
+        'estimator': plan.estimator.kind != 'fixed' or plan.estimator.example_cap is not None,
+    }
+    for name, is_refused in refused.items():
+        if is_refused:
+            raise errors.ArgumentError(
+                name,
+                errors.NOT_SHOWN,
+                'must be that of plain sums with canaries: no hardened noise, flat clipping, a '
+                'fixed denominator without weights',
+            )
 
 
 def build_aggregator(

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 from dpfl import _validate, accounting, aggregators, errors
-from dpfl.aggregators import adaptive_clip, clipping
+from dpfl.aggregators import adaptive_clip, canary_query, clipping
 from dpfl.learning import client_work
 
 CLIENT_UPDATES = ('fedavg', 'fedsgd')
@@ -34,6 +34,7 @@ def build_dp_fedavg(
     clip: clipping.Clip = aggregators.clip_flat,
     clip_each_batch: bool = False,
     supplied_noise: bool = False,
+    canaries: canary_query.Canaries | None = None,
 ) -> tff.learning.templates.LearningProcess:
     """Federated averaging with correlated noise ([McMahan24], algorithm 1).
 
@@ -60,6 +61,7 @@ def build_dp_fedavg(
         clip at the end alone, and does not change.
       supplied_noise: whether an `aggregators.NoiseRing` keeps past noise outside of the state.
         Every state must then pass through it before its round.
+      canaries: clients with known updates, for an audit; as in `aggregators.build_query`.
 
     Returns:
       A process whose state holds the model, the optimizer and the noise. Its `next` takes the
@@ -93,7 +95,12 @@ def build_dp_fedavg(
     if weighted:
         specs = aggregators.WeightedRecord(specs, tf.TensorSpec([], tf.int64))
     query = aggregators.build_query(
-        plan, noise_seed, record_specs=specs, clip=clip, supplied_noise=supplied_noise
+        plan,
+        noise_seed,
+        record_specs=specs,
+        clip=clip,
+        supplied_noise=supplied_noise,
+        canaries=canaries,
     )
     return _compose(model, update, query, server_optimizer, train_metrics, weighted)
 

@@ -9,6 +9,7 @@ import tensorflow_federated as tff
 
 from dpfl import _validate, accounting, mechanisms
 from dpfl.accounting.records import archive
+from dpfl.auditing import one_shot
 from dpfl.runtime.workers import addresses
 from dpfl.simulation import profile as profile_lib
 from dpfl.simulation import sampling
@@ -52,6 +53,7 @@ class Experiment:
         continued with the same ones.
       stop_at_accuracy: stop at the first evaluation with at least this accuracy; None to train all
         rounds. The rule reads the data of the evaluation, and the report says so.
+      audit: the audit of the run, whose canaries the process adds; None without one.
       extensions: how the run was extended, as in `archive.PlanRecord`; the ledger has them.
 
     Raises:
@@ -83,6 +85,7 @@ class Experiment:
     progress: bool = True
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     stop_at_accuracy: float | None = None
+    audit: one_shot.OneShotAudit | None = None
     extensions: tuple[tuple[int, int, int], ...] = ()
 
     def __post_init__(self):

@@ -70,6 +70,13 @@ def check(
         plan are not those that were planned.
       RunError: if the plan or the ledger in the directory is not that of the checkpoint.
     """
+    if configuration.get('audit'):
+        raise errors.ArgumentError(
+            'rounds',
+            configuration['rounds'],
+            f'must be {start.configuration["rounds"]}: the canaries of an audit take part in '
+            'planned rounds',
+        )
     start.require_configuration(configuration, _OF_THE_PLAN)
     before = _plan_before(start, plan, directory)
     if before is None:

@@ -12,12 +12,14 @@ import numpy as np
 import tensorflow_federated as tff
 
 from dpfl import _storage, accounting, errors, mechanisms
+from dpfl.accounting.measured.measured import AUDIT, Measured, Scores
 from dpfl.accounting.records import archive
 from dpfl.participation import ParticipationLog
-from dpfl.reporting import privacy_page
+from dpfl.reporting import audit_page, privacy_page
 from dpfl.simulation import data_digest
 
 _HTML = 'privacy_report.html'
+_AUDIT_PAGE = 'audit.html'
 _KEY = 'data.key'
 # Files that the guarantee of a run does not cover: they hold exact counts, times that depend on
 # single clients, or digests with which guesses about these can be checked. docs/threat_model.md
@@ -49,6 +51,8 @@ _FILES = (
     archive.STRATEGY,
     archive.MODEL,
     archive.TEST,
+    AUDIT,
+    _AUDIT_PAGE,
     'gan_report.md',
     'data.json',
     'profile.json',
@@ -62,6 +66,8 @@ _FILES = (
 _RESULTS = (
     archive.MODEL,
     archive.TEST,
+    AUDIT,
+    _AUDIT_PAGE,
     archive.REPORT,
     archive.SIGNATURE,
     archive.PAGE,
@@ -194,6 +200,11 @@ class RunDirectory:
         file = io.BytesIO()
         np.savez(file, **arrays)
         self._write(archive.MODEL, file.getvalue())
+
+    def write_audit(self, scores: Scores, measured: Measured) -> None:
+        """Writes `audit.npz` and `audit.html`: what the canaries of an audit showed."""
+        self._write(AUDIT, scores.to_bytes())
+        self.write_text(_AUDIT_PAGE, audit_page.render(scores, measured))
 
     def write_report(self, report: accounting.PrivacyReport) -> None:
         """Writes `privacy_report.json`, `.md` and `.html`."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from dpfl import _storage, accounting, aggregators, errors, learning
 from dpfl.accounting import running
+from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.records import archive
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.runtime import contexts, memory
@@ -99,6 +100,7 @@ class _Run:
         self._releases = Releases(experiment, directory, start)
         self._experiment = dataclasses.replace(experiment, extensions=self._releases.extensions)
         self._rows: Sequence[Mapping[str, float]] = () if start is None else start.rows
+        self._measured: Measured | None = None
         self._fresh_rounds = frozenset(experiment.plan.fresh_rounds)
         self._epsilon = running.RunningEpsilon(
             experiment.plan, experiment.delta, experiment.accountant
@@ -125,6 +127,7 @@ class _Run:
                 directory.write_model(weights)
                 if experiment.test is not None:
                     last_evaluation.write(directory, len(rows), experiment.test(weights))
+                self._measure(weights, state)
                 if experiment.finish is not None:
                     experiment.finish(directory.path)
                 report = self._report()
@@ -144,6 +147,19 @@ class _Run:
                 with contextlib.suppress(errors.StorageError):
                     directory.write_digests()
         return Result(report, rows, profile)
+
+    def _measure(self, weights: Any, state: Any) -> None:
+        """Writes what the canaries of an audit show after the last round."""
+        experiment = self._experiment
+        if experiment.audit is None:
+            return
+        with self._profile.span('audit'):
+            # The initial model is a constant of the process, also when the run continues.
+            initial = experiment.process.get_model_weights(experiment.process.initialize())
+            scores = experiment.audit.scores(initial.trainable, weights.trainable, state)
+            record = experiment.record
+            self._measured = Measured.of(scores, record.plan, record.deltas[0], record.accountant)
+            self._directory.write_audit(scores, self._measured)
 
     def _write_profile(self) -> profile_lib.Profile | None:
         if not isinstance(self._profile, profile_lib.Profile):
@@ -276,7 +292,8 @@ class _Run:
     def _report(self) -> accounting.PrivacyReport:
         """Writes log and report of the rounds that were begun, and the digests of all files."""
         log = self._releases.log()
-        report = self._experiment.record.report(log, ClipCourse.from_rows(self._rows))
+        record, course = self._experiment.record, ClipCourse.from_rows(self._rows)
+        report = record.report(log, course, self._measured)
         self._directory.write_log(log)
         self._directory.write_report(report)
         self._directory.write_digests()

@@ -7,6 +7,8 @@ from typing import Any
 from dpfl import _validate
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
+from dpfl.tasks.planting_config import PlantingConfig
+from dpfl.tasks.selection_config import SelectionConfig
 
 WORD_MODELS = (
     'small',
@@ -214,12 +216,20 @@ class TaskConfig(Settings):
     )
     data: DataConfig = DataConfig()
     text: TextConfig = TextConfig()
+    planting: PlantingConfig = PlantingConfig()
+    selection: SelectionConfig = SelectionConfig()
 
     def check(self) -> None:
         """Checks that settings of text are given for the tasks that have them."""
         language_size = self.text.language_size
         if language_size is not None and self.task != 'synthetic_text':
             raise ArgumentError('language_size', language_size, 'needs task=synthetic_text')
+        if self.planting.secrets:
+            self._check_planting()
+        if self.selection.is_given and self.task not in TEXT_TASKS:
+            name = 'select_examples' if self.selection.select_examples else 'select_clients'
+            given = getattr(self.selection, name)
+            raise ArgumentError(name, given, f'must not be given for task={self.task}')
         if self.task == 'git_log':
             self._refuse(_OF_FILES, 'task=git_log reads no file with columns')
         else:
@@ -230,6 +240,24 @@ class TaskConfig(Settings):
             ('packing', 'client_min_tokens', 'client_min_sentences'),
             f'task={self.task} has no text',
         )
+
+    def _check_planting(self) -> None:
+        """Raises ArgumentError if the text of a client would not keep its secret whole."""
+        secrets, length = self.planting.secrets, self.planting.length
+        if self.task not in TEXT_TASKS:
+            raise ArgumentError('secrets', secrets, f'must be 0 for task={self.task}')
+        if self.text.packing == 'sentences' and length > self.text.sentence_length:
+            raise ArgumentError(
+                'sentence_length', self.text.sentence_length, f'must be >= {length}, for a secret'
+            )
+        copies = max(self.planting.secret_copies)
+        tokens = copies * (length + 1)
+        if 0 < self.text.client_max_tokens < tokens:
+            raise ArgumentError(
+                'client_max_tokens',
+                self.text.client_max_tokens,
+                f'must be >= {tokens}, for {copies} copies of a secret',
+            )
 
     def _refuse(self, names: Sequence[str], reason: str) -> None:
         """Raises ArgumentError if one of these settings of text is not the default."""

@@ -30,6 +30,9 @@ class FederatedTask:
       reference_accuracies: accuracies to compare with, by name.
       baselines: maps the number of held-out clients to accuracies of predictors that only count,
         by name; None if there are none.
+      with_sentences: maps sentences by training client, each a list of words of the model's
+        vocabulary, to the same task in which these clients have them before their own; None for a
+        task without sentences.
       description: facts about the data as JSON values, such as counts of clients and of skipped
         records. It contains no text, no client key and no digest of the data. A resumed run must
         have the same description.
@@ -50,6 +53,7 @@ class FederatedTask:
     test: Callable[[int, int], Iterable[Any]] | None = None
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
     baselines: Callable[[int], Mapping[str, float]] | None = None
+    with_sentences: Callable[[Mapping[int, Sequence[list[str]]]], 'FederatedTask'] | None = None
     description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     not_covered: tuple[str, ...] = ()

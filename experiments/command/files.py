@@ -1,8 +1,12 @@
-"""Checks that results can be written, before the long work of a binary begins."""
+"""Files that a binary writes: checked before its long work begins; plots, drawn at its end."""
 
 import pathlib
+from typing import TYPE_CHECKING
 
 from experiments.command.command_line import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def check_writable(output: str | None, plot: str | None) -> None:
@@ -21,3 +25,15 @@ def check_writable(output: str | None, plot: str | None) -> None:
     kinds = Figure().canvas.get_supported_filetypes()
     if pathlib.Path(plot).suffix[1:] not in kinds:
         raise UsageError(f'--plot={plot}: must end in one of {", ".join(sorted(kinds))}')
+
+
+def save_plot(figure: 'Figure', path: str) -> None:
+    """Writes the figure to the file of --plot.
+
+    Raises:
+      UsageError: If the file cannot be written.
+    """
+    try:
+        figure.savefig(path, dpi=120)
+    except (OSError, ValueError) as error:
+        raise UsageError(f'--plot={path}: {error}') from None

@@ -160,10 +160,10 @@ def _entries(name: str, scalar: type, texts: Sequence[str]) -> tuple:
     if scalar is str:
         return tuple(texts)
     try:
-        if scalar is float:
-            return tuple(map(float, texts))
+        if scalar in (int, float):
+            return tuple(map(scalar, texts))
         pairs = [text.split(':') for text in texts]
         return tuple((int(first), float(norm)) for first, norm in pairs)
     except ValueError:
-        allowed = 'numbers' if scalar is float else 'round:norm'
+        allowed = {int: 'integers', float: 'numbers'}.get(scalar, 'round:norm')
         raise ArgumentError(name, ','.join(texts), f'must be comma-separated {allowed}') from None

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
@@ -16,6 +16,9 @@ from dpfl.simulation.training import plan as plan_lib
 from dpfl.simulation.training.privacy_config import AUTO
 from experiments.planning import plan_rows, sampled
 from experiments.planning.request import Request
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +34,10 @@ class Answer:
     rows: list[dict[str, Any]]
     left: list[dict[str, Any]]
     assumptions: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of `experiments.plan_privacy`."""
+        return {'plans': self.rows, 'left': self.left, 'assumptions': self.assumptions}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +91,16 @@ def answer(request: Request) -> Answer:
     return Answer(rows, left, plan_rows.assumptions(plans, failure))
 
 
-def measures(request: Request) -> list[str]:
-    """Quantities on the plot of a sweep: those that the plans were made to find."""
+def figure_of(request: Request, found: Answer) -> 'Figure':
+    """Draws the plans of a sweep: what they were made to find, over what is swept first."""
+    from dpfl.reporting import plots  # matplotlib takes a second to import.
+
+    sweeps = list(request.sweeps())
+    lines = [*(['mechanism'] if request.contenders else []), *sweeps[1:]]
+    return plots.plans(found.rows, sweeps[0], _measures(request), lines)
+
+
+def _measures(request: Request) -> list[str]:
     if request.searches_cohort:
         found = ['clients_per_round', 'noise_multiplier']
     elif request.has_target:

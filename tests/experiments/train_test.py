@@ -164,7 +164,7 @@ def test_a_finished_run_is_verified_and_a_changed_byte_is_named(copied):
                 '--min_separation=1',
                 '--max_participations=3',
             ],
-            'epsilon by Renyi DP',
+            'sampling without replacement, 2 of 60 clients in each of 3 rounds',
         ),
         (
             [

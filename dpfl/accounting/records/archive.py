@@ -7,6 +7,7 @@ A run's directory holds
 - `participation.npz`: the participation log;
 - `ledger.jsonl`: what each round released, as a chain of digests that starts from the plan's;
 - `privacy_report.json`, `.md` and `.html`: the report;
+- `audit.npz` and `audit.html`, of a run with an audit: what its canaries showed;
 - `privacy_report.json.sig`: its signature, if somebody has signed it; see `signatures`;
 - `SHA256SUMS`: digests of all other files of the directory and its folders. It is written last, in
   the form that `sha256sum --check` reads. It leaves out the signature, which comes later, and
@@ -26,6 +27,7 @@ from typing import Any
 
 from dpfl import _files, _json, _validate, errors, mechanisms
 from dpfl.accounting.gaussian import ACCOUNTANTS
+from dpfl.accounting.measured import measured as measured_lib
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated, sums
 from dpfl.accounting.reports import history
@@ -74,9 +76,18 @@ class PlanRecord:
     remarks: tuple[str, ...] = ()
 
     def report(
-        self, log: ParticipationLog | None, clip_course: ClipCourse | None = None
+        self,
+        log: ParticipationLog | None,
+        clip_course: ClipCourse | None = None,
+        measured: measured_lib.Measured | None = None,
     ) -> PrivacyReport:
-        """The report of the plan and of a log; `clip_course` is that of an adaptive clip norm."""
+        """The report of the plan and of a log.
+
+        Args:
+          log: of the run; None without one.
+          clip_course: that of an adaptive clip norm.
+          measured: what an audit measured.
+        """
         return PrivacyReport.from_plan(
             self.plan,
             self.deltas,
@@ -95,6 +106,7 @@ class PlanRecord:
             ),
             self.remarks,
             with_tradeoff=True,
+            measured=measured,
         )
 
     def digest(self) -> str:
@@ -213,6 +225,17 @@ def read_clip_course(directory: str | os.PathLike[str], plan: PrivacyPlan) -> Cl
         return ClipCourse.from_csv(_files.read_bytes(path).decode())
     except (OSError, ValueError, TypeError, csv.Error) as error:
         raise ValueError(f'{path}: not the metrics of a run ({errors.shown(error)})') from None
+
+
+def read_measured(
+    directory: str | os.PathLike[str], record: PlanRecord
+) -> measured_lib.Measured | None:
+    """What the audit of a run measured, from its `audit.npz`; None for a run without an audit.
+
+    Raises:
+      ValueError: if the file is damaged, or is not that of a run with this plan.
+    """
+    return measured_lib.read(directory, record.plan, record.deltas[0], record.accountant)
 
 
 def digests(directory: str | os.PathLike[str]) -> str:

@@ -86,7 +86,8 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
     try:
         record = archive.read_plan(directory)
         log = None if is_export else ParticipationLog.load(directory / LOG)
-        report = record.report(log, archive.read_clip_course(directory, record.plan))
+        course = archive.read_clip_course(directory, record.plan)
+        report = record.report(log, course, archive.read_measured(directory, record))
     except ValueError as error:
         return Verification(None, (*differences, errors.shown(error)), notes, is_old)
     if ledger is not None:

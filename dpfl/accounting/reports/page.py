@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable
 
+from dpfl.accounting.measured import section
 from dpfl.accounting.reports import assumptions, checklist
 from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.accounting.reports.report_values import ReportValues
@@ -34,6 +35,7 @@ def render(report: ReportValues) -> str:
         '## Numbers',
         _numbers(report),
         *(['## Membership tests', _tradeoff(report, report.tradeoff)] if report.tradeoff else []),
+        *(['## Measured', section.render(report.measured)] if report.measured else []),
         _run(report),
     ]
     return '\n\n'.join(sections) + '\n'

@@ -14,6 +14,7 @@ import dp_accounting
 from dpfl import _json, _validate, errors, mechanisms
 from dpfl.accounting import gaussian, tradeoff
 from dpfl.accounting import selection as selection_lib
+from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
 from dpfl.accounting.reports import assumptions, checklist, page
@@ -57,6 +58,7 @@ class PrivacyReport(ReportValues):
         history: tuple[str, ...] = (),
         remarks: tuple[str, ...] = (),
         with_tradeoff: bool = False,
+        measured: Measured | None = None,
     ) -> 'PrivacyReport':
         """The report of a plan and, if given, of the participation log of its run.
 
@@ -83,6 +85,7 @@ class PrivacyReport(ReportValues):
             clip_course=clip_course,
             history=tuple(history),
             remarks=tuple(remarks),
+            measured=measured,
         )
         return report.with_tradeoff() if with_tradeoff else report
 
@@ -174,6 +177,7 @@ class PrivacyReport(ReportValues):
             **({'remarks': list(self.remarks)} if self.remarks else {}),
             **({'selection': self._selection(self.selected)} if self.selected else {}),
             **(self.tradeoff.to_dict() if self.tradeoff else {}),
+            **({'measured': self.measured.to_dict()} if self.measured else {}),
             **({'clip_course': self.clip_course.to_dict()} if self.clip_course else {}),
             **({'also_not_covered': list(self.also_not_covered)} if self.also_not_covered else {}),
             **({'history': list(self.history)} if self.history else {}),
@@ -233,6 +237,11 @@ class PrivacyReport(ReportValues):
                     ClipCourse.from_dict(values['clip_course']) if 'clip_course' in values else None
                 ),
                 history=stated.texts('history', values.get('history', ())),
+                measured=(
+                    Measured.from_dict(values['measured'], plan, accountant)
+                    if 'measured' in values
+                    else None
+                ),
             )
             if 'tradeoff' in values:
                 report = report.with_tradeoff()

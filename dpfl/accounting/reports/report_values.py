@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee, Observed
@@ -31,6 +32,7 @@ class ReportValues:
         extension, one sentence each.
       tradeoff: what a membership test can reach against the guarantee that holds; None if the
         report does not say.
+      measured: what an audit measured in the run; None without one.
       selected: the guarantee of the best of several such runs; None for that of the run alone.
     """
 
@@ -48,6 +50,7 @@ class ReportValues:
     remarks: tuple[str, ...] = ()
     tradeoff: Tradeoff | None = None
     selected: Selected | None = None
+    measured: Measured | None = None
 
     @property
     def basis(self) -> str:

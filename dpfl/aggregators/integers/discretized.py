@@ -82,8 +82,9 @@ class DiscretizedQuery(query.WrappedQuery):
         plan: accounting.PrivacyPlan,
         record_specs,
         seed: int | None = None,
+        more_clients: int = 0,
     ):
-        """Args: as `build_query`; the plan has a discretization.
+        """Args: as `build_query`; the plan has a discretization; more_clients: beyond the plan's.
 
         Raises:
           ValueError: if specs are missing or their number of coordinates is not the plan's, if
@@ -98,10 +99,10 @@ class DiscretizedQuery(query.WrappedQuery):
                 'cohort size',
             )
         self._settings = settings_of(plan)
-        self._largest_cohort = plan.clients_per_round
+        self._largest_cohort = plan.clients_per_round + more_clients
         self._specs = _checked_specs(self._settings, record_specs)
-        _check_rounding(self._settings, plan.clients_per_round)
-        self._dtype = integer_type(self._settings, plan.clients_per_round)
+        _check_rounding(self._settings, self._largest_cohort)
+        self._dtype = integer_type(self._settings, self._largest_cohort)
         self._root_key = keys.root_key_source(seed, 'rotation')
 
     def clip_norm(self, global_state: Any) -> tf.Tensor:

@@ -102,7 +102,7 @@ def upper_bound(gram: np.ndarray, participation: Participation) -> Sensitivity:
     for share in (0.0, 0.5, 1.0):
         # Row p - 1 holds for the p-th round of the pattern.
         weights = squared_norms + 2 * share * after[::-1] + 2 * (1 - share) * before
-        total, pattern = _heaviest_by_position(weights, separation)
+        total, pattern = heaviest_by_position(weights, separation)
         squared = min(squared, total)
         candidates.append(pattern)
     attained = max(gram[np.ix_(pattern, pattern)].sum() for pattern in candidates)
@@ -171,7 +171,7 @@ def _fill(table: np.ndarray, totals: Iterable[np.ndarray]) -> None:
             return
 
 
-def _heaviest_by_position(weights: np.ndarray, separation: int) -> tuple[float, np.ndarray]:
+def heaviest_by_position(weights: np.ndarray, separation: int) -> tuple[float, np.ndarray]:
     """Heaviest pattern if the p-th round of a pattern has the weights weights[p - 1].
 
     Args:

@@ -7,6 +7,8 @@ import numpy as np
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
+from dpfl.simulation.training import audit_config
+from dpfl.simulation.training.audit_config import AuditConfig
 from dpfl.simulation.training.course_config import CourseConfig
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
@@ -20,6 +22,8 @@ from dpfl.tasks.config import (
     TaskConfig,
     as_of_old,
 )
+from dpfl.tasks.planting_config import PlantingConfig
+from dpfl.tasks.selection_config import SelectionConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,7 +137,11 @@ _ADDED_LATER = (
     'server_nesterov',
     'server_beta2',
     'server_epsilon',
+    'audit',
+    'audit_canaries',
     *ScheduleConfig().flat(),
+    *PlantingConfig().flat(),
+    *SelectionConfig().flat(),
 )
 
 
@@ -180,6 +188,7 @@ class TrainConfig(RunConfig):
     optimization: OptimizationConfig = OptimizationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     course: CourseConfig = CourseConfig()
+    audit: AuditConfig = AuditConfig()
 
     def workload(self, rounds: int) -> np.ndarray | None:
         """The workload that mechanism 'auto' is optimised for; None for the prefix sums."""
@@ -190,6 +199,12 @@ class TrainConfig(RunConfig):
     def remarks(self, rounds: int) -> tuple[str, ...]:
         """What the report says besides the guarantee, in sentences."""
         found = [self.optimization.describe(rounds)]
+        if self.task.planting.secrets:
+            found.append(
+                f'{self.task.planting.num_secrets} secrets of '
+                f'{self.task.planting.num_holders} clients were planted in the data, to measure '
+                'how far the model memorises them.'
+            )
         if self.privacy.mechanism == AUTO:
             optimised = (
                 'the prefix sums of the noised means'
@@ -199,7 +214,7 @@ class TrainConfig(RunConfig):
                 else 'SGD with these learning rates and without momentum'
             )
             found.append(f'The mechanism was chosen for the least error of {optimised}.')
-        return tuple(found)
+        return (*found, *self.task.selection.remarks())
 
     def check(self) -> None:
         """Checks that the task has the model, and the clip norm a fixed value where it must."""
@@ -212,6 +227,15 @@ class TrainConfig(RunConfig):
         if self.course.fork_from is not None and self.task.warm_start is not None:
             raise ArgumentError(
                 'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
+            )
+        audit_config.check(self)
+        copies, most = max(self.task.planting.secret_copies), self.optimization.client_max_batches
+        examples = None if most is None else most * self.optimization.client_batch_size
+        if self.task.planting.secrets and examples is not None and examples < copies:
+            raise ArgumentError(
+                'secret_copies',
+                self.task.planting.secret_copies,
+                f'must be <= {examples}, the examples that a client trains on',
             )
         tested = self.evaluation.test_clients
         if tested and self.task.task not in TESTED_TASKS:

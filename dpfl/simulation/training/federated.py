@@ -12,8 +12,8 @@ import numpy as np
 
 from dpfl import accounting, mechanisms
 from dpfl.accounting.records import archive
-from dpfl.errors import ArgumentError, renaming
-from dpfl.simulation.training import execution, fork, run_model
+from dpfl.errors import ArgumentError
+from dpfl.simulation.training import execution, fork, prepared_task, run_model
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.course_config import within_epsilon
 from dpfl.simulation.training.execution import TrainResult
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from dpfl.simulation import program
 
 _EVAL_BATCH_SIZE = 256
-_WARM_START = (
-    'The model that training began with: it is taken to be public. If it was trained on clients of '
-    'this run, its own guarantee must be composed with this one.'
-)
 
 
 def train(
@@ -151,7 +147,9 @@ class Prepared:
         """The task, the number of clients to train on, and the language model if it is one."""
         population = self.clients()  # Opens the data.
         loaded, language = self.opened.load(), self.opened.language_model()
-        loaded = _warm_started(self.config.task, loaded, language)
+        loaded = prepared_task.prepared(
+            self.config.task, loaded, self.config.seed, language, population
+        )
         if self.origin is not None:
             loaded = _forked(loaded, self.origin)
         return loaded, population, language
@@ -191,7 +189,8 @@ def _opened(
     config: TrainConfig, task: FederatedTask | None, tell: Callable[[str], None]
 ) -> tuple[TrainConfig, source.TaskSource]:
     if task is not None:
-        return dataclasses.replace(config, task=TaskConfig(task=CUSTOM)), _OwnTask(task)
+        own = TaskConfig(task=CUSTOM, planting=config.task.planting)
+        return dataclasses.replace(config, task=own), _OwnTask(task)
     if config.task.task == CUSTOM:
         raise ArgumentError('task', CUSTOM, 'needs a task of your own, as an argument of train')
     return config, source.open_task(config.task, config.seed, tell)
@@ -219,7 +218,9 @@ def build_experiment(
     import tensorflow_federated as tff
 
     from dpfl import aggregators, learning
+    from dpfl.auditing import canaries, one_shot
     from dpfl.simulation import program
+    from dpfl.tasks import own_data
 
     test = _test(config.evaluation.test_clients, task)  # Refused before anything is built.
     sgd = tff.learning.optimizers.build_sgdm
@@ -227,6 +228,10 @@ def build_experiment(
     is_per_layer = config.privacy.clipping == 'per_layer'
     clip: Any = aggregators.PerLayer() if is_per_layer else aggregators.clip_flat
     storage = noise_storage(plan, task.model, config.privacy.memory_limit)
+    design = None
+    if config.audit.audit:
+        size = own_data.num_parameters(task.model)
+        design = canaries.design(plan, config.audit.canaries, config.seed, size)
     process = learning.build_dp_fedavg(
         task.model,
         plan,
@@ -245,6 +250,7 @@ def build_experiment(
         clip=clip,
         clip_each_batch=how.clip_each_batch,
         supplied_noise=storage.is_supplied,
+        canaries=None if design is None else design.added(),
     )
     heldout = task.heldout(config.evaluation.eval_clients, _EVAL_BATCH_SIZE)
     return program.Experiment(
@@ -277,6 +283,7 @@ def build_experiment(
         profile=config.execution.profile,
         configuration={**config.fixed(), **task.made_from},
         stop_at_accuracy=config.course.stop_at_accuracy,
+        audit=None if design is None else one_shot.OneShotAudit(design),
     )
 
 
@@ -340,30 +347,3 @@ def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
         model = architectures.with_weights(model, weights)
     not_covered = dict.fromkeys((*task.not_covered, *origin.not_covered))
     return dataclasses.replace(task, model=model, not_covered=tuple(not_covered))
-
-
-def _warm_started(
-    config: TaskConfig, task: FederatedTask, language: tuple[str, Sequence[str]] | None
-) -> FederatedTask:
-    """The task, starting from the weights of `warm_start` if the configuration has one."""
-    path = config.warm_start
-    if path is None:
-        return task
-    if language is None:
-        raise ArgumentError('warm_start', path, 'only works for language models')
-    from dpfl.tasks.text.models import architectures, saved_models
-
-    with renaming(path='warm_start'):
-        model = saved_models.load(path)
-    name, words = language
-    if model.name != name:
-        raise ArgumentError(
-            'warm_start', path, f'holds a model {model.name}, not {name}, the model of the run'
-        )
-    if model.vocabulary != tuple(words):
-        raise ArgumentError('warm_start', path, 'has another vocabulary than the task')
-    return dataclasses.replace(
-        task,
-        model=architectures.with_weights(task.model, model.weights),
-        not_covered=(*task.not_covered, _WARM_START),
-    )

@@ -56,6 +56,12 @@ class TextData:
         from dpfl.tasks.text.models import metrics
 
         test = self.task.test
+
+        def with_sentences(sentences: Mapping[int, Sequence[list[str]]]) -> FederatedTask:
+            training = self.task.training.with_first(sentences)
+            task = dataclasses.replace(self.task, training=training)
+            return dataclasses.replace(self, task=task).with_model(model)
+
         return FederatedTask(
             model=model,
             population=self.task.training.count,
@@ -66,6 +72,7 @@ class TextData:
             baselines=self._accuracies,
             heldout_owners=self.task.heldout_owners,
             hits=metrics.hits,
+            with_sentences=with_sentences,
             description=self.description,
             fingerprints=self.fingerprints,
             not_covered=self.not_covered,

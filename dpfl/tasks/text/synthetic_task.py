@@ -2,7 +2,8 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import data_path
 from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, TaskConfig, TextConfig
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text import packing, sentence_batches, token_ids
+from dpfl.tasks.text import packing, sentence_batches, token_ids, word_clients
 
 if TYPE_CHECKING:
     from dpfl.tasks.text import known_words, synthetic_text
@@ -50,18 +51,30 @@ class SyntheticClients:
       language: writes the sentences.
       packing: how they become rows. Its filters apply to training clients only.
       ids: token id of the model for each token id of the language; None for the same.
+      first: sentences that training clients have before their own, lists of words by client.
     """
 
     language: 'synthetic_text.SyntheticText'
     packing: packing.Packing
     ids: np.ndarray | None = None
+    first: Mapping[int, Sequence[list[str]]] = dataclasses.field(default_factory=dict)
 
     def client_batches(
         self, client: int, batch_size: int, epochs: int = 1, max_batches: int | None = None
     ) -> list[collections.OrderedDict]:
         """The batches of a client, as `sentence_batches.batches` cuts its rows."""
-        rows = self._of_the_model(self.packing.of_rows(self.language.tokens(client)))
+        tokens = self.language.tokens(client)
+        if client in self.first:
+            length = self.language.sentence_length
+            added = word_clients.encode(self.first[client], self._ids_of_words, length)
+            tokens = np.concatenate([added, tokens])
+        rows = self._of_the_model(self.packing.of_rows(tokens))
         return sentence_batches.batches(rows, batch_size, epochs, max_batches)
+
+    @functools.cached_property
+    def _ids_of_words(self) -> dict[str, int]:
+        """Token ids of the language by word."""
+        return {w: i for i, w in enumerate(self.language.vocabulary, token_ids.NUM_SPECIAL_TOKENS)}
 
     def heldout_dataset(self, num_clients: int, batch_size: int) -> Any:
         """The pooled rows of held-out clients as a `tf.data.Dataset`."""
@@ -108,7 +121,7 @@ class SyntheticTextTask:
 
     def load(self) -> FederatedTask:
         """The task."""
-        from dpfl.tasks.text.models import catalog, metrics
+        from dpfl.tasks.text.models import catalog
 
         data_path.refuse(self._config.data, self._config.task)
         language, known = self._language(), self._known_words()
@@ -117,18 +130,9 @@ class SyntheticTextTask:
             num_tokens = language.num_tokens if known is None else known.num_tokens
             model = catalog.build(self._model, num_tokens, text.sentence_length, self._seed)
         ids = None if known is None else known.ids
-        clients = SyntheticClients(language, packing_of(text), ids)
-        return FederatedTask(
-            model=model,
-            population=None,
-            client_batches=clients.client_batches,
-            heldout=clients.heldout_dataset,
-            heldout_owners=clients.heldout_owners,
-            hits=metrics.hits,
-            test=clients.test_batches,
-            # They are those of a model that knows every word.
-            reference_accuracies={} if known is not None else _ceilings(language),
-        )
+        # They are those of a model that knows every word.
+        ceilings = {} if known is not None else _ceilings(language)
+        return _task(model, SyntheticClients(language, packing_of(text), ids), ceilings)
 
     def language_model(self) -> tuple[str, Sequence[str]]:
         """Name of the model and its vocabulary."""
@@ -158,6 +162,26 @@ class SyntheticTextTask:
                 sentence_length=self._config.text.sentence_length,
                 seed=self._seed,
             )
+
+
+def _task(model: Any, clients: SyntheticClients, ceilings: Mapping[str, float]) -> FederatedTask:
+    """The task of a model and clients, with accuracies to compare with."""
+    from dpfl.tasks.text.models import metrics
+
+    def with_sentences(sentences: Mapping[int, Sequence[list[str]]]) -> FederatedTask:
+        return _task(model, dataclasses.replace(clients, first=sentences), ceilings)
+
+    return FederatedTask(
+        model=model,
+        population=None,
+        client_batches=clients.client_batches,
+        heldout=clients.heldout_dataset,
+        heldout_owners=clients.heldout_owners,
+        hits=metrics.hits,
+        test=clients.test_batches,
+        with_sentences=with_sentences,
+        reference_accuracies=ceilings,
+    )
 
 
 def _ceilings(language: 'synthetic_text.SyntheticText') -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,17 @@ class WordClients:
     def slice(self, first: int, last: int) -> 'WordClients':
         """The clients `first` to `last - 1`, renumbered from 0."""
         return WordClients(last - first, lambda client: self.sentences(client + first))
+
+    def with_first(self, sentences: Mapping[int, Sequence[list[str]]]) -> 'WordClients':
+        """The same clients, some of which have further sentences before their own.
+
+        Args:
+          sentences: by client; lists of words.
+        """
+        return WordClients(
+            self.count,
+            lambda client: itertools.chain(sentences.get(client, ()), self.sentences(client)),
+        )
 
 
 @dataclasses.dataclass(frozen=True)

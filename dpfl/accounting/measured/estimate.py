@@ -1,0 +1,183 @@
+"""Epsilon from the cosines of canaries with what was released ([Andrew24]).
+
+A canary is a random direction, uniform on the unit sphere of R^d. The cosine of a direction that
+took no part with any vector that does not depend on it has a known distribution, of mean 0 and
+variance 1/d, and nearly normal. Here cosines are in units of that deviation: `score = sqrt(d)
+cosine`. For a Gaussian mechanism the scores of canaries that took part are about N(mu, 1).
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from scipy import special, stats
+
+from dpfl import errors
+from dpfl.accounting import gaussian_curve
+from dpfl.accounting.measured import gaussian_pair
+
+CONFIDENCE = 0.95
+# The spread of the scores is taken to be that of the null unless a test at this level denies it.
+_LEVEL = 0.01
+# Probabilities below this one are rounded up to it, which lowers a lower bound.
+_LEAST_RATE = 1e-300
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What one attack found.
+
+    Attributes:
+      observed, unobserved: numbers of canaries that took part, and that did not.
+      mean, deviation: of the scores of the canaries that took part.
+      null_mean, null_deviation: of the scores of those that did not; 0 and 1 in expectation.
+      has_null_spread: whether `deviation` agrees with 1, so that the estimate takes it to be 1.
+      epsilon: of the pair N(mean, deviation^2), N(0, 1), with deviation 1 if it has the spread of
+        the null; infinity if the scores have no spread.
+      epsilon_low, epsilon_high: confidence interval of that estimate, if scores are independent
+        and normal.
+      epsilon_fitted: the same with the fitted deviation in any case. At a small delta it depends
+        on tails that a few hundred scores do not show.
+      mu_lower: lower confidence bound of mu; None if the claim is not one of Gaussian DP.
+      epsilon_lower: lower confidence bound of epsilon; see `lower_bounds`.
+    """
+
+    observed: int
+    unobserved: int
+    mean: float
+    deviation: float
+    null_mean: float
+    null_deviation: float
+    has_null_spread: bool
+    epsilon: float
+    epsilon_low: float
+    epsilon_high: float
+    epsilon_fitted: float
+    mu_lower: float | None
+    epsilon_lower: float
+
+
+def estimate(
+    observed: np.ndarray,
+    unobserved: np.ndarray,
+    dimension: int,
+    delta: float,
+    *,
+    is_gaussian: bool,
+) -> Estimate:
+    """The estimate from the cosines of one attack.
+
+    Args:
+      observed: cosines of the canaries that took part, at least two.
+      unobserved: cosines of those that did not, at least two. They only serve to check the null.
+      dimension: d, at least 2.
+      delta: of the estimate, strictly between 0 and 1.
+      is_gaussian: whether the claim is one of Gaussian DP, which the lower bounds then refute.
+
+    Raises:
+      ArgumentError: if there are too few canaries, or a cosine is not within [-1, 1].
+    """
+    for name, cosines in (('observed', observed), ('unobserved', unobserved)):
+        if cosines.ndim != 1 or cosines.size < 2:
+            raise errors.ArgumentError(name, cosines.size, 'must be at least 2 cosines')
+        if not (np.abs(cosines) <= 1 + 1e-6).all():
+            raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be within [-1, 1]')
+    scores, null = math.sqrt(dimension) * observed, math.sqrt(dimension) * unobserved
+    count, mean, deviation = scores.size, float(scores.mean()), float(scores.std(ddof=1))
+    low, high = _deviation_interval(deviation, count, _LEVEL)
+    has_null_spread = low <= 1.0 <= high
+    spread = 1.0 if has_null_spread else deviation
+    margin = _mean_margin(spread, count, has_null_spread)
+    if has_null_spread:
+        spreads = [1.0]
+    else:
+        low, high = _deviation_interval(deviation, count, (1 - CONFIDENCE) / 2)
+        spreads = [low, high, min(max(1.0, low), high)]
+    box = [
+        gaussian_pair.epsilon(max(0.0, each), every, delta)
+        for each in (mean - margin, mean + margin)
+        for every in spreads
+    ]
+    mu_lower, epsilon_lower = lower_bounds(observed, dimension, delta, is_gaussian=is_gaussian)
+    return Estimate(
+        observed=count,
+        unobserved=null.size,
+        mean=mean,
+        deviation=deviation,
+        null_mean=float(null.mean()),
+        null_deviation=float(null.std(ddof=1)),
+        has_null_spread=has_null_spread,
+        epsilon=gaussian_pair.epsilon(max(0.0, mean), spread, delta),
+        epsilon_low=min(box),
+        epsilon_high=max(box),
+        epsilon_fitted=gaussian_pair.epsilon(max(0.0, mean), deviation, delta),
+        mu_lower=mu_lower,
+        epsilon_lower=epsilon_lower,
+    )
+
+
+def lower_bounds(
+    cosines: np.ndarray, dimension: int, delta: float, *, is_gaussian: bool
+) -> tuple[float | None, float]:
+    """Lower bounds of mu and of epsilon, each at confidence `CONFIDENCE`.
+
+    They assume that the scores of canaries that took part are independent, and nothing about their
+    distribution. Every score is a threshold. The false positive rate is that of the null, exactly;
+    the true positive rate is bounded at all thresholds at once by the inequality of Dvoretzky,
+    Kiefer and Wolfowitz with the constant of Massart.
+
+    Args:
+      cosines: of the canaries that took part.
+      dimension: d.
+      delta: of epsilon.
+      is_gaussian: whether the claim is one of Gaussian DP. Then mu is bounded: a test against
+        mu-GDP has at most the true positive rate `Phi(Phi^-1(false positive rate) + mu)`; and
+        epsilon is that of mu. Otherwise `true positive rate <= e^epsilon rate + delta`, and the
+        same for the errors of the other kind, bound epsilon.
+    """
+    ordered = np.sort(cosines)
+    count = ordered.size
+    slack = math.sqrt(math.log(1 / (1 - CONFIDENCE)) / (2 * count))
+    true = 1.0 - np.arange(count) / count - slack
+    false = np.maximum(null_tail(ordered, dimension), _LEAST_RATE)
+    is_useful = true > 0
+    if not is_useful.any():
+        return (0.0 if is_gaussian else None), 0.0
+    true, false = true[is_useful], false[is_useful]
+    if is_gaussian:
+        mu = max(0.0, float(np.max(special.ndtri(true) - special.ndtri(false))))
+        return mu, gaussian_curve.epsilon(mu, delta) if mu else 0.0
+    with np.errstate(divide='ignore', invalid='ignore'):
+        both = np.concatenate(
+            [
+                np.log((true - delta) / false),
+                np.log((1 - false - delta) / (1 - true)),
+            ]
+        )
+    known = both[np.isfinite(both)]
+    return None, max(0.0, float(known.max())) if known.size else 0.0
+
+
+def null_tail(cosines: np.ndarray, dimension: int) -> np.ndarray:
+    """Probability that the cosine of a random direction is at least each of `cosines`."""
+    square = np.clip(1.0 - np.square(np.asarray(cosines, np.float64)), 0.0, 1.0)
+    half = 0.5 * special.betainc((dimension - 1) / 2, 0.5, square)
+    return np.where(np.asarray(cosines) >= 0, half, 1.0 - half)
+
+
+def _mean_margin(spread: float, count: int, is_known: bool) -> float:
+    """Half the confidence interval of the mean of normal scores.
+
+    With an unknown spread, mean and spread share the probability of error.
+    """
+    if is_known:
+        return float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * spread / math.sqrt(count)
+    quantile = stats.t.ppf(1 - (1 - CONFIDENCE) / 4, count - 1)
+    return float(quantile) * spread / math.sqrt(count)
+
+
+def _deviation_interval(deviation: float, count: int, level: float) -> tuple[float, float]:
+    """Interval of the deviation of normal scores that fails with probability `level`."""
+    ends = stats.chi2.ppf([1 - level / 2, level / 2], count - 1)
+    low, high = deviation * np.sqrt((count - 1) / ends)
+    return float(low), float(high)

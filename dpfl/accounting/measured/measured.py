@@ -1,0 +1,282 @@
+"""What an audit measured in a run, next to what the run claims: values for reports."""
+
+import dataclasses
+import io
+import math
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from dpfl import _npz, _validate, errors
+from dpfl.accounting import gaussian_curve
+from dpfl.accounting.measured import estimate as estimate_lib
+from dpfl.accounting.measured.estimate import Estimate
+from dpfl.accounting.plan import PrivacyPlan
+
+AUDIT = 'audit.npz'
+METHOD = 'one_shot_canaries'
+_MOST_CANARIES = 10**7
+# The sizes of audits are small; nothing in the file is worth more memory.
+_MOST_BYTES = 1 << 28
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """The content of `audit.npz`: what the canaries of a run showed.
+
+    Attributes:
+      took_part: whether each canary took part, bool [canaries].
+      rounds: in how many rounds it did or, if it was held out, would have; int64 [canaries].
+      releases: cosine of each canary with the weighted sum of all releases, float64 [canaries].
+      final_model: cosine with the change of the model over the run, float64 [canaries].
+      dimension: number of parameters of the model.
+      pattern: rounds in which the canaries of each group take part, bool [groups, rounds]; None
+        with sampling, where each canary has its own.
+    """
+
+    took_part: np.ndarray
+    rounds: np.ndarray
+    releases: np.ndarray
+    final_model: np.ndarray
+    dimension: int
+    pattern: np.ndarray | None
+
+    def to_bytes(self) -> bytes:
+        """The file."""
+        arrays = {
+            'took_part': self.took_part,
+            'rounds': self.rounds,
+            'releases': self.releases,
+            'final_model': self.final_model,
+            'dimension': np.array(self.dimension, np.int64),
+        }
+        if self.pattern is not None:
+            arrays['pattern'] = self.pattern
+        file = io.BytesIO()
+        np.savez_compressed(file, **arrays)
+        return file.getvalue()
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> 'Scores':
+        """Reads the file.
+
+        Raises:
+          ValueError: if it is not such a file; the message names it.
+        """
+        try:
+            arrays = _npz.load(path, _MOST_BYTES)
+            dimension = arrays['dimension']
+            if dimension.shape != () or dimension.dtype.kind != 'i':
+                raise errors.ArgumentError('dimension', errors.NOT_SHOWN, 'must be an integer')
+            count = arrays['took_part'].size
+            _validate.integer('canaries', count, minimum=4, maximum=_MOST_CANARIES)
+            for name, kind in _KINDS.items():
+                if arrays[name].shape != (count,) or arrays[name].dtype.kind != kind:
+                    raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must have a canary each')
+            pattern = arrays.get('pattern')
+            if pattern is not None and (pattern.ndim != 2 or pattern.dtype.kind != 'b'):
+                raise errors.ArgumentError('pattern', errors.NOT_SHOWN, 'must be [groups, rounds]')
+            return cls(
+                **{name: arrays[name] for name in _KINDS},
+                dimension=_validate.integer('dimension', int(dimension), minimum=2),
+                pattern=pattern,
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(f'{path}: not the audit of a run ({errors.shown(error)})') from None
+
+
+_KINDS = {'took_part': 'b', 'rounds': 'i', 'releases': 'f', 'final_model': 'f'}
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What an audit measured, and what the run claims.
+
+    Attributes:
+      canaries: how many there were.
+      least_rounds, most_rounds: in how many rounds a canary took part that did.
+      dimension: number of parameters of the model.
+      delta: at which epsilon is given.
+      mu_claimed, epsilon_claimed: of the plan; infinite without noise, mu None with sampling.
+      mu_of_canaries: what follows from the plan for the rounds of the canaries, the largest over
+        them; None with sampling. Below the claim if they are not the worst rounds.
+      releases: of an attacker who sees every release.
+      final_model: of one who sees the final model only.
+    """
+
+    canaries: int
+    least_rounds: int
+    most_rounds: int
+    dimension: int
+    delta: float
+    mu_claimed: float | None
+    epsilon_claimed: float
+    mu_of_canaries: float | None
+    releases: Estimate
+    final_model: Estimate
+
+    @classmethod
+    def of(cls, scores: Scores, plan: PrivacyPlan, delta: float, accountant: str) -> 'Measured':
+        """The estimates from what the canaries of a run showed.
+
+        Raises:
+          ArgumentError: if the scores cannot be those of the plan.
+        """
+        has_mu = plan.sampling == 'none'
+        pattern = scores.pattern
+        if (pattern is not None) != has_mu or (
+            pattern is not None and pattern.shape[1] != plan.participation.rounds
+        ):
+            raise errors.ArgumentError('pattern', errors.NOT_SHOWN, 'must be that of the plan')
+        estimates = [
+            estimate_lib.estimate(
+                cosines[scores.took_part],
+                cosines[~scores.took_part],
+                scores.dimension,
+                delta,
+                is_gaussian=has_mu,
+            )
+            for cosines in (scores.releases, scores.final_model)
+        ]
+        rounds = scores.rounds[scores.took_part]
+        return cls(
+            canaries=scores.took_part.size,
+            least_rounds=int(rounds.min()),
+            most_rounds=int(rounds.max()),
+            dimension=scores.dimension,
+            delta=delta,
+            mu_claimed=plan.mu if has_mu else None,
+            epsilon_claimed=plan.epsilon(delta, accountant),
+            mu_of_canaries=None if pattern is None else mu_of(plan, pattern),
+            releases=estimates[0],
+            final_model=estimates[1],
+        )
+
+    @classmethod
+    def from_dict(cls, values: Any, plan: PrivacyPlan, accountant: str) -> 'Measured':
+        """What `to_dict` wrote; what it claims is computed from the plan.
+
+        Only `audit.npz` can tell whether the estimates are right: see `read`.
+
+        Raises:
+          ValueError: if the values are of another form.
+        """
+        own = {field.name for field in dataclasses.fields(cls)}
+        found = {name: value for name, value in _object('measured', values).items() if name in own}
+        delta = _validate.number('measured.delta', found['delta'], above=0, below=1)
+        of_canaries = found['mu_of_canaries']
+        if of_canaries is not None:
+            _validate.number('mu_of_canaries', of_canaries, minimum=0)
+        elif plan.sampling == 'none':
+            of_canaries = math.inf
+        return cls(
+            **{
+                name: _validate.integer(name, found[name], minimum=0)
+                for name in ('least_rounds', 'most_rounds', 'dimension')
+            },
+            canaries=_validate.integer('trials', values['trials'], minimum=4),
+            delta=delta,
+            mu_claimed=plan.mu if plan.sampling == 'none' else None,
+            epsilon_claimed=plan.epsilon(delta, accountant),
+            mu_of_canaries=of_canaries,
+            releases=_estimate('releases', found['releases']),
+            final_model=_estimate('final_model', found['final_model']),
+        )
+
+    @property
+    def exceeds_claim(self) -> bool:
+        """Whether the lower bound from the releases is above the claim, which is then wrong."""
+        found = self.releases
+        if found.mu_lower is not None and self.mu_claimed is not None:
+            return found.mu_lower > self.mu_claimed
+        return found.epsilon_lower > self.epsilon_claimed
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form: first what `audit_privacy` shows, then both attacks; infinity is null."""
+        found = {
+            'method': METHOD,
+            'mu_claimed': self.mu_claimed,
+            'mu_lower': self.releases.mu_lower,
+            'epsilon_claimed': self.epsilon_claimed,
+            'epsilon_lower': self.releases.epsilon_lower,
+            'epsilon_estimate': self.releases.epsilon,
+            'trials': self.canaries,
+            'confidence': estimate_lib.CONFIDENCE,
+            'delta': self.delta,
+            'exceeds_claim': self.exceeds_claim,
+            'canaries_in': self.releases.observed,
+            'canaries_out': self.releases.unobserved,
+            'least_rounds': self.least_rounds,
+            'most_rounds': self.most_rounds,
+            'dimension': self.dimension,
+            'mu_of_canaries': self.mu_of_canaries,
+            'epsilon_of_canaries': (
+                None
+                if self.mu_of_canaries is None
+                else gaussian_curve.epsilon(self.mu_of_canaries, self.delta)
+            ),
+            'releases': _attack(self.releases),
+            'final_model': _attack(self.final_model),
+        }
+        return {name: _finite(value) for name, value in found.items()}
+
+
+def mu_of(plan: PrivacyPlan, pattern: np.ndarray) -> float:
+    """The largest `||C u|| / update_noise_multiplier` over patterns u, bool [groups, rounds]."""
+    if not plan.noise_multiplier:
+        return math.inf
+    # The noise of the updates; that of the counts of an adaptive clip norm hides no canary.
+    rounds = plan.participation.rounds
+    strategy = plan.mechanism.with_rounds(rounds).strategy_matrix()
+    norms = np.linalg.norm(strategy @ pattern.T.astype(np.float64), axis=0)
+    return float(norms.max()) / plan.update_noise_multiplier
+
+
+def read(
+    directory: str | os.PathLike[str], plan: PrivacyPlan, delta: float, accountant: str
+) -> Measured | None:
+    """The audit in the directory of a run, computed from `audit.npz`; None if there is none.
+
+    Raises:
+      ValueError: if the file is damaged, or is not that of a run with this plan.
+    """
+    path = pathlib.Path(directory) / AUDIT
+    if not path.exists():
+        return None
+    scores = Scores.load(path)
+    try:
+        return Measured.of(scores, plan, delta, accountant)
+    except ValueError as error:
+        raise ValueError(f'{path}: not the audit of this run ({errors.shown(error)})') from None
+
+
+def _attack(found: Estimate) -> dict[str, Any]:
+    return {name: _finite(value) for name, value in dataclasses.asdict(found).items()}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be an object')
+    return value
+
+
+def _estimate(name: str, values: Any) -> Estimate:
+    """The estimate that `_attack` wrote; null is infinity, but for a mu that there is not."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(Estimate):
+        value, where = _object(name, values)[field.name], f'{name}.{field.name}'
+        if field.type is bool:
+            found[field.name] = _validate.truth(where, value)
+        elif field.type is int:
+            found[field.name] = _validate.integer(where, value, minimum=2)
+        elif value is None:
+            found[field.name] = None if field.name == 'mu_lower' else math.inf
+        else:
+            found[field.name] = _validate.number(where, value)
+    return Estimate(**found)

@@ -1,0 +1,109 @@
+"""The section of a privacy report about what an audit measured, in Markdown."""
+
+from dpfl.accounting.measured.estimate import CONFIDENCE, Estimate
+from dpfl.accounting.measured.measured import Measured
+
+# What no audit can show, a sentence each.
+LIMITS = (
+    'It proves no guarantee: another attack, or one that knows more, may find more. Only the '
+    'accounting bounds every attack.',
+    'It measures canaries, random directions of the length of the clip norm. Updates of real '
+    'clients have other directions and may be shorter.',
+    'It sees noise as real numbers. It would not notice a predictable generator, a noise key that '
+    'leaked, or information in the last digits of floating-point numbers.',
+    'It is one run. Intervals and bounds count the randomness of the canaries, whose scores are '
+    'independent as long as the updates of clients do not depend on the directions of canaries: '
+    'they do, a little, through the models of later rounds.',
+)
+_CLAIM_EXCEEDED = (
+    '**A lower bound is above the claim. Either the claim or the run is wrong (or this is one of '
+    'the {share:.0%} of audits whose bounds fail): do not rely on the guarantee.**'
+)
+
+
+def render(found: Measured) -> str:
+    """The section."""
+    claimed = 'no guarantee' if _is_none(found.epsilon_claimed) else f'{found.epsilon_claimed:.4g}'
+    parts = [
+        f'One-shot estimate with canary clients (Andrew et al. 2024): {found.releases.observed} of '
+        f'{found.canaries} canaries took part, {_rounds(found)}; the others, which took no part, '
+        'check the distribution without a canary. A canary sends a random direction of the length '
+        f'of the clip norm, in the {found.dimension} dimensions of the model. Canaries are '
+        'additional clients, whose updates are known in advance: they take nothing from the '
+        'guarantee of real clients, and no denominator counts them.',
+        f'At delta = {found.delta:g} the claim is **{claimed}**, and the estimate for an attacker '
+        f'who sees all releases is **{number(found.releases.epsilon)}** '
+        f'({CONFIDENCE:.0%} interval {number(found.releases.epsilon_low)} to '
+        f'{number(found.releases.epsilon_high)}); for one who sees only the final model, '
+        f'{number(found.final_model.epsilon)}.',
+    ]
+    if found.exceeds_claim:
+        parts.append(_CLAIM_EXCEEDED.format(share=1 - CONFIDENCE))
+    parts += [_table(found), _meaning(found), _limits()]
+    return '\n\n'.join(parts)
+
+
+def _rounds(found: Measured) -> str:
+    low, high = found.least_rounds, found.most_rounds
+    how_many = f'{low}' if low == high else f'{low} to {high}'
+    return f'each in {how_many} round{"" if high == 1 else "s"}'
+
+
+def _table(found: Measured) -> str:
+    both = (found.releases, found.final_model)
+    rows = [
+        ('epsilon, estimate', [number(each.epsilon) for each in both]),
+        (
+            f'its {CONFIDENCE:.0%} interval',
+            [f'{number(each.epsilon_low)} to {number(each.epsilon_high)}' for each in both],
+        ),
+        (
+            f'epsilon, lower bound at {CONFIDENCE:.0%}',
+            [number(each.epsilon_lower) for each in both],
+        ),
+        ('epsilon with the fitted deviation', [number(each.epsilon_fitted) for each in both]),
+        ('scores with canary: mean, deviation', [_pair(each) for each in both]),
+        ('scores without: mean, deviation', [_null(each) for each in both]),
+    ]
+    if found.mu_claimed is not None:
+        bounds = [number(each.mu_lower or 0.0) for each in both]
+        rows.insert(3, (f'mu, lower bound at {CONFIDENCE:.0%}', bounds))
+    lines = ['| | all releases | final model |', '|---|---|---|']
+    return '\n'.join([*lines, *(f'| {name} | {a} | {b} |' for name, (a, b) in rows)])
+
+
+def _meaning(found: Measured) -> str:
+    text = (
+        'A score is the cosine of a canary with what was released, in standard deviations of the '
+        'cosine of a random direction. The estimate is epsilon of two normal distributions, those '
+        'of scores with and without the canary. Lower bounds assume independent scores, and '
+        'nothing else about their distribution.'
+    )
+    if found.mu_claimed is not None and not _is_none(found.mu_claimed):
+        text += (
+            f' The plan claims mu = {found.mu_claimed:.4g}; for the rounds of these canaries it '
+            f'gives {found.mu_of_canaries:.4g}, which is what the mean score with canary should '
+            'be, or less where the sum of real updates is large.'
+        )
+    return text
+
+
+def _limits() -> str:
+    return 'What an audit cannot show:\n\n' + '\n'.join(f'- {each}' for each in LIMITS)
+
+
+def _pair(found: Estimate) -> str:
+    return f'{found.mean:.3f}, {found.deviation:.3f}'
+
+
+def _null(found: Estimate) -> str:
+    return f'{found.null_mean:.3f}, {found.null_deviation:.3f}'
+
+
+def _is_none(value: float) -> bool:
+    return value == float('inf')
+
+
+def number(value: float) -> str:
+    """An epsilon or a mu with three digits."""
+    return 'unbounded' if _is_none(value) else f'{value:.3g}'

@@ -1,0 +1,1 @@
+"""Empirical privacy: what attacks find out of releases, held against the claimed guarantee."""

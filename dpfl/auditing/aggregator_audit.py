@@ -1,0 +1,272 @@
+"""Audit of an aggregator alone: thousands of trials of its real code, held against its plan.
+
+It bounds from below how much the releases of all rounds tell about one client, and compares that
+with what the plan promises. Nothing is trained, so it takes seconds; what clients and training loop
+do wrong it cannot see.
+
+Two attackers see all releases and know everything but whether the client took part. Each has
+clients of its own, and half of the error, so the larger bound has the confidence:
+
+- One relies on the plan (`attackers.likelihood_ratio`). Its client has the pattern that moves the
+  releases most, and three quarters of the trials.
+- One learns from half of its trials (`attackers.learned`). Its client takes part in the same rounds
+  with other signs: two rounds with the same noise and the same update would cancel each other.
+
+Both rely on independent trials. A third bound does not: that of `one_run` for the first attacker's
+clients, whose presence is decided by fair coins.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dpfl import _random, accounting, errors
+from dpfl.accounting import gaussian
+from dpfl.auditing import aggregator_runs, attackers, lower_bounds, one_run, worst_pattern
+from dpfl.auditing.config import AggregatorAuditConfig
+
+# Coordinates of one run.
+COORDINATES = 4096
+# One guess for so many canaries in the bound that does not need independent trials.
+_CANARIES_FOR_A_GUESS = 10
+_ASSUMED = (
+    'Trials are independent: noise is independent between coordinates and runs.',
+    'The client has the largest update that clipping admits, in the rounds of the pattern, and '
+    'all other clients are known.',
+)
+_SECAGG = (
+    'Rounding to integers mixes coordinates: trials are independent up to the rounding of the '
+    'other canaries.'
+)
+_SIMULATED = 'The noise has a seed: a simulation.'
+_NORMAL = 'mu_lower_if_normal also assumes that statistics are normal with equal variances.'
+_DEPENDENT = 'mu_lower_one_run does not assume that trials are independent.'
+
+
+@dataclasses.dataclass(frozen=True)
+class AggregatorAudit:
+    """What an audit found.
+
+    Attributes:
+      plan: what was audited.
+      config: how.
+      delta: at which epsilon is given.
+      epsilon_claimed: epsilon of the plan.
+      mu_reachable: the largest mu that these canaries can show if all is as planned. It is below
+        the claim if the claim counts more than is released, or is an upper bound.
+      mu_lower: lower confidence bound on mu, for any distribution of the releases.
+      mu_lower_if_normal: tighter lower confidence bound, for normal statistics only.
+      mu_lower_one_run: lower confidence bound on mu that holds even if trials depend on each other.
+      epsilon_lower: lower confidence bound on epsilon, for any distribution of the releases.
+      method: the attacker that showed `mu_lower`: 'likelihood_ratio' or 'learned'.
+      pattern: rounds of the canaries.
+      present: trials with the client.
+      trials: all trials.
+    """
+
+    plan: accounting.PrivacyPlan
+    config: AggregatorAuditConfig
+    delta: float
+    epsilon_claimed: float
+    mu_reachable: float
+    mu_lower: float
+    mu_lower_if_normal: float
+    mu_lower_one_run: float
+    epsilon_lower: float
+    method: str
+    pattern: tuple[int, ...]
+    present: int
+    trials: int
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether a bound is above the claim: the plan's promise is broken, or bad luck."""
+        return self.mu_lower > _mu(self.plan) or self.epsilon_lower > self.epsilon_claimed
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; infinite numbers are None."""
+        assumptions = [*_ASSUMED, _NORMAL, _DEPENDENT]
+        if self.plan.discretization is not None:
+            assumptions.append(_SECAGG)
+        if self.config.seed is not None:
+            assumptions.append(_SIMULATED)
+        values = {
+            'mechanism': self.plan.mechanism.name,
+            'rounds': self.plan.participation.rounds,
+            'pattern': list(self.pattern),
+            'noise_multiplier': self.plan.noise_multiplier,
+            'mu_claimed': _mu(self.plan),
+            'mu_reachable': self.mu_reachable,
+            'mu_lower': self.mu_lower,
+            'mu_lower_if_normal': self.mu_lower_if_normal,
+            'mu_lower_one_run': self.mu_lower_one_run,
+            'delta': self.delta,
+            'epsilon_claimed': self.epsilon_claimed,
+            'epsilon_lower': self.epsilon_lower,
+            'epsilon_of_mu_lower': gaussian.epsilon_from_mu(
+                self.mu_lower, self.delta, 'analytic_gaussian'
+            ),
+            'is_exceeded': self.is_exceeded,
+            'trials': self.trials,
+            'present': self.present,
+            'confidence': self.config.confidence,
+            'method': self.method,
+            'seed': self.config.seed,
+            'resume_after': self.config.resume_after,
+            'assumptions': assumptions,
+        }
+        return {name: _finite(value) for name, value in values.items()}
+
+
+def audit(
+    plan: accounting.PrivacyPlan,
+    config: AggregatorAuditConfig,
+    delta: float,
+    accountant: str = 'pld',
+    on_round: Callable[[], object] = lambda: None,
+) -> AggregatorAudit:
+    """Audits the aggregator of a plan.
+
+    Args:
+      plan: with noise and without sampling. Its cohort must have room for the canaries of a run:
+        `min(config.trials, coordinates(plan))` clients, times `group_size`.
+      config: how many trials, and how they are run.
+      delta: strictly between 0 and 1.
+      accountant: of the claimed epsilon.
+      on_round: called after each round of each run, `runs(plan, config)` times the rounds.
+
+    Raises:
+      ArgumentError: if the plan cannot be audited this way, or a value is not allowed.
+    """
+    _check(plan)
+    matrix = plan.mechanism.with_rounds(plan.participation.rounds).strategy_matrix()
+    worst = worst_pattern.worst_pattern(matrix, plan.participation)
+    for_plan, for_learner = _sequences(plan, config, worst, on_round)
+    multiplier = plan.update_noise_multiplier
+    # How far the client moves a round, in clip norms, without what rounding may add to it.
+    shift = plan.group_size * (2.0 if plan.adjacency == 'replace_one' else 1.0)
+    reachable = shift * float(np.linalg.norm(matrix @ worst)) / multiplier
+    planned = attackers.likelihood_ratio(for_plan, matrix, worst, multiplier)
+    known, others = attackers.learned(
+        for_learner.first_half(), for_learner.second_half(), matrix, multiplier
+    )
+    # Each attacker has half of the error.
+    confidence = 1 - (1 - config.confidence) / 2
+
+    def largest(measure: lower_bounds.Measure) -> dict[str, float]:
+        tests = others.present.size, others.absent.size
+        chosen = lower_bounds.chosen_threshold(known.present[0], known.absent[0], measure, tests)
+        tests = planned[0].size, planned[1].size
+        fixed = lower_bounds.planned_threshold(reachable, measure, tests)
+        # Without the client the mean is 0, or that of the opposite updates.
+        fixed -= reachable / 2 if plan.adjacency == 'replace_one' else 0.0
+        return {
+            'likelihood_ratio': float(measure(lower_bounds.count(*planned, fixed))),
+            'learned': float(
+                measure(lower_bounds.count(others.present[0], others.absent[0], chosen))
+            ),
+        }
+
+    mus = largest(functools.partial(lower_bounds.mu, confidence=confidence))
+    epsilons = largest(functools.partial(lower_bounds.epsilon, delta=delta, confidence=confidence))
+    method = max(mus, key=lambda name: mus[name])
+    present, absent = (
+        sum(each[kind].shape[1] for each in (for_plan, for_learner)) for kind in (0, 1)
+    )
+    return AggregatorAudit(
+        plan=plan,
+        config=config,
+        delta=delta,
+        epsilon_claimed=plan.epsilon(delta, accountant),
+        mu_reachable=reachable,
+        mu_lower=mus[method],
+        mu_lower_if_normal=lower_bounds.mu_of_normal_statistics(*planned, config.confidence),
+        mu_lower_one_run=_one_run(*planned, config.confidence),
+        epsilon_lower=max(epsilons.values()),
+        method=method,
+        pattern=tuple(np.flatnonzero(worst).tolist()),
+        present=present,
+        trials=present + absent,
+    )
+
+
+def _one_run(present: np.ndarray, absent: np.ndarray, confidence: float) -> float:
+    scores = np.concatenate([present, absent])
+    is_present = np.arange(scores.size) < present.size
+    count = max(1, scores.size // _CANARIES_FOR_A_GUESS)
+    return one_run.mu(scores.size, *one_run.guesses(scores, is_present, count), confidence)
+
+
+def coordinates(plan: accounting.PrivacyPlan) -> int:
+    """Most coordinates of one run: those of the discretization, if there is one."""
+    return COORDINATES if plan.discretization is None else plan.discretization.dimension
+
+
+def runs(plan: accounting.PrivacyPlan, config: AggregatorAuditConfig) -> int:
+    """Number of runs of an audit. All have the same number of coordinates."""
+    return math.ceil(config.trials / coordinates(plan))
+
+
+def _sequences(
+    plan: accounting.PrivacyPlan,
+    config: AggregatorAuditConfig,
+    worst: np.ndarray,
+    on_round: Callable[[], object],
+) -> tuple[attackers.Sequences, attackers.Sequences]:
+    """What is released of the clients of either attacker."""
+    count, most = runs(plan, config), coordinates(plan)
+    size = most if plan.discretization is not None else math.ceil(config.trials / count)
+    is_learner = np.arange(size) % 4 == 3
+    patterns = np.where(is_learner, _without_repetition(worst)[:, None], worst[:, None])
+    absence = -1.0 if plan.adjacency == 'replace_one' else 0.0
+    found: tuple[list, ...] = ([], [], [], [])
+    for run in range(count):
+        # A run of its own for each seed: equal seeds would give equal noise.
+        seed = None if config.seed is None else config.seed * count + run
+        rng = np.random.default_rng() if seed is None else _random.generator('audit', seed)
+        is_present = rng.random(size) < 0.5
+        released = aggregator_runs.released(
+            plan,
+            patterns * np.where(is_present, 1.0, absence),
+            seed=seed,
+            resume_after=config.resume_after,
+            supplied_noise=config.supplied_noise,
+            on_round=on_round,
+        )
+        kinds = [
+            own & there for own in (~is_learner, is_learner) for there in (is_present, ~is_present)
+        ]
+        for each, kind in zip(found, kinds, strict=True):
+            each.append(released[:, kind])
+    stacked = [np.hstack(each) for each in found]
+    return attackers.Sequences(*stacked[:2]), attackers.Sequences(*stacked[2:])
+
+
+def _without_repetition(pattern: np.ndarray) -> np.ndarray:
+    """The rounds of a pattern with signs that do not repeat: those of Thue and Morse, [rounds]."""
+    rounds = np.flatnonzero(pattern)
+    signs = np.zeros(pattern.size)
+    signs[rounds] = [(-1.0) ** i.bit_count() for i in range(rounds.size)]
+    return signs
+
+
+def _check(plan: accounting.PrivacyPlan) -> None:
+    if plan.sampling != 'none':
+        raise errors.ArgumentError('sampling', plan.sampling, 'must be none for an audit')
+    if plan.earlier:
+        raise errors.ArgumentError('earlier', errors.NOT_SHOWN, 'must be empty for an audit')
+    if not plan.noise_multiplier:
+        raise errors.ArgumentError('noise_multiplier', 0.0, 'must be > 0 for an audit')
+
+
+def _mu(plan: accounting.PrivacyPlan) -> float:
+    assert plan.mu is not None  # It is without sampling.
+    return plan.mu
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,133 @@
+"""Which canary clients a run has, and in which rounds they take part.
+
+Half of the canaries take part; the others are held out, to show what scores are without a canary.
+Nothing about a canary is stored: its direction and its rounds are functions of the run's seed.
+
+Without sampling, a canary takes part in the rounds of a pattern that the schema of the plan admits:
+as often as it allows, at its least separation. Among these patterns, groups of canaries have those
+of about the largest sensitivity, since the claim is about the worst one. With Poisson sampling, and
+sampling without replacement, each canary takes part in each round with the rate of real clients.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from dpfl import _random, accounting, errors
+from dpfl.aggregators import canary_query
+
+SAMPLINGS = ('none', 'poisson', 'without_replacement')
+_STREAM = 'canary rounds'
+# Patterns within this share of the largest norm count as worst ones.
+_SHARE = 0.01
+_MOST_GROUPS = 4
+# Sums of releases that the state of a run may hold, in bytes.
+_MOST_STATE_BYTES = 1 << 26
+# First rounds of patterns that are tried.
+_MOST_STARTS = 64
+# The strategy matrix is needed as a whole.
+MOST_ROUNDS = 8192
+
+
+@dataclasses.dataclass(frozen=True)
+class CanaryDesign:
+    """The canaries of a run.
+
+    Attributes:
+      seed: of directions and rounds.
+      takes_part: bool [canaries].
+      group: of each canary, int64 [canaries].
+      rounds: in which each canary takes part or, if it is held out, would; bool
+        [canaries, rounds].
+      weights: of the releases in the sum that the scores of a group are computed from, float64
+        [groups, rounds].
+      pattern: rounds of the canaries of each group, bool [groups, rounds]; None with sampling.
+    """
+
+    seed: int
+    takes_part: np.ndarray
+    group: np.ndarray
+    rounds: np.ndarray
+    weights: np.ndarray
+    pattern: np.ndarray | None
+
+    @property
+    def effects(self) -> np.ndarray:
+        """How much each canary adds to the sum of each group, along its direction, in clip norms.
+
+        Float64 [canaries, groups]; 0 for canaries that are held out.
+        """
+        present = self.rounds & self.takes_part[:, None]
+        return present.astype(np.float64) @ self.weights.T
+
+    def added(self) -> canary_query.Canaries:
+        """What the query of the run needs."""
+        present = self.rounds & self.takes_part[:, None]
+        cohorts = tuple(np.flatnonzero(column) for column in present.T)
+        return canary_query.Canaries(self.seed, cohorts, self.weights)
+
+
+def design(plan: accounting.PrivacyPlan, canaries: int, seed: int, dimension: int) -> CanaryDesign:
+    """The canaries of a run under a plan.
+
+    Args:
+      plan: of the run.
+      canaries: how many, at least 4; every second one is held out.
+      seed: of the run, an integer >= 0.
+      dimension: number of parameters of the model.
+
+    Raises:
+      ArgumentError: if the plan's sampling, or its number of rounds, is not supported.
+    """
+    if plan.sampling not in SAMPLINGS:
+        raise errors.ArgumentError(
+            'audit', True, f'must be False for sampling={plan.sampling}: canaries cannot take part'
+        )
+    if plan.participation.rounds > MOST_ROUNDS:
+        raise errors.ArgumentError(
+            'audit', True, f'must be False for more than {MOST_ROUNDS} rounds'
+        )
+    if plan.sampling == 'none':
+        most = max(1, min(_MOST_GROUPS, _MOST_STATE_BYTES // (4 * dimension)))
+        pattern, weights = _worst(plan, most)
+        # The two canaries of a pair, of which one is held out, are in the same group.
+        group = np.arange(canaries) // 2 % len(pattern)
+        rounds = pattern[group]
+        return CanaryDesign(seed, _half(canaries), group, rounds, weights, pattern)
+    count = plan.participation.rounds
+    assert plan.population is not None  # The plan has it with sampling.
+    rate = plan.clients_per_round / plan.population
+    drawn = _random.generator(_STREAM, seed).random((canaries, count)) < rate
+    # The attacker does not know the rounds, which are all alike.
+    weights = np.full((1, count), count**-0.5)
+    group = np.zeros(canaries, np.int64)
+    return CanaryDesign(seed, _half(canaries), group, drawn, weights, None)
+
+
+def _half(canaries: int) -> np.ndarray:
+    return np.arange(canaries) % 2 == 0
+
+
+def _worst(plan: accounting.PrivacyPlan, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most `most` of the worst patterns, bool [groups, rounds], and the weights of the rounds.
+
+    For the pattern u the weights are `C^T C u / |C u|`: projecting the whitened releases, C times
+    the releases, on `C u` is the optimal test between a run with u and one without.
+    """
+    schema = plan.participation
+    rounds, step, times = schema.rounds, schema.min_separation, schema.count
+    last = rounds - step * (times - 1)
+    starts = np.unique(np.linspace(0, last - 1, min(last, _MOST_STARTS)).astype(int))
+    patterns = np.zeros((len(starts), rounds), bool)
+    for row, start in zip(patterns, starts, strict=True):
+        row[start + step * np.arange(times)] = True
+    strategy = plan.mechanism.with_rounds(rounds).strategy_matrix()
+    whitened = strategy @ patterns.T.astype(np.float64)
+    norms = np.linalg.norm(whitened, axis=0)
+    worst = np.flatnonzero(norms >= norms.max() * (1 - _SHARE))
+    chosen = worst[np.unique(np.linspace(0, len(worst) - 1, most).astype(int))]
+    # The very worst one is always among them.
+    if norms.argmax() not in chosen:
+        chosen[0] = norms.argmax()
+    weights = (strategy.T @ (whitened[:, chosen] / norms[chosen])).T
+    return patterns[chosen], weights

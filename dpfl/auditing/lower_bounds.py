@@ -1,0 +1,237 @@
+"""Lower confidence bounds on mu and epsilon from independent trials with and without a client.
+
+In each trial an attacker computes a statistic of what is released, and answers "present" if it is
+at least a threshold. The trials with the client estimate the rate of false negatives, those without
+it the rate of false positives. A guarantee bounds both from below:
+
+- `mu` (Gaussian DP; [Dong22], definition 2.6): `Phi^-1(1 - fnr) - Phi^-1(fpr) <= mu`;
+- (epsilon, delta)-DP: `1 - delta - fnr <= e^epsilon fpr`, and the same with the rates exchanged,
+  which is the other order of the two neighbours ([Kairouz15], theorem 2.1).
+
+So upper confidence bounds on both rates that hold together give a lower confidence bound on mu or
+epsilon. Those here are the exact ones of [Clopper34], each with half of the error. Nothing is
+assumed about the statistic. The trials have to be independent, and the threshold may not depend on
+those that are counted.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import special, stats
+
+from dpfl import _validate, errors
+
+# Relative error that is allowed for in quantiles of the beta distribution.
+_ROUNDING = 1e-9
+# Most thresholds that are tried.
+_MOST_THRESHOLDS = 512
+_PLANNED = np.linspace(-6.0, 6.0, 1201)
+
+
+class Counts(NamedTuple):
+    """Wrong answers of an attacker, numbers or arrays of the same shape.
+
+    Attributes:
+      false_positives: trials without the client with the answer "present".
+      absent: trials without the client.
+      false_negatives: trials with the client with the answer "absent".
+      present: trials with the client.
+    """
+
+    false_positives: Any
+    absent: Any
+    false_negatives: Any
+    present: Any
+
+
+# Counts -> lower bound of some quantity, elementwise.
+Measure = Callable[[Counts], Any]
+
+
+def upper_rate(count: Any, trials: Any, error: float) -> Any:
+    """Upper confidence bound on a rate ([Clopper34]): it is too small with at most this error.
+
+    Args:
+      count: events, 0 .. trials; for planning it may be a fraction.
+      trials: independent trials, at least 1.
+      error: strictly between 0 and 1.
+    """
+    count, trials = np.asarray(count, np.float64), np.asarray(trials, np.float64)
+    room = np.maximum(trials - count, 0.0)
+    quantile = special.betaincinv(count + 1, np.where(room > 0, room, 1.0), 1 - error)
+    return np.where(room > 0, np.minimum(quantile * (1 + _ROUNDING), 1.0), 1.0)
+
+
+def count(present: np.ndarray, absent: np.ndarray, thresholds: Any) -> Counts:
+    """Wrong answers if the answer is "present" from a threshold on.
+
+    Args:
+      present: statistics of the trials with the client, [any].
+      absent: those without it, [any].
+      thresholds: a number, or several.
+    """
+    return Counts(
+        absent.size - np.searchsorted(np.sort(absent), thresholds, side='left'),
+        absent.size,
+        np.searchsorted(np.sort(present), thresholds, side='left'),
+        present.size,
+    )
+
+
+def mu(counts: Counts, confidence: float) -> Any:
+    """Lower confidence bound on the Gaussian DP parameter, at least 0.
+
+    Args:
+      counts: with a threshold that does not depend on these trials.
+      confidence: probability with which the bound is at most the true mu, strictly between 0 and 1.
+
+    Raises:
+      ArgumentError: if the confidence is out of its range, or there are no trials of either kind.
+    """
+    positive, negative = _upper_rates(counts, confidence)
+    return np.maximum(-special.ndtri(negative) - special.ndtri(positive), 0.0)
+
+
+def epsilon(counts: Counts, delta: float, confidence: float) -> Any:
+    """Lower confidence bound on epsilon at `delta`, at least 0, over both orders of neighbours.
+
+    Args:
+      counts, confidence: as for `mu`.
+      delta: at least 0 and below 1.
+    """
+    _validate.number('delta', delta, minimum=0, below=1)
+    positive, negative = _upper_rates(counts, confidence)
+    with np.errstate(divide='ignore'):
+        one = np.log(np.maximum(1 - delta - negative, 0.0)) - np.log(positive)
+        other = np.log(np.maximum(1 - delta - positive, 0.0)) - np.log(negative)
+    return np.maximum(np.maximum(one, other), 0.0)
+
+
+def _upper_rates(counts: Counts, confidence: float) -> tuple[Any, Any]:
+    _validate.number('confidence', confidence, above=0, below=1)
+    for name in ('absent', 'present'):
+        if np.min(getattr(counts, name)) < 1:
+            raise errors.ArgumentError(
+                'trials', 0, f'must have at least one with the client {name}'
+            )
+    error = (1 - confidence) / 2
+    return (
+        upper_rate(counts.false_positives, counts.absent, error),
+        upper_rate(counts.false_negatives, counts.present, error),
+    )
+
+
+def chosen_threshold(
+    present: np.ndarray, absent: np.ndarray, measure: Measure, tests: tuple[int, int]
+) -> float:
+    """The threshold that is the best one on some trials, for a bound from other trials.
+
+    Args:
+      present, absent: statistics of trials that are not counted afterwards, [any].
+      measure: what to make large, such as `mu` at a confidence.
+      tests: numbers of trials that will be counted, with and without the client.
+    """
+    values = np.unique(np.concatenate([present, absent]))
+    if values.size > _MOST_THRESHOLDS:
+        values = values[np.linspace(0, values.size - 1, _MOST_THRESHOLDS).astype(int)]
+    found = count(present, absent, values)
+    rates = found.false_positives / absent.size, found.false_negatives / present.size
+    return float(values[_best(rates, measure, tests)])
+
+
+def planned_threshold(shift: float, measure: Measure, tests: tuple[int, int]) -> float:
+    """The best threshold for statistics that are N(0, 1), and N(shift, 1) with the client.
+
+    It depends on no trial. If the statistics are others, the bound holds nevertheless.
+
+    Args:
+      shift: at least 0.
+      measure, tests: as for `chosen_threshold`.
+    """
+    values = shift / 2 + _PLANNED
+    rates = special.ndtr(-values), special.ndtr(values - shift)
+    return float(values[_best(rates, measure, tests)])
+
+
+def _best(rates: tuple[np.ndarray, np.ndarray], measure: Measure, tests: tuple[int, int]) -> int:
+    """Index of the largest measure if the rates of wrong answers are as given.
+
+    Among several it is the one with the fewest wrong answers.
+    """
+    present, absent = tests
+    values = measure(Counts(rates[0] * absent, absent, rates[1] * present, present))
+    largest = np.flatnonzero(values >= np.max(values))
+    return int(largest[np.argmin((rates[0] + rates[1])[largest])])
+
+
+def by_halves(present: np.ndarray, absent: np.ndarray, measure: Measure) -> float:
+    """A bound whose threshold is chosen on the first half of the trials and tested on the second.
+
+    Args:
+      present, absent: statistics of independent trials in any order that does not depend on them,
+        at least two of each, [any].
+      measure: `mu` or `epsilon` at a confidence; the bound has this confidence.
+
+    Raises:
+      ArgumentError: if there are fewer trials.
+    """
+    for name, values in (('present', present), ('absent', absent)):
+        if len(values) < 2:
+            needed = f'must have at least two with the client {name}'
+            raise errors.ArgumentError('trials', len(values), needed)
+    halves = len(present) // 2, len(absent) // 2
+    tests = len(present) - halves[0], len(absent) - halves[1]
+    threshold = chosen_threshold(present[: halves[0]], absent[: halves[1]], measure, tests)
+    return float(measure(count(present[halves[0] :], absent[halves[1] :], threshold)))
+
+
+def mu_of_normal_statistics(present: np.ndarray, absent: np.ndarray, confidence: float) -> float:
+    """Lower confidence bound on mu for normal statistics. NOT free of assumptions.
+
+    It is exact if all statistics are independent and normal, with one variance and one of two
+    means: mu is then their distance in standard deviations, and the t statistic of two samples has
+    the noncentral t distribution with `mu / sqrt(1/n + 1/m)` ([Hedges85], chapter 5). If they are
+    not normal, the bound may exceed the truth at any confidence. It needs far fewer trials than
+    `mu` for the same accuracy.
+
+    Args:
+      present, absent: statistics of the trials, [n] and [m], together at least 3.
+      confidence: strictly between 0 and 1.
+
+    Returns:
+      The bound, at least 0; infinity for two different values without any variance.
+
+    Raises:
+      ArgumentError: if the confidence is out of its range, or there are too few trials.
+    """
+    _validate.number('confidence', confidence, above=0, below=1)
+    n, m = len(present), len(absent)
+    if min(n, m) < 1 or n + m < 3:
+        raise errors.ArgumentError('trials', n + m, 'must be at least 3, some with the client')
+    freedom, width = n + m - 2, math.sqrt(1 / n + 1 / m)
+    squares = ((present - present.mean()) ** 2).sum() + ((absent - absent.mean()) ** 2).sum()
+    distance = float(present.mean() - absent.mean())
+    if squares == 0:
+        return math.inf if distance > 0 else 0.0
+    t = distance / (width * math.sqrt(squares / freedom))
+    return _smallest_noncentrality(t, freedom, 1 - confidence) * width
+
+
+def _smallest_noncentrality(t: float, freedom: int, error: float) -> float:
+    """The noncentrality for which a t statistic of `t` or more has the probability `error`."""
+
+    def excess(noncentrality: float) -> float:
+        return float(stats.nct.sf(t, freedom, noncentrality)) - error
+
+    if t <= 0 or excess(0.0) >= 0:
+        return 0.0
+    low, high = 0.0, t
+    # At a noncentrality of about t the probability is about 1/2, above the error.
+    while excess(high) < 0:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
+    return low

@@ -1,0 +1,135 @@
+"""What the canaries of a run show, from its final state: one run, and no other training.
+
+Two attackers look for a canary along its direction ([Andrew24]):
+
+- one sees every release. Whitened by the strategy, and projected on the rounds of the canary, the
+  releases are one vector: the direction with the largest length that the canary has anywhere, plus
+  noise of the same size in all dimensions. The cosine with that vector is the score. This is the
+  optimal test for Gaussian noise, so it is at least as strong as the largest cosine of all rounds;
+- one sees the final model only: the cosine with how the model has changed.
+
+The first attacker also knows the updates of all other canaries, as the attacker of differential
+privacy does, and subtracts them. Updates of clients are not subtracted: the more they agree, the
+lower the score.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tree
+
+from dpfl import errors
+from dpfl.accounting.measured.measured import Scores
+from dpfl.aggregators import canary_query
+from dpfl.auditing.canaries import CanaryDesign
+
+# Directions that are made at a time take about this much memory, in float64 numbers.
+_BLOCK = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class OneShotAudit:
+    """The audit of a run whose query adds the canaries of a design."""
+
+    design: CanaryDesign
+
+    def scores(self, before: Any, after: Any, state: Any) -> Scores:
+        """What the canaries show.
+
+        Args:
+          before: trainable weights of the initial model, a structure of arrays.
+          after: those of the final model.
+          state: of the learning process after the last round.
+
+        Raises:
+          ArgumentError: if the state is not that of a run with canaries.
+        """
+        released = _released(state)
+        change = _flat(before) - _flat(after)
+        releases, final_model = cosines(self.design, released, change)
+        return Scores(
+            took_part=self.design.takes_part,
+            rounds=self.design.rounds.sum(axis=1),
+            releases=releases,
+            final_model=final_model,
+            dimension=change.size,
+            pattern=self.design.pattern,
+        )
+
+
+def cosines(
+    design: CanaryDesign, released: np.ndarray, change: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines of all canaries with the releases and with the change of the model.
+
+    Every direction is made twice, a block at a time: memory does not grow with their number.
+
+    Args:
+      design: of the canaries.
+      released: the weighted sums of the releases, in clip norms, [groups, d].
+      change: initial minus final model, [d].
+
+    Returns:
+      Two arrays [canaries]. A canary that took part has the other canaries subtracted from its
+      sum, one that was held out all of them. The cosine with a vector of length 0 is 0.
+    """
+    size, effects = change.size, design.effects
+    # What all canaries add to the sums.
+    added = np.zeros(released.shape)
+
+    def add(numbers: slice, directions: np.ndarray) -> None:
+        np.add(added, effects[numbers].T @ directions, out=added)
+
+    _each_block(design, size, add)
+    others = released.astype(np.float64) - added
+    own = effects[np.arange(len(effects)), design.group]
+    along = np.zeros((2, len(effects)))
+
+    def project(numbers: slice, directions: np.ndarray) -> None:
+        products = directions @ np.vstack([others, change]).T
+        rows = np.arange(len(products))
+        along[0, numbers] = products[rows, design.group[numbers]]
+        along[1, numbers] = products[:, -1]
+
+    _each_block(design, size, project)
+    # The canary's own share comes back to the sum without any canary.
+    squared = np.square(others).sum(axis=1)[design.group] + 2 * own * along[0] + own**2
+    return (
+        _quotient(along[0] + own, np.sqrt(np.maximum(squared, 0.0))),
+        _quotient(along[1], np.full(len(effects), np.linalg.norm(change))),
+    )
+
+
+def _each_block(design: CanaryDesign, size: int, use: Callable[[slice, np.ndarray], None]) -> None:
+    """Calls `use` with the numbers and the directions of all canaries, a block at a time."""
+    at_a_time = max(1, _BLOCK // size)
+    for begin in range(0, len(design.group), at_a_time):
+        numbers = slice(begin, min(begin + at_a_time, len(design.group)))
+        use(numbers, canary_query.directions(design.seed, np.r_[numbers], size))
+
+
+def _released(state: Any) -> np.ndarray:
+    """The weighted sums of the releases in the state of a learning process."""
+    found: list[canary_query.CanaryState] = []
+
+    def visit(part: Any) -> None:
+        if isinstance(part, canary_query.CanaryState):
+            found.append(part)
+
+    tree.traverse(visit, state)
+    if len(found) != 1:
+        raise errors.ArgumentError('state', errors.NOT_SHOWN, 'must hold the sums of canaries')
+    return np.asarray(found[0].released)
+
+
+def _flat(weights: Any) -> np.ndarray:
+    return np.concatenate(
+        [np.asarray(each, np.float64).ravel() for each in tf.nest.flatten(weights)]
+    )
+
+
+def _quotient(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    return np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0)

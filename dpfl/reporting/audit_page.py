@@ -1,0 +1,97 @@
+"""What the canaries of a run showed, as a self-contained HTML page with histograms."""
+
+import html
+import math
+
+import markdown
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy import stats
+
+from dpfl.accounting.measured import section
+from dpfl.accounting.measured.estimate import Estimate
+from dpfl.accounting.measured.measured import Measured, Scores
+from dpfl.reporting import html_page
+
+# As in `charts`: told apart with any colour vision.
+_WITHOUT, _WITH, _CLAIM = '#0072B2', '#D55E00', '#000000'
+_BINS = 40
+_CURVE_POINTS = 300
+
+
+def render(scores: Scores, measured: Measured) -> str:
+    """The page: the section of the report, then the scores of both attackers.
+
+    Args:
+      scores: of all canaries.
+      measured: what follows from them.
+    """
+    text = markdown.markdown('# Audit\n\n' + section.render(measured), extensions=['tables'])
+    scale = math.sqrt(scores.dimension)
+    parts = [
+        (
+            'Sees all releases',
+            scale * scores.releases,
+            measured.releases,
+            measured.mu_of_canaries,
+            'Scores against all releases of the run.'
+            + (
+                ' The dotted line is where they should be by the plan, if updates of clients '
+                'cancelled each other.'
+                if _is_number(measured.mu_of_canaries)
+                else ''
+            ),
+        ),
+        (
+            'Sees the final model only',
+            scale * scores.final_model,
+            measured.final_model,
+            None,
+            'Scores against the change of the model over the run.',
+        ),
+    ]
+    figures = ''.join(
+        f'<figure>{html_page.svg(_histogram(title, scores.took_part, values, found, mu))}'
+        f'<figcaption>{html.escape(caption)}</figcaption></figure>\n'
+        for title, values, found, mu, caption in parts
+    )
+    return html_page.document('Audit', f'{text}\n<h2>Scores</h2>\n{figures}')
+
+
+def _histogram(
+    title: str, took_part: np.ndarray, values: np.ndarray, found: Estimate, mu: float | None
+) -> Figure:
+    drawn = Figure(figsize=(7, 3.6), layout='constrained')
+    axes = drawn.add_subplot(
+        title=f'{title}: epsilon about {section.number(found.epsilon)}',
+        xlabel='score: cosine in standard deviations of a random direction',
+        ylabel='probability density, 1 / score',
+    )
+    low, high = min(-4.0, float(values.min())), max(4.0, float(values.max()))
+    edges = np.linspace(low, high, _BINS + 1).tolist()
+    names = (f'{found.unobserved} without the canary', f'{found.observed} with it')
+    for is_in, color, name in zip((False, True), (_WITHOUT, _WITH), names, strict=True):
+        chosen = values[took_part == is_in]
+        axes.hist(chosen, edges, density=True, color=color, alpha=0.35, label=name)
+    points = np.linspace(low, high, _CURVE_POINTS)
+    axes.plot(points, stats.norm.pdf(points), color=_WITHOUT, label='N(0, 1)')
+    _fitted(axes, points, found)
+    if mu is not None and _is_number(mu):
+        axes.axvline(mu, color=_CLAIM, linestyle=':', label='plan: mean with it')
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return drawn
+
+
+def _fitted(axes: Axes, points: np.ndarray, found: Estimate) -> None:
+    deviation = 1.0 if found.has_null_spread else found.deviation
+    if deviation <= 0:
+        return
+    curve = stats.norm.pdf(points, found.mean, deviation)
+    name = f'N({found.mean:.2f}, {deviation:.3g}²)'
+    axes.plot(points, curve, color=_WITH, linestyle='--', label=name)
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)

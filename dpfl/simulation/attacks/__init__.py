@@ -1,0 +1,1 @@
+"""Attacks on finished runs: what a model reveals of the clients that trained it."""

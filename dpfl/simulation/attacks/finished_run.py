@@ -1,0 +1,119 @@
+"""The directory of a finished run, as far as attacks need it. TensorFlow is loaded on demand."""
+
+import csv
+import dataclasses
+import functools
+import math
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from dpfl import ParticipationLog, _json, _storage, accounting
+from dpfl.accounting.records import archive
+from dpfl.errors import ArgumentError, StorageError, shown
+from dpfl.simulation.training import TrainConfig, execution
+
+_DATA = 'data.json'
+
+
+@dataclasses.dataclass(frozen=True)
+class FinishedRun:
+    """A finished run of `training.train`.
+
+    Attributes:
+      directory: its directory.
+      config: its configuration.
+      report: its privacy report.
+    """
+
+    directory: pathlib.Path
+    config: TrainConfig
+    report: accounting.PrivacyReport
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of the run at `delta`; infinity without a guarantee."""
+        return _or_infinity(self.report.guarantee.epsilons[0])
+
+    @property
+    def delta(self) -> float:
+        """Delta of the run."""
+        return self.report.deltas[0]
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of the final model on held-out clients; NaN if it was not measured."""
+        path = self.directory / archive.METRICS
+        with _storage.naming(path), open(path, newline='') as file:
+            found = [row['accuracy'] for row in csv.DictReader(file) if row.get('accuracy')]
+        return float(found[-1]) if found else math.nan
+
+    @functools.cached_property
+    def log(self) -> ParticipationLog:
+        """Who took part in which round."""
+        path = self.directory / archive.LOG
+        with _storage.naming(path):
+            return ParticipationLog.load(path)
+
+    def participations(self, clients: np.ndarray) -> np.ndarray:
+        """How often each of these clients took part, int64 of the shape of `clients`."""
+        found = self.log.by_client()
+        counts = np.zeros(int(max(clients.max(initial=0), found.clients.max(initial=0))) + 1, int)
+        counts[found.clients] = found.counts
+        return counts[clients]
+
+    def epsilon_of_group(self, size: int) -> float | None:
+        """Epsilon of the run for groups of clients; None if there is none for its plan."""
+        if size == 1 or math.isinf(self.epsilon):
+            return self.epsilon
+        record = archive.read_plan(self.directory)
+        try:
+            plan = dataclasses.replace(record.plan, group_size=size)
+            course = archive.read_clip_course(self.directory, plan)
+            report = dataclasses.replace(record, plan=plan).report(self.log, course)
+        except ArgumentError:
+            return None
+        return _or_infinity(report.guarantee.epsilons[0])
+
+    def data(self) -> dict[str, Any]:
+        """What the run has recorded about its data; empty if it has not.
+
+        Raises:
+          StorageError: if it cannot be read.
+        """
+        path = self.directory / _DATA
+        if not path.exists():
+            return {}
+        try:
+            with _storage.naming(path):
+                return dict(_json.loads(path.read_bytes()))
+        except (ValueError, TypeError) as error:
+            raise StorageError(f'{path}: {shown(error)}') from None
+
+
+def open_run(directory: str) -> FinishedRun:
+    """Opens a finished run.
+
+    Raises:
+      ArgumentError: if the directory has no finished run of a known configuration; it names
+        `run_dir`.
+      StorageError: if a file cannot be read.
+    """
+    path = pathlib.Path(directory)
+    file = path / archive.CONFIG
+    if not file.is_file() or not archive.has_ended(path):
+        raise ArgumentError('run_dir', directory, 'must be the directory of a finished run')
+    with _storage.naming(file):
+        data = file.read_bytes()
+    try:
+        config = TrainConfig.from_dict(_json.loads(data))
+    except ValueError as error:
+        raise ArgumentError(
+            'run_dir', directory, f'has no configuration of a training run ({shown(error)})'
+        ) from None
+    return FinishedRun(path, config, execution.read_report(path))
+
+
+def _or_infinity(epsilon: float | None) -> float:
+    return math.inf if epsilon is None else epsilon

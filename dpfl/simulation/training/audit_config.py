@@ -1,0 +1,70 @@
+"""Settings of an audit with canary clients. Does not import TensorFlow."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from dpfl._settings import Settings, setting
+from dpfl.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from dpfl.simulation.training.config import TrainConfig
+
+DEFAULT_CANARIES = 1000
+_SAMPLINGS = ('min_separation', 'timer', 'uniform', 'poisson', 'without_replacement')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuditConfig(Settings):
+    """Whether and how a run estimates its own privacy loss."""
+
+    audit: bool = setting(
+        False,
+        'Also estimate epsilon from this run: canary clients with known random updates take part '
+        'besides the real ones, and the report says how well they can be told from canaries that '
+        'did not (docs/auditing_runs.md). Their updates act like a little more noise; the '
+        'guarantee does not change.',
+    )
+    audit_canaries: int | None = setting(
+        None,
+        'Number of canaries of --audit, of which half take part; 1000 by default.',
+        minimum=4,
+        maximum=10**6,
+    )
+
+    @property
+    def canaries(self) -> int:
+        """How many canaries the run has; 0 without an audit."""
+        if not self.audit:
+            return 0
+        return DEFAULT_CANARIES if self.audit_canaries is None else self.audit_canaries
+
+    def check(self) -> None:
+        """Checks that the number of canaries is only given with an audit."""
+        if self.audit_canaries is not None and not self.audit:
+            raise ArgumentError('audit_canaries', self.audit_canaries, 'needs audit')
+
+
+def check(config: 'TrainConfig') -> None:
+    """Checks that a run can have canaries if it is to be audited.
+
+    Raises:
+      ArgumentError: if it cannot; it names `audit`.
+    """
+    if not config.audit.audit:
+        return
+    privacy = config.privacy
+    refused = {
+        f'noise={privacy.noise}, whose sums canaries would not pass': privacy.noise == 'hardened',
+        'clipping=per_layer, which bounds each tensor of a canary': privacy.clipping != 'flat',
+        'estimator=clipped, whose denominator would count canaries': privacy.estimator != 'fixed',
+        'example_cap, since canaries have no examples': privacy.example_cap is not None,
+        'stop_at_accuracy, since canaries take part in planned rounds': (
+            config.course.stop_at_accuracy is not None
+        ),
+        f'sampling={config.sampling.sampling}, in which canaries cannot take part': (
+            config.sampling.sampling not in _SAMPLINGS
+        ),
+    }
+    for what, is_refused in refused.items():
+        if is_refused:
+            raise ArgumentError('audit', True, f'cannot be combined with {what}')

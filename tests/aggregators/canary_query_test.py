@@ -1,0 +1,105 @@
+"""Canaries in a query: what they add to the sums, and what they leave as it is."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dpfl import Participation, accounting, aggregators, errors, mechanisms
+from dpfl.aggregators import canary_query
+from dpfl.mechanisms import Discretization
+
+_ROUNDS, _CLIENTS, _NORM = 4, 3, 0.5
+_SPECS = (tf.TensorSpec([3, 4]), tf.TensorSpec([5]))
+_SIZE = 17
+_CANARIES = canary_query.Canaries(
+    seed=9,
+    cohorts=tuple(np.array(each, np.int64) for each in ([0, 2], [], [0, 4, 6], [2])),
+    weights=np.array([[1.0, 0.5, 0.25, 0.0], [0.0, 0.0, 1.0, -1.0]]),
+)
+
+
+def _plan(**values):
+    defaults = dict(
+        mechanism=mechanisms.Blt(_ROUNDS, (0.9, 0.5), (0.1, 0.2)),
+        participation=Participation(_ROUNDS, 2),
+        clip_norm=_NORM,
+        noise_multiplier=0.7,
+        clients_per_round=_CLIENTS,
+    )
+    return accounting.PrivacyPlan(**{**defaults, **values})
+
+
+_PLANS = {
+    'blt': _plan(),
+    'independent': _plan(mechanism=mechanisms.Identity(_ROUNDS)),
+    'without noise': _plan(noise_multiplier=0.0),
+    'schedule': _plan(
+        mechanism=mechanisms.Restarted(mechanisms.BinaryTree(_ROUNDS), (2,), _ROUNDS),
+        clip_schedule=((2, 0.25),),
+    ),
+    'adaptive': _plan(
+        mechanism=mechanisms.Restarted(mechanisms.BinaryTree(_ROUNDS), (2,), _ROUNDS),
+        adaptive_clip=accounting.AdaptiveClip(count_stddev=2.0),
+    ),
+    'secagg': _plan(discretization=Discretization(scale=2.0**14, dimension=_SIZE, clip_norm=_NORM)),
+}
+
+
+def _run(plan, canaries):
+    """Results, clip norms and metrics of all rounds, and the last state."""
+    query = aggregators.build_query(plan, 5, record_specs=_SPECS, canaries=canaries)
+    update = (tf.fill([3, 4], 0.3), tf.zeros([5]))
+
+    @tf.function(reduce_retracing=True)
+    def step(state):
+        params = query.derive_sample_params(state)
+        total = query.initial_sample_state(update)
+        for _ in range(_CLIENTS):
+            record = query.preprocess_record(params, update)
+            total = query.accumulate_preprocessed_record(total, record)
+        result, state, _ = query.get_noised_result(total, state)
+        return tf.concat([tf.reshape(leaf, [-1]) for leaf in result], 0), state
+
+    state, results, norms, metrics = query.initial_global_state(), [], [], []
+    for _ in range(_ROUNDS):
+        norms.append(float(query._numerator.clip_norm(state.numerator_state)))
+        result, state = step(state)
+        results.append(result.numpy())
+        metrics.append({k: float(v) for k, v in query.derive_metrics(state).items()})
+    return np.array(results), np.array(norms), metrics, state
+
+
+@pytest.mark.parametrize('name', _PLANS)
+def test_sums_grow_by_the_canaries_of_the_round_and_by_nothing_else(name):
+    plan = _PLANS[name]
+    with_them, norms, metrics, state = _run(plan, _CANARIES)
+    without, same_norms, same_metrics, _ = _run(plan, None)
+    # Noise, clip norms, and the counts of an adaptive clip norm are those of a run without them.
+    assert np.array_equal(norms, same_norms)
+    assert metrics == same_metrics
+    directions = canary_query.directions(9, np.arange(7), _SIZE)
+    added = np.array([directions[cohort].sum(axis=0) for cohort in _CANARIES.cohorts])
+    expected = added * norms[:, None] / plan.denominator
+    assert np.allclose(with_them - without, expected, atol=2e-4 if name == 'secagg' else 2e-5)
+    assert not np.any(with_them[1] - without[1])
+    # The sums of releases are in clip norms of their rounds.
+    sums = _CANARIES.weights @ (with_them * plan.denominator / norms[:, None])
+    part = state.numerator_state.inner if name == 'adaptive' else state.numerator_state
+    assert np.allclose(part.released, sums, rtol=1e-4, atol=1e-4)
+    assert part.round == _ROUNDS
+
+
+def test_a_plan_whose_sums_canaries_would_not_pass_is_refused():
+    def build(plan, **values):
+        return aggregators.build_query(
+            plan, 5, **{'record_specs': _SPECS, 'canaries': _CANARIES, **values}
+        )
+
+    with pytest.raises(errors.ArgumentError, match='record_specs'):
+        build(_plan(), record_specs=None)
+    with pytest.raises(errors.ArgumentError, match='clip: must be that of plain sums'):
+        build(_plan(), clip=aggregators.PerLayer())
+    with pytest.raises(errors.ArgumentError, match='estimator: must be that of plain sums'):
+        build(_plan(estimator=accounting.Estimator('clipped')))
+    with pytest.raises(errors.ArgumentError, match='noise: must be that of plain sums'):
+        build(_plan(noise='hardened'))

@@ -1,0 +1,121 @@
+"""The audit of aggregators that keep their promise: what it finds, and what it reports."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.auditing import aggregator_audit, attackers
+from dpfl.auditing.config import AggregatorAuditConfig
+
+_SCHEMA = Participation(6, 2)
+_FAST = AggregatorAuditConfig(trials=2048, seed=5)
+
+
+def _plan(mechanism=None, **fields):
+    mechanism = mechanism or mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3])
+    values = dict(
+        mechanism=mechanism,
+        participation=_SCHEMA,
+        clip_norm=1.0,
+        noise_multiplier=mechanism.sensitivity(_SCHEMA) / 2,
+        clients_per_round=4096,
+    )
+    return accounting.PrivacyPlan(**(values | fields))
+
+
+def test_bounds_are_below_the_claim_and_close_to_it():
+    done = []
+    found = aggregator_audit.audit(_plan(), _FAST, 1e-6, on_round=lambda: done.append(1))
+    assert len(done) == 6
+    assert found.mu_reachable == pytest.approx(2.0)
+    assert 0.75 * 2 < found.mu_lower < found.mu_lower_if_normal < 2.0
+    assert found.epsilon_claimed == _plan().epsilon(1e-6)
+    assert 1.0 < found.mu_lower_one_run < 2.0
+    assert 2.0 < found.epsilon_lower < found.epsilon_claimed
+    assert not found.is_exceeded
+    assert found.pattern == (0, 2, 4)
+    assert found.trials == 2048
+    assert 900 < found.present < 1150
+
+
+def test_a_claim_that_is_too_small_is_exceeded():
+    """The same releases with the promise of more noise than they have."""
+    found = aggregator_audit.audit(_plan(), _FAST, 1e-6)
+    promise = _plan(noise_multiplier=_plan().noise_multiplier * 1.5)
+    assert dataclasses.replace(found, plan=promise).is_exceeded
+
+
+def test_an_audit_with_a_seed_can_be_repeated():
+    one, two = (aggregator_audit.audit(_plan(), _FAST, 1e-6).to_dict() for _ in range(2))
+    assert one == two
+    assert 'The noise has a seed: a simulation.' in one['assumptions']
+    assert one['mechanism'] == 'blt'
+    assert one['method'] == 'likelihood_ratio'
+    assert all(value is None or not math.isinf(value) for value in one.values() if value is float)
+
+
+def test_replacing_moves_twice_as_far():
+    found = aggregator_audit.audit(_plan(adjacency='replace_one'), _FAST, 1e-6)
+    assert found.mu_reachable == pytest.approx(4.0)
+    assert 0.85 * 4 < found.mu_lower < 4.0
+
+
+def test_runs_have_keys_of_their_own():
+    config = AggregatorAuditConfig(trials=8192, seed=5)
+    plan = _plan()
+    assert aggregator_audit.runs(plan, config) == 2
+    for_plan, for_learner = aggregator_audit._sequences(plan, config, np.zeros(6), lambda: None)
+    everything = np.hstack([*for_plan, *for_learner])
+    assert everything.shape == (6, 8192)
+    assert np.unique(everything[0]).size > 8000
+    assert np.hstack(for_learner).shape == (6, 2048)
+
+
+def test_signs_of_the_learner_do_not_repeat():
+    pattern = np.array([1.0, 0, -1, 1, 1, 0, 1])
+    found = aggregator_audit._without_repetition(pattern)
+    np.testing.assert_array_equal(found, [1, 0, -1, -1, 1, 0, -1])
+
+
+def test_the_likelihood_ratio_by_hand():
+    """C = [[1, 0], [1, 1]], u = (1, 0): the projection of (y_0, y_0 + y_1) / z on (1, 1)."""
+    matrix, pattern = np.array([[1.0, 0], [1, 1]]), np.array([1.0, 0])
+    sequences = attackers.Sequences(np.array([[3.0], [1.0]]), np.array([[0.0], [-2.0]]))
+    present, absent = attackers.likelihood_ratio(sequences, matrix, pattern, 2.0)
+    assert present == pytest.approx((3 + 4) / math.sqrt(2) / 2)
+    assert absent == pytest.approx(-2 / math.sqrt(2) / 2)
+
+
+def test_the_learner_finds_noise_that_cancels():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=400)
+    absent = np.array([noise, noise])
+    present = np.array([noise[::-1] + 0.1, noise[::-1]])
+    known = attackers.Sequences(present, absent)
+    statistics, _ = attackers.learned(known, known, np.eye(2), 1.0)
+    assert statistics.present.min() > statistics.absent.max()
+
+
+@pytest.mark.parametrize(
+    ('fields', 'name'),
+    [
+        ({'noise_multiplier': 0.0}, 'noise_multiplier'),
+        (
+            {
+                'mechanism': mechanisms.Identity(6),
+                'participation': Participation(6),
+                'sampling': 'poisson',
+                'population': 10**6,
+            },
+            'sampling',
+        ),
+        ({'earlier': (_plan(),)}, 'earlier'),
+    ],
+)
+def test_plans_without_such_an_audit_are_refused(fields, name):
+    with pytest.raises(errors.ArgumentError) as refused:
+        aggregator_audit.audit(_plan(**fields), _FAST, 1e-6)
+    assert refused.value.name == name

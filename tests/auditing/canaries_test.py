@@ -1,0 +1,106 @@
+"""Which canaries take part when."""
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.auditing import canaries
+
+
+def _plan(mechanism, participation, **values):
+    return accounting.PrivacyPlan(
+        mechanism=mechanism,
+        participation=participation,
+        clip_norm=1.0,
+        noise_multiplier=2.0,
+        clients_per_round=4,
+        **values,
+    )
+
+
+_BLT = _plan(mechanisms.Blt(20, (0.9, 0.5), (0.1, 0.2)), Participation(20, 5, 3))
+_PLANS = [
+    _BLT,
+    _plan(mechanisms.Identity(20), Participation(20, 5, 3)),
+    _plan(mechanisms.Identity(7), Participation(7)),
+    _plan(mechanisms.BinaryTree(12), Participation(12, 4)),
+    _plan(
+        mechanisms.Restarted(mechanisms.BinaryTree(20), (6,), 20),
+        Participation(20, 5, 3),
+    ),
+]
+
+
+@pytest.mark.parametrize('plan', _PLANS, ids=lambda plan: plan.mechanism.name)
+def test_patterns_are_admitted_and_among_the_worst(plan):
+    found = canaries.design(plan, 10, 0, 100)
+    strategy = plan.mechanism.strategy_matrix()
+    lengths = np.linalg.norm(found.pattern @ strategy.T, axis=1)
+    for row in found.pattern:
+        assert plan.participation.admits(np.flatnonzero(row))
+        assert row.sum() == plan.participation.count
+    # Trees have worse patterns, of other separations; the report states that of the canaries.
+    assert lengths.max() <= plan.sensitivity * (1 + 1e-9)
+    if plan.mechanism.name in ('blt', 'identity'):
+        assert lengths.max() == pytest.approx(plan.sensitivity, rel=1e-6)
+    assert lengths.min() >= 0.99 * lengths.max()
+
+
+def test_weights_are_those_of_the_optimal_test():
+    found = canaries.design(_BLT, 10, 0, 100)
+    strategy = _BLT.mechanism.strategy_matrix()
+    for row, weights in zip(found.pattern, found.weights, strict=True):
+        # Noise C^-1 z in the weighted sum of releases has variance 1, which is the least for the
+        # effect that the pattern has.
+        assert np.linalg.norm(np.linalg.solve(strategy.T, weights)) == pytest.approx(1.0)
+        assert weights @ row == pytest.approx(np.linalg.norm(strategy @ row))
+
+
+def test_half_take_part_and_both_halves_are_alike():
+    found = canaries.design(_BLT, 40, 0, 100)
+    assert found.takes_part.sum() == 20
+    groups = len(found.pattern)
+    for is_in in (True, False):
+        counts = np.bincount(found.group[found.takes_part == is_in], minlength=groups)
+        assert counts.max() - counts.min() <= 1
+    assert np.array_equal(found.rounds, found.pattern[found.group])
+
+
+def test_cohorts_and_effects_are_those_of_the_rounds():
+    found = canaries.design(_BLT, 12, 3, 100)
+    added = found.added()
+    effects = np.zeros((12, len(found.weights)))
+    for t, cohort in enumerate(added.cohorts):
+        assert all(found.takes_part[cohort])
+        effects[cohort] += found.weights[:, t]
+    assert np.allclose(found.effects, effects)
+    assert added.largest_cohort == max(map(len, added.cohorts))
+    assert sum(map(len, added.cohorts)) == found.rounds[found.takes_part].sum()
+
+
+def test_large_models_have_fewer_groups():
+    plan = _PLANS[1]
+    assert len(canaries.design(plan, 10, 0, 1000).pattern) == 4
+    assert len(canaries.design(plan, 10, 0, 10**7).pattern) == 1
+
+
+def test_sampled_canaries_have_the_rate_of_clients():
+    plan = _plan(mechanisms.Identity(50), Participation(50), sampling='poisson', population=40)
+    found = canaries.design(plan, 400, 0, 100)
+    assert found.pattern is None
+    # 20000 draws at rate 0.1: outside of these ends with probability below 1e-9.
+    assert 0.087 < found.rounds.mean() < 0.113
+    assert np.allclose(found.weights, 50**-0.5)
+    assert np.array_equal(found.rounds, canaries.design(plan, 400, 0, 100).rounds)
+    assert not np.array_equal(found.rounds, canaries.design(plan, 400, 1, 100).rounds)
+
+
+def test_what_is_not_supported_is_refused():
+    bins = _plan(
+        mechanisms.Identity(8), Participation(8), sampling='balls_in_bins', population=8, groups=2
+    )
+    with pytest.raises(errors.ArgumentError, match='audit=True: must be False for sampling='):
+        canaries.design(bins, 10, 0, 100)
+    long = _plan(mechanisms.Identity(9000), Participation(9000, 9000))
+    with pytest.raises(errors.ArgumentError, match='more than 8192 rounds'):
+        canaries.design(long, 10, 0, 100)

@@ -1,0 +1,163 @@
+"""Coverage by enumeration of all outcomes, never by sampling."""
+
+import functools
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+from dpfl import errors
+from dpfl.auditing import lower_bounds
+from dpfl.auditing.lower_bounds import Counts
+
+_ALL_MU = (0.0, 0.3, 1.0, 2.5)
+
+
+def _probability_above(truth, rates, trials, measure):
+    """Probability that a bound exceeds the truth, over all pairs of numbers of wrong answers."""
+    absent, present = trials
+    false_positives, false_negatives = np.meshgrid(
+        np.arange(absent + 1), np.arange(present + 1), indexing='ij'
+    )
+    bounds = measure(Counts(false_positives, absent, false_negatives, present))
+    weights = np.outer(
+        stats.binom.pmf(np.arange(absent + 1), absent, rates[0]),
+        stats.binom.pmf(np.arange(present + 1), present, rates[1]),
+    )
+    return weights[bounds > truth + 1e-9].sum()
+
+
+@pytest.mark.parametrize('confidence', [0.6, 0.95, 0.999])
+@pytest.mark.parametrize('trials', [(1, 1), (7, 30), (200, 150)])
+@pytest.mark.parametrize('mu', _ALL_MU)
+def test_mu_is_exceeded_at_most_with_the_error(mu, trials, confidence):
+    measure = functools.partial(lower_bounds.mu, confidence=confidence)
+    for rate in (0.001, 0.02, 0.3, 0.5, 0.9):
+        # Rates on the trade-off curve of mu: the best that any attacker reaches.
+        rates = rate, special.ndtr(-mu - special.ndtri(rate))
+        above = _probability_above(mu, rates, trials, measure)
+        assert above <= (1 - confidence) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize('delta', [0.0, 0.01])
+@pytest.mark.parametrize('epsilon', [0.0, 0.7, 3.0])
+@pytest.mark.parametrize('confidence', [0.6, 0.95])
+def test_epsilon_is_exceeded_at_most_with_the_error(epsilon, delta, confidence):
+    measure = functools.partial(lower_bounds.epsilon, delta=delta, confidence=confidence)
+    for rate in (0.0, 0.02, 0.3):
+        one = rate, 1 - delta - math.exp(epsilon) * rate
+        if one[1] < 0:
+            continue
+        for rates in (one, one[::-1]):  # Both orders of neighbours.
+            above = _probability_above(epsilon, rates, (60, 40), measure)
+            assert above <= (1 - confidence) * (1 + 1e-9)
+
+
+def test_bounds_are_not_idle():
+    """The error is used up, as far as half of it for each rate allows."""
+    measure = functools.partial(lower_bounds.mu, confidence=0.6)
+    rates = 0.3, special.ndtr(-1 - special.ndtri(0.3))
+    assert _probability_above(1.0, rates, (200, 150), measure) > 0.05
+    many = Counts(*(np.array([rates[0], 1, rates[1], 1]) * 1e8))
+    assert 0.999 < measure(many) < 1.0
+
+
+@pytest.mark.parametrize('count', [0, 1, 5, 19, 20])
+def test_upper_rate_is_that_of_clopper_and_pearson(count):
+    found = float(lower_bounds.upper_rate(count, 20, 0.05))
+    if count == 20:
+        assert found == 1.0
+        return
+    assert 0.05 - 1e-6 < stats.binom.cdf(count, 20, found) <= 0.05
+    if count == 0:  # (1 - rate)^20 = 0.05
+        assert found == pytest.approx(1 - 0.05 ** (1 / 20), rel=1e-8)
+
+
+def test_counts_by_hand():
+    present, absent = np.array([3.0, 1.0, 2.0]), np.array([0.0, 2.0, 1.0, -1.0])
+    assert lower_bounds.count(present, absent, 2.0) == (1, 4, 1, 3)
+    assert lower_bounds.count(present, absent, 9.0) == (0, 4, 3, 3)
+    found = lower_bounds.count(present, absent, [-5.0, 2.5])
+    np.testing.assert_array_equal(found.false_positives, [4, 0])
+    np.testing.assert_array_equal(found.false_negatives, [0, 2])
+
+
+def test_planned_threshold_is_in_the_middle_for_equal_numbers():
+    measure = functools.partial(lower_bounds.mu, confidence=0.95)
+    assert lower_bounds.planned_threshold(1.0, measure, (1000, 1000)) == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_threshold_is_chosen_that_separates():
+    measure = functools.partial(lower_bounds.mu, confidence=0.95)
+    chosen = lower_bounds.chosen_threshold(
+        np.array([5.0, 6, 7]), np.array([1.0, 2, 3]), measure, (50, 50)
+    )
+    assert chosen == 5.0
+
+
+@pytest.mark.parametrize('confidence', [0.5, 0.7])
+def test_halves_keep_the_confidence_for_every_outcome(confidence):
+    """A statistic that is 0 or 1, and all numbers of ones in every half."""
+    size, rate = 7, 0.4
+    mu = 0.8
+    power = special.ndtr(special.ndtri(rate) + mu)
+    measure = functools.partial(lower_bounds.mu, confidence=confidence)
+    ones = [(np.arange(size) < n).astype(float) for n in range(size + 1)]
+    with_client, without = (stats.binom.pmf(np.arange(size + 1), size, p) for p in (power, rate))
+    above = total = 0.0
+    for a, b, c, d in itertools.product(range(size + 1), repeat=4):
+        weight = with_client[a] * with_client[b] * without[c] * without[d]
+        present, absent = np.hstack([ones[a], ones[b]]), np.hstack([ones[c], ones[d]])
+        total += weight
+        above += weight * (lower_bounds.by_halves(present, absent, measure) > mu + 1e-9)
+    assert total == pytest.approx(1)
+    assert 0.01 < above <= 1 - confidence
+
+
+@pytest.mark.parametrize(('mu', 'n', 'm'), [(0.0, 3, 4), (1.0, 5, 3), (2.0, 40, 60)])
+def test_normal_bound_is_exceeded_with_exactly_the_error(mu, n, m):
+    """The bound is above mu from some t statistic on; its probability by integration."""
+    confidence, width, freedom = 0.9, math.sqrt(1 / n + 1 / m), n + m - 2
+    t = stats.nct.ppf(confidence, freedom, mu / width)
+    for factor, is_above in ((1 - 1e-6, False), (1 + 1e-6, True)):
+        found = lower_bounds._smallest_noncentrality(t * factor, freedom, 1 - confidence) * width
+        assert found == pytest.approx(mu, abs=1e-4)
+        assert (found > mu) == is_above
+
+    def above(squares):  # P(normal >= t sqrt(squares / freedom)) given the sum of squares.
+        return stats.norm.sf(t * math.sqrt(squares / freedom), mu / width) * stats.chi2.pdf(
+            squares, freedom
+        )
+
+    spread = freedom + 40 * math.sqrt(2 * freedom) + 100
+    assert integrate.quad(above, 0, spread, limit=500)[0] == pytest.approx(0.1, abs=1e-6)
+
+
+def test_normal_bound_takes_both_samples():
+    present = np.array([1.0, 2.0, 3.0])
+    absent = np.array([0.0, 1.0, -1.0, 0.5])
+    t = stats.ttest_ind(present, absent).statistic
+    found = lower_bounds.mu_of_normal_statistics(present, absent, 0.8)
+    assert stats.nct.sf(t, 5, found / math.sqrt(1 / 3 + 1 / 4)) == pytest.approx(0.2)
+    assert lower_bounds.mu_of_normal_statistics(absent, present, 0.8) == 0
+    constant = np.ones(2)
+    assert lower_bounds.mu_of_normal_statistics(constant, 0 * constant, 0.9) == math.inf
+    assert lower_bounds.mu_of_normal_statistics(constant, constant, 0.9) == 0
+
+
+@pytest.mark.parametrize(
+    ('call', 'name'),
+    [
+        (lambda: lower_bounds.mu(Counts(0, 5, 0, 5), 1.0), 'confidence'),
+        (lambda: lower_bounds.mu(Counts(0, 0, 0, 5), 0.9), 'trials'),
+        (lambda: lower_bounds.epsilon(Counts(0, 5, 0, 5), 1.0, 0.9), 'delta'),
+        (lambda: lower_bounds.by_halves(np.ones(1), np.ones(4), np.max), 'trials'),
+        (lambda: lower_bounds.mu_of_normal_statistics(np.ones(1), np.ones(1), 0.9), 'trials'),
+    ],
+)
+def test_bad_values_are_refused(call, name):
+    with pytest.raises(errors.ArgumentError) as refused:
+        call()
+    assert refused.value.name == name

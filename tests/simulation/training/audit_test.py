@@ -1,0 +1,202 @@
+"""Runs with an audit: canaries take part, scores are written, and a resumed run has the same."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from dpfl.accounting.measured.measured import AUDIT, Measured, Scores
+from dpfl.accounting.records import archive, verification
+from dpfl.errors import ArgumentError
+from dpfl.simulation.training import TrainConfig, train
+from experiments.command import command_line
+from experiments.results import audited_run
+from tests import forked_binaries, json_schema, runs
+from tests.simulation.training import small_config
+
+pytestmark = pytest.mark.tff
+
+_CANARIES = 400
+_AUDITED = small_config.BLT.with_values({'audit': True, 'audit_canaries': _CANARIES})
+
+
+@pytest.fixture(scope='module', name='run')
+def _run(tmp_path_factory):
+    path = tmp_path_factory.mktemp('audited') / 'run'
+    return path, train(_AUDITED, path, progress=False)
+
+
+def test_the_report_says_what_was_measured(run):
+    path, result = run
+    found = result.report.measured
+    assert found is not None
+    assert (found.releases.observed, found.releases.unobserved) == (200, 200)
+    # 200 scores of deviation 1: outside of these ends with probability below 1e-6. The sum of real
+    # updates can only lower the score.
+    assert -0.37 < found.releases.null_mean < 0.37
+    assert -0.37 < found.releases.mean < found.mu_of_canaries + 0.37
+    assert not found.exceeds_claim
+    assert found.mu_of_canaries == pytest.approx(result.report.plan.mu, rel=1e-6)
+    values = json.loads((path / archive.REPORT).read_text())
+    json_schema.require_report(values)
+    assert values['measured']['trials'] == _CANARIES
+    assert '## Measured' in (path / archive.PAGE).read_text()
+    page = (path / 'audit.html').read_text()
+    assert page.count('<svg') == 2 and 'What an audit cannot show' in page
+
+
+def test_the_directory_is_verified_with_its_audit(run, tmp_path):
+    path, result = run
+    found = verification.verify(path)
+    assert found.differences == ()
+    assert found.report == result.report
+    changed = shutil.copytree(path, tmp_path / 'run')
+    scores = Scores.load(changed / AUDIT)
+    scores.releases[scores.took_part] = 0.0
+    (changed / AUDIT).write_bytes(scores.to_bytes())
+    differences = ' '.join(verification.verify(changed).differences)
+    assert 'measured.epsilon_estimate is' in differences
+    (changed / AUDIT).write_bytes(b'PK')
+    assert 'not the audit of a run' in ' '.join(verification.verify(changed).differences)
+    (changed / AUDIT).unlink()
+    assert 'measured is' in ' '.join(verification.verify(changed).differences)
+
+
+def test_an_audited_run_shows_its_audit(run, tmp_path):
+    path, result = run
+    found = audited_run.audited(str(path))
+    assert found == result.report.measured.to_dict()
+    names = ('mu_claimed', 'mu_lower', 'epsilon_claimed', 'epsilon_lower', 'epsilon_estimate')
+    assert all(isinstance(found[name], float) for name in names)
+    assert json.loads(audited_run.render(str(path), 'json')) == found
+    assert 'What an audit cannot show' in audited_run.render(str(path), 'text')
+    with pytest.raises(command_line.UsageError, match='must be a directory'):
+        audited_run.audited(str(tmp_path / 'none'))
+
+
+def test_the_binary_prints_the_audit_of_a_run(run):
+    path, result = run
+    done = forked_binaries.run('audit_privacy', f'--run_dir={path}', '--format=json')
+    assert (done.returncode, json.loads(done.stdout)) == (0, result.report.measured.to_dict())
+    done = forked_binaries.run('audit_privacy', f'--run_dir={path}', '--rounds=4')
+    assert done.returncode == 2
+    assert done.stderr.strip() == 'error: --rounds: cannot be combined with --run_dir'
+
+
+def test_a_resumed_run_has_the_same_audit(run, tmp_path):
+    other = tmp_path / 'run'
+    shutil.copytree(run[0], other)
+    for name in (archive.SUMS, AUDIT, 'audit.html', archive.MODEL, archive.REPORT):
+        (other / name).unlink()
+    # The last checkpoint is that of the beginning or of some rounds; what follows runs again.
+    checkpoints = sorted((other / archive.CHECKPOINTS).glob('*.checkpoint'))
+    checkpoints[-1].unlink()
+    assert len(checkpoints) > 1
+    again = train(_AUDITED, other, resume=True, progress=False)
+    assert again.report == run[1].report
+    assert runs.released(other) == runs.released(run[0])
+    assert (other / AUDIT).read_bytes() == (run[0] / AUDIT).read_bytes()
+
+
+def test_canaries_change_neither_the_plan_nor_who_takes_part(run, tmp_path):
+    plain = train(small_config.BLT, tmp_path / 'run', progress=False)
+    assert plain.report.plan == run[1].report.plan
+    assert plain.report.measured is None
+    assert plain.report.observed == run[1].report.observed
+    assert not (tmp_path / 'run' / AUDIT).exists()
+    differ = [
+        not np.array_equal(one, other)
+        for one, other in zip(plain.weights, run[1].weights, strict=True)
+    ]
+    assert any(differ)
+    with pytest.raises(command_line.UsageError, match='has no audit; train --audit'):
+        audited_run.audited(str(tmp_path / 'run'))
+    with pytest.raises(ArgumentError, match='audit'):
+        train(_AUDITED, tmp_path / 'run', resume=True, progress=False)
+
+
+def test_an_audited_run_has_no_more_rounds_than_planned(run):
+    longer = _AUDITED.with_values({'rounds': 8})
+    with pytest.raises(ArgumentError, match='rounds=8: must be 4: the canaries'):
+        train(longer, run[0], resume=True, progress=False)
+
+
+_COMBINED = {
+    'secagg': {'secagg': True, 'secagg_scale': 2.0**12},
+    'adaptive clip': {
+        'adaptive_clip': True,
+        'restart_first': 1,
+        'restart_every': 2,
+        'count_stddev': 2.0,
+        'mechanism': 'tree',
+        'blt_decay': None,
+        'blt_scale': None,
+    },
+    'poisson': {
+        'sampling': 'poisson',
+        'min_separation': 1,
+        'mechanism': 'gaussian',
+        'blt_decay': None,
+        'blt_scale': None,
+    },
+    'fedsgd without noise': {
+        'client_update': 'fedsgd',
+        'mechanism': 'none',
+        'noise_multiplier': None,
+        'blt_decay': None,
+        'blt_scale': None,
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', _COMBINED)
+def test_canaries_pass_through_every_other_part(name, tmp_path):
+    config = _AUDITED.with_values(_COMBINED[name])
+    result = train(config, tmp_path / 'run', progress=False)
+    found = result.report.measured
+    assert -0.37 < found.releases.null_mean < 0.37
+    if name == 'fedsgd without noise':
+        # Nothing is claimed, and canaries are seen through the sum of four clients alone.
+        assert found.to_dict()['epsilon_claimed'] is None
+        assert found.releases.mean > 2
+    else:
+        most = found.mu_of_canaries or 1.0
+        assert -0.37 < found.releases.mean < most + 0.37
+    assert verification.verify(tmp_path / 'run').differences == ()
+
+
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        ({'noise': 'hardened'}, 'noise=hardened'),
+        ({'clipping': 'per_layer'}, 'clipping=per_layer'),
+        ({'estimator': 'clipped'}, 'estimator=clipped'),
+        ({'example_cap': 5.0}, 'example_cap'),
+        ({'stop_at_accuracy': 0.5}, 'stop_at_accuracy'),
+        ({'sampling': 'balls_in_bins'}, 'sampling=balls_in_bins'),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_in_one_line(change, message):
+    with pytest.raises(ArgumentError, match='audit=True: cannot be combined with') as caught:
+        _AUDITED.with_values(change)
+    assert message in str(caught.value)
+    assert '\n' not in str(caught.value)
+
+
+def test_canaries_need_an_audit():
+    with pytest.raises(ArgumentError, match='audit_canaries=50: needs audit'):
+        TrainConfig().with_values({'audit_canaries': 50})
+    with pytest.raises(ArgumentError, match='audit_canaries'):
+        _AUDITED.with_values({'audit_canaries': 3})
+    assert TrainConfig().audit.canaries == 0
+    assert TrainConfig().with_values({'audit': True}).audit.canaries == 1000
+    assert 'audit' not in TrainConfig().fixed()
+
+
+def test_measured_is_that_of_the_scores(run):
+    path, result = run
+    plan, delta = result.report.plan, result.report.deltas[0]
+    found = Measured.of(Scores.load(path / AUDIT), plan, delta, result.report.accountant)
+    assert found == result.report.measured

@@ -1,0 +1,166 @@
+import json
+
+import numpy as np
+import pytest
+
+from dpfl.errors import ArgumentError
+from dpfl.simulation.training import TextConfig, TrainConfig
+from dpfl.tasks import source
+from dpfl.tasks.config import TaskConfig
+from dpfl.tasks.planting_config import PlantingConfig
+from dpfl.tasks.text import planting
+from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
+from tests import text_files
+
+_PLANTING = PlantingConfig(
+    secrets=3, secret_copies=(1, 4), secret_holders=(0, 2), secret_prefix=2, secret_choices=5
+)
+
+
+def _synthetic(**changes):
+    text = TextConfig(vocabulary_size=40, sentence_length=6)
+    return TaskConfig(model='micro', text=text, planting=_PLANTING).with_values(changes)
+
+
+def _user_text(folder, **changes):
+    text_files.write_clients(folder / 'texts.jsonl', 60, sentences=2)
+    text_files.write_words(folder / 'words.txt')
+    values = {
+        'task': 'user_text',
+        'data_path': str(folder / 'texts.jsonl'),
+        'vocabulary_file': str(folder / 'words.txt'),
+        'vocabulary_size': None,
+        'sentence_length': 12,
+    }
+    return _synthetic(**{**values, **changes})
+
+
+def _loaded(config, population):
+    opened = source.open_task(config, 1, lambda text: None)
+    words = opened.language_model()[1]
+    task = opened.load()
+    return task, planting.plant(_PLANTING, task, 1, words, population), words
+
+
+def _rows(task, client):
+    batches = task.client_batches(client, 4, 1, None)
+    return np.concatenate([np.concatenate([b['x'][:, :1], b['y']], axis=1) for b in batches])
+
+
+def test_secrets_are_drawn_by_kind_with_holders_of_their_own():
+    secrets = planting.draw(_PLANTING, 1, 40, 100)
+    assert [(each.copies, len(each.holders)) for each in secrets] == [
+        pair for pair in ((1, 0), (1, 2), (4, 0), (4, 2)) for _ in range(3)
+    ]
+    holders = [client for each in secrets for client in each.holders]
+    assert len({*holders}) == len(holders) == _PLANTING.num_holders == 12
+    assert all(0 <= client < 100 for client in holders)
+    for each in secrets:
+        assert len({*each.alphabet}) == 5 and len(each.tokens) == 4
+        assert {*each.alphabet, *each.prefix} <= {*range(NUM_SPECIAL_TOKENS, 44)}
+    assert secrets == planting.draw(_PLANTING, 1, 40, 100)
+    assert secrets != planting.draw(_PLANTING, 2, 40, 100)
+
+
+def test_random_words_are_uniform():
+    config = PlantingConfig(secrets=4000, secret_holders=(0,), secret_choices=4)
+    values = np.array([each.value for each in planting.draw(config, 0, 4, 1)])
+    counts = np.bincount(values @ [4, 1], minlength=16)
+    # 250 of each pair on average; the standard deviation is 15.3.
+    assert abs(counts - 250).max() < 6 * 15.3
+
+
+def test_more_holders_than_clients_and_more_choices_than_words_are_refused():
+    with pytest.raises(ArgumentError) as refused:
+        planting.draw(_PLANTING, 1, 40, 11)
+    assert refused.value.name == 'secret_holders'
+    with pytest.raises(ArgumentError) as refused:
+        planting.draw(_PLANTING, 1, 4, 100)
+    assert refused.value.name == 'secret_choices'
+
+
+def _check_planted(task, planted, words, population, length):
+    secrets = planting.draw(_PLANTING, 1, len(words), population)
+    held = {client: each for each in secrets for client in each.holders}
+    for client in range(population):
+        before, after = _rows(task, client), _rows(planted, client)
+        count = held[client].copies if client in held else 0
+        np.testing.assert_array_equal(after[count:], before)
+        if count:
+            row = [BOS_ID, *held[client].tokens, EOS_ID]
+            row += [PAD_ID] * (length + 1 - len(row))
+            np.testing.assert_array_equal(after[:count], [row] * count)
+    assert planted.description['planted'] == {
+        'secrets': 6,
+        'clients': 12,
+        'sentences': 3 * (2 * 1 + 2 * 4),
+        'population': population,
+    }
+
+
+@pytest.mark.parametrize('language_size', [None, 60])
+def test_synthetic_clients_have_their_secrets_first_and_no_other_client_changes(language_size):
+    task, planted, words = _loaded(_synthetic(language_size=language_size), 30)
+    _check_planted(task, planted, words, 30, 6)
+    np.testing.assert_array_equal(
+        *[np.concatenate([b['y'] for b in each.heldout(5, 8)]) for each in (task, planted)]
+    )
+
+
+def test_clients_of_a_file_have_their_secrets_first_and_no_other_client_changes(tmp_path):
+    task, planted, words = _loaded(_user_text(tmp_path), 54)
+    _check_planted(task, planted, words, 54, 12)
+    assert planted.not_covered == task.not_covered
+    assert {**planted.description, 'planted': 0} == {**task.description, 'planted': 0}
+
+
+def test_planted_sentences_count_as_text_of_the_client(tmp_path):
+    # Every client of the file has 2 sentences; only the six with 4 copies of a secret pass.
+    _, planted, words = _loaded(_user_text(tmp_path, client_min_sentences=6), 54)
+    secrets = planting.draw(_PLANTING, 1, len(words), 54)
+    with_text = {client for client in range(54) if planted.client_batches(client, 4, 1, None)}
+    assert with_text == {client for each in secrets if each.copies == 4 for client in each.holders}
+
+
+def test_windows_have_the_secrets_first(tmp_path):
+    _, planted, words = _loaded(_user_text(tmp_path, packing='windows', sentence_length=5), 54)
+    secret = next(each for each in planting.draw(_PLANTING, 1, len(words), 54) if each.holders)
+    row = _rows(planted, secret.holders[0])[0]
+    assert row.tolist() == [BOS_ID, *secret.tokens, EOS_ID]
+
+
+@pytest.mark.parametrize(
+    ('name', 'changes'),
+    [
+        ('secret_copies', {'secret_copies': (2, 2)}),
+        ('secret_holders', {'secret_holders': ()}),
+        ('secret_words', {'secrets': 0, 'secret_copies': (1,), 'secret_holders': (1,),
+                          'secret_prefix': 3, 'secret_choices': 64, 'secret_words': 3}),
+        ('sentence_length', {'sentence_length': 3}),
+        ('client_max_tokens', {'client_max_tokens': 19}),
+        ('secrets', {'task': 'emnist', 'model': None}),
+    ],
+)  # fmt: skip
+def test_settings_that_would_not_plant_whole_secrets_are_refused(name, changes):
+    with pytest.raises(ArgumentError) as refused:
+        _synthetic(**changes)
+    assert refused.value.name == name
+
+
+def test_batches_that_leave_out_copies_are_refused():
+    config = TrainConfig(task=_synthetic())
+    config.with_values({'client_max_batches': 1, 'client_batch_size': 4})
+    with pytest.raises(ArgumentError) as refused:
+        config.with_values({'client_max_batches': 1, 'client_batch_size': 3})
+    assert refused.value.name == 'secret_copies'
+
+
+def test_a_configuration_without_secrets_is_that_of_older_versions():
+    config = TrainConfig()
+    assert not {*PlantingConfig().flat()} & {*config.fixed()}
+    old = config.to_dict()
+    del old['task']['planting']
+    assert TrainConfig.from_dict(old) == config
+    planted = TrainConfig(task=_synthetic())
+    assert planted.fixed()['secret_copies'] == (1, 4)
+    assert TrainConfig.from_dict(json.loads(json.dumps(planted.to_dict()))) == planted
