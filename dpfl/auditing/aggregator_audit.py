@@ -84,7 +84,10 @@ class AggregatorAudit:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether a bound is above the claim: the plan's promise is broken, or bad luck."""
+        """Whether a bound is above the claim: the plan's promise is broken, or bad luck.
+
+        For a true claim the chance is at most twice the error: one for mu, one for epsilon.
+        """
         return self.mu_lower > _mu(self.plan) or self.epsilon_lower > self.epsilon_claimed
 
     def to_dict(self) -> dict[str, Any]:
