@@ -41,9 +41,7 @@ _PLANS = {
         mechanism=mechanisms.Restarted(mechanisms.BinaryTree(_ROUNDS), (2,), _ROUNDS),
         adaptive_clip=accounting.AdaptiveClip(count_stddev=2.0),
     ),
-    'secagg': _plan(
-        discretization=Discretization(scale=2.0**14, dimension=_SIZE, clip_norm=_NORM)
-    ),
+    'secagg': _plan(discretization=Discretization(scale=2.0**14, dimension=_SIZE, clip_norm=_NORM)),
 }
 
 
