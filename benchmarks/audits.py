@@ -74,11 +74,11 @@ def measured(
         seconds.append(time.perf_counter() - start)
         on_audit()
     claim = case.plan.mu
-    exceeded = sum(each.is_exceeded for each in found)
+    exceeded = sum(each.exceeds_claim for each in found)
     cells = [
         'yes' if case.plan.sensitivity_is_exact else 'no',
         f'{exceeded} of {repeats}',
-        f'{found[0].mu_reachable / claim:.3f}',
+        f'{found[0].mu_of_canaries / claim:.3f}',
         f'{statistics.median(each.mu_lower for each in found) / claim:.3f}',
         f'{statistics.median(each.mu_lower_if_normal for each in found) / claim:.3f}',
         f'{statistics.median(seconds):.1f}',

@@ -56,7 +56,9 @@ _PRIVACY = SettingsFlags(
 _AUDIT = SettingsFlags(AggregatorAuditConfig)
 _RUN = SettingsFlags(
     output_flags.RunDirConfig,
-    help={'run_dir': 'Directory of a finished run of train --audit. No flags of a plan apply then.'},
+    help={
+        'run_dir': 'Directory of a finished run of train --audit. No flags of a plan apply then.'
+    },
 )
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
@@ -76,7 +78,7 @@ def main() -> None:
         print(json.dumps(found.to_dict(), allow_nan=False))
     else:
         print(aggregator_audit.text(found))
-    if found.is_exceeded:
+    if found.exceeds_claim:
         raise errors.RunError('a lower bound is above what the plan claims')
 
 
