@@ -56,7 +56,9 @@ _PRIVACY = SettingsFlags(
 _AUDIT = SettingsFlags(AggregatorAuditConfig)
 _RUN = SettingsFlags(
     output_flags.RunDirConfig,
-    help={'run_dir': 'Directory of a finished run of train --audit. No flags of a plan apply then.'},
+    help={
+        'run_dir': 'Directory of a finished run of train --audit. No flags of a plan apply then.'
+    },
 )
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
