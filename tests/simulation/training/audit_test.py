@@ -11,8 +11,9 @@ from dpfl.accounting.records import archive, verification
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TrainConfig, train
 from experiments.command import command_line
-from experiments.results import audited_run
+from experiments.results import audited_run, public_copy, run_summary
 from tests import forked_binaries, json_schema, runs
+from tests.repository import threat_model
 from tests.simulation.training import small_config
 
 pytestmark = pytest.mark.tff
@@ -82,6 +83,24 @@ def test_the_binary_prints_the_audit_of_a_run(run):
     done = forked_binaries.run('audit_privacy', f'--run_dir={path}', '--rounds=4')
     assert done.returncode == 2
     assert done.stderr.strip() == 'error: --rounds: cannot be combined with --run_dir'
+
+
+def test_a_public_copy_has_the_audit(run, tmp_path):
+    path, result = run
+    names = public_copy.write(
+        path, tmp_path / 'copy', archive.read_plan(path), public_heldout=False
+    )
+    assert {AUDIT, 'audit.html'} <= set(names)
+    values = json.loads((tmp_path / 'copy' / archive.REPORT).read_text())
+    assert values['measured'] == result.report.measured.to_dict()
+
+
+def test_files_and_summary_say_what_they_are(run):
+    path, result = run
+    assert threat_model.shared_by_mistake(path) == []
+    assert threat_model.readers(path)[AUDIT] == 'everyone'
+    found = run_summary.summary(result)
+    assert found['epsilon_estimate'] == result.report.measured.releases.epsilon
 
 
 def test_a_resumed_run_has_the_same_audit(run, tmp_path):
