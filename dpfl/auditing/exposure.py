@@ -4,7 +4,7 @@ A secret is a known prefix and n tokens drawn uniformly from an alphabet of K to
 `|R| = K^n` candidates. Their scores are their log-probabilities after the prefix under the model.
 With the rank of the secret by score, 1 for the best,
 
-    exposure = log2 |R| - log2 rank                                 ([Carlini19], definition 6)
+    exposure = log2 |R| - log2 rank                                 ([Carlini19])
 
 in bits: 0 if all other candidates are better, log2 |R| if none is. The logarithm of a score's tail
 estimates it from a sample of candidates (section 4.3).
@@ -103,7 +103,7 @@ def rank(all_of_them: np.ndarray, value: Sequence[int], alphabet_size: int) -> i
 
 
 def of_rank(position: int, candidates: int) -> float:
-    """Exposure of a secret of a rank, in bits ([Carlini19], definition 6)."""
+    """Exposure of a secret of a rank, in bits ([Carlini19])."""
     _validate.integer('rank', position, minimum=1, maximum=candidates)
     return math.log2(candidates) - math.log2(position)
 
@@ -123,7 +123,7 @@ def by_sampling(own: float, others: np.ndarray) -> float:
 
 
 def by_fit(own: float, others: np.ndarray, candidates: int) -> float:
-    """Exposure by a skew-normal distribution fitted to the scores of a sample ([Carlini19], 4.3).
+    """Exposure by a skew-normal distribution fitted to a sample ([Carlini19], section 4.3).
 
     This is an estimate without a bound on its error. It reaches beyond the size of the sample, and
     is cut to the range of exposures. The distribution is fitted by its first three moments.

@@ -199,7 +199,7 @@ def against_references(
 
     The losses of a client under such models are taken as normal, with a mean of its own and one
     standard deviation for all clients; the score is by how many of these its loss is below the mean
-    (the offline attack of [Carlini22], section 4). Held-out clients train no model, so there is
+    (the offline attack of [Carlini22]). Held-out clients train no model, so there is
     nothing to compare their losses with as members.
 
     Args:

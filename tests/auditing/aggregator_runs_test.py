@@ -100,9 +100,7 @@ def test_without_a_seed_the_noise_is_new():
 @pytest.mark.tff
 def test_the_aggregator_of_tff_releases_the_same():
     plan = _plan()
-    process = aggregators.build_aggregator(plan, seed=3).create(
-        tff.TensorType(np.float32, [_SIZE])
-    )
+    process = aggregators.build_aggregator(plan, seed=3).create(tff.TensorType(np.float32, [_SIZE]))
     state, results = process.initialize(), []
     for sign in _PATTERN:
         there = np.flatnonzero(_PRESENT) if sign else []

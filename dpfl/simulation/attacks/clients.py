@@ -13,7 +13,6 @@ training clients, whether they took part or not.
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -159,7 +158,7 @@ def _is_amplified(run: FinishedRun) -> bool:
     return run.report.plan.sampling != 'none'
 
 
-def _alike(inside: Sequence[float], outside: Sequence[float]) -> float:
+def _alike(inside: np.ndarray, outside: np.ndarray) -> float:
     """P-value of the hypothesis that both have one distribution (Mann and Whitney)."""
     return float(stats.mannwhitneyu(inside, outside, alternative='two-sided').pvalue)
 
