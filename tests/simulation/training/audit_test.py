@@ -118,6 +118,7 @@ def test_a_resumed_run_has_the_same_audit(run, tmp_path):
     assert (other / AUDIT).read_bytes() == (run[0] / AUDIT).read_bytes()
 
 
+@pytest.mark.slow
 def test_canaries_change_neither_the_plan_nor_who_takes_part(run, tmp_path):
     plain = train(small_config.BLT, tmp_path / 'run', progress=False)
     assert plain.report.plan == run[1].report.plan
