@@ -31,9 +31,7 @@ def of(
         size = privacy.model_dimension or _ROTATED_COORDINATES
     with command_line.refusing_bad_values():
         sampling = SamplingConfig(**schema.flat(), clients_per_round=size)
-        plan = plans.build_plan(
-            privacy, sampling, population=lambda: size, dimension=lambda: size
-        )
+        plan = plans.build_plan(privacy, sampling, population=lambda: size, dimension=lambda: size)
         total = plan.participation.rounds * aggregator_audit.runs(plan, config)
         with tqdm.tqdm(total=total, unit=' rounds', disable=None) as bar:
             return aggregator_audit.audit(
