@@ -5,8 +5,8 @@
 For every case, over the seeds 0, 1, ..: how often a lower bound was above the claim, the median of
 the bounds divided by the claim, and the median seconds of an audit. At confidence 95 % a bound may
 exceed the claim in one of twenty audits; because rates have whole numbers of errors and two
-attackers share the error, it is less often. Exits with status 1 if it is more often than a chance of
-one in a thousand allows. docs/auditing.md has the table.
+attackers share the error, it is less often. Exits with status 1 if it is more often than a chance
+of one in a thousand allows. docs/auditing.md has the table.
 """
 
 import argparse
@@ -67,9 +67,7 @@ def measured(
     """The cells of a case, and how many audits exceeded the claim."""
     found, seconds = [], []
     for seed in range(repeats):
-        config = AggregatorAuditConfig(
-            trials=trials, confidence=_CONFIDENCE, seed=seed, **case.how
-        )
+        config = AggregatorAuditConfig(trials=trials, confidence=_CONFIDENCE, seed=seed, **case.how)
         start = time.perf_counter()
         found.append(aggregator_audit.audit(case.plan, config, _DELTA))
         seconds.append(time.perf_counter() - start)

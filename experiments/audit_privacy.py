@@ -11,9 +11,14 @@ the claim means that the claim is false, or bad luck; the exit status is then 1.
 
 --restart_first and --restart_every, --adaptive_clip, --secagg, --noise=hardened, --supplied_noise
 and --resume_after audit the code of these features.
+
+--run_dir=<directory> prints the audit of a finished run of train --audit instead
+(docs/auditing_runs.md).
 """
 
 import json
+
+from absl import flags
 
 from dpfl import errors
 from dpfl.auditing.config import AggregatorAuditConfig
@@ -22,6 +27,7 @@ from dpfl.simulation.training.privacy_config import ParticipationConfig, Privacy
 from experiments.command import command_line
 from experiments.flags import output_flags
 from experiments.flags.settings_flags import SettingsFlags
+from experiments.results import audited_run
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _PRIVACY = SettingsFlags(
@@ -48,11 +54,19 @@ _PRIVACY = SettingsFlags(
     ),
 )
 _AUDIT = SettingsFlags(AggregatorAuditConfig)
+_RUN = SettingsFlags(
+    output_flags.RunDirConfig,
+    help={'run_dir': 'Directory of a finished run of train --audit. No flags of a plan apply then.'},
+)
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 
 def main() -> None:
     """Audits what the flags ask for, and prints what was found."""
+    directory = _RUN.read().run_dir
+    if directory:
+        _show_run(directory)
+        return
     schema, privacy, config, form = _SCHEMA.read(), _PRIVACY.read(), _AUDIT.read(), _FORMAT.read()
     # Loads TensorFlow, which takes seconds: a bad flag is refused before.
     from experiments.results import aggregator_audit
@@ -63,6 +77,17 @@ def main() -> None:
     else:
         print(aggregator_audit.text(found))
     if found.is_exceeded:
+        raise errors.RunError('a lower bound is above what the plan claims')
+
+
+def _show_run(directory: str) -> None:
+    """Prints the audit of a finished run."""
+    for part in (_SCHEMA, _PRIVACY, _AUDIT):
+        for name in part.values():
+            if flags.FLAGS[name].present:
+                raise command_line.UsageError(f'--{name}: cannot be combined with --run_dir')
+    print(audited_run.render(directory, _FORMAT.read().format), end='')
+    if audited_run.exceeds_claim(directory):
         raise errors.RunError('a lower bound is above what the plan claims')
 
 

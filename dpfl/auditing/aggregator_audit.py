@@ -11,6 +11,9 @@ clients of its own, and half of the error, so the larger bound has the confidenc
   releases most, and three quarters of the trials.
 - One learns from half of its trials (`attackers.learned`). Its client takes part in the same rounds
   with other signs: two rounds with the same noise and the same update would cancel each other.
+
+Both rely on independent trials. A third bound does not: that of `one_run` for the first attacker's
+clients, whose presence is decided by fair coins.
 """
 
 import dataclasses
@@ -23,22 +26,25 @@ import numpy as np
 
 from dpfl import _random, accounting, errors
 from dpfl.accounting import gaussian
-from dpfl.auditing import aggregator_runs, attackers, lower_bounds, worst_pattern
+from dpfl.auditing import aggregator_runs, attackers, lower_bounds, one_run, worst_pattern
 from dpfl.auditing.config import AggregatorAuditConfig
 
 # Coordinates of one run.
 COORDINATES = 4096
+# One guess for so many canaries in the bound that does not need independent trials.
+_CANARIES_FOR_A_GUESS = 10
 _ASSUMED = (
     'Trials are independent: noise is independent between coordinates and runs.',
-    'The client has the largest update that clipping admits, in the rounds of the pattern, and all '
-    'other clients are known.',
+    'The client has the largest update that clipping admits, in the rounds of the pattern, and '
+    'all other clients are known.',
 )
 _SECAGG = (
-    'Rounding to integers mixes coordinates: trials are independent up to the rounding of the other '
-    'canaries.'
+    'Rounding to integers mixes coordinates: trials are independent up to the rounding of the '
+    'other canaries.'
 )
 _SIMULATED = 'The noise has a seed: a simulation.'
 _NORMAL = 'mu_lower_if_normal also assumes that statistics are normal with equal variances.'
+_DEPENDENT = 'mu_lower_one_run does not assume that trials are independent.'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +60,7 @@ class AggregatorAudit:
         the claim if the claim counts more than is released, or is an upper bound.
       mu_lower: lower confidence bound on mu, for any distribution of the releases.
       mu_lower_if_normal: tighter lower confidence bound, for normal statistics only.
+      mu_lower_one_run: lower confidence bound on mu that holds even if trials depend on each other.
       epsilon_lower: lower confidence bound on epsilon, for any distribution of the releases.
       method: the attacker that showed `mu_lower`: 'likelihood_ratio' or 'learned'.
       pattern: rounds of the canaries.
@@ -68,6 +75,7 @@ class AggregatorAudit:
     mu_reachable: float
     mu_lower: float
     mu_lower_if_normal: float
+    mu_lower_one_run: float
     epsilon_lower: float
     method: str
     pattern: tuple[int, ...]
@@ -81,7 +89,7 @@ class AggregatorAudit:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; infinite numbers are None."""
-        assumptions = [*_ASSUMED, _NORMAL]
+        assumptions = [*_ASSUMED, _NORMAL, _DEPENDENT]
         if self.plan.discretization is not None:
             assumptions.append(_SECAGG)
         if self.config.seed is not None:
@@ -95,6 +103,7 @@ class AggregatorAudit:
             'mu_reachable': self.mu_reachable,
             'mu_lower': self.mu_lower,
             'mu_lower_if_normal': self.mu_lower_if_normal,
+            'mu_lower_one_run': self.mu_lower_one_run,
             'delta': self.delta,
             'epsilon_claimed': self.epsilon_claimed,
             'epsilon_lower': self.epsilon_lower,
@@ -163,9 +172,7 @@ def audit(
         }
 
     mus = largest(functools.partial(lower_bounds.mu, confidence=confidence))
-    epsilons = largest(
-        functools.partial(lower_bounds.epsilon, delta=delta, confidence=confidence)
-    )
+    epsilons = largest(functools.partial(lower_bounds.epsilon, delta=delta, confidence=confidence))
     method = max(mus, key=lambda name: mus[name])
     present, absent = (
         sum(each[kind].shape[1] for each in (for_plan, for_learner)) for kind in (0, 1)
@@ -178,12 +185,20 @@ def audit(
         mu_reachable=reachable,
         mu_lower=mus[method],
         mu_lower_if_normal=lower_bounds.mu_of_normal_statistics(*planned, config.confidence),
+        mu_lower_one_run=_one_run(*planned, config.confidence),
         epsilon_lower=max(epsilons.values()),
         method=method,
         pattern=tuple(np.flatnonzero(worst).tolist()),
         present=present,
         trials=present + absent,
     )
+
+
+def _one_run(present: np.ndarray, absent: np.ndarray, confidence: float) -> float:
+    scores = np.concatenate([present, absent])
+    is_present = np.arange(scores.size) < present.size
+    count = max(1, scores.size // _CANARIES_FOR_A_GUESS)
+    return one_run.mu(scores.size, *one_run.guesses(scores, is_present, count), confidence)
 
 
 def coordinates(plan: accounting.PrivacyPlan) -> int:
@@ -222,8 +237,9 @@ def _sequences(
             supplied_noise=config.supplied_noise,
             on_round=on_round,
         )
-        kinds = (~is_learner & is_present, ~is_learner & ~is_present)
-        kinds += (is_learner & is_present, is_learner & ~is_present)
+        kinds = [
+            own & there for own in (~is_learner, is_learner) for there in (is_present, ~is_present)
+        ]
         for each, kind in zip(found, kinds, strict=True):
             each.append(released[:, kind])
     stacked = [np.hstack(each) for each in found]

@@ -133,7 +133,8 @@ class _Aggregator:
             tf.constant(there.size),
             tf.constant(updates, tf.float32),
         )
-        return np.float64(result) * (self._plan.denominator / float(clip_norm)), state
+        in_clip_norms = self._plan.denominator / float(clip_norm)
+        return np.asarray(result, np.float64) * in_clip_norms, state
 
     def _compute(
         self, state: Any, clients: tf.Tensor, count: tf.Tensor, updates: tf.Tensor

@@ -24,9 +24,10 @@ class AggregatorAuditConfig(Settings):
     )
     seed: int | None = setting(
         None,
-        'Seed of the noise and of the choice of the trials with the client: a simulation, which can '
-        'be repeated. By default keys come from the operating system, as in a private run.',
+        'Seed of the noise and of the choice of the trials with the client: a simulation, which '
+        'can be repeated. By default keys come from the operating system, as in a private run.',
         minimum=0,
+        maximum=2**40,
     )
     resume_after: int | None = setting(
         None,

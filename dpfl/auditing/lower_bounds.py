@@ -113,7 +113,9 @@ def _upper_rates(counts: Counts, confidence: float) -> tuple[Any, Any]:
     _validate.number('confidence', confidence, above=0, below=1)
     for name in ('absent', 'present'):
         if np.min(getattr(counts, name)) < 1:
-            raise errors.ArgumentError('trials', 0, f'must have at least one with the client {name}')
+            raise errors.ArgumentError(
+                'trials', 0, f'must have at least one with the client {name}'
+            )
     error = (1 - confidence) / 2
     return (
         upper_rate(counts.false_positives, counts.absent, error),
@@ -154,8 +156,10 @@ def planned_threshold(shift: float, measure: Measure, tests: tuple[int, int]) ->
 
 
 def _best(rates: tuple[np.ndarray, np.ndarray], measure: Measure, tests: tuple[int, int]) -> int:
-    """Index of the largest measure if the rates of wrong answers are as given; in the middle of
-    several, that with the fewest wrong answers."""
+    """Index of the largest measure if the rates of wrong answers are as given.
+
+    Among several it is the one with the fewest wrong answers.
+    """
     present, absent = tests
     values = measure(Counts(rates[0] * absent, absent, rates[1] * present, present))
     largest = np.flatnonzero(values >= np.max(values))
@@ -183,9 +187,7 @@ def by_halves(present: np.ndarray, absent: np.ndarray, measure: Measure) -> floa
     return float(measure(count(present[halves[0] :], absent[halves[1] :], threshold)))
 
 
-def mu_of_normal_statistics(
-    present: np.ndarray, absent: np.ndarray, confidence: float
-) -> float:
+def mu_of_normal_statistics(present: np.ndarray, absent: np.ndarray, confidence: float) -> float:
     """Lower confidence bound on mu for normal statistics. NOT free of assumptions.
 
     It is exact if all statistics are independent and normal, with one variance and one of two

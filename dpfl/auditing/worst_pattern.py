@@ -25,7 +25,8 @@ def worst_pattern(matrix: np.ndarray, participation: Participation) -> np.ndarra
 
     The square of the norm is convex in u. So the pattern that is best for its slope at some u is at
     least as good as u, and is found exactly by dynamic programming. Then single participations move
-    to better places. Both are repeated until nothing improves, from many patterns. The result is a local maximum: a lower bound of the sensitivity.
+    to better places. Both are repeated until nothing improves, from many patterns. The
+    result is a local maximum: a lower bound of the sensitivity.
 
     Args:
       matrix: what is released of a sequence of updates, C, [any, rounds of the schema].

@@ -8,6 +8,7 @@ from dpfl import _validate
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 from dpfl.tasks.planting_config import PlantingConfig
+from dpfl.tasks.selection_config import SelectionConfig
 
 WORD_MODELS = (
     'small',
@@ -216,6 +217,7 @@ class TaskConfig(Settings):
     data: DataConfig = DataConfig()
     text: TextConfig = TextConfig()
     planting: PlantingConfig = PlantingConfig()
+    selection: SelectionConfig = SelectionConfig()
 
     def check(self) -> None:
         """Checks that settings of text are given for the tasks that have them."""
@@ -224,6 +226,10 @@ class TaskConfig(Settings):
             raise ArgumentError('language_size', language_size, 'needs task=synthetic_text')
         if self.planting.secrets:
             self._check_planting()
+        if self.selection.is_given and self.task not in TEXT_TASKS:
+            name = 'select_examples' if self.selection.select_examples else 'select_clients'
+            given = getattr(self.selection, name)
+            raise ArgumentError(name, given, f'must not be given for task={self.task}')
         if self.task == 'git_log':
             self._refuse(_OF_FILES, 'task=git_log reads no file with columns')
         else:

@@ -35,6 +35,11 @@ def render(directory: str, form: str) -> str:
     return f'# Audit of {directory}\n\n{section.render(found)}\n'
 
 
+def exceeds_claim(directory: str) -> bool:
+    """Whether the lower bound of a run is above what its plan claims."""
+    return _measured(directory).exceeds_claim
+
+
 def _measured(directory: str) -> Measured:
     _, report = verified_run.verify(pathlib.Path(directory))
     if report.measured is None:

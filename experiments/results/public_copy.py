@@ -14,10 +14,11 @@ from dpfl.tasks.config import DATA_VOCABULARY
 from experiments.command import command_line
 from experiments.flags import recorded_flags
 
-# Full names, as patterns. These files are computed from the released model, so the guarantee covers
-# them.
+# Full names, as patterns. These files are computed from what the run released, so the guarantee
+# covers them.
 _COPIED = (
     r'model\.npz',
+    r'audit\.(npz|html)',
     r'plots/generated_\d+\.png',
     r'(saved_model|generator)/(saved_model\.pb|fingerprint\.pb|variables/variables\.'
     r'(index|data-\d+-of-\d+)|assets\.extra/model\.json)',
@@ -108,7 +109,8 @@ def write(
                     shutil.copyfile(run / name, partial / name)
             shutil.copyfile(run / archive.STRATEGY, partial / archive.STRATEGY)
             (partial / archive.METRICS).write_text(_metrics(run / archive.METRICS, public_heldout))
-            report = record.report(None, archive.read_clip_course(partial, record.plan))
+            course = archive.read_clip_course(partial, record.plan)
+            report = record.report(None, course, archive.read_measured(partial, record))
             for name, text in (
                 (archive.PLAN, record.to_json()),
                 (archive.REPORT, report.to_json() + '\n'),

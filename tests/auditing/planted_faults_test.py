@@ -76,7 +76,6 @@ def _sensitivity_of_rows(monkeypatch):
 
 def _clip_after_the_sum(monkeypatch):
     """The mean of the updates is clipped, not each update."""
-
     monkeypatch.setattr(aggregator_runs.aggregators, 'build_query', _changed(_ClippingOfTheMean))
     return _audit(_plan())
 
@@ -112,6 +111,17 @@ def _noise_of_a_round_is_missing(monkeypatch):
         return tf.nest.map_structure(lambda leaf: leaf * kept, noise), following
 
     monkeypatch.setattr(correlated, 'next_noise', without)
+    return _audit(_plan())
+
+
+def _one_noise_for_all_coordinates(monkeypatch):
+    next_noise = correlated.next_noise
+
+    def repeated(*args):
+        noise, state = next_noise(*args)
+        return tf.nest.map_structure(lambda leaf: leaf[:1] + tf.zeros_like(leaf), noise), state
+
+    monkeypatch.setattr(correlated, 'next_noise', repeated)
     return _audit(_plan())
 
 
@@ -182,6 +192,7 @@ FAULTS = {
     'noise of half the scale': _noise_of_half_the_scale,
     'a restarted mechanism that uses its keys again': _a_key_again_after_a_restart,
     'a round without noise': _noise_of_a_round_is_missing,
+    'the same noise in all coordinates': _one_noise_for_all_coordinates,
     'noise that does not follow the clip norm': _noise_not_scaled_with_the_clip_norm,
     'more participations than planned': _more_participations_than_planned,
 }
@@ -190,7 +201,6 @@ FAULTS = {
 @pytest.mark.parametrize('name', FAULTS)
 def test_a_fault_is_found(name, monkeypatch):
     found = FAULTS[name](monkeypatch)
-    print(name, found.plan.mu, found.mu_lower, found.method)
     assert found.is_exceeded
     assert found.mu_lower > 1.1 * found.plan.mu
 

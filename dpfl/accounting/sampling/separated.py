@@ -90,7 +90,7 @@ class Separated:
     @property
     def cost(self) -> int:
         """Of one sample, in units of one component of a mixture."""
-        return len(self.matrix) * (1 + self.bands // 32)
+        return len(self.matrix) * (1 + self.bands // 128)
 
     @property
     def is_mixed(self) -> bool:

@@ -4,15 +4,12 @@ import dataclasses
 from collections.abc import Iterable
 
 import numpy as np
-import tensorflow as tf
 
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text.models import saved_models
+from dpfl.tasks.text.models import row_scores, saved_models
 from dpfl.tasks.text.token_ids import PAD_ID
 
 _BATCH_SIZE = 256
-# Logits of a batch at most.
-_MOST_LOGITS = 2**22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,25 +77,5 @@ def mean_losses(model: saved_models.LanguageModel, rows: ClientRows) -> np.ndarr
       model: the model.
       rows: text of clients, each of which has a target.
     """
-    weights = tuple(tf.convert_to_tensor(weight) for weight in model.weights)
-    length = rows.x.shape[1]
-    spec = tf.TensorSpec([None, length], tf.int32)
-
-    @tf.function(input_signature=[spec, spec])
-    def losses(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        """Sum of the cross entropies of each row, float64 [rows]."""
-        logits = model.architecture.logits(weights, x)
-        each = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
-        return tf.reduce_sum(
-            tf.where(tf.not_equal(y, PAD_ID), tf.cast(each, tf.float64), np.float64(0)), axis=1
-        )
-
-    step = max(1, _MOST_LOGITS // (length * int(model.weights[0].shape[0])))
-    parts = [
-        losses(
-            tf.constant(rows.x[i : i + step], tf.int32), tf.constant(rows.y[i : i + step], tf.int32)
-        ).numpy()
-        for i in range(0, len(rows.x), step)
-    ]
-    totals = np.concatenate(parts) if parts else np.zeros(0)
+    totals, _ = row_scores.of_model(model)(rows.x, rows.y)
     return np.bincount(rows.owners, totals, rows.count) / rows.tokens

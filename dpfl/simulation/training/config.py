@@ -23,6 +23,7 @@ from dpfl.tasks.config import (
     as_of_old,
 )
 from dpfl.tasks.planting_config import PlantingConfig
+from dpfl.tasks.selection_config import SelectionConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,6 +141,7 @@ _ADDED_LATER = (
     'audit_canaries',
     *ScheduleConfig().flat(),
     *PlantingConfig().flat(),
+    *SelectionConfig().flat(),
 )
 
 
@@ -212,7 +214,7 @@ class TrainConfig(RunConfig):
                 else 'SGD with these learning rates and without momentum'
             )
             found.append(f'The mechanism was chosen for the least error of {optimised}.')
-        return tuple(found)
+        return (*found, *self.task.selection.remarks())
 
     def check(self) -> None:
         """Checks that the task has the model, and the clip norm a fixed value where it must."""

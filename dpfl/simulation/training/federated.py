@@ -12,8 +12,8 @@ import numpy as np
 
 from dpfl import accounting, mechanisms
 from dpfl.accounting.records import archive
-from dpfl.errors import ArgumentError, renaming
-from dpfl.simulation.training import execution, fork, run_model
+from dpfl.errors import ArgumentError
+from dpfl.simulation.training import execution, fork, prepared_task, run_model
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.course_config import within_epsilon
 from dpfl.simulation.training.execution import TrainResult
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from dpfl.simulation import program
 
 _EVAL_BATCH_SIZE = 256
-_WARM_START = (
-    'The model that training began with: it is taken to be public. If it was trained on clients of '
-    'this run, its own guarantee must be composed with this one.'
-)
 
 
 def train(
@@ -151,13 +147,9 @@ class Prepared:
         """The task, the number of clients to train on, and the language model if it is one."""
         population = self.clients()  # Opens the data.
         loaded, language = self.opened.load(), self.opened.language_model()
-        if language is not None:
-            from dpfl.tasks.text import planting
-
-            loaded = planting.plant(
-                self.config.task.planting, loaded, self.config.seed, language[1], population
-            )
-        loaded = _warm_started(self.config.task, loaded, language)
+        loaded = prepared_task.prepared(
+            self.config.task, loaded, self.config.seed, language, population
+        )
         if self.origin is not None:
             loaded = _forked(loaded, self.origin)
         return loaded, population, language
@@ -355,30 +347,3 @@ def _forked(task: FederatedTask, origin: fork.Origin) -> FederatedTask:
         model = architectures.with_weights(model, weights)
     not_covered = dict.fromkeys((*task.not_covered, *origin.not_covered))
     return dataclasses.replace(task, model=model, not_covered=tuple(not_covered))
-
-
-def _warm_started(
-    config: TaskConfig, task: FederatedTask, language: tuple[str, Sequence[str]] | None
-) -> FederatedTask:
-    """The task, starting from the weights of `warm_start` if the configuration has one."""
-    path = config.warm_start
-    if path is None:
-        return task
-    if language is None:
-        raise ArgumentError('warm_start', path, 'only works for language models')
-    from dpfl.tasks.text.models import architectures, saved_models
-
-    with renaming(path='warm_start'):
-        model = saved_models.load(path)
-    name, words = language
-    if model.name != name:
-        raise ArgumentError(
-            'warm_start', path, f'holds a model {model.name}, not {name}, the model of the run'
-        )
-    if model.vocabulary != tuple(words):
-        raise ArgumentError('warm_start', path, 'has another vocabulary than the task')
-    return dataclasses.replace(
-        task,
-        model=architectures.with_weights(task.model, model.weights),
-        not_covered=(*task.not_covered, _WARM_START),
-    )

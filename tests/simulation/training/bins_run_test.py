@@ -1,31 +1,17 @@
 """Runs with balls in bins and random allocation: trained, verified and continued."""
 
-import csv
+import functools
 
 import pytest
 
-from dpfl import Participation, ParticipationLog
-from dpfl.accounting.records import verification
+from dpfl import Participation
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.errors import ArgumentError
 from dpfl.simulation import sampling
-from dpfl.simulation.training import train
-from dpfl.simulation.training.plan import build_plan
-from experiments.flags import recorded_flags
-from tests.simulation.training import small_config
+from tests.simulation.training import sampled_runs
 
-_CONFIG = small_config.GAUSSIAN.with_values(
-    {
-        'mechanism': 'fichtenberger_toeplitz',
-        'bands': 5,
-        'sampling': 'balls_in_bins',
-        'min_separation': 1,
-        'rounds': 5,
-        'population': 24,
-        'noise_multiplier': 2.0,
-        'client_update': 'fedsgd',
-    }
-)
+_CONFIG = sampled_runs.config('balls_in_bins', bands=5)
+_plan = functools.partial(sampled_runs.plan, _CONFIG)
 
 
 @pytest.fixture(autouse=True)
@@ -33,29 +19,12 @@ def _few_samples(monkeypatch):
     monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
 
 
-def _plan(population=24, **changes):
-    config = _CONFIG.with_values(changes)
-    return build_plan(
-        config.privacy, config.sampling, population=lambda: population, dimension=lambda: 1
-    )
-
-
 @pytest.mark.tff
 def test_a_run_is_verified_with_the_bins_of_its_log(tmp_path):
-    path = tmp_path / 'run'
-    result = train(_CONFIG, path, progress=False)
-    plan = result.report.plan
-    assert (plan.groups, plan.participation.min_separation, plan.clients_per_round) == (6, 6, 4)
-    assert result.report.basis == 'plan'
-    assert result.report.guarantee.accountants == ('monte_carlo',)
-    with open(path / 'metrics.csv', newline='') as file:
-        shown = [float(row['epsilon']) for row in csv.DictReader(file)]
-    assert shown == sorted(shown) and shown[-1] == result.report.guarantee.epsilons[0]
-    found = verification.verify(path)
-    assert found.differences == () and recorded_flags.differences(path, found.report) == []
-    log = ParticipationLog.load(path / 'participation.npz')
     sampler = sampling.BinSampler(5, 24, 4, 6, seed=_CONFIG.seed)
-    assert log == ParticipationLog(map(sampler.cohort, range(5)))
+    report = sampled_runs.trained(_CONFIG, tmp_path / 'run', sampler)
+    assert (report.plan.groups, report.plan.participation.min_separation) == (6, 6)
+    assert report.guarantee.accountants == ('monte_carlo',)
 
 
 def test_the_bins_of_a_configuration():

@@ -1,61 +1,30 @@
 """Runs with cyclic Poisson sampling: trained, verified, continued and extended."""
 
-import csv
 import dataclasses
+import functools
 
 import pytest
 
-from dpfl import ParticipationLog
-from dpfl.accounting.records import verification
 from dpfl.errors import ArgumentError
 from dpfl.simulation import sampling
 from dpfl.simulation.training import SamplingConfig, train
-from dpfl.simulation.training.plan import build_plan
-from experiments.flags import recorded_flags
-from tests.simulation.training import small_config
+from tests.simulation.training import sampled_runs
 
-_CONFIG = small_config.GAUSSIAN.with_values(
-    {
-        'mechanism': 'fichtenberger_toeplitz',
-        'bands': 3,
-        'sampling': 'cyclic_poisson',
-        'min_separation': 1,
-        'rounds': 5,
-        'population': 24,
-        'noise_multiplier': 2.0,
-        'client_update': 'fedsgd',
-    }
-)
-
-
-def _plan(population=24, **changes):
-    config = _CONFIG.with_values(changes)
-    return build_plan(
-        config.privacy, config.sampling, population=lambda: population, dimension=lambda: 1
-    )
+_CONFIG = sampled_runs.config('cyclic_poisson', bands=3)
+_plan = functools.partial(sampled_runs.plan, _CONFIG)
 
 
 @pytest.mark.tff
 @pytest.mark.slow
 def test_a_run_is_verified_with_the_groups_of_its_log(tmp_path):
     path = tmp_path / 'run'
-    result = train(_CONFIG, path, progress=False)
-    plan = result.report.plan
-    assert (plan.groups, plan.participation.min_separation, plan.clients_per_round) == (3, 3, 4)
-    assert result.report.basis == 'plan'
-    with open(path / 'metrics.csv', newline='') as file:
-        shown = [float(row['epsilon']) for row in csv.DictReader(file)]
-    assert shown == sorted(shown) and shown[-1] == result.report.guarantee.epsilons[0]
-    found = verification.verify(path)
-    assert found.differences == () and recorded_flags.differences(path, found.report) == []
-    log = ParticipationLog.load(path / 'participation.npz')
     sampler = sampling.CyclicPoissonSampler(5, 24, 4, 3, seed=_CONFIG.seed)
-    assert log == ParticipationLog(map(sampler.cohort, range(5)))
+    report = sampled_runs.trained(_CONFIG, path, sampler)
+    assert (report.plan.groups, report.plan.participation.min_separation) == (3, 3)
     # With more rounds it goes on with the same groups.
     longer = train(_CONFIG.with_values({'rounds': 7}), path, resume=True, progress=False)
     assert longer.report.basis == 'plan' and longer.report.plan.groups == 3
-    found = verification.verify(path)
-    assert found.differences == () and recorded_flags.differences(path, found.report) == []
+    sampled_runs.assert_verified(path)
 
 
 def test_the_bands_are_the_default_number_of_groups():

@@ -1,0 +1,153 @@
+"""Which clients and examples a run trains on: criteria that a device computes on its own data."""
+
+import dataclasses
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dpfl._settings import Settings, setting
+from dpfl.errors import ArgumentError
+
+# What a criterion of text compares: of one sentence, or of all sentences of a client together.
+MEASURES = ('length', 'oov_rate', 'loss', 'accuracy')
+CLIENT_MEASURES = (*MEASURES, 'sentences')
+# These need a model.
+OF_MODEL = frozenset({'loss', 'accuracy'})
+_RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    '<=': operator.le,
+    '>=': operator.ge,
+    '<': operator.lt,
+    '>': operator.gt,
+}
+_FORM = re.compile(r'\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*')
+
+
+@dataclasses.dataclass(frozen=True)
+class Criterion:
+    """A measure compared with a number.
+
+    Attributes:
+      measure: name of the measure.
+      relation: '<', '<=', '>' or '>='.
+      bound: the number.
+    """
+
+    measure: str
+    relation: str
+    bound: float
+
+    def holds(self, values: Any) -> Any:
+        """Whether values of the measure meet it, elementwise; what is not a number does not."""
+        return _RELATIONS[self.relation](values, self.bound)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelectionConfig(Settings):
+    """Clients and examples to train on, chosen by what each device can compute for itself.
+
+    A generative model of the selected data shows what is in them, without anyone looking at them
+    ([Augenstein20], section 2.1).
+    """
+
+    select_examples: tuple[str, ...] = setting(
+        (),
+        'Train on the sentences that meet all of these criteria, such as oov_rate>=0.2,length<=5. '
+        'Measures: length (words), oov_rate (share of words outside the vocabulary), and, with '
+        '--selection_model, loss (nats per token) and accuracy (of the words of the vocabulary).',
+    )
+    select_clients: tuple[str, ...] = setting(
+        (),
+        'Train on the clients that meet all of these criteria. The measures are those of '
+        '--select_examples over all sentences of a client (length is the mean), and sentences, '
+        'their number.',
+    )
+    select_min_examples: int = setting(
+        1, 'Clients with fewer selected sentences are left out.', minimum=1
+    )
+    selection_model: str | None = setting(
+        None,
+        'Language model whose loss and accuracy the criteria compare: as --warm_start, with the '
+        'vocabulary of this run. The guarantee of this run does not cover it.',
+    )
+
+    @property
+    def is_given(self) -> bool:
+        """Whether anything is selected."""
+        return bool(self.select_examples or self.select_clients)
+
+    @property
+    def of_examples(self) -> tuple[Criterion, ...]:
+        """The criteria of examples."""
+        return tuple(
+            _parsed('select_examples', each, MEASURES, self.select_examples)
+            for each in self.select_examples
+        )
+
+    @property
+    def of_clients(self) -> tuple[Criterion, ...]:
+        """The criteria of clients."""
+        return tuple(
+            _parsed('select_clients', each, CLIENT_MEASURES, self.select_clients)
+            for each in self.select_clients
+        )
+
+    def check(self) -> None:
+        """Checks the criteria, and that a model is given if, and only if, they need one."""
+        found = (*self.of_examples, *self.of_clients)
+        needing = [each for each in found if each.measure in OF_MODEL]
+        if needing and self.selection_model is None:
+            name = 'select_examples' if needing[0] in self.of_examples else 'select_clients'
+            raise ArgumentError(
+                name, getattr(self, name), f'{needing[0].measure} needs selection_model'
+            )
+        if self.selection_model is not None and not needing:
+            raise ArgumentError(
+                'selection_model', self.selection_model, 'needs a criterion of loss or accuracy'
+            )
+        if self.select_min_examples > 1 and not self.is_given:
+            raise ArgumentError(
+                'select_min_examples',
+                self.select_min_examples,
+                'needs select_examples or select_clients',
+            )
+
+    def remarks(self) -> tuple[str, ...]:
+        """What the report says about the selection, in sentences."""
+        if not self.is_given:
+            return ()
+        parts = []
+        if self.select_clients:
+            parts.append(f'clients with {" and ".join(self.select_clients)}')
+        if self.select_examples:
+            parts.append(f'sentences with {" and ".join(self.select_examples)}')
+        least = self.select_min_examples
+        if least > 1:
+            parts.append(f'clients with at least {least} selected sentences')
+        return (
+            f'Selection: the model is trained on {", of ".join(parts)} only. Each client applies '
+            'the criteria to its own data. A client without selected data takes part with an '
+            'update of zero, and nobody sees that, so the guarantee holds for all clients, '
+            'whether their data are selected or not.',
+        )
+
+
+def _parsed(
+    setting_name: str, text: str, measures: tuple[str, ...], value: tuple[str, ...]
+) -> Criterion:
+    form = _FORM.fullmatch(text)
+    if form is None:
+        raise ArgumentError(
+            setting_name, value, f'{text!r} must be a measure, one of < <= > >=, and a number'
+        )
+    measure, relation, number = form.groups()
+    if measure not in measures:
+        raise ArgumentError(setting_name, value, f'{measure} must be one of {", ".join(measures)}')
+    try:
+        bound = float(number)
+    except ValueError:
+        bound = math.nan
+    if not math.isfinite(bound):
+        raise ArgumentError(setting_name, value, f'{number} must be a finite number')
+    return Criterion(measure, relation, bound)

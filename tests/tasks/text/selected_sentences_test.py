@@ -1,0 +1,132 @@
+"""Selections of text: measures by hand, and the batches that stay."""
+
+import numpy as np
+import pytest
+
+from dpfl.errors import ArgumentError
+from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.selection_config import SelectionConfig
+from dpfl.tasks.text import selected_sentences, sentence_batches
+from dpfl.tasks.text.models import catalog, metrics, row_scores, saved_models
+from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, OOV_ID, PAD_ID
+
+# Words, and for each of them whether the model of `_scores` is right.
+_ROWS = np.array(
+    [
+        [BOS_ID, 5, OOV_ID, 6, EOS_ID],
+        [BOS_ID, 5, EOS_ID, PAD_ID, PAD_ID],
+        [BOS_ID, OOV_ID, OOV_ID, EOS_ID, PAD_ID],
+        [BOS_ID, 7, 8, 9, 5],
+        [BOS_ID, EOS_ID, PAD_ID, PAD_ID, PAD_ID],
+    ],
+    np.int32,
+)
+_X, _Y = _ROWS[:, :-1], _ROWS[:, 1:]
+
+
+def _scores(x, y):
+    """Loss: the first target in hundreds for each target. Right: every word with the id 5."""
+    del x
+    return (y != PAD_ID).sum(1) * y[:, 0] / 100.0, (y == 5).sum(1).astype(float)
+
+
+def _task(**clients):
+    def client_batches(client, batch_size, epochs, max_batches):
+        rows = clients[f'of_{client}']
+        return sentence_batches.batches(_ROWS[rows], batch_size, epochs, max_batches)
+
+    return FederatedTask(
+        model=None, population=len(clients), client_batches=client_batches, heldout=None
+    )
+
+
+def _kept(config, rows, scores=None, batch_size=2, epochs=1, max_batches=None):
+    task = selected_sentences.select(config, _task(of_0=rows), scores)
+    found = task.client_batches(0, batch_size, epochs, max_batches)
+    for batch in found:
+        np.testing.assert_array_equal(batch['x'][:, 1:], batch['y'][:, :-1])
+        assert batch['x'].dtype == batch['y'].dtype == np.int32
+    return [
+        [int(np.flatnonzero((_Y == row).all(axis=1))[0]) for row in batch['y']] for batch in found
+    ]
+
+
+def test_measures_are_those_computed_by_hand():
+    sums = selected_sentences.sums(_X, _Y, _scores)
+    np.testing.assert_array_equal(sums.measure('length'), [3, 1, 2, 4, 0])
+    np.testing.assert_array_equal(sums.measure('oov_rate'), [1 / 3, 0, 1, 0, np.nan])
+    np.testing.assert_allclose(sums.measure('loss'), [0.05, 0.05, 0.03, 0.07, 0.02])
+    np.testing.assert_array_equal(sums.measure('accuracy'), [1 / 2, 1, np.nan, 1 / 4, np.nan])
+    total = sums.total()
+    assert total.measure('sentences') == 5 and total.measure('length') == 2
+    assert total.measure('oov_rate') == 3 / 10 and total.measure('accuracy') == 3 / 7
+    assert total.measure('loss') == pytest.approx((0.2 + 0.1 + 0.09 + 0.28 + 0.02) / 14)
+
+
+@pytest.mark.parametrize(
+    'criteria, expected',
+    [
+        (('oov_rate>0',), [0, 2]),
+        (('oov_rate<=0',), [1, 3]),  # A sentence without words has no rate.
+        (('length>=1', 'length<=3'), [0, 1, 2]),
+        (('length<1',), [4]),
+        (('oov_rate>2',), []),
+        (('accuracy<0.5',), [3]),
+        (('loss>=0.05',), [0, 1, 3]),
+    ],
+)
+def test_sentences_that_meet_all_criteria_stay_in_their_order(criteria, expected):
+    of_model = any(each.startswith(('loss', 'accuracy')) for each in criteria)
+    config = SelectionConfig(select_examples=criteria, selection_model='m' if of_model else None)
+    found = _kept(config, range(5), _scores)
+    assert [row for batch in found for row in batch] == expected
+    assert all(len(batch) == 2 for batch in found[:-1])
+
+
+def test_clients_count_as_a_whole():
+    rare = SelectionConfig(select_clients=('oov_rate>=0.25',))
+    assert _kept(rare, [0, 1]) == [[0, 1]]  # One of four words.
+    assert _kept(rare, [0, 3]) == []  # One of seven.
+    both = SelectionConfig(select_clients=('sentences>=2',), select_examples=('length>=3',))
+    assert _kept(both, [0, 1]) == [[0]] and _kept(both, [0]) == []
+    assert _kept(rare, []) == []
+
+
+def test_few_selected_sentences_are_none():
+    config = SelectionConfig(select_examples=('length>=2',), select_min_examples=3)
+    assert _kept(config, [0, 2, 3]) == [[0, 2], [3]]
+    assert _kept(config, [0, 2, 1, 4]) == []
+
+
+def test_epochs_and_the_most_batches_are_of_the_selection():
+    config = SelectionConfig(select_examples=('length>=2',))
+    assert _kept(config, range(5), epochs=2) == [[0, 2], [3], [0, 2], [3]]
+    assert _kept(config, range(5), epochs=2, max_batches=3) == [[0, 2], [3], [0, 2]]
+    # The first selected sentences, also if others are before them.
+    assert _kept(config, [1, 4, 0, 2], batch_size=1, max_batches=1) == [[0]]
+
+
+def test_without_criteria_the_task_is_the_same_and_a_missing_model_is_refused():
+    task = _task(of_0=[0])
+    assert selected_sentences.select(SelectionConfig(), task) is task
+    needs = SelectionConfig(select_examples=('loss>1',), selection_model='m')
+    with pytest.raises(ArgumentError, match='scores'):
+        selected_sentences.select(needs, task)
+    (said,) = selected_sentences.select(needs, task, _scores).not_covered
+    assert said.startswith('The model that selects')
+
+
+def test_scores_of_a_model_are_its_metrics():
+    rng = np.random.default_rng(0)
+    shapes = catalog.ALL['micro'].weight_shapes(10)
+    weights = tuple(rng.normal(size=shape).astype(np.float32) for shape in shapes.values())
+    model = saved_models.LanguageModel('micro', weights, tuple('abcdef'))
+    losses, right = row_scores.of_model(model)(_X, _Y)
+    logits = model.architecture.logits(weights, _X).numpy().astype(np.float64)
+    logs = logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
+    for row in range(len(_Y)):
+        own = [-logs[row, i, y] for i, y in enumerate(_Y[row]) if y != PAD_ID]
+        assert losses[row] == pytest.approx(sum(own), rel=1e-5)
+        expected, _ = metrics.hits(_Y[row : row + 1], logits[row : row + 1])
+        assert right[row] == expected.numpy()[0]
+    assert [part.shape for part in row_scores.of_model(model)(_X[:0], _Y[:0])] == [(0,), (0,)]
