@@ -84,10 +84,9 @@ def main() -> None:
 
 def _show_run(directory: str) -> None:
     """Prints the audit of a finished run."""
-    for part in (_SCHEMA, _PRIVACY, _AUDIT):
-        for name in part.values():
-            if flags.FLAGS[name].present:
-                raise command_line.UsageError(f'--{name}: cannot be combined with --run_dir')
+    for name in (*_SCHEMA.values(), *_PRIVACY.values(), *_AUDIT.values()):
+        if flags.FLAGS[name].present:
+            raise command_line.UsageError(f'--{name}: cannot be combined with --run_dir')
     print(audited_run.render(directory, _FORMAT.read().format), end='')
     if audited_run.exceeds_claim(directory):
         raise errors.RunError('a lower bound is above what the plan claims')
