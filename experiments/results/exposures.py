@@ -78,12 +78,13 @@ def draw(table: Sequence[dict[str, Any]]) -> Figure:
     """Mean exposure by guarantee, a line for each kind of secret; `table` is that of `rows`."""
     guarantees = {row['configuration']: (row['epsilon'], row['clip_norm']) for row in table}
     kinds = list(dict.fromkeys((row['holders'], row['copies']) for row in table))
-    figure = Figure(figsize=(7, 4.2), layout='constrained')
+    figure = Figure(figsize=(8.5, 4), layout='constrained')
     axes = figure.subplots()
     for i, (holders, copies) in enumerate(kinds):
         chosen = [row for row in table if (row['holders'], row['copies']) == (holders, copies)]
         x = [row['configuration'] for row in chosen]
-        name = f'{holders} holders, {copies} copies' if holders else f'not planted ({copies})'
+        who = f'{holders} holder' + 's' * (holders > 1) if holders else 'not planted'
+        name = f'{who}, {copies} copies'
         y = [row['mean_exposure'] for row in chosen]
         axes.plot(x, y, marker=_MARKERS[i % len(_MARKERS)], label=name)
     ones = [row for row in table if row['holders'] == 1 and row['ceiling'] is not None]
@@ -96,7 +97,7 @@ def draw(table: Sequence[dict[str, Any]]) -> Figure:
     axes.set_xticks(list(guarantees), [_name(*each) for each in guarantees.values()])
     axes.set_xlabel('guarantee')
     axes.set_ylabel('mean exposure in bits')
-    axes.legend(fontsize=8)
+    figure.legend(fontsize=8, loc='outside right upper')
     return figure
 
 

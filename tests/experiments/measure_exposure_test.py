@@ -77,7 +77,7 @@ def test_other_configurations_are_not_pooled_and_come_in_order():
     assert [row['configuration'] for row in table] == [0] * 6 + [1] * 6
     assert {row['epsilon'] for row in table} == {run.epsilon}
     figure = exposures.draw(table)
-    labels = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert 'by chance' in labels and 'most that the guarantee allows' in labels
 
 

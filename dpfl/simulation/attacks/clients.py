@@ -3,7 +3,8 @@
 Members are training clients, the others are held-out ones. An attack measures membership only if
 both are drawn alike: for data in files the task splits them at random, and synthetic ones come from
 one distribution. Two tests say if they differ in what no attacked model can be the reason for: in
-their numbers of tokens, and in their losses under the reference model if there is one.
+their numbers of tokens, and in their losses under the reference model if there is one. Secrets that
+were planted in the text of members are left out of it, since nothing is planted in that of others.
 
 Without amplification by sampling, members are the clients that took part: the guarantee is one for
 each of them. With it the guarantee holds on average over the cohorts, so members are drawn from all
@@ -29,7 +30,6 @@ from dpfl.simulation.training import execution
 from dpfl.tasks import source
 from dpfl.tasks.config import TEXT_TASKS
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text import planting
 from dpfl.tasks.text.models import saved_models
 
 
@@ -137,14 +137,10 @@ def attack(run: FinishedRun, config: MembershipConfig) -> Attacked:
 
 
 def _task(run: FinishedRun) -> tuple[FederatedTask, int]:
-    """The task of a run with its secrets, and the number of clients to train on."""
+    """The task of a run without its secrets, and the number of clients to train on."""
     config = run.config
     opened = source.open_task(config.task, config.seed, execution.teller(False))
-    population = source.population(config.sampling.population, opened.num_clients)
-    task, language = opened.load(), opened.language_model()
-    assert language is not None  # It is a task of text.
-    planted = planting.plant(config.task.planting, task, config.seed, language[1], population)
-    return planted, population
+    return opened.load(), source.population(config.sampling.population, opened.num_clients)
 
 
 def _members(run: FinishedRun, population: int, config: MembershipConfig) -> np.ndarray:
