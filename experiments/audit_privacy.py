@@ -56,7 +56,9 @@ _PRIVACY = SettingsFlags(
 _AUDIT = SettingsFlags(AggregatorAuditConfig)
 _RUN = SettingsFlags(
     output_flags.RunDirConfig,
-    help={'run_dir': 'Directory of a finished run of train --audit. No flags of a plan apply then.'},
+    help={
+        'run_dir': 'Directory of a finished run of train --audit. No flags of a plan apply then.'
+    },
 )
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
@@ -76,16 +78,15 @@ def main() -> None:
         print(json.dumps(found.to_dict(), allow_nan=False))
     else:
         print(aggregator_audit.text(found))
-    if found.is_exceeded:
+    if found.exceeds_claim:
         raise errors.RunError('a lower bound is above what the plan claims')
 
 
 def _show_run(directory: str) -> None:
     """Prints the audit of a finished run."""
-    for part in (_SCHEMA, _PRIVACY, _AUDIT):
-        for name in part.values():
-            if flags.FLAGS[name].present:
-                raise command_line.UsageError(f'--{name}: cannot be combined with --run_dir')
+    for name in (*_SCHEMA.values(), *_PRIVACY.values(), *_AUDIT.values()):
+        if flags.FLAGS[name].present:
+            raise command_line.UsageError(f'--{name}: cannot be combined with --run_dir')
     print(audited_run.render(directory, _FORMAT.read().format), end='')
     if audited_run.exceeds_claim(directory):
         raise errors.RunError('a lower bound is above what the plan claims')

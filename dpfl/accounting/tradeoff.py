@@ -112,6 +112,31 @@ def of_event(
     )
 
 
+def limited(found: Tradeoff, guarantees: Sequence[tuple[float, float]]) -> Tradeoff:
+    """The curve if (epsilon, delta)-DP holds as well, in both orders of the neighbours.
+
+    Args:
+      found: a curve.
+      guarantees: pairs of epsilon, at least 0 or infinite, and delta.
+    """
+    known = [pair for pair in guarantees if math.isfinite(pair[0])]
+    if not known:
+        return found
+    epsilons, deltas = map(np.array, zip(*known, strict=True))
+    rates, largest = zip(*found.points, strict=True)
+    more = _of_curves([(epsilons, deltas)] * 2, rates)
+    # Where both lines of a pair meet: t = delta + e^epsilon x and x = 1 - t.
+    slopes = np.exp(np.minimum(epsilons, 700.0))
+    advantages = (slopes - 1 + 2 * deltas) / (slopes + 1) * (1 + _ROUNDING)
+    return Tradeoff(
+        tuple(
+            (rate, min(one, other))
+            for rate, one, (_, other) in zip(rates, largest, more.points, strict=True)
+        ),
+        min(found.advantage, float(advantages.min())),
+    )
+
+
 def _rates(rates: Sequence[float]) -> tuple[float, ...]:
     return tuple(_validate.number('fpr', rate, above=0, below=1) for rate in rates)
 

@@ -56,7 +56,7 @@ class AggregatorAudit:
       config: how.
       delta: at which epsilon is given.
       epsilon_claimed: epsilon of the plan.
-      mu_reachable: the largest mu that these canaries can show if all is as planned. It is below
+      mu_of_canaries: the largest mu that these canaries can show if all is as planned. It is below
         the claim if the claim counts more than is released, or is an upper bound.
       mu_lower: lower confidence bound on mu, for any distribution of the releases.
       mu_lower_if_normal: tighter lower confidence bound, for normal statistics only.
@@ -72,7 +72,7 @@ class AggregatorAudit:
     config: AggregatorAuditConfig
     delta: float
     epsilon_claimed: float
-    mu_reachable: float
+    mu_of_canaries: float
     mu_lower: float
     mu_lower_if_normal: float
     mu_lower_one_run: float
@@ -83,8 +83,11 @@ class AggregatorAudit:
     trials: int
 
     @property
-    def is_exceeded(self) -> bool:
-        """Whether a bound is above the claim: the plan's promise is broken, or bad luck."""
+    def exceeds_claim(self) -> bool:
+        """Whether a bound is above the claim: the plan's promise is broken, or bad luck.
+
+        For a true claim the chance is at most twice the error: one for mu, one for epsilon.
+        """
         return self.mu_lower > _mu(self.plan) or self.epsilon_lower > self.epsilon_claimed
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,7 +103,7 @@ class AggregatorAudit:
             'pattern': list(self.pattern),
             'noise_multiplier': self.plan.noise_multiplier,
             'mu_claimed': _mu(self.plan),
-            'mu_reachable': self.mu_reachable,
+            'mu_of_canaries': self.mu_of_canaries,
             'mu_lower': self.mu_lower,
             'mu_lower_if_normal': self.mu_lower_if_normal,
             'mu_lower_one_run': self.mu_lower_one_run,
@@ -110,7 +113,7 @@ class AggregatorAudit:
             'epsilon_of_mu_lower': gaussian.epsilon_from_mu(
                 self.mu_lower, self.delta, 'analytic_gaussian'
             ),
-            'is_exceeded': self.is_exceeded,
+            'exceeds_claim': self.exceeds_claim,
             'trials': self.trials,
             'present': self.present,
             'confidence': self.config.confidence,
@@ -182,7 +185,7 @@ def audit(
         config=config,
         delta=delta,
         epsilon_claimed=plan.epsilon(delta, accountant),
-        mu_reachable=reachable,
+        mu_of_canaries=reachable,
         mu_lower=mus[method],
         mu_lower_if_normal=lower_bounds.mu_of_normal_statistics(*planned, config.confidence),
         mu_lower_one_run=_one_run(*planned, config.confidence),

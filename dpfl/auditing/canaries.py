@@ -25,6 +25,8 @@ _MOST_GROUPS = 4
 _MOST_STATE_BYTES = 1 << 26
 # First rounds of patterns that are tried.
 _MOST_STARTS = 64
+# Canaries times rounds: the table of who takes part when.
+_MOST_ENTRIES = 10**8
 # The strategy matrix is needed as a whole.
 MOST_ROUNDS = 8192
 
@@ -77,7 +79,8 @@ def design(plan: accounting.PrivacyPlan, canaries: int, seed: int, dimension: in
       dimension: number of parameters of the model.
 
     Raises:
-      ArgumentError: if the plan's sampling, or its number of rounds, is not supported.
+      ArgumentError: if the plan's sampling, its number of rounds, or this number of canaries for
+        them, is not supported.
     """
     if plan.sampling not in SAMPLINGS:
         raise errors.ArgumentError(
@@ -86,6 +89,13 @@ def design(plan: accounting.PrivacyPlan, canaries: int, seed: int, dimension: in
     if plan.participation.rounds > MOST_ROUNDS:
         raise errors.ArgumentError(
             'audit', True, f'must be False for more than {MOST_ROUNDS} rounds'
+        )
+    most_canaries = _MOST_ENTRIES // plan.participation.rounds
+    if canaries > most_canaries:
+        raise errors.ArgumentError(
+            'audit_canaries',
+            canaries,
+            f'must be at most {most_canaries} for {plan.participation.rounds} rounds',
         )
     if plan.sampling == 'none':
         most = max(1, min(_MOST_GROUPS, _MOST_STATE_BYTES // (4 * dimension)))

@@ -44,5 +44,5 @@ def text(found: aggregator_audit.AggregatorAudit) -> str:
     values = found.to_dict()
     assumptions = values.pop('assumptions')
     values['pattern'] = ','.join(map(str, values['pattern']))
-    values['exceeded'] = 'yes' if values.pop('is_exceeded') else 'no'
+    values['exceeded'] = 'yes' if values.pop('exceeds_claim') else 'no'
     return '\n'.join([command_line.table(values), '', *(f'- {each}' for each in assumptions)])

@@ -15,7 +15,7 @@ from experiments.command import command_line
 
 def summary(result: TrainResult) -> dict[str, Any]:
     """The last metrics of a run and its guarantee, by name."""
-    report = result.report
+    report, measured = result.report, result.report.measured
     return {
         'output_dir': str(result.directory),
         'rounds': report.guarantee.rounds,
@@ -30,6 +30,9 @@ def summary(result: TrainResult) -> dict[str, Any]:
         'rho': report.guarantee.rho,
         'epsilon': report.guarantee.epsilons[0],
         'delta': report.deltas[0],
+        **(
+            {} if measured is None else {'epsilon_estimate': measured.to_dict()['epsilon_estimate']}
+        ),
     }
 
 

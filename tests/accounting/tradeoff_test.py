@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting import tradeoff
+from dpfl.accounting import gaussian, tradeoff
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 
 
@@ -132,3 +132,17 @@ def test_reports_state_the_curve_and_refuse_a_lower_one(sampling):
         accounting.PrivacyReport.from_json(json.dumps(values))
     without = accounting.PrivacyReport.from_plan(plan, [1e-6])
     assert 'tradeoff' not in without.to_dict() and 'Membership' not in without.render()
+
+
+def test_guarantees_at_single_deltas_limit_a_curve():
+    pure = tradeoff.limited(tradeoff.of_mu(math.inf), [(1.0, 0.0), (math.inf, 1e-6)])
+    for rate, true in pure.points:
+        expected = min(math.e * rate, 1 - (1 - rate) / math.e)
+        assert true == pytest.approx(expected, rel=1e-8) and true >= expected
+    assert pure.advantage == pytest.approx((math.e - 1) / (math.e + 1), rel=1e-8)
+    # What follows from a curve does not limit it.
+    curve = tradeoff.of_mu(1.0)
+    deltas = (1e-6, 1e-3, 0.1)
+    pairs = [(gaussian.epsilon_from_mu(1.0, delta), delta) for delta in deltas]
+    assert tradeoff.limited(curve, pairs) == curve
+    assert tradeoff.limited(curve, []) == curve

@@ -31,8 +31,7 @@ def _plan(**values):
 
 _PLANS = {
     'blt': _plan(),
-    'independent': _plan(mechanism=mechanisms.Identity(_ROUNDS)),
-    'without noise': _plan(noise_multiplier=0.0),
+    'independent': _plan(mechanism=mechanisms.Identity(_ROUNDS), noise_multiplier=0.0),
     'schedule': _plan(
         mechanism=mechanisms.Restarted(mechanisms.BinaryTree(_ROUNDS), (2,), _ROUNDS),
         clip_schedule=((2, 0.25),),

@@ -30,22 +30,22 @@ def test_bounds_are_below_the_claim_and_close_to_it():
     done = []
     found = aggregator_audit.audit(_plan(), _FAST, 1e-6, on_round=lambda: done.append(1))
     assert len(done) == 6
-    assert found.mu_reachable == pytest.approx(2.0)
+    assert found.mu_of_canaries == pytest.approx(2.0)
     assert 0.75 * 2 < found.mu_lower < found.mu_lower_if_normal < 2.0
     assert found.epsilon_claimed == _plan().epsilon(1e-6)
     assert 1.0 < found.mu_lower_one_run < 2.0
     assert 2.0 < found.epsilon_lower < found.epsilon_claimed
-    assert not found.is_exceeded
+    assert not found.exceeds_claim
     assert found.pattern == (0, 2, 4)
     assert found.trials == 2048
     assert 900 < found.present < 1150
 
 
-def test_a_claim_that_is_too_small_is_exceeded():
+def test_a_claim_that_is_too_small_exceeds_claim():
     """The same releases with the promise of more noise than they have."""
     found = aggregator_audit.audit(_plan(), _FAST, 1e-6)
     promise = _plan(noise_multiplier=_plan().noise_multiplier * 1.5)
-    assert dataclasses.replace(found, plan=promise).is_exceeded
+    assert dataclasses.replace(found, plan=promise).exceeds_claim
 
 
 def test_an_audit_with_a_seed_can_be_repeated():
@@ -59,7 +59,7 @@ def test_an_audit_with_a_seed_can_be_repeated():
 
 def test_replacing_moves_twice_as_far():
     found = aggregator_audit.audit(_plan(adjacency='replace_one'), _FAST, 1e-6)
-    assert found.mu_reachable == pytest.approx(4.0)
+    assert found.mu_of_canaries == pytest.approx(4.0)
     assert 0.85 * 4 < found.mu_lower < 4.0
 
 

@@ -104,3 +104,7 @@ def test_what_is_not_supported_is_refused():
     long = _plan(mechanisms.Identity(9000), Participation(9000, 9000))
     with pytest.raises(errors.ArgumentError, match='more than 8192 rounds'):
         canaries.design(long, 10, 0, 100)
+    with pytest.raises(
+        errors.ArgumentError, match='audit_canaries=6000000: must be at most 5000000'
+    ):
+        canaries.design(_BLT, 6 * 10**6, 0, 100)

@@ -201,7 +201,7 @@ FAULTS = {
 @pytest.mark.parametrize('name', FAULTS)
 def test_a_fault_is_found(name, monkeypatch):
     found = FAULTS[name](monkeypatch)
-    assert found.is_exceeded
+    assert found.exceeds_claim
     assert found.mu_lower > 1.1 * found.plan.mu
 
 
@@ -214,7 +214,7 @@ def test_a_fault_is_found(name, monkeypatch):
 )
 def test_nothing_is_found_without_a_fault(plan, how):
     found = _audit(plan, **how)
-    assert not found.is_exceeded
+    assert not found.exceeds_claim
     assert found.mu_lower > 0.5 * found.plan.mu
 
 

@@ -7,6 +7,7 @@ from dpfl.accounting.measured import section
 from dpfl.accounting.reports import assumptions, checklist
 from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.accounting.reports.report_values import ReportValues
+from dpfl.accounting.sampling import estimates
 from dpfl.accounting.selection import Selected
 from dpfl.accounting.tradeoff import Tradeoff
 
@@ -162,6 +163,8 @@ def _numbers(report: ReportValues) -> str:
 
 def _tradeoff(report: ReportValues, found: Tradeoff) -> str:
     secrets = checklist.seeded_secrets(report)
+    is_estimated = report.plan.sampling in estimates.SAMPLINGS
+    confidence = ', with the confidence of epsilon' if is_estimated else ''
     whose = 'the client' if report.plan.group_size == 1 else 'the group'
     return '\n'.join(
         [
@@ -169,7 +172,7 @@ def _tradeoff(report: ReportValues, found: Tradeoff) -> str:
             f'whether it used the data of {whose}, or is the neighbouring run. No test reaches '
             'more than the following, whatever else it knows '
             + (
-                '(upper bounds).'
+                f'(upper bounds{confidence}).'
                 if checklist.uses_sampling(report)
                 else '(exact, for the worst data).'
             ),

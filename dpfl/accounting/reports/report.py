@@ -6,7 +6,7 @@ section 5.3. `privacy_report.schema.json` beside this file describes its JSON fo
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import dp_accounting
@@ -22,6 +22,7 @@ from dpfl.accounting.reports import observed as observed_lib
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee
 from dpfl.accounting.reports.report_values import ReportValues
+from dpfl.accounting.sampling import estimates
 from dpfl.accounting.selection import Selected, Selection
 from dpfl.participation import ParticipationLog
 
@@ -90,9 +91,19 @@ class PrivacyReport(ReportValues):
 
     def with_tradeoff(self) -> 'PrivacyReport':
         """The report with the trade-off curve of the guarantee that holds."""
+        return dataclasses.replace(self, tradeoff=self.tradeoff_at(tradeoff.FALSE_POSITIVE_RATES))
+
+    def tradeoff_at(self, rates: Sequence[float]) -> tradeoff.Tradeoff:
+        """The trade-off curve of the guarantee that holds, at some false positive rates.
+
+        Amplification that is estimated is known at the deltas of the report only, and counts there.
+        """
         event, slack = self.dp_event(), self.plan.slack if self.plan.noise_multiplier else 0.0
-        found = tradeoff.of_event(event, self.plan.neighbours, slack)
-        return dataclasses.replace(self, tradeoff=found)
+        found = tradeoff.of_event(event, self.plan.neighbours, slack, rates)
+        if not (self.plan.sampling in estimates.SAMPLINGS and checklist.uses_sampling(self)):
+            return found
+        pairs = zip(self.guarantee.epsilons, self.deltas, strict=True)
+        return tradeoff.limited(found, [(each, at) for each, at in pairs if each is not None])
 
     def selected_from(self, selection: Selection) -> 'PrivacyReport':
         """The report with the guarantee of the best of a random number of such runs.

@@ -142,14 +142,14 @@ def _obstacles(first: PrivacyReport, second: PrivacyReport) -> tuple[str, ...]:
         )
     if any(each.sampling in estimates.SAMPLINGS for each in (one, other)):
         found.append(
-            'A guarantee that is estimated by Monte Carlo has no trade-off curve. The numbers here '
-            'do not count its amplification by sampling.'
+            'A guarantee that is estimated by Monte Carlo is known at the deltas of its report '
+            'only, which is too little for a verdict.'
         )
     return tuple(found)
 
 
 def _curve(report: PrivacyReport, rates: Sequence[float]) -> tradeoff.Tradeoff:
-    return tradeoff.of_event(report.dp_event(), report.plan.neighbours, _slack(report), rates)
+    return report.tradeoff_at(rates)
 
 
 def _slack(report: PrivacyReport) -> float:

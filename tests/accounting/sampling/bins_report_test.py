@@ -2,13 +2,16 @@
 
 import dataclasses
 import json
+import math
 
+import numpy as np
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, errors, mechanisms
-from dpfl.accounting import calibration, gaussian, running
+from dpfl.accounting import calibration, gaussian, running, tradeoff
 from dpfl.accounting.reports import two_reports
 from dpfl.accounting.sampling import bins, estimates, monte_carlo
+from tests import sampling_oracles
 
 _DELTA = 1e-4
 
@@ -243,10 +246,27 @@ def test_groups_of_clients_are_refused(sampling):
 
 
 @pytest.mark.parametrize('sampling', bins.SAMPLINGS)
-def test_the_tradeoff_curve_counts_no_amplification(sampling):
-    report = _report(sampling=sampling).with_tradeoff()
-    plain = accounting.PrivacyReport.from_plan(
-        report.plan.without_sampling(report.plan.participation), [_DELTA]
-    ).with_tradeoff()
-    # Fewer patterns than the schema admits without sampling, and no other difference.
-    assert 0 < report.tradeoff.advantage <= plain.tradeoff.advantage * (1 + 1e-9)
+def test_the_tradeoff_curve_counts_amplification_at_the_deltas(sampling):
+    deltas = [0.05, _DELTA]
+    plan = _plan(sampling=sampling, noise_multiplier=2.0)
+    report = accounting.PrivacyReport.from_plan(plan, deltas, accountant='best').with_tradeoff()
+    known = list(zip(report.guarantee.epsilons, report.deltas, strict=True))
+    certain = tradeoff.of_event(report.dp_event(), plan.neighbours)
+    for (rate, true), (_, most) in zip(report.tradeoff.points, certain.points, strict=True):
+        lines = [most]
+        for epsilon, delta in known:
+            lines.append(delta + math.exp(epsilon) * rate)
+            lines.append(1 - math.exp(-epsilon) * (1 - rate - delta))
+        assert true == pytest.approx(min(1.0, *lines), rel=1e-6)
+    least = min(
+        (math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1) for epsilon, delta in known
+    )
+    assert report.tradeoff.advantage == pytest.approx(min(least, certain.advantage), rel=1e-6)
+    assert '(upper bounds, with the confidence of epsilon)' in report.render()
+    assert accounting.PrivacyReport.from_json(report.to_json()) == report
+    if sampling == 'balls_in_bins':  # The advantage is the divergence at epsilon 0.
+        matrix = plan.mechanism.strategy_matrix()
+        patterns = [(1 / 3, (np.arange(7) % 3 == first).astype(float)) for first in range(3)]
+        exact = sampling_oracles.curve_of_patterns(matrix, patterns, 2.0)
+        assert exact(0.0) <= report.tradeoff.advantage
+    assert report.tradeoff.points[1][1] < 0.7 * certain.points[1][1]

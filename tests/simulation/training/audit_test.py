@@ -11,8 +11,9 @@ from dpfl.accounting.records import archive, verification
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TrainConfig, train
 from experiments.command import command_line
-from experiments.results import audited_run
+from experiments.results import audited_run, public_copy, run_summary
 from tests import forked_binaries, json_schema, runs
+from tests.repository import threat_model
 from tests.simulation.training import small_config
 
 pytestmark = pytest.mark.tff
@@ -84,6 +85,24 @@ def test_the_binary_prints_the_audit_of_a_run(run):
     assert done.stderr.strip() == 'error: --rounds: cannot be combined with --run_dir'
 
 
+def test_a_public_copy_has_the_audit(run, tmp_path):
+    path, result = run
+    names = public_copy.write(
+        path, tmp_path / 'copy', archive.read_plan(path), public_heldout=False
+    )
+    assert {AUDIT, 'audit.html'} <= set(names)
+    values = json.loads((tmp_path / 'copy' / archive.REPORT).read_text())
+    assert values['measured'] == result.report.measured.to_dict()
+
+
+def test_files_and_summary_say_what_they_are(run):
+    path, result = run
+    assert threat_model.shared_by_mistake(path) == []
+    assert threat_model.readers(path)[AUDIT] == 'everyone'
+    found = run_summary.summary(result)
+    assert found['epsilon_estimate'] == result.report.measured.releases.epsilon
+
+
 def test_a_resumed_run_has_the_same_audit(run, tmp_path):
     other = tmp_path / 'run'
     shutil.copytree(run[0], other)
@@ -99,6 +118,7 @@ def test_a_resumed_run_has_the_same_audit(run, tmp_path):
     assert (other / AUDIT).read_bytes() == (run[0] / AUDIT).read_bytes()
 
 
+@pytest.mark.slow
 def test_canaries_change_neither_the_plan_nor_who_takes_part(run, tmp_path):
     plain = train(small_config.BLT, tmp_path / 'run', progress=False)
     assert plain.report.plan == run[1].report.plan
