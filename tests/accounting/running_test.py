@@ -8,11 +8,11 @@ import pytest
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting import running
 from dpfl.accounting.losses import loss_distribution
-from dpfl.accounting.sampling import bins
+from dpfl.accounting.sampling import estimates
 
 _DELTA = 1e-8
 # tests/accounting/sampling/bins_report_test.py has the others, whose epsilon is estimated.
-_SAMPLINGS = [name for name in accounting.SAMPLINGS if name not in bins.SAMPLINGS]
+_SAMPLINGS = [name for name in accounting.SAMPLINGS if name not in estimates.SAMPLINGS]
 
 
 def _plan(sampling='none', rounds=9, mechanism=None, noise='default', **fields):
