@@ -1,9 +1,11 @@
 """Plans as rows of numbers and as text, with the assumptions behind them."""
 
+import dataclasses
 import math
 
 from dpfl import accounting
 from dpfl.accounting import planning
+from dpfl.accounting.sampling import estimates
 from dpfl.participation import UniformCohorts
 from experiments.command import command_line
 
@@ -154,10 +156,16 @@ def assumptions(
 
 
 def _with_sampling(plan: accounting.PrivacyPlan) -> list[str]:
-    report = accounting.PrivacyReport.from_plan(plan, [0.5], accountant='best')
+    silent = dataclasses.replace(plan, noise_multiplier=0.0)  # Which needs no long accounting.
+    report = accounting.PrivacyReport.from_plan(silent, [0.5], accountant='best')
+    estimated = [
+        'Epsilon is an estimate by Monte Carlo, an upper bound but for a failure probability of '
+        '1e-06 over the choice of its samples (docs/sampling.md).'
+    ]
     sampling = [line for line in report.to_dict()['assumptions'] if line.startswith('Sampling: ')]
     return [
         *sampling,
+        *(estimated if plan.sampling in estimates.SAMPLINGS else []),
         'Who takes part is secret, and so are the random numbers that choose the cohorts.',
         'The guarantee relies on amplification by sampling. Devices that choose by themselves when '
         'they are available do not keep such a sampling.',

@@ -61,9 +61,9 @@ def _participation(report: ReportValues) -> list[str]:
             f'in each of {holds.rounds} rounds every client that took part in none of the last '
             f'{waiting} rounds takes part with probability {plan.clients_per_round}/{free}, '
             'independently of all other clients and of its other rounds. In round 0 clients are as '
-            f'in the middle of a long run: each waits for 1, 2, ... or {waiting} rounds with '
-            f'probability {plan.clients_per_round}/{plan.population} each, and may take part with '
-            'the rest'
+            'in the middle of a long run: each waits for as many rounds as any number from 1 to '
+            f'{waiting} with probability {plan.clients_per_round}/{plan.population}, and may take '
+            'part with the rest'
         )
     elif plan.sampling == 'poisson':
         how = (
