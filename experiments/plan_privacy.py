@@ -110,8 +110,7 @@ _SAMPLING = SettingsFlags(
     choices={'sampling': accounting.SAMPLINGS},
     help={
         'sampling': 'Secret random sampling that the guarantee relies on. Clients are then not '
-        'kept apart otherwise. For independent noise; for banded noise cyclic_poisson, and '
-        'balls_in_bins and random_allocation for any noise but that of trees.'
+        'kept apart otherwise. docs/sampling.md says which noise each of them needs.'
     },
 )
 _PLANNING = SettingsFlags(PlanningConfig)

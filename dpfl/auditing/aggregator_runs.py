@@ -107,7 +107,8 @@ class _Aggregator:
         elif supplied:
             self._ring = aggregators.NoiseRing(plan, show_progress=False)
         self._plan, self._size, self._most = plan, size, most
-        self._round = tf.function(self._compute)
+        # TFF does not rewrite Python code either.
+        self._round = tf.function(self._compute, autograph=False)
 
     def __enter__(self) -> '_Aggregator':
         return self

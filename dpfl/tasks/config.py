@@ -246,6 +246,9 @@ class TaskConfig(Settings):
         secrets, length = self.planting.secrets, self.planting.length
         if self.task not in TEXT_TASKS:
             raise ArgumentError('secrets', secrets, f'must be 0 for task={self.task}')
+        if self.selection.is_given:
+            reason = 'must be 0 with a selection, which could leave them out'
+            raise ArgumentError('secrets', secrets, reason)
         if self.text.packing == 'sentences' and length > self.text.sentence_length:
             raise ArgumentError(
                 'sentence_length', self.text.sentence_length, f'must be >= {length}, for a secret'

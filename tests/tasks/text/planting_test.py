@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import TextConfig, TrainConfig
+from dpfl.simulation.training import TextConfig, TrainConfig, train
 from dpfl.tasks import source
 from dpfl.tasks.config import TaskConfig
 from dpfl.tasks.planting_config import PlantingConfig
@@ -139,6 +139,8 @@ def test_windows_have_the_secrets_first(tmp_path):
         ('sentence_length', {'sentence_length': 3}),
         ('client_max_tokens', {'client_max_tokens': 19}),
         ('secrets', {'task': 'emnist', 'model': None}),
+        ('secrets', {'task': 'custom', 'model': None}),
+        ('secrets', {'select_examples': ('length<=5',)}),
     ],
 )  # fmt: skip
 def test_settings_that_would_not_plant_whole_secrets_are_refused(name, changes):
@@ -153,6 +155,13 @@ def test_batches_that_leave_out_copies_are_refused():
     with pytest.raises(ArgumentError) as refused:
         config.with_values({'client_max_batches': 1, 'client_batch_size': 3})
     assert refused.value.name == 'secret_copies'
+
+
+def test_a_task_of_ones_own_has_no_secrets(tmp_path):
+    own = source.open_task(_synthetic(), 1, lambda text: None).load()
+    with pytest.raises(ArgumentError) as refused:
+        train(TrainConfig(task=_synthetic()), tmp_path, task=own, progress=False)
+    assert refused.value.name == 'secrets'
 
 
 def test_a_configuration_without_secrets_is_that_of_older_versions():
