@@ -50,6 +50,28 @@ def test_a_group_multiplies_mu_by_its_size_and_rho_by_the_square(adjacency, size
     assert group.stddev == one.stddev and group.sensitivity_is_exact
 
 
+@pytest.mark.parametrize(
+    'changes, epsilon',
+    [
+        ({}, 8.526),
+        ({'adjacency': 'replace_one'}, 18.880),
+        ({'group_size': 2}, 18.880),
+        ({'group_size': 2, 'adjacency': 'replace_one'}, 44.560),
+    ],
+)
+def test_the_readings_of_a_production_run_are_those_of_the_documentation(changes, epsilon):
+    plan = _plan(
+        mechanism=mechanisms.BinaryTree(2000),
+        participation=Participation(2000, 314, 6),
+        noise_multiplier=7.0,
+        **changes,
+    )
+    factor = plan.group_size * (2 if plan.adjacency == 'replace_one' else 1)
+    assert plan.mu == pytest.approx(1.2697420596 * factor, rel=1e-9)
+    assert plan.rho == pytest.approx(0.8061224490 * factor**2, rel=1e-9)
+    assert plan.epsilon(1e-10) == pytest.approx(epsilon, abs=5e-4)
+
+
 def test_the_sensitivity_of_a_group_by_brute_force():
     # Every choice of a pattern for each member, with updates of 1 in one coordinate.
     plan = _plan(mechanism=mechanisms.Blt(6, [0.5], [0.25]), group_size=2)
