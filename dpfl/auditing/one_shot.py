@@ -14,6 +14,7 @@ lower the score.
 """
 
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -32,23 +33,30 @@ _BLOCK = 1 << 22
 
 @dataclasses.dataclass(frozen=True)
 class OneShotAudit:
-    """The audit of a run whose query adds the canaries of a design."""
+    """The audit of a run whose query adds the canaries of a design.
+
+    Attributes:
+      design: of the canaries.
+      trained: maps the model weights of the process to those that the sums of clients change, a
+        structure of arrays; by default the trainable ones.
+    """
 
     design: CanaryDesign
+    trained: Callable[[Any], Any] = operator.attrgetter('trainable')
 
     def scores(self, before: Any, after: Any, state: Any) -> Scores:
         """What the canaries show.
 
         Args:
-          before: trainable weights of the initial model, a structure of arrays.
-          after: those of the final model.
+          before: model weights of the process before the first round.
+          after: those after the last round.
           state: of the learning process after the last round.
 
         Raises:
           ArgumentError: if the state is not that of a run with canaries.
         """
         released = _released(state)
-        change = _flat(before) - _flat(after)
+        change = _flat(self.trained(before)) - _flat(self.trained(after))
         releases, final_model = cosines(self.design, released, change)
         return Scores(
             took_part=self.design.takes_part,

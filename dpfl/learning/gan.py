@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _validate, accounting, aggregators
-from dpfl.aggregators import clipping
+from dpfl.aggregators import canary_query, clipping
 from dpfl.learning import gan_work, processes
 from dpfl.tasks.images import gan_models
 
@@ -42,6 +42,7 @@ def build_dp_fedavg_gan(
     noise_seed: int | None = None,
     train_metrics: bool = False,
     clip: clipping.Clip = aggregators.clip_flat,
+    canaries: canary_query.Canaries | None = None,
 ) -> tff.learning.templates.LearningProcess:
     """DP-FedAvg-GAN ([Augenstein20], algorithm 1) under any privacy plan.
 
@@ -63,7 +64,7 @@ def build_dp_fedavg_gan(
       generator_batch_size: generated images per step.
       gradient_penalty: coefficient of the penalty in the discriminator's loss.
       seed: of the generator's inputs, which need not be secret, an integer >= 0.
-      noise_seed, train_metrics, clip: as in `build_dp_fedavg`.
+      noise_seed, train_metrics, clip, canaries: as in `build_dp_fedavg`.
 
     Returns:
       A process that takes shards of batches that match `model.input_spec`. The model in its state
@@ -86,6 +87,7 @@ def build_dp_fedavg_gan(
         noise_seed=noise_seed,
         train_metrics=train_metrics,
         clip=clip,
+        canaries=canaries,
     )
 
     @tf.function

@@ -156,7 +156,7 @@ class _Run:
         with self._profile.span('audit'):
             # The initial model is a constant of the process, also when the run continues.
             initial = experiment.process.get_model_weights(experiment.process.initialize())
-            scores = experiment.audit.scores(initial.trainable, weights.trainable, state)
+            scores = experiment.audit.scores(initial, weights, state)
             record = experiment.record
             self._measured = Measured.of(scores, record.plan, record.deltas[0], record.accountant)
             self._directory.write_audit(scores, self._measured)

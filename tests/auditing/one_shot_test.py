@@ -1,6 +1,7 @@
 """What canaries show of mechanisms whose mu is known, and of runs without canaries or noise."""
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -136,6 +137,12 @@ def test_without_noise_a_canary_is_certain():
     assert found.releases.mu_lower > 15
 
 
+class _Weights(NamedTuple):
+    """Model weights of a process."""
+
+    trainable: Any
+
+
 def test_the_change_of_the_model_is_the_other_attack():
     plan = _plan()
     design = canaries.design(plan, 10, 1, _SIZE)
@@ -143,7 +150,7 @@ def test_the_change_of_the_model_is_the_other_attack():
     before = [np.zeros((20, 10)), np.zeros(200)]
     after = [-each for each in np.split(_directions(design)[0], [200])]
     scores = one_shot.OneShotAudit(design).scores(
-        before, [after[0].reshape(20, 10), after[1]], {'state': [state]}
+        _Weights(before), _Weights([after[0].reshape(20, 10), after[1]]), {'state': [state]}
     )
     assert scores.final_model[0] == pytest.approx(1.0)
     assert scores.dimension == _SIZE
@@ -153,4 +160,4 @@ def test_the_change_of_the_model_is_the_other_attack():
 def test_another_state_is_refused():
     design = canaries.design(_plan(), 10, 1, _SIZE)
     with pytest.raises(errors.ArgumentError, match='state: must hold the sums'):
-        one_shot.OneShotAudit(design).scores([np.zeros(4)], [np.zeros(4)], {'a': tf.zeros([])})
+        one_shot.OneShotAudit(design).scores(_Weights([]), _Weights([]), {'a': tf.zeros([])})

@@ -8,6 +8,7 @@ from dpfl.errors import ArgumentError
 
 if TYPE_CHECKING:
     from dpfl.simulation.training.config import TrainConfig
+    from dpfl.simulation.training.gan_config import GanConfig
 
 DEFAULT_CANARIES = 1000
 _SAMPLINGS = ('min_separation', 'timer', 'uniform', 'poisson', 'without_replacement')
@@ -44,7 +45,7 @@ class AuditConfig(Settings):
             raise ArgumentError('audit_canaries', self.audit_canaries, 'needs audit')
 
 
-def check(config: 'TrainConfig') -> None:
+def check(config: 'TrainConfig | GanConfig') -> None:
     """Checks that a run can have canaries if it is to be audited.
 
     Raises:
@@ -59,7 +60,7 @@ def check(config: 'TrainConfig') -> None:
         'estimator=clipped, whose denominator would count canaries': privacy.estimator != 'fixed',
         'example_cap, since canaries have no examples': privacy.example_cap is not None,
         'stop_at_accuracy, since canaries take part in planned rounds': (
-            config.course.stop_at_accuracy is not None
+            config.flat().get('stop_at_accuracy') is not None
         ),
         f'sampling={config.sampling.sampling}, in which canaries cannot take part': (
             config.sampling.sampling not in _SAMPLINGS

@@ -223,6 +223,7 @@ def _experiment(
 ) -> 'program.Experiment':
     """The experiment of a run. Each evaluation also draws a sheet of images."""
     from dpfl import aggregators, learning
+    from dpfl.auditing import canaries, one_shot
     from dpfl.reporting import contact_sheet
     from dpfl.simulation import program
 
@@ -242,9 +243,20 @@ def _experiment(
         return measure(weights)
 
     is_per_layer = config.privacy.clipping == 'per_layer'
+    audit = None
+    if config.audit.audit:
+        size = sum(weight.size for weight in model.initial_discriminator)
+        design = canaries.design(plan, config.audit.canaries, config.seed, size)
+        # Clients train the discriminator; the weights of the process begin with the generator.
+        audit = one_shot.OneShotAudit(
+            design, lambda weights: learning.gan_weights(weights).discriminator
+        )
     return program.Experiment(
         process=build_process(
-            config, plan, clip=aggregators.PerLayer() if is_per_layer else aggregators.clip_flat
+            config,
+            plan,
+            clip=aggregators.PerLayer() if is_per_layer else aggregators.clip_flat,
+            canaries=None if audit is None else audit.design.added(),
         ),
         plan=plan,
         delta=config.privacy.delta,
@@ -264,6 +276,7 @@ def _experiment(
         keep_checkpoints=config.execution.keep_checkpoints,
         profile=config.execution.profile,
         configuration=_made_from(config, clients),
+        audit=audit,
     )
 
 

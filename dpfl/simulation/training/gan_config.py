@@ -4,6 +4,8 @@ import dataclasses
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
+from dpfl.simulation.training import audit_config
+from dpfl.simulation.training.audit_config import AuditConfig
 from dpfl.simulation.training.config import EvaluationConfig, RunConfig
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
@@ -64,8 +66,10 @@ class GanConfig(RunConfig):
     sampling: SamplingConfig = SamplingConfig()
     optimization: GanOptimizationConfig = GanOptimizationConfig()
     evaluation: EvaluationConfig = EvaluationConfig(eval_every=20, eval_clients=5)
+    audit: AuditConfig = AuditConfig()
 
     def check(self) -> None:
-        """Checks that no test is asked for, which is one of a classifier or a language model."""
+        """Checks that an audit is possible, and that no test of a classifier is asked for."""
+        audit_config.check(self)
         if self.evaluation.test_clients:
             raise ArgumentError('test_clients', self.evaluation.test_clients, 'must be 0 for a GAN')

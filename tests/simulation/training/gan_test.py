@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import learning, mechanisms
+from dpfl import errors, learning, mechanisms
+from dpfl.accounting.records import verification
 from dpfl.runtime import contexts
 from dpfl.simulation import checkpoint_folder, ledger, outputs, program
 from dpfl.simulation.training import (
@@ -224,3 +225,24 @@ def test_what_a_gan_cannot_do_is_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         train_gan(_CONFIG.with_values(changes), tmp_path / 'run', clients=_clients())
     assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.slow
+@pytest.mark.tff
+def test_canaries_of_an_audit_are_looked_for_in_the_discriminator(tmp_path):
+    changes = {'audit': True, 'audit_canaries': 400, 'noise_multiplier': 2.0, 'noise_seed': 3}
+    result = train_gan(
+        _CONFIG.with_values(changes), tmp_path / 'run', clients=_clients(), progress=False
+    )
+    found = result.report.measured
+    assert (found.releases.observed, found.releases.unobserved) == (200, 200)
+    # 200 scores of deviation 1: outside of these ends with probability below 1e-6.
+    assert -0.37 < found.releases.null_mean < 0.37
+    assert 0.0 < found.releases.mean < found.mu_of_canaries + 0.37
+    assert found.final_model.mean > 0.0
+    assert verification.verify(tmp_path / 'run').differences == ()
+
+
+def test_what_an_audit_of_a_gan_cannot_have_is_refused():
+    with pytest.raises(errors.ArgumentError, match='audit=True: cannot be combined with clipping'):
+        _CONFIG.with_values({'audit': True, 'clipping': 'per_layer'})
