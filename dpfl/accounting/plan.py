@@ -76,10 +76,8 @@ class PrivacyPlan(PlanValues):
       holds another client in its place, which moves the sum by two clip norms, also if neighbours
       only zero the client out; see docs/accounting_sampling.md.
 
-    Noise that is distributed among the clients is `aggregators.DistributedNoise`; it is not part of
-    a plan.
-
-    The fields are those of `PlanValues`.
+    The fields are those of `PlanValues`. Noise that is distributed among the clients is
+    `aggregators.DistributedNoise`; it is not part of a plan.
 
     Raises:
       ValueError: if a field is out of its range, or fields contradict each other.

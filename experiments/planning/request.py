@@ -13,7 +13,7 @@ from dpfl.participation import Pace
 from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.server_config import ServerConfig
-from experiments.planning import contenders, sampled
+from experiments.planning import contenders
 from experiments.planning.pace import PaceConfig
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
@@ -136,7 +136,7 @@ class Request:
 
     def check(self) -> None:
         """Raises ArgumentError if values are missing or contradict each other."""
-        sampled.check(self)
+        self._check_sampling()
         self._check_pairs()
         if self.planning.target_rho is not None and self.privacy.target_epsilon is not None:
             raise _refused('target_rho', 'cannot be combined with target_epsilon')
@@ -190,6 +190,42 @@ class Request:
         for name in _NOT_SHARED:
             if getattr(self.privacy, name) != getattr(PrivacyConfig(), name):
                 raise _refused(name, 'cannot be combined with mechanisms')
+
+    def _check_sampling(self) -> None:
+        """Raises ArgumentError for values that the sampling has no use for."""
+        if self.sampling == 'none':
+            for name in ('groups', 'cohort_cap'):
+                value = getattr(self, name)
+                if value is not None:
+                    raise ArgumentError(name, value, 'needs a sampling that has it')
+            return
+        planning_config, schema = self.planning, self.schema
+        shown = f'sampling={self.sampling}'
+        for name, value in (
+            ('timer_hours', schema['timer_hours']),
+            ('min_separation', schema['min_separation']),
+            ('max_participations', schema['max_participations']),
+            ('target_rho', planning_config.target_rho),
+            ('simulated_noise_multiplier', planning_config.simulated_noise_multiplier),
+            ('simulated_clients_per_round', planning_config.simulated_clients_per_round),
+            ('max_clients_per_round', planning_config.max_clients_per_round),
+            ('sweep_min_separation', planning_config.sweep_min_separation),
+            ('match', self.privacy.match),
+        ):
+            if value is not None:
+                raise ArgumentError(name, NOT_SHOWN, f'cannot be combined with {shown}')
+        if planning_config.availability != 1:
+            raise ArgumentError(
+                'availability', planning_config.availability, f'must be 1 with {shown}'
+            )
+        if planning_config.failure_probability != type(planning_config).failure_probability:
+            raise ArgumentError(
+                'failure_probability',
+                planning_config.failure_probability,
+                f'cannot be combined with {shown}',
+            )
+        if self.privacy.mechanism == AUTO and planning_config.mechanisms is None:
+            raise ArgumentError('mechanism', AUTO, f'cannot be combined with {shown}')
 
     def _check_pairs(self) -> None:
         values = {**self.planning.flat(), **self.schema}

@@ -1,55 +1,14 @@
 """Plans with amplification by sampling, for `plan_privacy`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpfl import accounting, mechanisms
 from dpfl.accounting import planning
-from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.errors import renaming
 from dpfl.participation import Participation
 from dpfl.simulation.training import plan as plan_lib
-from dpfl.simulation.training.privacy_config import AUTO
 from dpfl.simulation.training.sampling_config import SamplingConfig
-
-if TYPE_CHECKING:
-    from experiments.planning.request import Request
-
-
-def check(request: Request) -> None:
-    """Raises ArgumentError if a request has values that its sampling has no use for."""
-    if request.sampling == 'none':
-        for name in ('groups', 'cohort_cap'):
-            value = getattr(request, name)
-            if value is not None:
-                raise ArgumentError(name, value, 'needs a sampling that has it')
-        return
-    planning_config, schema = request.planning, request.schema
-    for name, value in (
-        ('timer_hours', schema['timer_hours']),
-        ('min_separation', schema['min_separation']),
-        ('max_participations', schema['max_participations']),
-        ('target_rho', planning_config.target_rho),
-        ('simulated_noise_multiplier', planning_config.simulated_noise_multiplier),
-        ('simulated_clients_per_round', planning_config.simulated_clients_per_round),
-        ('max_clients_per_round', planning_config.max_clients_per_round),
-        ('sweep_min_separation', planning_config.sweep_min_separation),
-        ('match', request.privacy.match),
-    ):
-        if value is not None:
-            raise ArgumentError(name, NOT_SHOWN, f'cannot be combined with {_shown(request)}')
-    if planning_config.availability != 1:
-        raise ArgumentError(
-            'availability', planning_config.availability, f'must be 1 with {_shown(request)}'
-        )
-    if planning_config.failure_probability != type(planning_config).failure_probability:
-        raise ArgumentError(
-            'failure_probability',
-            planning_config.failure_probability,
-            f'cannot be combined with {_shown(request)}',
-        )
-    if request.privacy.mechanism == AUTO and planning_config.mechanisms is None:
-        raise ArgumentError('mechanism', AUTO, f'cannot be combined with {_shown(request)}')
+from experiments.planning.request import Request
 
 
 def plan(
@@ -102,7 +61,3 @@ def plan(
     noise = privacy.noise_multiplier if noise_multiplier is None else noise_multiplier
     assert noise is not None  # `Request.check` requires an amount of noise.
     return accounting.PrivacyPlan(noise_multiplier=noise, **fields)
-
-
-def _shown(request: Request) -> str:
-    return f'sampling={request.sampling}'

@@ -3,6 +3,7 @@ import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.simulation import population, sampling
+from dpfl.simulation.bin_sampling import BinSampler
 
 
 @pytest.mark.parametrize(
@@ -270,21 +271,21 @@ def test_groups_of_the_plan_are_those_of_the_sampler():
 
 
 def test_bins_are_kept_in_all_passes_and_partition_the_clients():
-    sampler = sampling.BinSampler(10, 50, 12, 4, seed=3)
+    sampler = BinSampler(10, 50, 12, 4, seed=3)
     cohorts = [sampler.cohort(t) for t in range(10)]
     assert sorted(np.concatenate(cohorts[:4])) == list(range(50))
     for t in range(4, 10):
         np.testing.assert_array_equal(cohorts[t], cohorts[t - 4])
     assert sampler.amplification == 'balls_in_bins'
     assert sampler.participation == Participation(10, 4)
-    again = sampling.BinSampler(10, 50, 12, 4, seed=3).cohort(7)
+    again = BinSampler(10, 50, 12, 4, seed=3).cohort(7)
     np.testing.assert_array_equal(again, cohorts[7])
-    other = sampling.BinSampler(10, 50, 12, 4, seed=4).cohort(7)
+    other = BinSampler(10, 50, 12, 4, seed=4).cohort(7)
     assert again.tolist() != other.tolist()
 
 
 def test_random_allocation_picks_one_round_of_each_epoch():
-    sampler = sampling.BinSampler(10, 50, 12, 4, seed=3, picks_once=False)
+    sampler = BinSampler(10, 50, 12, 4, seed=3, picks_once=False)
     cohorts = [sampler.cohort(t) for t in range(10)]
     for first in (0, 4):
         assert sorted(np.concatenate(cohorts[first : first + 4])) == list(range(50))
@@ -297,8 +298,7 @@ def test_random_allocation_picks_one_round_of_each_epoch():
 def test_bins_are_uniform_and_clients_independent(picks_once):
     # Sizes are binomial, so bins are not shuffled into equal parts.
     cohorts = [
-        sampling.BinSampler(8, 40, 10, 4, seed=seed, picks_once=picks_once).cohort(5)
-        for seed in range(400)
+        BinSampler(8, 40, 10, 4, seed=seed, picks_once=picks_once).cohort(5) for seed in range(400)
     ]
     sizes = np.array([cohort.size for cohort in cohorts])
     assert abs(sizes.mean() - 10) < 0.7 and 5 < sizes.var() < 10.5
@@ -310,12 +310,12 @@ def test_bins_are_uniform_and_clients_independent(picks_once):
 
 def test_bins_of_the_plan_are_those_of_the_sampler():
     plan = _plan(_FREE, sampling='balls_in_bins', population=50, groups=10)
-    sampling.check(sampling.BinSampler(20, 50, 5, 10), plan)
+    sampling.check(BinSampler(20, 50, 5, 10), plan)
     with pytest.raises(ValueError, match='groups=10: must be 9, as the sampler has it'):
-        sampling.check(sampling.BinSampler(20, 50, 5, 9), plan)
+        sampling.check(BinSampler(20, 50, 5, 9), plan)
     with pytest.raises(ValueError, match='sampling=balls_in_bins: must be random_allocation'):
-        sampling.check(sampling.BinSampler(20, 50, 5, 10, picks_once=False), plan)
+        sampling.check(BinSampler(20, 50, 5, 10, picks_once=False), plan)
     with pytest.raises(ValueError, match='groups=0: '):
-        sampling.BinSampler(20, 50, 5, 0)
+        BinSampler(20, 50, 5, 0)
     with pytest.raises(ValueError, match='round=20: '):
-        sampling.BinSampler(20, 50, 5, 10).cohort(20)
+        BinSampler(20, 50, 5, 10).cohort(20)

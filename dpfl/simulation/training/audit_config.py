@@ -1,14 +1,11 @@
 """Settings of an audit with canary clients. Does not import TensorFlow."""
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
-
-if TYPE_CHECKING:
-    from dpfl.simulation.training.config import TrainConfig
-    from dpfl.simulation.training.gan_config import GanConfig
+from dpfl.simulation.training.privacy_config import PrivacyConfig
+from dpfl.simulation.training.sampling_config import SamplingConfig
 
 DEFAULT_CANARIES = 1000
 _SAMPLINGS = ('min_separation', 'timer', 'uniform', 'poisson', 'without_replacement')
@@ -39,33 +36,40 @@ class AuditConfig(Settings):
             return 0
         return DEFAULT_CANARIES if self.audit_canaries is None else self.audit_canaries
 
+    def check_run(
+        self,
+        privacy: PrivacyConfig,
+        sampling: SamplingConfig,
+        stop_at_accuracy: float | None = None,
+    ) -> None:
+        """Checks that a run with these settings can have canaries if it is to be audited.
+
+        Raises:
+          ArgumentError: if it cannot; it names `audit`.
+        """
+        if not self.audit:
+            return
+        refused = {
+            f'noise={privacy.noise}, whose sums canaries would not pass': (
+                privacy.noise == 'hardened'
+            ),
+            'clipping=per_layer, which bounds each tensor of a canary': privacy.clipping != 'flat',
+            'estimator=clipped, whose denominator would count canaries': (
+                privacy.estimator != 'fixed'
+            ),
+            'example_cap, since canaries have no examples': privacy.example_cap is not None,
+            'stop_at_accuracy, since canaries take part in planned rounds': (
+                stop_at_accuracy is not None
+            ),
+            f'sampling={sampling.sampling}, in which canaries cannot take part': (
+                sampling.sampling not in _SAMPLINGS
+            ),
+        }
+        for what, is_refused in refused.items():
+            if is_refused:
+                raise ArgumentError('audit', True, f'cannot be combined with {what}')
+
     def check(self) -> None:
         """Checks that the number of canaries is only given with an audit."""
         if self.audit_canaries is not None and not self.audit:
             raise ArgumentError('audit_canaries', self.audit_canaries, 'needs audit')
-
-
-def check(config: 'TrainConfig | GanConfig') -> None:
-    """Checks that a run can have canaries if it is to be audited.
-
-    Raises:
-      ArgumentError: if it cannot; it names `audit`.
-    """
-    if not config.audit.audit:
-        return
-    privacy = config.privacy
-    refused = {
-        f'noise={privacy.noise}, whose sums canaries would not pass': privacy.noise == 'hardened',
-        'clipping=per_layer, which bounds each tensor of a canary': privacy.clipping != 'flat',
-        'estimator=clipped, whose denominator would count canaries': privacy.estimator != 'fixed',
-        'example_cap, since canaries have no examples': privacy.example_cap is not None,
-        'stop_at_accuracy, since canaries take part in planned rounds': (
-            config.flat().get('stop_at_accuracy') is not None
-        ),
-        f'sampling={config.sampling.sampling}, in which canaries cannot take part': (
-            config.sampling.sampling not in _SAMPLINGS
-        ),
-    }
-    for what, is_refused in refused.items():
-        if is_refused:
-            raise ArgumentError('audit', True, f'cannot be combined with {what}')

@@ -7,7 +7,6 @@ import numpy as np
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import audit_config
 from dpfl.simulation.training.audit_config import AuditConfig
 from dpfl.simulation.training.course_config import CourseConfig
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
@@ -228,7 +227,7 @@ class TrainConfig(RunConfig):
             raise ArgumentError(
                 'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
             )
-        audit_config.check(self)
+        self.audit.check_run(self.privacy, self.sampling, self.course.stop_at_accuracy)
         copies, most = max(self.task.planting.secret_copies), self.optimization.client_max_batches
         examples = None if most is None else most * self.optimization.client_batch_size
         if self.task.planting.secrets and examples is not None and examples < copies:

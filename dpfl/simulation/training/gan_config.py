@@ -4,7 +4,6 @@ import dataclasses
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import audit_config
 from dpfl.simulation.training.audit_config import AuditConfig
 from dpfl.simulation.training.config import EvaluationConfig, RunConfig
 from dpfl.simulation.training.privacy_config import PrivacyConfig
@@ -70,6 +69,6 @@ class GanConfig(RunConfig):
 
     def check(self) -> None:
         """Checks that an audit is possible, and that no test of a classifier is asked for."""
-        audit_config.check(self)
+        self.audit.check_run(self.privacy, self.sampling)
         if self.evaluation.test_clients:
             raise ArgumentError('test_clients', self.evaluation.test_clients, 'must be 0 for a GAN')

@@ -8,6 +8,7 @@ from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation import sampling as samplers
 from dpfl.simulation.availability import Availability
+from dpfl.simulation.bin_sampling import BinSampler
 from dpfl.simulation.min_sep_sampling import MinSepSampler
 from dpfl.simulation.population import Population
 from dpfl.simulation.training.privacy_config import ParticipationConfig
@@ -194,7 +195,7 @@ class SamplingConfig(ParticipationConfig):
         if self.sampling in ('balls_in_bins', 'random_allocation'):
             assert groups is not None  # The plan has them.
             is_once = self.sampling == 'balls_in_bins'
-            return samplers.BinSampler(schema.rounds, population, cohort, groups, seed, is_once)
+            return BinSampler(schema.rounds, population, cohort, groups, seed, is_once)
         if self.sampling == 'b_min_sep':
             assert groups is not None  # The plan has them.
             return MinSepSampler(schema.rounds, population, cohort, groups, seed)

@@ -8,6 +8,7 @@ from dpfl import Participation
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.errors import ArgumentError
 from dpfl.simulation import sampling
+from dpfl.simulation.bin_sampling import BinSampler
 from tests.simulation.training import sampled_runs
 
 _CONFIG = sampled_runs.config('balls_in_bins', bands=5)
@@ -21,7 +22,7 @@ def _few_samples(monkeypatch):
 
 @pytest.mark.tff
 def test_a_run_is_verified_with_the_bins_of_its_log(tmp_path):
-    sampler = sampling.BinSampler(5, 24, 4, 6, seed=_CONFIG.seed)
+    sampler = BinSampler(5, 24, 4, 6, seed=_CONFIG.seed)
     report = sampled_runs.trained(_CONFIG, tmp_path / 'run', sampler)
     assert (report.plan.groups, report.plan.participation.min_separation) == (6, 6)
     assert report.guarantee.accountants == ('monte_carlo',)
