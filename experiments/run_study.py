@@ -13,7 +13,6 @@ To use another task, model or number of rounds for all runs:
       --override=vocabulary_size=996 --override=rounds=200
 """
 
-import io
 import json
 import os
 import pathlib
@@ -33,6 +32,7 @@ from experiments.studies import (
     measures,
     page,
     prediction,
+    prediction_figure,
     statistics,
 )
 
@@ -90,14 +90,15 @@ def _write(study, runs, seeds, directory) -> tuple[dict, str]:
     orders = statistics.orders_by_value(study, runs)
     predictions = prediction.by_value(study, runs)
     values = page.values(study, runs, findings, orders, predictions, seeds)
-    image = io.BytesIO()
-    figure.draw(study, runs).savefig(image, format='png', dpi=90)
+    image = figure.png(figure.draw(study, runs))
+    scatter = figure.png(prediction_figure.draw(study, runs, predictions)) if predictions else None
     text = page.text(study, runs, findings, orders, predictions, seeds, _command())
     for name, data in {
         'results.json': json.dumps(values, indent=1, allow_nan=False).encode(),
-        'study.png': image.getvalue(),
+        'study.png': image,
         'study.md': text.encode(),
-        'study.html': page.render(study.title, text, image.getvalue()).encode(),
+        'study.html': page.render(study.title, text, image, scatter).encode(),
+        **({'prediction.png': scatter} if scatter else {}),
     }.items():
         _write_file(directory / name, data)
     return values, f'{text}\nPage: {directory / "study.html"}\n'

@@ -1,5 +1,7 @@
 """The figure of a study, with confidence intervals over the seeds. No TensorFlow."""
 
+import io
+
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
@@ -39,6 +41,13 @@ def draw(study: definition.Study, runs: statistics.Runs) -> Figure:
         _by_line(right, study, runs)
     figure.suptitle(study.title)
     return figure
+
+
+def png(drawn: Figure) -> bytes:
+    """A figure as PNG."""
+    image = io.BytesIO()
+    drawn.savefig(image, format='png', dpi=90)
+    return image.getvalue()
 
 
 def _against_axis(axes, study, runs) -> None:

@@ -192,19 +192,24 @@ def _table(table: Sequence[Mapping[str, str]]) -> str:
     return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)
 
 
-def render(title: str, text_: str, figure: bytes) -> str:
-    """The HTML page, one file with the text and the figure.
+def render(title: str, text_: str, figure: bytes, predictions: bytes | None = None) -> str:
+    """The HTML page, one file with the text and the figures.
 
     Args:
       title: Title of the page.
       text_: The study in Markdown.
       figure: PNG that is shown above the results.
+      predictions: PNG that is shown above the predictions; None for none.
     """
-    image = base64.b64encode(figure).decode()
-    shown = f'<p><img alt="{html.escape(title)}" src="data:image/png;base64,{image}"></p>\n'
     body = markdown.markdown(text_, extensions=['tables'])
-    head, heading, rest = body.partition('<h2>Results</h2>')
-    return html_page.document(title, f'{head}{heading}\n{shown}{rest}', _STYLE)
+    for heading, image in (('Results', figure), ('Predictions', predictions)):
+        if image is None:
+            continue
+        data = base64.b64encode(image).decode()
+        shown = f'<p><img alt="{html.escape(title)}" src="data:image/png;base64,{data}"></p>\n'
+        head, found, rest = body.partition(f'<h2>{heading}</h2>')
+        body = f'{head}{found}\n{shown}{rest}'
+    return html_page.document(title, body, _STYLE)
 
 
 def values(
