@@ -6,7 +6,8 @@ Example:
 A study is a file in configs/studies, or a file of your own in the same form. Every run is a run of
 experiments.train in its own directory. If the study is interrupted, the same command continues it:
 finished runs are kept, and an interrupted one continues from its last checkpoint. At the end the
-directory has study.html, study.md, results.json and study.png.
+directory has study.html, study.md, results.json and study.png, and prediction.png if the study
+asks which measure predicts another.
 
 To use another task, model or number of rounds for all runs:
   python -m experiments.run_study --study=clip --output_dir=runs/clip_1000 \
