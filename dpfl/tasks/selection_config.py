@@ -100,7 +100,7 @@ class SelectionConfig(Settings):
         if needing and self.selection_model is None:
             name = 'select_examples' if needing[0] in self.of_examples else 'select_clients'
             raise ArgumentError(
-                name, getattr(self, name), f'{needing[0].measure} needs selection_model'
+                name, ','.join(getattr(self, name)), f'{needing[0].measure} needs selection_model'
             )
         if self.selection_model is not None and not needing:
             raise ArgumentError(
@@ -128,26 +128,27 @@ class SelectionConfig(Settings):
         return (
             f'Selection: the model is trained on {", of ".join(parts)} only. Each client applies '
             'the criteria to its own data. A client without selected data takes part with an '
-            'update of zero, and nobody sees that, so the guarantee holds for all clients, '
-            'whether their data are selected or not.',
+            'update of zero, so the selection takes nothing from the guarantee, which is about all '
+            'clients.',
         )
 
 
 def _parsed(
     setting_name: str, text: str, measures: tuple[str, ...], value: tuple[str, ...]
 ) -> Criterion:
+    shown = ','.join(value)
     form = _FORM.fullmatch(text)
     if form is None:
         raise ArgumentError(
-            setting_name, value, f'{text!r} must be a measure, one of < <= > >=, and a number'
+            setting_name, shown, f'{text!r} must be a measure, one of < <= > >=, and a number'
         )
     measure, relation, number = form.groups()
     if measure not in measures:
-        raise ArgumentError(setting_name, value, f'{measure} must be one of {", ".join(measures)}')
+        raise ArgumentError(setting_name, shown, f'{measure} must be one of {", ".join(measures)}')
     try:
         bound = float(number)
     except ValueError:
         bound = math.nan
     if not math.isfinite(bound):
-        raise ArgumentError(setting_name, value, f'{number} must be a finite number')
+        raise ArgumentError(setting_name, shown, f'{number} must be a finite number')
     return Criterion(measure, relation, bound)
