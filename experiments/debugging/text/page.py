@@ -73,19 +73,21 @@ def _verdicts(found: 'Found') -> str:
 def _differences(found: 'Found') -> list[str]:
     parts = []
     for each in found.compared:
-        if each.diagnosis.differences:
-            parts += [
-                f'<h3>{html.escape(each.title)}</h3>',
-                tables.of_traits(each.diagnosis.differences, each.diagnosis.clear),
-            ]
-            if any(name.name in traits.SENTENCE_NAMES for name in each.diagnosis.differences):
-                parts.append(tables.of_words(each.words))
-        if each.examples:
-            parts.append(_examples(each))
+        differs = each.diagnosis.differences
+        if not differs and not each.examples:
+            continue
+        parts.append(f'<h3>{html.escape(each.title)}</h3>')
+        if differs:
+            parts.append(tables.of_traits(differs, each.diagnosis.clear))
+        if any(difference.name in traits.SENTENCE_NAMES for difference in differs):
+            parts.append(tables.of_words(each.words))
+        parts.append(_examples(each))
     return ['<h2>What differs</h2>', *parts] if parts else []
 
 
 def _examples(compared: 'Compared') -> str:
+    if not compared.examples:
+        return ''
     items = ''.join(
         f'<li>{html.escape(traits.ALL[name].meaning)}: '
         + ', '.join(f'<code>{html.escape(word)}</code>' for word in words)
@@ -93,8 +95,7 @@ def _examples(compared: 'Compared') -> str:
         for name, words in compared.examples.items()
     )
     return (
-        f'<p>What the character model writes most often with these traits '
-        f'({html.escape(compared.title)}):</p>\n<ul>{items}</ul>\n'
+        f'<p>What the character model writes most often with these traits:</p>\n<ul>{items}</ul>\n'
     )
 
 

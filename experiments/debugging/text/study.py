@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task
 from experiments.debugging.text import results, settings, training
 from experiments.debugging.text.clients import OpenedText
-from experiments.debugging.text.config import WORD, Case, Generator, StudyConfig
+from experiments.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
 
 if TYPE_CHECKING:
     from dpfl.tasks.text.models import saved_models
@@ -139,7 +139,7 @@ class Study:
     ) -> Iterator[results.Compared]:
         top = self.config.top
         for found in cases:
-            if found.measures:
+            if CHAR in found.written:
                 yield results.judge(found)
         for found in cases[1:]:
             if found.measures:
