@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpfl import _files, _json, accounting, errors
+from dpfl._settings import kind_of
 from dpfl.accounting import plan_match
 from dpfl.accounting.records import archive
 from dpfl.mechanisms import registry
-from dpfl.simulation.training import noise_matching
+from dpfl.simulation.training import before_training, noise_matching
 from dpfl.simulation.training.sampling_config import AMPLIFIED
+from dpfl.tasks.config import OF_PRIVATE_WORDS, PRIVATE_VOCABULARY, TextConfig
 
 # Epsilon of a calibrated plan is at most its target, and below it by at most this relative amount.
 _CALIBRATION = 1e-3
@@ -108,6 +110,8 @@ def _differences(
     if bool(values.get('fork_from')) != bool(report.plan.earlier):
         earlier = 'has' if report.plan.earlier else 'has no'
         found.append(f'{archive.PLAN}: {earlier} earlier plans, {file} does not say so')
+    if _before(values, report) != report.plan.before:
+        found.append(f'{archive.PLAN}: has other releases before training than {file} asks for')
     # The noise of an earlier run may have had a seed.
     may_be_seeded = bool(values.get('noise_seed')) or (
         bool(report.plan.earlier) and report.noise_is_seeded
@@ -118,6 +122,29 @@ def _differences(
             f'{file} has {"a" if values.get("noise_seed") else "no"} --noise_seed'
         )
     return found
+
+
+def _before(
+    values: Mapping[str, str], report: accounting.PrivacyReport
+) -> tuple[accounting.ReleaseBefore, ...] | None:
+    """The releases before training that recorded values ask for; None if they are not valid."""
+    if values.get('vocabulary') != PRIVATE_VOCABULARY:
+        return ()
+    try:
+        text = TextConfig(
+            vocabulary=PRIVATE_VOCABULARY,
+            **{
+                name: kind_of(TextConfig, name).scalar(values[name])
+                for name in OF_PRIVATE_WORDS
+                if values.get(name)
+            },
+        )
+        words = before_training.word_release(
+            text, report.deltas[0], report.plan.neighbours.adjacency
+        )
+    except ValueError:
+        return None
+    return () if words is None else (words.before(),)
 
 
 def _expected_of_stopped(

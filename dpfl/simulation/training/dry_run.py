@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from dpfl import _random, accounting, mechanisms
-from dpfl.errors import DataError
+from dpfl.errors import ArgumentError, DataError
 from dpfl.simulation.training import execution, federated
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.cost import Cost
 from dpfl.simulation.training.plan import accountant
+from dpfl.tasks.config import PRIVATE_VOCABULARY
 from dpfl.tasks.federated_task import FederatedTask
 
 # Clients whose data are counted; some of them are trained.
@@ -48,6 +49,10 @@ def dry_run(
     from dpfl.simulation.training import timing  # Loads TensorFlow.
     from dpfl.tasks import own_data
 
+    if config.task.text.vocabulary == PRIVATE_VOCABULARY:
+        raise ArgumentError(
+            'vocabulary', PRIVATE_VOCABULARY, 'cannot be used in a dry run, which would release it'
+        )
     prepared = federated.prepare(
         config,
         task,

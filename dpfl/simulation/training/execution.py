@@ -21,7 +21,7 @@ from dpfl.simulation import (
     ledger,
     stopping,
 )
-from dpfl.simulation.training import run_model
+from dpfl.simulation.training import before_training, run_model
 from dpfl.simulation.training.config import ExecutionConfig
 from dpfl.tasks.federated_task import FederatedTask
 
@@ -246,7 +246,13 @@ def _require_start(directory: 'outputs.RunDirectory', start: checkpoint.Checkpoi
 def _record_data(
     directory: 'outputs.RunDirectory', task: FederatedTask | None, is_new: bool
 ) -> None:
-    """Describes the run's data in `data.json`; a run that continues must have the same data."""
+    """Describes the run's data in `data.json`; a run that continues must have the same data.
+
+    Also keeps what was found privately before training.
+    """
+    if task is not None and task.found and is_new:
+        # First: from here on, a run that is continued finds nothing anew.
+        directory.write_text(archive.BEFORE, before_training.as_file(task.found))
     if task is None or not task.description:
         return
     from dpfl.simulation import data_digest

@@ -13,12 +13,19 @@ import numpy as np
 from dpfl import accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import execution, fork, prepared_task, run_model
+from dpfl.simulation.training import (
+    before_training,
+    execution,
+    fork,
+    prepared_task,
+    run_model,
+)
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.course_config import within_epsilon
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.tasks import source
+from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import CUSTOM, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 
@@ -99,7 +106,8 @@ def prepare(
     Raises:
       ArgumentError: if a value is not allowed.
     """
-    config, opened = _opened(config, task, tell)
+    before = before_training.of_run(config, path, resume)
+    config, opened = _opened(config, task, tell, before)
     clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
     origin = None
     if config.course.fork_from is not None:
@@ -111,6 +119,7 @@ def prepare(
         dimension=opened.num_parameters,
         on_choice=on_choice,
         earlier=() if origin is None else origin.plans,
+        before=before.releases,
         workload=config.workload,
     )
     # Raises early if delta is out of range, or the accountant does not know the plan.
@@ -186,14 +195,17 @@ class _OwnTask:
 
 
 def _opened(
-    config: TrainConfig, task: FederatedTask | None, tell: Callable[[str], None]
+    config: TrainConfig,
+    task: FederatedTask | None,
+    tell: Callable[[str], None],
+    before: BeforeTraining,
 ) -> tuple[TrainConfig, source.TaskSource]:
     if task is not None:
         own = TaskConfig(task=CUSTOM, planting=config.task.planting)
         return dataclasses.replace(config, task=own), _OwnTask(task)
     if config.task.task == CUSTOM:
         raise ArgumentError('task', CUSTOM, 'needs a task of your own, as an argument of train')
-    return config, source.open_task(config.task, config.seed, tell)
+    return config, source.open_task(config.task, config.seed, tell, before)
 
 
 def build_experiment(
