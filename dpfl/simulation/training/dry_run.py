@@ -45,14 +45,14 @@ def dry_run(
       ArgumentError: as in `train`.
       DataError: if the data cannot be read, or none of the clients looked at has any.
     """
-    from dpfl.runtime.shards import default_num_shards
-    from dpfl.simulation.training import timing  # Loads TensorFlow.
-    from dpfl.tasks import own_data
-
     if config.task.text.vocabulary == PRIVATE_VOCABULARY:
         raise ArgumentError(
             'vocabulary', PRIVATE_VOCABULARY, 'cannot be used in a dry run, which would release it'
         )
+    from dpfl.runtime.shards import default_num_shards
+    from dpfl.simulation.training import timing  # Loads TensorFlow.
+    from dpfl.tasks import own_data
+
     prepared = federated.prepare(
         config,
         task,
