@@ -13,6 +13,7 @@ import numpy as np
 
 from dpfl import _random
 from dpfl.accounting import ReleaseBefore
+from dpfl.tasks.private_quantiles import QuantileRelease
 from dpfl.tasks.text.private_words import WordRelease
 
 # Names of what was found, as in `FederatedTask.found`.
@@ -25,19 +26,22 @@ class BeforeTraining:
 
     Attributes:
       words: finds the vocabulary; None if it is given.
+      quantiles: finds the thresholds of the selection; None if they are given.
       noise_seed: makes the noise repeatable, and the run a simulation; None for noise from the
         operating system.
       kept: what was found when the run began, JSON values by name; empty for a new run.
     """
 
     words: WordRelease | None = None
+    quantiles: QuantileRelease | None = None
     noise_seed: int | None = None
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def releases(self) -> tuple[ReleaseBefore, ...]:
         """What the releases cost, for the plan of the run."""
-        return () if self.words is None else (self.words.before(),)
+        made = (self.words, self.quantiles)
+        return tuple(each.before() for each in made if each is not None)
 
     def noise(self, name: str) -> np.random.Generator:
         """The noise of one of the releases.

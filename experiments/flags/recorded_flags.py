@@ -18,6 +18,7 @@ from dpfl.mechanisms import registry
 from dpfl.simulation.training import before_training, noise_matching
 from dpfl.simulation.training.sampling_config import AMPLIFIED
 from dpfl.tasks.config import OF_PRIVATE_WORDS, PRIVATE_VOCABULARY, TextConfig
+from dpfl.tasks.selection_config import SelectionConfig
 
 # Epsilon of a calibrated plan is at most its target, and below it by at most this relative amount.
 _CALIBRATION = 1e-3
@@ -128,23 +129,33 @@ def _before(
     values: Mapping[str, str], report: accounting.PrivacyReport
 ) -> tuple[accounting.ReleaseBefore, ...] | None:
     """The releases before training that recorded values ask for; None if they are not valid."""
-    if values.get('vocabulary') != PRIVATE_VOCABULARY:
-        return ()
+    rest = report.deltas[0], report.plan.neighbours.adjacency
     try:
-        text = TextConfig(
-            vocabulary=PRIVATE_VOCABULARY,
-            **{
-                name: kind_of(TextConfig, name).scalar(values[name])
-                for name in OF_PRIVATE_WORDS
-                if values.get(name)
-            },
-        )
-        words = before_training.word_release(
-            text, report.deltas[0], report.plan.neighbours.adjacency
+        text, selection = TextConfig(), SelectionConfig()
+        if values.get('vocabulary') == PRIVATE_VOCABULARY:
+            given = {name: values[name] for name in OF_PRIVATE_WORDS if values.get(name)}
+            text = TextConfig(
+                vocabulary=PRIVATE_VOCABULARY,
+                **{name: kind_of(TextConfig, name).scalar(each) for name, each in given.items()},
+            )
+        if values.get('selection_epsilon'):
+            selection = SelectionConfig(
+                select_examples=_entries(values, 'select_examples'),
+                select_clients=_entries(values, 'select_clients'),
+                selection_model=values.get('selection_model') or None,
+                selection_epsilon=float(values['selection_epsilon']),
+            )
+        made = (
+            before_training.word_release(text, *rest),
+            before_training.quantile_release(selection, *rest),
         )
     except ValueError:
         return None
-    return () if words is None else (words.before(),)
+    return tuple(each.before() for each in made if each is not None)
+
+
+def _entries(values: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(each for each in values.get(name, '').split(',') if each)
 
 
 def _expected_of_stopped(

@@ -106,7 +106,8 @@ def prepare(
     Raises:
       ArgumentError: if a value is not allowed.
     """
-    before = before_training.of_run(config, path, resume)
+    # A task of one's own has neither words to find nor a selection.
+    before = before_training.of_run(config, path, resume) if task is None else BeforeTraining()
     config, opened = _opened(config, task, tell, before)
     clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
     origin = None
@@ -129,7 +130,7 @@ def prepare(
         plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
     config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
     addresses = execution.workers(config.execution)
-    return Prepared(config, plan, opened, clients, origin, addresses)
+    return Prepared(config, plan, opened, clients, before, origin, addresses)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +142,7 @@ class Prepared:
       plan: the privacy plan.
       opened: the source of the task.
       clients: returns the number of clients to train on; opens the data.
+      before: how it makes its releases before training.
       origin: what the run takes over from another one; None if it takes over nothing.
       addresses: of the workers.
     """
@@ -149,6 +151,7 @@ class Prepared:
     plan: accounting.PrivacyPlan
     opened: source.TaskSource
     clients: Callable[[], int]
+    before: BeforeTraining
     origin: fork.Origin | None
     addresses: 'tuple[addresses_lib.Address, ...]'
 
@@ -157,7 +160,7 @@ class Prepared:
         population = self.clients()  # Opens the data.
         loaded, language = self.opened.load(), self.opened.language_model()
         loaded = prepared_task.prepared(
-            self.config.task, loaded, self.config.seed, language, population
+            self.config.task, loaded, self.config.seed, language, population, self.before
         )
         if self.origin is not None:
             loaded = _forked(loaded, self.origin)
@@ -285,7 +288,10 @@ def build_experiment(
         test=test,
         reference_accuracies=_references(config, task),
         not_covered=task.not_covered,
-        remarks=config.remarks(plan.participation.rounds),
+        remarks=(
+            *config.remarks(plan.participation.rounds),
+            *before_training.remarks(task.found),
+        ),
         noise_is_seeded=seeded,
         noise_storage=storage,
         num_shards=config.execution.shards,

@@ -66,9 +66,9 @@ def measure(counts: WordCounts, config: RecallConfig, seed: int) -> list[dict[st
     """A row for each epsilon, and one without noise.
 
     A row has `epsilon` (0 without noise), `words`, the number of words that were found, `recall_n`
-    for each n of the heads: the share of the n words that most clients use that is among the n
-    first words found, and `coverage_n`: the share of all words that clients write which is among
-    these n. Ties of the exact counts are in alphabetical order.
+    for each n of the heads: the share of the n words that most clients use that is found, and
+    `coverage_n`: the share of all words that clients write which is among the n first words found,
+    a vocabulary of size n. Ties of the exact counts are in alphabetical order.
     """
     users = np.bincount(counts.ids, minlength=len(counts.words))
     uses = np.bincount(counts.ids, counts.counts, minlength=len(counts.words))
@@ -108,8 +108,9 @@ def _row(
     heads: Sequence[int],
 ) -> dict[str, float]:
     row: dict[str, float] = {'words': len(found)}
+    all_found = set(found)
     for head in heads:
-        kept, wanted = set(found[:head]), exact[:head]
-        row[f'recall_{head}'] = sum(word in kept for word in wanted) / len(wanted)
-        row[f'coverage_{head}'] = float(sum(shares[places[word]] for word in kept))
+        wanted = exact[:head]
+        row[f'recall_{head}'] = sum(word in all_found for word in wanted) / len(wanted)
+        row[f'coverage_{head}'] = float(sum(shares[places[word]] for word in found[:head]))
     return row

@@ -21,7 +21,7 @@ def test_shares_by_hand(monkeypatch):
         | {'coverage_3': 0.8}
     )
     assert found == pytest.approx(
-        {'epsilon': 2, 'words': 3, 'recall_2': 0.5, 'coverage_2': 0.4, 'recall_3': 2 / 3}
+        {'epsilon': 2, 'words': 3, 'recall_2': 1, 'coverage_2': 0.4, 'recall_3': 2 / 3}
         | {'coverage_3': 0.8}
     )
 
