@@ -229,9 +229,13 @@ def build_experiment(
     clip: Any = aggregators.PerLayer() if is_per_layer else aggregators.clip_flat
     storage = noise_storage(plan, task.model, config.privacy.memory_limit)
     design = None
+
+    def samplers(seed: int) -> Any:
+        return config.sampling.sampler(plan.participation, population, seed, plan.groups)
+
     if config.audit.audit:
         size = own_data.num_parameters(task.model)
-        design = canaries.design(plan, config.audit.canaries, config.seed, size)
+        design = canaries.design(plan, config.audit.canaries, config.seed, size, samplers)
     process = learning.build_dp_fedavg(
         task.model,
         plan,
@@ -258,7 +262,7 @@ def build_experiment(
         plan=plan,
         delta=config.privacy.delta,
         accountant=accountant(config.privacy, plan),
-        sampler=config.sampling.sampler(plan.participation, population, config.seed, plan.groups),
+        sampler=samplers(config.seed),
         client_data=lambda client: task.client_batches(
             int(client), how.client_batch_size, how.client_epochs, how.client_max_batches
         ),

@@ -244,9 +244,13 @@ def _experiment(
 
     is_per_layer = config.privacy.clipping == 'per_layer'
     audit = None
+
+    def samplers(seed: int) -> Any:
+        return config.sampling.sampler(plan.participation, population, seed, plan.groups)
+
     if config.audit.audit:
         size = sum(weight.size for weight in model.initial_discriminator)
-        design = canaries.design(plan, config.audit.canaries, config.seed, size)
+        design = canaries.design(plan, config.audit.canaries, config.seed, size, samplers)
         # Clients train the discriminator; the weights of the process begin with the generator.
         audit = one_shot.OneShotAudit(
             design, lambda weights: learning.gan_weights(weights).discriminator
@@ -261,7 +265,7 @@ def _experiment(
         plan=plan,
         delta=config.privacy.delta,
         accountant=accountant(config.privacy, plan),
-        sampler=config.sampling.sampler(plan.participation, population, config.seed, plan.groups),
+        sampler=samplers(config.seed),
         client_data=lambda client: clients.client_batches(
             int(client), how.client_batch_size, 1, how.client_max_batches
         ),
