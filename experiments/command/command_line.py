@@ -19,7 +19,7 @@ from absl import app, flags, logging
 from dpfl import _files, errors
 from dpfl._settings import Settings
 from dpfl.runtime import default_context
-from experiments.command import standard_streams
+from experiments.command import preset, standard_streams
 
 _REFUSED = 1
 _BAD_USAGE = 2
@@ -191,11 +191,15 @@ def columns(rows: list[dict]) -> str:
 def _parse(arguments):
     try:
         _check_flagfiles(arguments[1:], set())
-        return (
-            app.parse_flags_with_usage(arguments)
-            if _asks_for_help(arguments)
-            else flags.FLAGS(arguments)
+        if _asks_for_help(arguments):
+            return app.parse_flags_with_usage(arguments)
+        adjusted = preset.adjust(
+            arguments[1:], lambda flag: flags.FLAGS.read_flags_from_files([flag])
         )
+        rest = flags.FLAGS([arguments[0], *adjusted.arguments])
+        for message in adjusted.messages:
+            print(message, file=sys.stderr)
+        return rest
     except flags.Error as error:
         _fail(_explain(error), _BAD_USAGE)
 

@@ -13,7 +13,13 @@ import numpy as np
 from dpfl import accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import execution, fork, prepared_task, run_model
+from dpfl.simulation.training import (
+    execution,
+    fork,
+    prepared_task,
+    run_model,
+    strategy_hint,
+)
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.course_config import within_epsilon
 from dpfl.simulation.training.execution import TrainResult
@@ -119,6 +125,9 @@ def prepare(
     if config.course.stop_at_epsilon is not None:
         plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
     config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
+    found = strategy_hint.hint(config.privacy, plan)
+    if found is not None:
+        tell(found)
     addresses = execution.workers(config.execution)
     return Prepared(config, plan, opened, clients, origin, addresses)
 
