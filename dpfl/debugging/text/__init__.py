@@ -1,0 +1,1 @@
+"""Sentences and words that two generators write, compared."""
