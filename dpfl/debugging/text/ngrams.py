@@ -116,7 +116,7 @@ def compare(
     found: NGrams,
     *,
     least: int,
-    between: Callable[[float], float] = lambda share: 0.0,
+    between: Callable[[np.ndarray], np.ndarray] = np.zeros_like,
     level: float = 0.95,
 ) -> tuple[GramDifference, ...]:
     """Differences of the shares of sequences with each n-gram, the largest differences first.
@@ -127,13 +127,13 @@ def compare(
     Args:
       found: the n-grams of both samples.
       least: number of sequences that must have an n-gram, at least 1.
-      between: standard deviation of the difference of two trainings, given the pooled share.
+      between: standard deviations of the difference of two trainings, given the pooled shares.
       level: level of each interval.
     """
     _validate.integer('least', least, minimum=1)
     first, second = found.sequences()
     common = np.flatnonzero(first + second >= least)
-    allowed = np.array([between(share) for share in ((first + second) / sum(found.sizes))[common]])
+    allowed = between((first + second)[common] / sum(found.sizes))
     hits, other = first[common], second[common]
     low, high = differences.newcombe(
         hits, found.sizes[0], other, found.sizes[1], between=allowed, level=level

@@ -81,10 +81,14 @@ def frequent(
     return tuple(
         FrequentWord(
             OOV_ID + word,
-            *(Mean.ratio((tokens == OOV_ID + word).sum(axis=1), lengths(tokens))
-              for tokens in samples),
+            _share(first, OOV_ID + word),
+            _share(second, OOV_ID + word),
             int(ranks[0][word]),
             int(ranks[1][word]),
         )
         for word in listed
     )
+
+
+def _share(tokens: np.ndarray, token: int) -> Mean:
+    return Mean.ratio((tokens == token).sum(axis=1), lengths(tokens))

@@ -20,7 +20,9 @@ class SamplesConfig(Settings):
         None, 'Words of a sentence; longer ones are cut. By default as in training.', minimum=1
     )
     word_length: int = setting(
-        24, 'Bytes of a word of a character model, including its end; longer ones are cut.', minimum=2
+        24,
+        'Bytes of a word of a character model, including its end; longer ones are cut.',
+        minimum=2,
     )
     seed: int = setting(0, 'Seed of all draws.', minimum=0, maximum=2**32)
 
@@ -30,7 +32,9 @@ class ClassifierConfig(Settings):
     """The classifier of public images that says which classes generated images show."""
 
     classifier_clients: int = setting(
-        300, 'Number of held-out clients whose images it is trained on; these are public.', minimum=1
+        300,
+        'Number of held-out clients whose images it is trained on; these are public.',
+        minimum=1,
     )
     classifier_steps: int = setting(
         600, 'Number of batches of 64 that it is trained on; 0 for no class mix.', minimum=0
@@ -49,13 +53,16 @@ class ComparisonConfig(Settings):
         below=1,
     )
     training_deviation: float = setting(
-        0.3,
+        0.15,
         'How much a model changes if it is trained again on equal data: standard deviation of the '
-        'logarithm of the odds of a share, and of the logarithm of a mean. 0 compares these very '
-        'models, not what they learned from. docs/compare_generators.md has measured values.',
+        'logarithm of the odds of a share above 5 %. Rarer events are allowed more, means a third. '
+        '0 compares these very models, not what they learned from. docs/compare_generators.md has '
+        'measured values.',
         minimum=0,
     )
-    orders: int = setting(3, 'Compare n-grams of 1 to this many words or bytes.', minimum=1, maximum=4)
+    orders: int = setting(
+        3, 'Compare n-grams of 1 to this many words or bytes.', minimum=1, maximum=4
+    )
     least_count: int = setting(
         20,
         'Compare n-grams that so many sentences (or words) of both sides together have.',

@@ -193,7 +193,9 @@ def _config(name: str, path: pathlib.Path) -> dict[str, Any]:
         with _storage.naming(file):
             return dict(_json.loads(_files.read_bytes(file)))
     except (ValueError, TypeError) as error:
-        raise ArgumentError(name, path, f'has a damaged {archive.CONFIG} ({shown(error)})') from None
+        raise ArgumentError(
+            name, path, f'has a damaged {archive.CONFIG} ({shown(error)})'
+        ) from None
 
 
 def _last(path: pathlib.Path) -> dict[str, float]:
@@ -206,4 +208,3 @@ def _last(path: pathlib.Path) -> dict[str, float]:
         for row in csv.DictReader(rows):
             found |= {name: float(value) for name, value in row.items() if value}
     return found
-
