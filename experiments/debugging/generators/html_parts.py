@@ -13,8 +13,13 @@ body { max-width: 74rem; }
 .scroll { overflow-x: auto; }
 th { vertical-align: bottom; }
 td { vertical-align: top; font-variant-numeric: tabular-nums; }
+th { hyphens: auto; }
+td { white-space: nowrap; }
 td.text, th.text { text-align: left; }
-td.path { overflow-wrap: anywhere; min-width: 9rem; }
+td.text { white-space: pre-wrap; min-width: 5rem; }
+td.sentence { text-align: left; white-space: normal; min-width: 14rem; }
+td.path { overflow-wrap: anywhere; white-space: normal; min-width: 9rem; }
+summary { cursor: pointer; font-weight: bold; margin: .8rem 0; }
 .verdict { font-size: 1.15rem; padding: .7rem 1rem; border-left: .35rem solid #2d5f2d;
   background: #eef4ee; }
 .verdict.differs { border-color: #9a2a00; background: #fbeee8; }
@@ -26,6 +31,8 @@ tr.clear td { background: #fde9c8; }
 figcaption { color: #444444; font-size: .92rem; }
 """
 _COLUMNS = ('a', 'b', 'a minus b', '95 % interval', 'adjusted p')
+# Units of the columns of shares.
+_UNITS = {'a': '%', 'b': '%', 'a minus b': 'points', '95 % interval': 'points'}
 
 
 class Cell(str):
@@ -63,14 +70,20 @@ def table(names: Sequence[str], rows: Iterable[Sequence[str]], clear: Sequence[b
     return f'<div class="scroll"><table><tr>{head}</tr>\n{body}</table></div>\n'
 
 
+def folded(title: str, body: str, is_open: bool) -> str:
+    """A part of the page that can be unfolded; `title` is plain text, `body` HTML."""
+    mark = ' open' if is_open else ''
+    return f'<details{mark}><summary>{html.escape(title)}</summary>\n{body}</details>\n'
+
+
 def note(text: str) -> str:
     """A remark below a table; `text` is plain text."""
     return f'<p class="note">{html.escape(text)}</p>\n'
 
 
 def percent(share: float) -> str:
-    """A share in percent, with three digits."""
-    return '–' if math.isnan(share) else f'{100 * share:.3g} %'
+    """A share in percent, with three digits and without the unit."""
+    return '–' if math.isnan(share) else f'{100 * share:.3g}'
 
 
 def epsilon(value: float | None) -> str:
@@ -114,9 +127,9 @@ def differences(
                 p_value(each.adjusted),
             ]
         )
-    unit = 'points' if is_share else ''
     columns = [*_COLUMNS[:2], *(['a : b'] if ratio else []), *_COLUMNS[2:]]
-    columns = [f'{each} ({unit})' if unit and each in _COLUMNS[2:4] else each for each in columns]
+    if is_share:
+        columns = [f'{each} ({_UNITS[each]})' if each in _UNITS else each for each in columns]
     return table([Cell(name), *columns], rows, [each.is_clear(verdict.of_area) for each in found])
 
 

@@ -51,34 +51,32 @@ def _verdict(verdict: Verdict) -> str:
 
 
 def _sides(found: Comparison) -> str:
-    names = [Cell('side'), Cell('generator'), Cell('run'), Cell('task'), Cell('model')]
-    names += [Cell(each, '') for each in ('parameters', 'rounds', 'clients per round')]
-    names += [Cell('mechanism'), Cell('noise multiplier', ''), Cell('clip norm', '')]
-    names += [Cell(each, '') for each in ('accuracy', 'epsilon', 'delta')]
-    rows = []
-    for name, side in zip('ab', found.sides, strict=True):
-        for each in side.values():
-            values = each.to_dict()
-            accuracy = values['accuracy']
-            rows.append(
-                [
-                    Cell(name),
-                    Cell(_KINDS[each.kind]),
-                    Cell(values['directory'], 'text path'),
-                    Cell(values['task']),
-                    Cell(values['model']),
-                    f'{values["parameters"]:,}',
-                    f'{values["rounds"]:,}',
-                    f'{values["clients_per_round"]:,}',
-                    Cell(values['mechanism']),
-                    f'{values["noise_multiplier"]:.4g}',
-                    f'{values["clip_norm"]:g}',
-                    '–' if accuracy is None else f'{100 * accuracy:.1f} %',
-                    epsilon(values['epsilon']),
-                    f'{values["delta"]:.3g}',
-                ]
-            )
+    """A column for each generator, so that the table fits on narrow screens."""
+    generators = [
+        (name, each) for name, side in zip('ab', found.sides, strict=True) for each in side.values()
+    ]
+    values = [each.to_dict() for _, each in generators]
+    rows = [
+        [Cell('run'), *(Cell(each['directory'], 'text path') for each in values)],
+        [Cell('task'), *(each['task'] for each in values)],
+        [Cell('model'), *(each['model'] for each in values)],
+        [Cell('parameters'), *(f'{each["parameters"]:,}' for each in values)],
+        [Cell('rounds'), *(f'{each["rounds"]:,}' for each in values)],
+        [Cell('clients per round'), *(f'{each["clients_per_round"]:,}' for each in values)],
+        [Cell('mechanism'), *(each['mechanism'] for each in values)],
+        [Cell('clip norm'), *(f'{each["clip_norm"]:g}' for each in values)],
+        [Cell('noise multiplier'), *(f'{each["noise_multiplier"]:.4g}' for each in values)],
+        [Cell('seed'), *(str(each['seed']) for each in values)],
+        [Cell('accuracy, held-out clients'), *(_accuracy(each['accuracy']) for each in values)],
+        [Cell('epsilon'), *(epsilon(each['epsilon']) for each in values)],
+        [Cell('delta'), *(f'{each["delta"]:.3g}' for each in values)],
+    ]
+    names = [Cell(''), *(f'{name}: {_KINDS[each.kind]}' for name, each in generators)]
     return '<h2>The two sides</h2>\n' + table(names, rows)
+
+
+def _accuracy(value: float | None) -> str:
+    return '–' if value is None else f'{100 * value:.1f} %'
 
 
 def _images(part: Images, verdict: Verdict) -> str:

@@ -11,6 +11,7 @@ from experiments.debugging.generators import grams as grams_lib
 from experiments.debugging.generators.html_parts import (
     Cell,
     differences,
+    folded,
     note,
     p_value,
     percent,
@@ -47,7 +48,10 @@ def of_sentences(part: Sentences, verdict: Verdict, top: int) -> str:
             '<h2>Sentences</h2>',
             table(
                 [Cell('written by a'), Cell('written by b')],
-                [[Cell(one), Cell(other)] for one, other in zip(*part.phrases, strict=True)],
+                [
+                    [Cell(text, 'sentence') for text in row]
+                    for row in zip(*part.phrases, strict=True)
+                ],
             ),
             note('The first sentences that were drawn, not a choice.'),
         ]
@@ -122,8 +126,8 @@ def _lengths(part: Sentences) -> str:
 
 
 def _frequent(part: Sentences, verdict: Verdict) -> str:
-    names = ['rank in a', Cell('word'), 'share in a', 'share in b', 'rank in b', 'up or down in b']
-    names += ['a minus b (points), 95 % interval']
+    names = ['rank in a', Cell('word'), 'a (%)', 'b (%)', 'rank in b', 'up or down in b']
+    names += ['a minus b, 95 % interval (points)']
     rows = [
         [
             f'{each.first_rank:,}',
@@ -196,11 +200,7 @@ def _grams(found: tuple[grams_lib.Grams, ...], verdict: Verdict, top: int, what:
         'p of equal models',
         'implied training deviation',
     ]
-    tables = ''.join(
-        f'<h3>{html.escape(_name(each.order).capitalize())}: largest differences</h3>'
-        + differences(f'share of {what} with', each.differences[:top], verdict, ratio=True)
-        for each in found
-    )
+    tables = ''.join(_largest(each, verdict, top, what) for each in found)
     return (
         table(names, rows)
         + note(
@@ -211,6 +211,16 @@ def _grams(found: tuple[grams_lib.Grams, ...], verdict: Verdict, top: int, what:
         )
         + tables
     )
+
+
+def _largest(each: grams_lib.Grams, verdict: Verdict, top: int, what: str) -> str:
+    """The largest differences, and the clear ones that are not among them; folded without any."""
+    clear = [one for one in each.differences[top:] if one.is_clear(verdict.of_area)]
+    shown = (*each.differences[:top], *clear[:top])
+    is_open = any(one.is_clear(verdict.of_area) for one in shown)
+    title = f'{_name(each.order).capitalize()}: {"clear and " if clear else ""}largest differences'
+    body = differences(f'share of {what} with', shown, verdict, ratio=True)
+    return folded(title, body, is_open)
 
 
 def _name(order: int) -> str:

@@ -30,6 +30,11 @@ class Area:
         """A value with its unit."""
         return f'{100 * value:.3g} %' if self.is_share else f'{value:.4g}'
 
+    def reach(self, each: Difference) -> str:
+        """The interval of a difference with its unit."""
+        low, high = (f'{100 * end if self.is_share else end:+.3g}' for end in (each.low, each.high))
+        return f'{low} to {high}{" points" if self.is_share else ""}'
+
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
@@ -70,8 +75,7 @@ class Verdict:
         number = f'{len(clear):,} of {len(area.differences):,} clear'
         return (
             f'{area.name}: {first.name}, {area.shown(first.first)} in a and '
-            f'{area.shown(first.second)} in b, difference {area.shown(first.low)} to '
-            f'{area.shown(first.high)} ({number})'
+            f'{area.shown(first.second)} in b, difference {area.reach(first)} ({number})'
         )
 
     def to_dict(self) -> dict[str, Any]:
