@@ -1,1 +1,1 @@
-"""Sentences and words that two generators write, compared."""
+"""What language models write about text that nobody may look at: traits, and what faults do."""

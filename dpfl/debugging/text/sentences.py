@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 
 from dpfl import _validate
-from dpfl.debugging.differences import Mean, Share
+from dpfl.debugging.differences import Mean
 from dpfl.tasks.text.token_ids import EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
 
 
@@ -43,13 +43,6 @@ def lengths(tokens: np.ndarray) -> np.ndarray:
 def is_cut(tokens: np.ndarray) -> np.ndarray:
     """Which sentences have no end within L tokens, bool [N], from token ids [N, L]."""
     return ~(tokens == EOS_ID).any(axis=1)
-
-
-def unknown_by_position(tokens: np.ndarray) -> tuple[Share, ...]:
-    """Share of unknown words at position 1, 2, ... L, of the sentences that are so long."""
-    unknown = (tokens == OOV_ID).sum(axis=0)
-    words = is_word(tokens).sum(axis=0)
-    return tuple(map(Share, unknown.tolist(), words.tolist()))
 
 
 def unknown(tokens: np.ndarray) -> Mean:

@@ -57,7 +57,7 @@ def _sides(found: Comparison) -> str:
     ]
     values = [each.to_dict() for _, each in generators]
     rows = [
-        [Cell('run'), *(Cell(each['directory'], 'text path') for each in values)],
+        [Cell('run'), *(Cell(each['directory'], 'path') for each in values)],
         [Cell('task'), *(each['task'] for each in values)],
         [Cell('model'), *(each['model'] for each in values)],
         [Cell('parameters'), *(f'{each["parameters"]:,}' for each in values)],
@@ -67,7 +67,10 @@ def _sides(found: Comparison) -> str:
         [Cell('clip norm'), *(f'{each["clip_norm"]:g}' for each in values)],
         [Cell('noise multiplier'), *(f'{each["noise_multiplier"]:.4g}' for each in values)],
         [Cell('seed'), *(str(each['seed']) for each in values)],
-        [Cell('accuracy, held-out clients'), *(_accuracy(each['accuracy']) for each in values)],
+        [
+            Cell('accuracy (images: of the discriminator)'),
+            *(_accuracy(each['accuracy']) for each in values),
+        ],
         [Cell('epsilon'), *(epsilon(each['epsilon']) for each in values)],
         [Cell('delta'), *(f'{each["delta"]:.3g}' for each in values)],
     ]

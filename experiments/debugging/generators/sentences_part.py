@@ -7,7 +7,7 @@ import numpy as np
 
 from dpfl.debugging import allowance, differences
 from dpfl.debugging.differences import Difference, Mean, Share
-from dpfl.debugging.text import ngrams, sentences
+from dpfl.debugging.text import ngrams, sentences, traits
 from dpfl.tasks.text import encoding
 from dpfl.tasks.text.models import generation
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
@@ -134,7 +134,7 @@ def of_samples(
         length=first.shape[1],
         words=_words(samples, names, config),
         unknown=_unknown(samples, config),
-        shares=(sentences.unknown_by_position(first), sentences.unknown_by_position(second)),
+        shares=(traits.unknown_by_position(first), traits.unknown_by_position(second)),
         lengths=_compared(
             {'mean words of a sentence': [Mean.of(sentences.lengths(each)) for each in samples]},
             config,
@@ -182,7 +182,7 @@ def _words(samples, names, config) -> tuple[Word, ...]:
 def _unknown(samples, config) -> tuple[Difference, ...]:
     allowed = allowance.Allowance(config.training_deviation)
     overall = [sentences.unknown(each) for each in samples]
-    pairs = zip(*(sentences.unknown_by_position(each) for each in samples), strict=True)
+    pairs = zip(*(traits.unknown_by_position(each) for each in samples), strict=True)
     return differences.corrected(
         [
             differences.compare('all positions', *overall, between=allowed.of_ratios(*overall)),

@@ -4,7 +4,7 @@ import html
 from typing import Any
 
 import numpy as np
-from matplotlib import figure
+from matplotlib import figure, ticker
 
 from dpfl.reporting import html_page
 from experiments.debugging.generators import grams as grams_lib
@@ -82,6 +82,7 @@ def of_words(part: Words, verdict: Verdict, top: int) -> str:
 def _positions(part: Sentences) -> str:
     drawn = figure.Figure(figsize=(8, 3.6), layout='constrained')
     axes = drawn.add_subplot(xlabel='position in the sentence', ylabel='unknown words (%)')
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     for number, (shares, name) in enumerate(zip(part.shares, 'ab', strict=True)):
         known = [(i, each) for i, each in enumerate(shares, start=1) if each.count]
         values = np.array([each.value for _, each in known])
@@ -205,7 +206,7 @@ def _grams(found: tuple[grams_lib.Grams, ...], verdict: Verdict, top: int, what:
         table(names, rows)
         + note(
             'By chance: the mean distance of random splits of both samples together, which is the '
-            f'noise floor; p from {found[0].distance.splits} splits. It is about these two models: two '
+            f'noise floor; p from {found[0].distance.splits} splits. It is about these models: two '
             'trainings on equal data also differ by it. The implied training deviation is the '
             '--training_deviation that would explain all differences if the data were equal.'
         )
