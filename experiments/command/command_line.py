@@ -11,7 +11,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -70,6 +70,7 @@ def run(
     *,
     threads_per_operation: int | None = None,
     operands_of: str | None = None,
+    operands: Sequence[str] = (),
 ) -> None:
     """Parses the flags and calls `main`; does not return.
 
@@ -77,6 +78,8 @@ def run(
       main: The work of the binary.
       operands_of: Flag with a list that also takes the arguments that are no flags, if it is given:
         `--flag one other` is then `--flag=one,other`.
+      operands: Flags with lists that arguments stand for, in this order, if neither is given:
+        `binary one other` is then `binary --a=one --b=other`.
       threads_per_operation: Threads of each TensorFlow operation, unless the environment sets
         them. Use 1 if shards run in parallel: `runtime.local_runtime` cannot set it once a model
         is traced.
@@ -94,6 +97,11 @@ def run(
                 logging.set_verbosity(logging.WARNING)
             if operands_of is not None and flags.FLAGS[operands_of].present:
                 flags.FLAGS[operands_of].value += arguments[1:]
+            elif len(arguments) == 1 + len(operands) and not any(
+                flags.FLAGS[name].present for name in operands
+            ):
+                for name, argument in zip(operands, arguments[1:], strict=True):
+                    flags.FLAGS[name].parse(argument)
             elif len(arguments) > 1:
                 raise UsageError(f'{arguments[1]}: is not a flag')
             main()
