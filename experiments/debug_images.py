@@ -1,7 +1,8 @@
 """Finds a bug in images that nobody may look at ([Augenstein20], section 6).
 
 Example:
-  python -m experiments.debug_images --output_dir=runs/debug_images
+  python -m experiments.debug_images --flagfile=configs/debug_images.flags \
+    --output_dir=runs/debug_images
 
 A classifier of letters and digits runs on devices, some of which invert their images. The clients
 (or their examples) are divided by its accuracy. DP-FedAvg-GAN trains one GAN where the classifier
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from experiments.debugging.images import findings
 
 _DEFAULTS = GanConfig(
-    task=ImageTaskConfig(inverted_share=0.5),
+    task=ImageTaskConfig(),
     privacy=PrivacyConfig(mechanism='gaussian', clip_norm=1.0, noise_multiplier=0.01),
     sampling=SamplingConfig(rounds=150, population=3_400, clients_per_round=10),
     evaluation=EvaluationConfig(eval_clients=5),

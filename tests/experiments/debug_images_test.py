@@ -85,7 +85,8 @@ def test_study_and_its_resumption(tmp_path):
 @pytest.mark.parametrize(
     'arguments, message',
     [
-        (['--inverted_share=2'], '--inverted_share=2.0: must be'),
+        (['--inject=rotated'], '--inject=rotated: must be one of duplicated_client'),
+        (['--inject_share=0.1'], '--inject_share=0.1: needs inject'),
         (['--selection=fonts'], '--selection=fonts: must be one of client, example'),
         (['--task=emnist'], '--data_path: must be given'),
         (['--task=emnist', '--data_path=/nowhere'], '--data_path=/nowhere: cannot be read'),

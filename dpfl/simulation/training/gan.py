@@ -205,7 +205,7 @@ def _refuse_unsupported(config: GanConfig) -> None:
 
 def _clients(config: GanConfig) -> GanClients:
     """The clients that the configuration names."""
-    data = open_clients(config.task.task, config.task.data, config.task.inverted_share, config.seed)
+    data = open_clients(config.task.task, config.task.data, config.task.faults, config.seed)
     pixels, _ = data.heldout_examples(config.evaluation.eval_clients)
     return GanClients(
         client_batches=data.client_batches,

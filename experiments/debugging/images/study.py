@@ -12,6 +12,7 @@ from dpfl import _storage, errors
 from dpfl.reporting import contact_sheet
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
+from dpfl.tasks.image_fault_config import ImageFaultConfig, as_of_old
 from dpfl.tasks.images import image_selection
 from dpfl.tasks.images.image_task import open_clients
 from experiments.debugging.images import findings, page, primary, runs, settings
@@ -63,10 +64,9 @@ class Study:
     def _data(self) -> dict[str, Any]:
         """The clients by state: with the bug and without."""
         task, seed = self.base.task, self.base.seed
-        shares = {settings.BUG: task.inverted_share, settings.FIXED: 0.0}
+        faults = {settings.BUG: task.faults, settings.FIXED: ImageFaultConfig()}
         data = {
-            state: open_clients(task.task, task.data, share, seed)
-            for state, share in shares.items()
+            state: open_clients(task.task, task.data, each, seed) for state, each in faults.items()
         }
         available = getattr(data[settings.FIXED], 'population', None)
         population = required(self.base.sampling, 'population')
@@ -104,7 +104,7 @@ class Study:
                 resume=self.resume,
                 overwrite=self.overwrite,
             )
-            made_from |= {'population': population, 'inverted_share': base.task.inverted_share}
+            made_from |= {'population': population, **as_of_old(base.task.faults.flat())}
             verdicts = {
                 state: primary.judge(
                     model, state, task, population, self.directory, made_from, resume=self.resume
@@ -118,7 +118,7 @@ class Study:
             for chosen in settings.select(self.config.selection, verdicts[state], limits)
         ]
         study = page.Study(
-            share=base.task.inverted_share,
+            share=base.task.faults.inject_share,
             selection=self.config.selection,
             population=population,
             limits=limits,
