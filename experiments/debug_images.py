@@ -26,6 +26,7 @@ from dpfl.simulation.training import (
     PrivacyConfig,
     SamplingConfig,
 )
+from dpfl.tasks.image_selection_config import ImageSelectionConfig
 from experiments.command import command_line
 from experiments.debugging.images.config import StudyConfig
 from experiments.flags import output_flags, run_flags
@@ -44,7 +45,13 @@ _DEFAULTS = GanConfig(
 _CONFIG = SettingsFlags(
     _DEFAULTS,
     # Mechanism, schema and sampling are those of [Augenstein20], algorithm 1.
-    skip={*PrivacyConfig().flat(), *SamplingConfig().flat(), 'eval_every', 'release_train_metrics'}
+    skip={
+        *PrivacyConfig().flat(),
+        *SamplingConfig().flat(),
+        *ImageSelectionConfig().flat(),
+        'eval_every',
+        'release_train_metrics',
+    }
     - {
         'clip_norm',
         'noise_multiplier',

@@ -9,6 +9,7 @@ from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 from dpfl.tasks import image_fault_config
 from dpfl.tasks.image_fault_config import ImageFaultConfig
+from dpfl.tasks.image_selection_config import ImageSelectionConfig
 from dpfl.tasks.planting_config import PlantingConfig
 from dpfl.tasks.selection_config import SelectionConfig
 
@@ -193,6 +194,7 @@ class ImageTaskConfig(Settings):
     task: str = setting('synthetic_glyphs', 'Data set of images.', choices=IMAGE_TASKS)
     data: DataConfig = DataConfig()
     faults: ImageFaultConfig = ImageFaultConfig()
+    selection: ImageSelectionConfig = ImageSelectionConfig()
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> 'ImageTaskConfig':
