@@ -4,9 +4,12 @@ Example:
   python -m experiments.debug_images --flagfile=configs/debug_images.flags \
     --output_dir=runs/debug_images
 
-A classifier of letters and digits runs on devices, some of which invert their images. The clients
-(or their examples) are divided by its accuracy. DP-FedAvg-GAN trains one GAN where the classifier
-does well and one where it does badly, and two more after the fix. The output directory then has
+A classifier of letters and digits runs on devices: one that the study trains on public images, or
+your own (--primary_model). The clients (or their examples) are divided by its accuracy.
+DP-FedAvg-GAN trains a GAN where it does well, one where it does badly, one on all clients, and two
+on public images; the study says what differs and names the fault. With --compare=fix and --inject
+it is the study of the paper: two GANs while some devices have a fault, and two after the fix. The
+output directory then has
 - study.html: sheets of generated images side by side, and the conclusion;
 - study.json: the same numbers;
 - sheets/ with the pictures, and primary/ with the classifier;
@@ -97,14 +100,18 @@ def main() -> None:
 
 
 def _row(each: 'findings.Finding') -> dict[str, Any]:
-    here, realistic = each.guarantees
-    return {
+    row: dict[str, Any] = {
         'state': each.state,
         'trained on': each.subpopulation,
         'clients': each.clients,
         'inverted': each.measures.inverted_by_intensity,
         'by the classifier': each.measures.inverted_by_classifier,
         'Frechet distance': each.measures.frechet,
+    }
+    here, realistic = each.guarantees or (None, None)
+    if here is None or realistic is None:
+        return row | {'epsilon': 'public', 'realistic': '', 'as document 004 counts': ''}
+    return row | {
         'epsilon': here.epsilon,
         'realistic': realistic.epsilon,
         'as document 004 counts': realistic.epsilon_half_shift,

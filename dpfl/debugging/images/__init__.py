@@ -1,0 +1,1 @@
+"""What is wrong with images that only a generator has seen: traits, diagnosis, discriminator."""
