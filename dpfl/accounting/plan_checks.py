@@ -46,6 +46,8 @@ def check(plan: PlanValues) -> None:
         hardened.check(plan)
     if plan.earlier:
         _check_earlier(plan)
+    if plan.before:
+        _check_before(plan)
 
 
 def _check_discretization(plan: PlanValues, discretization: Discretization) -> None:
@@ -74,6 +76,15 @@ def _check_earlier(plan: PlanValues) -> None:
                 )
     if plan.noise == 'hardened':
         raise errors.ArgumentError('noise', plan.noise, 'must be default after an earlier run')
+
+
+def _check_before(plan: PlanValues) -> None:
+    """Releases before training have Gaussian noise; a threshold hides the words of one client."""
+    names = ' and '.join(each.name for each in plan.before)
+    if plan.noise == 'hardened':
+        raise errors.ArgumentError('noise', plan.noise, f'must be default with {names}')
+    if plan.group_size > 1 and any(each.delta for each in plan.before):
+        raise errors.ArgumentError('group_size', plan.group_size, f'must be 1 with {names}')
 
 
 def _check_adaptive_clip(plan: PlanValues, adaptive_clip: AdaptiveClip) -> None:

@@ -54,6 +54,7 @@ _FILES = (
     AUDIT,
     _AUDIT_PAGE,
     'gan_report.md',
+    archive.BEFORE,
     'data.json',
     'profile.json',
     archive.FLAGS,

@@ -18,6 +18,7 @@ def assumptions(report: ReportValues) -> list[str]:
         *_discretization(plan),
         _noise(plan),
         *_hardened(plan),
+        *_before(plan),
         *([] if checklist.uses_sampling(report) else [plan.mechanism.describe_release()]),
         *_exactness(report),
         'The server is trusted to run the mechanism as described (central DP).',
@@ -159,6 +160,25 @@ def _hardened(plan: PrivacyPlan) -> list[str]:
     ]
 
 
+def _before(plan: PrivacyPlan) -> list[str]:
+    items = []
+    for each in plan.before:
+        text = (
+            f'Before training, {each.name} was released from sums over all clients, once, with '
+            f'noise of standard deviation {each.noise_multiplier:.4g} times the norm of what one '
+            f'client adds to them (mu = {checklist.round_up(each.mu(plan.neighbours))}). All '
+            'clients took part, so sampling does not amplify it.'
+        )
+        if each.delta:
+            text += (
+                ' With probability at most '
+                f'{checklist.round_up(each.delta)} it shows something that only one client has: '
+                'that is a part of every delta of this report.'
+            )
+        items.append(text)
+    return items
+
+
 def _discretization(plan: PrivacyPlan) -> list[str]:
     if plan.discretization is None:
         return []
@@ -272,7 +292,7 @@ def not_covered(report: ReportValues) -> list[str]:
         "Metrics computed on clients' data without noise, such as the training loss shown during "
         'the run.',
         'How long rounds took, such as `seconds` in metrics.csv: this depends on single clients.',
-        'Data used before the run, such as data for pre-training or for the vocabulary.',
+        _earlier_data(report.plan),
         'Clients that do not follow the algorithm (the guarantee still holds for the others), and '
         f'people with {_several(report.plan.group_size)}.',
         _attacks(report.plan),
@@ -287,6 +307,15 @@ def not_covered(report: ReportValues) -> list[str]:
             'is neither noised nor kept secret by this guarantee.'
         )
     return items
+
+
+def _earlier_data(plan: PrivacyPlan) -> str:
+    if plan.before:
+        return (
+            'Data used before the run in other ways than for what was released before training, '
+            'such as data for pre-training.'
+        )
+    return 'Data used before the run, such as data for pre-training or for the vocabulary.'
 
 
 def _tuning(report: ReportValues) -> str:

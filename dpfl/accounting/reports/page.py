@@ -46,7 +46,11 @@ def _bullets(items: Iterable[str]) -> str:
 
 
 def _checklist(report: ReportValues) -> str:
-    kind = 'approximate DP' if checklist.uses_sampling(report) else 'zCDP'
+    is_approximate = checklist.uses_sampling(report) or report.plan.delta_before
+    kind = 'approximate DP' if is_approximate else 'zCDP'
+    before = ''.join(
+        f'{each.name}, which was released before training, ' for each in report.plan.before
+    )
     return '\n'.join(
         [
             '1. **DP setting.** Central DP: the server sees clipped updates and is trusted to '
@@ -54,8 +58,9 @@ def _checklist(report: ReportValues) -> str:
             '2. **Definition**',
             '    - *Data accesses covered*: one training run, all clients that follow the '
             'algorithm.',
-            '    - *Output of the mechanism*: the noised updates of all rounds, and therefore '
-            'every model from the first to the last and everything that is computed from them.',
+            f'    - *Output of the mechanism*: {before}the noised updates of all rounds, '
+            'and therefore every model from the first to the last and everything that is computed '
+            'from them.',
             f'    - *Unit of privacy*: {_unit(report)}.',
             f'    - *Adjacency*: {checklist.adjacency(report)}',
             '3. **Accounting**',

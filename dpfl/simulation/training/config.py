@@ -16,6 +16,7 @@ from dpfl.tasks.config import (
     CUSTOM,
     IMAGE_MODELS,
     IMAGE_TASKS,
+    OF_PRIVATE_WORDS,
     TEXT_TASKS,
     WORD_MODELS,
     TaskConfig,
@@ -141,6 +142,7 @@ _ADDED_LATER = (
     *ScheduleConfig().flat(),
     *PlantingConfig().flat(),
     *SelectionConfig().flat(),
+    *OF_PRIVATE_WORDS,
 )
 
 

@@ -14,6 +14,7 @@ from dpfl import accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import (
+    before_training,
     execution,
     fork,
     prepared_task,
@@ -25,6 +26,7 @@ from dpfl.simulation.training.course_config import within_epsilon
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.tasks import source
+from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import CUSTOM, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 
@@ -105,7 +107,9 @@ def prepare(
     Raises:
       ArgumentError: if a value is not allowed.
     """
-    config, opened = _opened(config, task, tell)
+    # A task of one's own has neither words to find nor a selection.
+    before = before_training.of_run(config, path, resume) if task is None else BeforeTraining()
+    config, opened = _opened(config, task, tell, before)
     clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
     origin = None
     if config.course.fork_from is not None:
@@ -117,6 +121,7 @@ def prepare(
         dimension=opened.num_parameters,
         on_choice=on_choice,
         earlier=() if origin is None else origin.plans,
+        before=before.releases,
         workload=config.workload,
     )
     # Raises early if delta is out of range, or the accountant does not know the plan.
@@ -129,7 +134,7 @@ def prepare(
     if found is not None:
         tell(found)
     addresses = execution.workers(config.execution)
-    return Prepared(config, plan, opened, clients, origin, addresses)
+    return Prepared(config, plan, opened, clients, before, origin, addresses)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +146,7 @@ class Prepared:
       plan: the privacy plan.
       opened: the source of the task.
       clients: returns the number of clients to train on; opens the data.
+      before: how it makes its releases before training.
       origin: what the run takes over from another one; None if it takes over nothing.
       addresses: of the workers.
     """
@@ -149,6 +155,7 @@ class Prepared:
     plan: accounting.PrivacyPlan
     opened: source.TaskSource
     clients: Callable[[], int]
+    before: BeforeTraining
     origin: fork.Origin | None
     addresses: 'tuple[addresses_lib.Address, ...]'
 
@@ -157,7 +164,7 @@ class Prepared:
         population = self.clients()  # Opens the data.
         loaded, language = self.opened.load(), self.opened.language_model()
         loaded = prepared_task.prepared(
-            self.config.task, loaded, self.config.seed, language, population
+            self.config.task, loaded, self.config.seed, language, population, self.before
         )
         if self.origin is not None:
             loaded = _forked(loaded, self.origin)
@@ -195,14 +202,17 @@ class _OwnTask:
 
 
 def _opened(
-    config: TrainConfig, task: FederatedTask | None, tell: Callable[[str], None]
+    config: TrainConfig,
+    task: FederatedTask | None,
+    tell: Callable[[str], None],
+    before: BeforeTraining,
 ) -> tuple[TrainConfig, source.TaskSource]:
     if task is not None:
         own = TaskConfig(task=CUSTOM, planting=config.task.planting)
         return dataclasses.replace(config, task=own), _OwnTask(task)
     if config.task.task == CUSTOM:
         raise ArgumentError('task', CUSTOM, 'needs a task of your own, as an argument of train')
-    return config, source.open_task(config.task, config.seed, tell)
+    return config, source.open_task(config.task, config.seed, tell, before)
 
 
 def build_experiment(
@@ -286,7 +296,10 @@ def build_experiment(
         test=test,
         reference_accuracies=_references(config, task),
         not_covered=task.not_covered,
-        remarks=config.remarks(plan.participation.rounds),
+        remarks=(
+            *config.remarks(plan.participation.rounds),
+            *before_training.remarks(task.found),
+        ),
         noise_is_seeded=seeded,
         noise_storage=storage,
         num_shards=config.execution.shards,
