@@ -20,7 +20,7 @@ _LAYERS = (
     ('mechanisms',),
     ('accounting', 'strategies'),
     ('aggregators', 'tasks', 'reporting'),
-    ('learning', 'auditing'),
+    ('learning', 'auditing', 'debugging'),
     ('simulation',),
 )
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}

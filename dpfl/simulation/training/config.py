@@ -229,7 +229,7 @@ class TrainConfig(RunConfig):
             raise ArgumentError(
                 'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
             )
-        self.audit.check_run(self.privacy, self.sampling, self.course.stop_at_accuracy)
+        self.audit.check_run(self.privacy, self.course.stop_at_accuracy)
         copies, most = max(self.task.planting.secret_copies), self.optimization.client_max_batches
         examples = None if most is None else most * self.optimization.client_batch_size
         if self.task.planting.secrets and examples is not None and examples < copies:

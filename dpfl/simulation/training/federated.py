@@ -19,6 +19,7 @@ from dpfl.simulation.training import (
     fork,
     prepared_task,
     run_model,
+    strategy_hint,
 )
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.course_config import within_epsilon
@@ -129,6 +130,9 @@ def prepare(
     if config.course.stop_at_epsilon is not None:
         plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
     config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
+    found = strategy_hint.hint(config.privacy, plan)
+    if found is not None:
+        tell(found)
     addresses = execution.workers(config.execution)
     return Prepared(config, plan, opened, clients, before, origin, addresses)
 
@@ -244,9 +248,13 @@ def build_experiment(
     clip: Any = aggregators.PerLayer() if is_per_layer else aggregators.clip_flat
     storage = noise_storage(plan, task.model, config.privacy.memory_limit)
     design = None
+
+    def samplers(seed: int) -> Any:
+        return config.sampling.sampler(plan.participation, population, seed, plan.groups)
+
     if config.audit.audit:
         size = own_data.num_parameters(task.model)
-        design = canaries.design(plan, config.audit.canaries, config.seed, size)
+        design = canaries.design(plan, config.audit.canaries, config.seed, size, samplers)
     process = learning.build_dp_fedavg(
         task.model,
         plan,
@@ -273,7 +281,7 @@ def build_experiment(
         plan=plan,
         delta=config.privacy.delta,
         accountant=accountant(config.privacy, plan),
-        sampler=config.sampling.sampler(plan.participation, population, config.seed, plan.groups),
+        sampler=samplers(config.seed),
         client_data=lambda client: task.client_batches(
             int(client), how.client_batch_size, how.client_epochs, how.client_max_batches
         ),

@@ -73,7 +73,9 @@ def build_plan(
         mechanism = mechanism_lib.with_restarts(chosen, privacy, restarts)
     else:
         required(privacy, 'mechanism')
-        mechanism = mechanism_lib.build(privacy, schema.rounds, restarts)
+        # With amplification a mechanism is not best for the schema, but for the sampling.
+        optimize_for = None if sampling.is_amplified else schema
+        mechanism = mechanism_lib.build(privacy, schema.rounds, restarts, optimize_for)
     fields: dict[str, Any] = dict(
         mechanism=mechanism,
         participation=schema,

@@ -9,8 +9,8 @@ from dpfl import _validate
 from dpfl.tasks import selection
 from dpfl.tasks.text import (
     encoding,
+    faults,
     oov_ranking,
-    tokenization_bugs,
     vocabulary,
     word_clients,
 )
@@ -93,8 +93,8 @@ def task(
     unknown = selection.unknown_labels(ids.__contains__)
 
     def sentences(clients):
-        return tokenization_bugs.join_first_words(
-            _limited(clients, text.max_tokens), rate, seed
+        return faults.inject(
+            _limited(clients, text.max_tokens), 'joined_words', rate, seed
         ).sentences
 
     def word_rows(read, client: int) -> np.ndarray:

@@ -1,0 +1,334 @@
+"""Differences of shares and means of two samples, with intervals and adjusted p-values (NumPy).
+
+What two generators write are two samples of independent draws. Even if both learned from the same
+data, their shares differ from one training to another, by the noise and by the order of clients.
+`between` allows for that: the standard deviation of the *difference* of two trainings on equal
+data. It is added in quadrature to the standard error of the samples, here and in the intervals.
+
+Sources:
+- shares: interval of Wilson (1927, JASA 22); of differences: Newcombe (1998, Statistics in Medicine
+  17, method 10), with the allowance in quadrature; p-value of the pooled normal test;
+- means: Welch's (1947, Biometrika 34) t with Satterthwaite's degrees of freedom;
+- ratios of sums, such as words of sentences: linearised, one residual for each sentence;
+- several comparisons: Holm (1979, Scandinavian Journal of Statistics 6).
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import special, stats
+
+from dpfl import _validate, errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A number of hits among independent draws.
+
+    Attributes:
+      hits: number of draws with a property.
+      count: number of draws, 0 if there are none.
+    """
+
+    hits: int
+    count: int
+
+    def __post_init__(self):
+        _validate.integer('count', self.count, minimum=0)
+        _validate.integer('hits', self.hits, minimum=0, maximum=self.count)
+
+    @classmethod
+    def of(cls, hits: Any) -> 'Share':
+        """The share of true entries of a bool array [N]."""
+        hits = np.asarray(hits, bool)
+        return cls(int(hits.sum()), hits.size)
+
+    @property
+    def value(self) -> float:
+        """The share; not a number without draws."""
+        return self.hits / self.count if self.count else float('nan')
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Wilson's interval, (0, 1) without draws."""
+        low, high = wilson(self.hits, self.count, level)
+        return float(low), float(high)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mean:
+    """An average over independent draws.
+
+    Attributes:
+      value: the average; not a number without draws.
+      error: its standard error; infinite below two draws.
+      count: number of draws.
+    """
+
+    value: float
+    error: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Any) -> 'Mean':
+        """The average of numbers [N]."""
+        values = np.asarray(values, np.float64)
+        if values.size < 2:
+            return cls(float(values[0]) if values.size else float('nan'), float('inf'), values.size)
+        return cls(
+            float(values.mean()), float(values.std(ddof=1) / np.sqrt(values.size)), values.size
+        )
+
+    @classmethod
+    def ratio(cls, above: Any, below: Any) -> 'Mean':
+        """The ratio of two sums over draws, such as unknown words to words, of sentences.
+
+        Args:
+          above, below: numbers [N], one of each for each draw; those below are not negative.
+        """
+        above, below = (np.asarray(values, np.float64) for values in (above, below))
+        if above.shape != below.shape:
+            raise errors.ArgumentError('below', below.shape, f'must be {above.shape}, as above')
+        total = below.sum()
+        if not total > 0:
+            return cls(float('nan'), float('inf'), above.size)
+        value = float(above.sum() / total)
+        if above.size < 2:
+            return cls(value, float('inf'), above.size)
+        residuals = (above - value * below) * (above.size / total)
+        return cls(value, float(residuals.std(ddof=1) / np.sqrt(above.size)), above.size)
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Student's interval; infinite below two draws."""
+        if self.count < 2:
+            return -np.inf, np.inf
+        reach = float(stats.t.ppf((1 + level) / 2, self.count - 1)) * self.error
+        return self.value - reach, self.value + reach
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How a measure of one sample differs from that of another.
+
+    Attributes:
+      name: what is measured.
+      first, second: values of the two samples.
+      low, high: bounds of the interval of `first - second`, for this comparison by itself.
+      between: standard deviation of the difference from training to training that they include.
+      p_value: two-sided; 1 if one of the samples has no draws.
+      adjusted: p-value after Holm's correction for all that was compared together.
+    """
+
+    name: str
+    first: float
+    second: float
+    low: float
+    high: float
+    between: float
+    p_value: float
+    adjusted: float
+
+    @property
+    def value(self) -> float:
+        """The difference, first minus second."""
+        return self.first - self.second
+
+    def is_clear(self, alpha: float, least: float = 0.0) -> bool:
+        """Whether the adjusted p-value is at most alpha, and the difference at least `least`."""
+        return self.adjusted <= alpha and abs(self.value) >= least
+
+    def to_dict(self) -> dict[str, Any]:
+        """The difference as JSON values; what is not finite is None."""
+        values = {**dataclasses.asdict(self), 'difference': self.value}
+        return {
+            name: None if isinstance(value, float) and not np.isfinite(value) else value
+            for name, value in values.items()
+        }
+
+
+def compare(
+    name: str,
+    first: Share | Mean,
+    second: Share | Mean,
+    *,
+    between: float = 0.0,
+    level: float = 0.95,
+) -> Difference:
+    """The difference of two shares or of two means, not corrected for other comparisons.
+
+    Args:
+      name: what is measured.
+      first, second: the measure in the two samples, both of one kind.
+      between: standard deviation of the difference of two trainings on equal data.
+      level: level of the interval.
+
+    Raises:
+      ArgumentError: if a value is out of its range, or one is a share and the other a mean.
+    """
+    _validate.number('between', between, minimum=0)
+    _validate.number('level', level, above=0, below=1)
+    if isinstance(first, Share) and isinstance(second, Share):
+        counts = (first.hits, first.count, second.hits, second.count)
+        low, high = (float(bound) for bound in newcombe(*counts, between=between, level=level))
+        p_value = float(share_p_values(*counts, between=between))
+    elif isinstance(first, Mean) and isinstance(second, Mean):
+        low, high, p_value = _welch(first, second, between, level)
+    else:
+        raise errors.ArgumentError('second', type(second).__name__, 'must be of the kind of first')
+    return Difference(name, first.value, second.value, low, high, between, p_value, p_value)
+
+
+def compare_all(
+    first: Mapping[str, Share | Mean],
+    second: Mapping[str, Share | Mean],
+    *,
+    between: Mapping[str, float] | None = None,
+    level: float = 0.95,
+) -> tuple[Difference, ...]:
+    """The differences of all measures that two samples have, with Holm's correction over them.
+
+    Args:
+      first, second: measures of the two samples by name, of the same names.
+      between: standard deviation of the difference of two trainings, by name; 0 if missing.
+      level: level of each interval.
+
+    Raises:
+      ArgumentError: as `compare`, and if the names differ.
+    """
+    if set(first) != set(second):
+        raise errors.ArgumentError('second', ','.join(second), 'must have the measures of first')
+    allowed = between or {}
+    return corrected(
+        [
+            compare(name, one, second[name], between=allowed.get(name, 0.0), level=level)
+            for name, one in first.items()
+        ]
+    )
+
+
+def corrected(differences: Sequence[Difference]) -> tuple[Difference, ...]:
+    """The differences with Holm's correction over all of them, in their order."""
+    adjusted = holm([each.p_value for each in differences])
+    return tuple(
+        dataclasses.replace(each, adjusted=float(value))
+        for each, value in zip(differences, adjusted, strict=True)
+    )
+
+
+def holm(p_values: Any) -> np.ndarray:
+    """Holm's adjusted p-values, float64 [N], in the order of the p-values."""
+    p_values = np.asarray(p_values, np.float64)
+    order = np.argsort(p_values, kind='stable')
+    steps = np.maximum.accumulate(p_values[order] * np.arange(p_values.size, 0, -1))
+    adjusted = np.empty(p_values.size)
+    adjusted[order] = np.minimum(steps, 1)
+    return adjusted
+
+
+def wilson(hits: Any, counts: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's intervals of shares, elementwise; (0, 1) where a count is 0.
+
+    Args:
+      hits, counts: arrays that broadcast together.
+      level: level of each interval.
+
+    Returns:
+      Lower and upper bounds, float64.
+    """
+    z = _normal(level)
+    hits, counts = np.broadcast_arrays(np.asarray(hits, float), np.asarray(counts, float))
+    middle = (hits + z**2 / 2) / (counts + z**2)
+    inner = hits * _over(counts - hits, counts) + z**2 / 4
+    reach = z * np.sqrt(inner) / (counts + z**2)
+    # Rounding must not exclude the shares 0 and 1 themselves.
+    low = np.where(hits == 0, 0.0, np.maximum(middle - reach, 0))
+    high = np.where(hits == counts, 1.0, np.minimum(middle + reach, 1))
+    return low, high
+
+
+def newcombe(
+    hits: Any,
+    counts: Any,
+    other_hits: Any,
+    other_counts: Any,
+    *,
+    between: Any = 0.0,
+    level: float = 0.95,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Newcombe's intervals of differences of shares, elementwise, with an allowance.
+
+    Args:
+      hits, counts: the first sample, arrays.
+      other_hits, other_counts: the second sample.
+      between: standard deviation of the difference of two trainings on equal data.
+      level: level of each interval.
+
+    Returns:
+      Lower and upper bounds, float64; (-1, 1) where a sample has no draws.
+    """
+    low, high = wilson(hits, counts, level)
+    other_low, other_high = wilson(other_hits, other_counts, level)
+    share, other = _over(hits, counts), _over(other_hits, other_counts)
+    allowance = (_normal(level) * np.asarray(between, float)) ** 2
+    below = np.sqrt((share - low) ** 2 + (other_high - other) ** 2 + allowance)
+    above = np.sqrt((high - share) ** 2 + (other - other_low) ** 2 + allowance)
+    known = np.minimum(counts, other_counts) > 0
+    difference = share - other
+    return (
+        np.where(known, np.maximum(difference - below, -1), -1.0),
+        np.where(known, np.minimum(difference + above, 1), 1.0),
+    )
+
+
+def share_p_values(
+    hits: Any, counts: Any, other_hits: Any, other_counts: Any, *, between: Any = 0.0
+) -> np.ndarray:
+    """Two-sided p-values of equal shares, elementwise: the pooled normal test with the allowance.
+
+    Args:
+      hits, counts: the first sample, arrays.
+      other_hits, other_counts: the second sample.
+      between: standard deviation of the difference of two trainings on equal data.
+
+    Returns:
+      float64; 1 where a sample has no draws, or both have the same share.
+    """
+    hits, counts, other_hits, other_counts = (
+        np.asarray(values, float) for values in (hits, counts, other_hits, other_counts)
+    )
+    pooled = _over(hits + other_hits, counts + other_counts)
+    variance = pooled * (1 - pooled) * (_over(1, counts) + _over(1, other_counts))
+    deviation = np.sqrt(variance + np.asarray(between, float) ** 2)
+    difference = np.abs(_over(hits, counts) - _over(other_hits, other_counts))
+    known = (np.minimum(counts, other_counts) > 0) & (difference > 0)
+    return np.where(known, 2 * special.ndtr(-_over(difference, deviation)), 1.0)
+
+
+def _welch(first: Mean, second: Mean, between: float, level: float) -> tuple[float, float, float]:
+    """Bounds of the interval and p-value."""
+    if min(first.count, second.count) < 2 or not np.isfinite(first.error + second.error):
+        return -np.inf, np.inf, 1.0
+    variances = np.array([first.error**2, second.error**2])
+    total = variances.sum() + between**2
+    difference = first.value - second.value
+    if not total > 0:  # All draws of a sample are equal.
+        return difference, difference, float(difference == 0)
+    # The allowance counts as known, so it adds degrees of freedom.
+    freedom = np.array([first.count - 1, second.count - 1])
+    doubt = float((variances**2 / freedom).sum())
+    degrees = total**2 / doubt if doubt > 0 else np.inf
+    deviation = float(np.sqrt(total))
+    reach = float(stats.t.ppf((1 + level) / 2, degrees)) * deviation
+    p_value = float(2 * stats.t.sf(abs(difference) / deviation, degrees))
+    return difference - reach, difference + reach, p_value
+
+
+def _normal(level: float) -> float:
+    return float(special.ndtri((1 + level) / 2))
+
+
+def _over(above: Any, below: Any) -> np.ndarray:
+    """Quotients, 0 where the divisor is 0."""
+    above, below = np.broadcast_arrays(np.asarray(above, float), np.asarray(below, float))
+    return np.divide(above, below, out=np.zeros(above.shape), where=below > 0)

@@ -1,0 +1,1 @@
+"""Images that two generators draw, compared."""
