@@ -135,12 +135,13 @@ def _classifier(each: Generator, config: ComparisonConfig) -> Inference | None:
     how = config.classifier
     if not how.classifier_steps:
         return None
+    from dpfl.tasks.image_fault_config import ImageFaultConfig
     from dpfl.tasks.images import classifier_training, classifiers
     from dpfl.tasks.images.image_task import open_clients
 
     run = gan_config('run_dir', each.directory, each.values)
     # Without the fault that the run may have, as public images are.
-    data = open_clients(run.task.task, run.task.data, 0.0, run.seed)
+    data = open_clients(run.task.task, run.task.data, ImageFaultConfig(), run.seed)
     pixels, labels = data.heldout_examples(how.classifier_clients)
     print(f'Trains a classifier on {len(labels):,} public images', file=sys.stderr)
     weights = classifier_training.train_centrally(
