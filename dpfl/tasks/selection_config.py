@@ -74,6 +74,8 @@ class SelectionConfig(Settings):
     client_measures: ClassVar[tuple[str, ...]] = CLIENT_MEASURES
     of_model: ClassVar[frozenset[str]] = OF_MODEL
     examples: ClassVar[str] = 'sentences'
+    # Whether runs on such data can estimate quantiles.
+    has_quantiles: ClassVar[bool] = True
 
     select_examples: tuple[str, ...] = setting(
         (),
@@ -160,9 +162,14 @@ class SelectionConfig(Settings):
 
     def check(self) -> None:
         """Checks the criteria, and that a model is given if, and only if, they need one."""
-        if self.quantiles and self.selection_epsilon is None:
-            name = next(iter(self.quantiles)).partition(':')[0]
-            raise ArgumentError(name, ','.join(getattr(self, name)), 'needs selection_epsilon')
+        for quantile in self.quantiles:
+            name = quantile.partition(':')[0]
+            shown = ','.join(getattr(self, name))
+            if not self.has_quantiles:
+                reason = f'must have numbers: quantiles of {self.examples} are not estimated'
+                raise ArgumentError(name, shown, reason)
+            if self.selection_epsilon is None:
+                raise ArgumentError(name, shown, 'needs selection_epsilon')
         if self.selection_epsilon is not None and not self.quantiles:
             raise ArgumentError(
                 'selection_epsilon', self.selection_epsilon, 'needs a criterion with a quantile'

@@ -266,11 +266,20 @@ def _record_data(
     if is_new:
         directory.write_text(_DATA, json.dumps(values, indent=2) + '\n')
     elif path.exists():
-        _require_data(path, values)
+        require_data(path, values)
 
 
-def _require_data(path: pathlib.Path, values: Mapping[str, Any]) -> None:
-    """Checks that a run that continues has the data, and the models, with which it began."""
+def require_data(path: pathlib.Path, values: Mapping[str, Any]) -> None:
+    """Checks that a run that continues has the data, and the models, with which it began.
+
+    Args:
+      path: `data.json` of the run.
+      values: what it would hold now.
+
+    Raises:
+      ArgumentError: if they differ; it names the setting.
+      RunError: if the file is damaged.
+    """
     try:
         before = json.loads(path.read_text())
         known = before['keyed_digests']

@@ -8,7 +8,7 @@ import pytest
 from dpfl.accounting.records import archive, verification
 from dpfl.errors import RunError
 from dpfl.simulation import training
-from dpfl.simulation.training import before_training
+from dpfl.simulation.training import before_training, execution
 from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks.private_quantiles import QuantileRelease
 from experiments.flags import recorded_flags
@@ -105,6 +105,32 @@ def test_quantiles_are_not_released_by_a_dry_run():
         training.dry_run(_QUANTILE, progress=False)
 
 
+def test_digests_of_models_and_data_are_compared(tmp_path):
+    path = tmp_path / 'data.json'
+    values = {'clients': (1, 2), 'keyed_digests': {'data': 'a', 'selection_model': 'b'}}
+    path.write_text(json.dumps(values))
+    execution.require_data(path, values)
+    for changes, name in (
+        ({'selection_model': 'c'}, 'selection_model: must be the model'),
+        ({'data': 'c'}, 'data_path: must have the data'),
+    ):
+        other = values | {'keyed_digests': values['keyed_digests'] | changes}
+        with pytest.raises(ValueError, match=name):
+            execution.require_data(path, other)
+    with pytest.raises(ValueError, match='data_path: must have the data'):
+        execution.require_data(path, values | {'clients': (1, 3)})
+    # A role that an older version did not record is not compared; one that is gone is.
+    execution.require_data(
+        path, values | {'keyed_digests': {**values['keyed_digests'], 'warm_start': 'd'}}
+    )
+    with pytest.raises(ValueError, match='selection_model: must be the model'):
+        execution.require_data(path, values | {'keyed_digests': {'data': 'a'}})
+    path.write_text('{}')
+    with pytest.raises(RunError, match='not the description of the data'):
+        execution.require_data(path, values)
+
+
+@pytest.mark.slow
 @pytest.mark.tff
 def test_another_model_at_the_same_path_is_refused(tmp_path):
     model, run = tmp_path / 'model', tmp_path / 'run'
