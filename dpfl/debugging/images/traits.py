@@ -105,6 +105,7 @@ def _ink(pixels: np.ndarray) -> np.ndarray:
 
 def _spread(weights: np.ndarray) -> np.ndarray:
     """Standard deviations of positions 0, 1, ... with these weights, float64 [n, length]."""
+    weights = weights.astype(np.float64)
     total = np.maximum(weights.sum(axis=1), np.finfo(float).tiny)
     places = np.arange(weights.shape[1])
     mean = (weights * places).sum(axis=1) / total
