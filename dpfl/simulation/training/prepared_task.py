@@ -55,12 +55,12 @@ def _selected(
     scores, path = None, config.selection.selection_model
     if path is not None:
         assert language is not None  # The settings refuse other tasks.
-        model = _saved_model('selection_model', path, language[1])
+        model = saved_model('selection_model', path, language[1])
         scores = row_scores.of_model(model)
     return selected_sentences.select(config.selection, task, scores)
 
 
-def _saved_model(name: str, path: str, words: Sequence[str]) -> 'saved_models.LanguageModel':
+def saved_model(name: str, path: str, words: Sequence[str]) -> 'saved_models.LanguageModel':
     """The model of a setting, whose vocabulary must be that of the run."""
     from dpfl.tasks.text.models import saved_models
 
@@ -83,7 +83,7 @@ def _warm_started(
     from dpfl.tasks.text.models import architectures
 
     name, words = language
-    model = _saved_model('warm_start', path, words)
+    model = saved_model('warm_start', path, words)
     if model.name != name:
         raise ArgumentError(
             'warm_start', path, f'holds a model {model.name}, not {name}, the model of the run'
