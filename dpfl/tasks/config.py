@@ -7,6 +7,9 @@ from typing import Any
 from dpfl import _validate
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
+from dpfl.tasks import image_fault_config
+from dpfl.tasks.image_fault_config import ImageFaultConfig
+from dpfl.tasks.image_selection_config import ImageSelectionConfig
 from dpfl.tasks.planting_config import PlantingConfig
 from dpfl.tasks.selection_config import SelectionConfig
 
@@ -163,7 +166,11 @@ class TextConfig(Settings):
 
 
 def as_of_old(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by name as versions without `vocabulary` have them, unless it has another value."""
+    """Settings by name as versions without `vocabulary` and `inject` have them.
+
+    Settings with values that those versions did not have stay as they are.
+    """
+    values = image_fault_config.as_of_old(values)
     source = values.get('vocabulary')
     if 'vocabulary' not in values or source not in (None, DATA_VOCABULARY):
         return dict(values)
@@ -185,10 +192,14 @@ class ImageTaskConfig(Settings):
     """A task with images of letters and digits, without a model."""
 
     task: str = setting('synthetic_glyphs', 'Data set of images.', choices=IMAGE_TASKS)
-    inverted_share: float = setting(
-        0.0, 'Share of the devices that show black as white.', minimum=0, maximum=1
-    )
     data: DataConfig = DataConfig()
+    faults: ImageFaultConfig = ImageFaultConfig()
+    selection: ImageSelectionConfig = ImageSelectionConfig()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> 'ImageTaskConfig':
+        """As `Settings.from_dict`; also reads what versions without `inject` have written."""
+        return super().from_dict(image_fault_config.from_old(values))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -211,13 +222,16 @@ class TaskConfig(Settings):
         "experiments.pretrain or of an earlier run, or that run's directory. The guarantee of this "
         'run does not cover it.',
     )
-    inverted_share: float = setting(
-        0.0, 'Share of the devices that show black as white.', minimum=0, maximum=1
-    )
     data: DataConfig = DataConfig()
     text: TextConfig = TextConfig()
+    faults: ImageFaultConfig = ImageFaultConfig()
     planting: PlantingConfig = PlantingConfig()
     selection: SelectionConfig = SelectionConfig()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> 'TaskConfig':
+        """As `Settings.from_dict`; also reads what versions without `inject` have written."""
+        return super().from_dict(image_fault_config.from_old(values))
 
     def check(self) -> None:
         """Checks that settings of text are given for the tasks that have them."""
@@ -235,6 +249,10 @@ class TaskConfig(Settings):
         else:
             self._refuse(('author_max_words',), 'needs task=git_log')
         if self.task not in IMAGE_TASKS:
+            if self.faults.inject:
+                raise ArgumentError(
+                    'inject', ','.join(self.faults.inject), f'task={self.task} has no images'
+                )
             return
         self._refuse(
             ('packing', 'client_min_tokens', 'client_min_sentences'),

@@ -5,7 +5,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
@@ -51,6 +51,12 @@ class SelectionConfig(Settings):
     ([Augenstein20], section 2.1).
     """
 
+    # The measures of the data, which of them need a model, and what an example is.
+    measures: ClassVar[tuple[str, ...]] = MEASURES
+    client_measures: ClassVar[tuple[str, ...]] = CLIENT_MEASURES
+    of_model: ClassVar[frozenset[str]] = OF_MODEL
+    examples: ClassVar[str] = 'sentences'
+
     select_examples: tuple[str, ...] = setting(
         (),
         'Train on the sentences that meet all of these criteria, such as oov_rate>=0.2,length<=5. '
@@ -81,7 +87,7 @@ class SelectionConfig(Settings):
     def of_examples(self) -> tuple[Criterion, ...]:
         """The criteria of examples."""
         return tuple(
-            _parsed('select_examples', each, MEASURES, self.select_examples)
+            _parsed('select_examples', each, self.measures, self.select_examples)
             for each in self.select_examples
         )
 
@@ -89,22 +95,23 @@ class SelectionConfig(Settings):
     def of_clients(self) -> tuple[Criterion, ...]:
         """The criteria of clients."""
         return tuple(
-            _parsed('select_clients', each, CLIENT_MEASURES, self.select_clients)
+            _parsed('select_clients', each, self.client_measures, self.select_clients)
             for each in self.select_clients
         )
 
     def check(self) -> None:
         """Checks the criteria, and that a model is given if, and only if, they need one."""
         found = (*self.of_examples, *self.of_clients)
-        needing = [each for each in found if each.measure in OF_MODEL]
+        needing = [each for each in found if each.measure in self.of_model]
         if needing and self.selection_model is None:
             name = 'select_examples' if needing[0] in self.of_examples else 'select_clients'
             raise ArgumentError(
                 name, ','.join(getattr(self, name)), f'{needing[0].measure} needs selection_model'
             )
         if self.selection_model is not None and not needing:
+            usable = ' or '.join(each for each in self.measures if each in self.of_model)
             raise ArgumentError(
-                'selection_model', self.selection_model, 'needs a criterion of loss or accuracy'
+                'selection_model', self.selection_model, f'needs a criterion of {usable}'
             )
         if self.select_min_examples > 1 and not self.is_given:
             raise ArgumentError(
@@ -121,10 +128,10 @@ class SelectionConfig(Settings):
         if self.select_clients:
             parts.append(f'clients with {" and ".join(self.select_clients)}')
         if self.select_examples:
-            parts.append(f'sentences with {" and ".join(self.select_examples)}')
+            parts.append(f'{self.examples} with {" and ".join(self.select_examples)}')
         least = self.select_min_examples
         if least > 1:
-            parts.append(f'clients with at least {least} selected sentences')
+            parts.append(f'clients with at least {least} selected {self.examples}')
         return (
             f'Selection: the model is trained on {", of ".join(parts)} only. Each client applies '
             'the criteria to its own data. A client without selected data takes part with an '

@@ -7,13 +7,12 @@ import shutil
 import numpy as np
 import pytest
 
+from dpfl.tasks.images import classifiers
 from tests import forked_binaries
 
 _SMALL = [
     '--population=60',
-    '--primary_model=tiny',
     '--primary_clients=40',
-    '--primary_steps=60',
     '--model=tiny',
     '--rounds=2',
     '--clients_per_round=4',
@@ -24,6 +23,8 @@ _SMALL = [
     '--realistic_population=40000',
     '--format=json',
 ]
+_TRAINED = ['--primary_model=tiny', '--primary_steps=60']
+_FIX = ['--inject=inverted', '--compare=fix', *_TRAINED]
 _run = functools.partial(forked_binaries.run, 'debug_images')
 
 
@@ -36,7 +37,7 @@ def _arrays(path) -> dict:
 @pytest.mark.tff
 def test_study_and_its_resumption(tmp_path):
     output = tmp_path / 'study'
-    done = _run(*_SMALL, f'--output_dir={output}')
+    done = _run(*_SMALL, *_FIX, f'--output_dir={output}')
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     results = summary['results']
@@ -62,7 +63,7 @@ def test_study_and_its_resumption(tmp_path):
     models = {path: _arrays(path) for path in output.rglob('model.npz')}
     assert len(models) == 5
     shutil.rmtree(output / 'fixed' / 'low_accuracy')
-    again = _run(*_SMALL, f'--output_dir={output}', '--resume')
+    again = _run(*_SMALL, *_FIX, f'--output_dir={output}', '--resume')
     assert again.returncode == 0, again.stderr
     assert again.stderr.count('is finished') == 6
     repeated = json.loads(again.stdout)
@@ -75,17 +76,43 @@ def test_study_and_its_resumption(tmp_path):
         for name, value in before.items():
             np.testing.assert_array_equal(after[name], value)
     # Without --resume nothing is replaced, and with another classifier nothing is continued.
-    refused = _run(*_SMALL, f'--output_dir={output}')
+    refused = _run(*_SMALL, *_FIX, f'--output_dir={output}')
     assert refused.returncode == 2 and 'must not hold an earlier' in refused.stderr
-    changed = _run(*_SMALL, f'--output_dir={output}', '--resume', '--primary_steps=61')
+    changed = _run(*_SMALL, *_FIX, f'--output_dir={output}', '--resume', '--primary_steps=61')
     assert changed.returncode == 2
     assert changed.stderr.splitlines()[-1].startswith('error: --primary_steps=61: must be 60')
+
+
+@pytest.mark.slow
+@pytest.mark.tff
+def test_ones_own_model_on_data_as_they_are(tmp_path):
+    model = tmp_path / 'model'
+    model.mkdir()
+    weights = classifiers.initial_weights(classifiers.PRESETS['tiny'], 1)
+    np.savez(model / 'model.npz', **{str(i): weight for i, weight in enumerate(weights)})
+    flags = [*_SMALL, f'--primary_model={model}', '--rounds=1', '--selection=example']
+    done = _run(*flags, f'--output_dir={tmp_path / "study"}')
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    names = ['public', 'public_again', 'everyone', 'correct', 'misclassified']
+    assert [each['subpopulation'] for each in summary['results']] == names
+    clients = {each['subpopulation']: each['clients'] for each in summary['results']}
+    assert clients['everyone'] == 60 and abs(clients['public'] - clients['public_again']) <= 1
+    assert [len(each['guarantees']) for each in summary['results']] == [0, 0, 2, 2, 2]
+    assert set(summary['diagnoses']) == {'as_is'} and 'discriminator' in summary
+    # Nothing of the clients' images is shown.
+    sheets = [path.name for path in (tmp_path / 'study' / 'sheets').iterdir()]
+    assert len(sheets) == 5 and all(name.startswith('generated_') for name in sheets)
 
 
 @pytest.mark.parametrize(
     'arguments, message',
     [
-        (['--inverted_share=2'], '--inverted_share=2.0: must be'),
+        (['--inject=rotated'], '--inject=rotated: must be one of duplicated_client'),
+        (['--inject_share=0.1'], '--inject_share=0.1: needs inject'),
+        (['--compare=fix'], '--inject: must name a fault for compare=fix'),
+        (['--primary_model=/nowhere'], '--primary_model=/nowhere: holds no classifier'),
+        (['--primary_model=/a', '--primary_steps=9'], '--primary_steps=9: needs a primary_model'),
         (['--selection=fonts'], '--selection=fonts: must be one of client, example'),
         (['--task=emnist'], '--data_path: must be given'),
         (['--task=emnist', '--data_path=/nowhere'], '--data_path=/nowhere: cannot be read'),
@@ -103,7 +130,11 @@ def test_refused(tmp_path, arguments, message):
 def test_nothing_to_train_on_is_one_line(tmp_path):
     """All devices have the bug, and no client is left on whom the classifier does well."""
     done = _run(
-        *_SMALL, '--inverted_share=1', '--primary_steps=150', f'--output_dir={tmp_path / "study"}'
+        *_SMALL,
+        *_FIX,
+        '--inject_share=1',
+        '--primary_steps=150',
+        f'--output_dir={tmp_path / "study"}',
     )
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]

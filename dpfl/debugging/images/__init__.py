@@ -1,1 +1,1 @@
-"""Images that two generators draw, compared."""
+"""What is wrong with images that only a generator has seen: traits, diagnosis, discriminator."""
