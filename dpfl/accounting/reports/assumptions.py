@@ -30,9 +30,11 @@ def _participation(report: ReportValues) -> list[str]:
     plan, holds = report.plan, report.guarantee
     if not checklist.uses_sampling(report):
         planned = '' if report.basis == 'log' else 'planned '
+        several = holds.max_participations > 1
+        apart = f', and any two of these are at least {holds.min_separation} apart'
         return [
             f'Each client takes part in at most {holds.max_participations} of {holds.rounds} '
-            f'{planned}rounds, and any two of these are at least {holds.min_separation} apart.'
+            f'{planned}rounds{apart if several else ""}.'
         ]
     if plan.sampling == 'cyclic_poisson':
         how = (

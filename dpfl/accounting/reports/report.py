@@ -30,7 +30,7 @@ from dpfl.participation import ParticipationLog
 SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
-TEXT_VERSION = 3
+TEXT_VERSION = 4
 
 
 @dataclasses.dataclass(frozen=True)

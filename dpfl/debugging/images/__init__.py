@@ -1,1 +1,1 @@
-"""Images that two generators draw, compared."""
+"""Images that only generators have seen: traits, comparisons, a diagnosis, a discriminator."""

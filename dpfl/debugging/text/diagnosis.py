@@ -6,7 +6,7 @@ by themselves. A fault has a signature: traits that it raises or lowers, all of 
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dpfl.debugging import differences
@@ -15,6 +15,11 @@ from dpfl.debugging.text import traits
 
 # Probability that any of all differences is called clear although none is there.
 ALPHA = 0.01
+
+# Share of words with bytes that no text has, above which no verdict is given without a reference.
+MOST_NOISE = 0.05
+# What a generator is held against if there is no reference.
+NO_REFERENCE = 'what no text has'
 
 FOUND, SUSPECTED, NOT_SEEN = 'found', 'suspected', 'not seen'
 VERDICTS = (FOUND, SUSPECTED, NOT_SEEN)
@@ -89,24 +94,16 @@ class Diagnosis:
       verdict: 'found' if the signature of a fault is there; 'suspected' if anything differs clearly
         but no signature is complete; 'not seen' if nothing differs clearly.
       faults: names of the faults whose signature is there.
-      differences: all that was compared, traits minus those of the reference.
       clear: names of the traits that differ clearly.
+      text: the verdict in one or two sentences.
+      differences: all that was compared, traits minus those of the reference.
     """
 
     verdict: str
     faults: tuple[str, ...]
-    differences: tuple[Difference, ...]
     clear: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The verdict in one or two sentences."""
-        if self.verdict == FOUND:
-            named = [each for each in SIGNATURES if each.fault in self.faults]
-            return '; '.join(f'{each.fault}: {each.meaning}' for each in named) + self._evidence()
-        if self.verdict == SUSPECTED:
-            return 'something differs, but not as any known fault would' + self._evidence()
-        return 'nothing differs clearly.'
+    text: str
+    differences: tuple[Difference, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The diagnosis as JSON values."""
@@ -117,22 +114,6 @@ class Diagnosis:
             'text': self.text,
             'differences': [each.to_dict() for each in self.differences],
         }
-
-    def _evidence(self) -> str:
-        signs = {
-            sign.trait for each in SIGNATURES if each.fault in self.faults for sign in each.signs
-        }
-        shown = [
-            each
-            for each in self.differences
-            if each.name in self.clear and (not signs or each.name in signs)
-        ]
-        parts = [
-            f'{traits.ALL[each.name].meaning}: {shown_value(each.name, each.first)} against '
-            f'{shown_value(each.name, each.second)}'
-            for each in shown
-        ]
-        return f' ({"; ".join(parts)}).'
 
 
 def compare(
@@ -172,11 +153,58 @@ def diagnose(first: traits.Measures, reference: traits.Measures) -> Diagnosis:
 def of_differences(compared: Sequence[Difference]) -> Diagnosis:
     """The verdict from the differences of traits, corrected together."""
     clear = [each for each in compared if each.is_clear(ALPHA, traits.ALL[each.name].least)]
-    found = tuple(
-        each.fault for each in SIGNATURES if all(sign.is_in(clear) for sign in each.signs)
-    )
-    verdict = FOUND if found else SUSPECTED if clear else NOT_SEEN
-    return Diagnosis(verdict, found, tuple(compared), tuple(each.name for each in clear))
+    evidence = {
+        each.name: f'{traits.ALL[each.name].meaning}: {shown_value(each.name, each.first)} against '
+        f'{shown_value(each.name, each.second)}'
+        for each in clear
+    }
+    found = [each for each in SIGNATURES if all(sign.is_in(clear) for sign in each.signs)]
+    return _diagnosis(found, evidence, tuple(compared))
+
+
+def alone(measures: traits.Measures) -> Diagnosis:
+    """The verdict about a generator without a reference.
+
+    Only the faults that leave what no text has are named: those whose signs all have a share that
+    is the `most`. Its lower bound must exceed that, at the level 1 - ALPHA for all together.
+    """
+    bounded = {
+        trait.name: trait.most
+        for trait in traits.ALL.values()
+        if trait.most is not None and trait.name in measures
+    }
+    noise = measures.get('noise')
+    if noise is not None and not noise.value <= MOST_NOISE:
+        reason = f'{traits.ALL["noise"].meaning}: {shown_value("noise", noise.value)}'
+        text = f'the model draws too much at random to be judged without a reference ({reason}).'
+        return Diagnosis(NOT_SEEN, (), (), text)
+    level = 1 - 2 * ALPHA / max(len(bounded), 1)  # Only the lower bound of an interval counts.
+    evidence = {
+        name: f'{traits.ALL[name].meaning}: {shown_value(name, measures[name].value)}, where at '
+        f'most {shown_value(name, most)} are expected'
+        for name, most in bounded.items()
+        if measures[name].interval(level)[0] > most
+    }
+    found = [each for each in SIGNATURES if {sign.trait for sign in each.signs} <= set(evidence)]
+    return _diagnosis(found, evidence, ())
+
+
+def _diagnosis(
+    found: Sequence[Signature], evidence: Mapping[str, str], compared: tuple[Difference, ...]
+) -> Diagnosis:
+    """The verdict from complete signatures, and the evidence of all clear traits in words."""
+    signs = {sign.trait for each in found for sign in each.signs}
+    shown = '; '.join(text for name, text in evidence.items() if not found or name in signs)
+    if found:
+        verdict = FOUND
+        text = '; '.join(f'{each.fault}: {each.meaning}' for each in found) + f' ({shown}).'
+    elif evidence:
+        verdict = SUSPECTED
+        text = f'something differs, but not as any known fault would have it ({shown}).'
+    else:
+        verdict, text = NOT_SEEN, 'nothing is conspicuous.'
+    faults = tuple(each.fault for each in found)
+    return Diagnosis(verdict, faults, tuple(evidence), text, compared)
 
 
 def shown_value(name: str, value: float) -> str:

@@ -33,6 +33,8 @@ class Trait:
         says where the numbers come from.
       least: differences below this are never called clear; of shares, or in the unit of a mean.
       unit: '%' for a share, otherwise the unit of a mean.
+      most: largest share in text that is read rightly, whatever it is about: its tokeniser does not
+        make such words, and a model writes few by mistake. None if that depends on the text.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Trait:
     spread: float
     least: float
     unit: str = '%'
+    most: float | None = None
 
     def between(self, first: float, second: float) -> float:
         """Standard deviation of the difference of two trainings, in the unit of the measure."""
@@ -60,7 +63,7 @@ OF_SENTENCES = (
     Trait(
         'last_unknown',
         'sentences of two or more words whose last is not in the vocabulary',
-        0.25,
+        0.35,
         0.02,
     ),
     Trait('length', 'words of a sentence', 0.03, 0.3, 'words'),
@@ -74,23 +77,32 @@ OF_SENTENCES = (
     ),
 )
 OF_WORDS = (
-    Trait('inner_space', 'words with white space inside', 0.25, 0.003),
-    Trait('punctuated', 'words with punctuation after them', 0.25, 0.003),
+    Trait('inner_space', 'words with white space inside', 0.25, 0.003, most=0.01),
+    Trait('punctuated', 'words with punctuation after them', 0.25, 0.003, most=0.01),
     Trait(
         'inner_punctuation',
         'words with punctuation inside, other than hyphens and apostrophes',
         0.4,
         0.01,
     ),
-    Trait('mis_decoded', 'words with UTF-8 read as Latin-1, or with HTML entities', 0.5, 0.003),
+    Trait(
+        'mis_decoded',
+        'words with UTF-8 read as Latin-1, or with HTML entities',
+        0.5,
+        0.003,
+        most=0.01,
+    ),
     Trait('non_ascii', 'words with characters outside ASCII', 0.25, 0.01),
     Trait('digits', 'words with digits', 0.15, 0.02),
     Trait('capitals', 'words with capital letters of ASCII', 0.25, 0.01),
     Trait('no_letters', 'words without letters or digits of ASCII', 0.5, 0.01),
     Trait('word_length', 'bytes of a word', 0.05, 0.5, 'bytes'),
     Trait('cut', 'words that do not end within the length of the model', 0.3, 0.01),
+    Trait('noise', 'words with bytes that no text has', 0.4, 0.02),
 )
 ALL = {trait.name: trait for trait in (*OF_SENTENCES, *OF_WORDS)}
+SENTENCE_NAMES = tuple(trait.name for trait in OF_SENTENCES)
+WORD_NAMES = tuple(trait.name for trait in OF_WORDS)
 
 
 def of_sentences(tokens: np.ndarray, vocabulary: Sequence[str]) -> dict[str, Share | Mean]:
@@ -148,18 +160,21 @@ def of_words(tokens: np.ndarray) -> dict[str, Share | Mean]:
     before, after = _seen(plain), _seen(plain[:, ::-1])[:, ::-1]
     is_last = np.arange(tokens.shape[1]) == lengths[:, None] - 1
     joined = _JOINING[codes]
-    whole = ~space.any(axis=1)  # Punctuation that follows a space is not part of a word.
+    damaged = _mis_decoded(codes)
+    # Other faults can put punctuation after something: a space, or a byte order mark.
+    whole = ~space.any(axis=1) & ~damaged
     return {
         'inner_space': Share.of((space & before & after).any(axis=1)),
         'punctuated': Share.of((mark & is_last & before).any(axis=1) & whole),
         'inner_punctuation': Share.of((mark & ~joined & before & after).any(axis=1) & whole),
-        'mis_decoded': Share.of(_mis_decoded(codes)),
+        'mis_decoded': Share.of(damaged),
         'non_ascii': Share.of((codes >= 128).any(axis=1)),
         'digits': Share.of(digit.any(axis=1)),
         'capitals': Share.of(_CAPITAL[codes].any(axis=1)),
         'no_letters': Share.of(~(letter | digit).any(axis=1)),
         'word_length': Mean.of(lengths),
         'cut': Share.of(~(tokens == WORD_END_ID).any(axis=1)),
+        'noise': Share.of((_NOISE[codes] & is_byte).any(axis=1)),
     }
 
 
@@ -235,3 +250,7 @@ _JOINING = _table("-'")
 _LETTER = _table(string.ascii_letters)
 _CAPITAL = _table(string.ascii_uppercase)
 _DIGIT = _table(string.digits)
+# Control characters, and bytes that UTF-8 does not use: a model draws them by mistake.
+_NOISE = ((_CODES < 32) & ~_SPACE & (_CODES != ord('\r'))) | np.isin(
+    _CODES, [0x7F, 0xC0, 0xC1, *range(0xF5, 0x100)]
+)

@@ -69,7 +69,7 @@ def _selected(
     scores, path = None, config.selection_model
     if path is not None:
         assert language is not None  # The settings refuse other tasks.
-        model = _saved_model('selection_model', path, language[1])
+        model = saved_model('selection_model', path, language[1])
         scores = row_scores.of_model(model)
         task = _with_fingerprint(task, 'selection_model', model.digest())
     thresholds: Mapping[str, float] = {}
@@ -89,7 +89,7 @@ def _with_fingerprint(task: FederatedTask, role: str, digest: str) -> FederatedT
     return dataclasses.replace(task, fingerprints={**task.fingerprints, role: digest})
 
 
-def _saved_model(name: str, path: str, words: Sequence[str]) -> 'saved_models.LanguageModel':
+def saved_model(name: str, path: str, words: Sequence[str]) -> 'saved_models.LanguageModel':
     """The model of a setting, whose vocabulary must be that of the run."""
     from dpfl.tasks.text.models import saved_models
 
@@ -112,7 +112,7 @@ def _warm_started(
     from dpfl.tasks.text.models import architectures
 
     name, words = language
-    model = _saved_model('warm_start', path, words)
+    model = saved_model('warm_start', path, words)
     if model.name != name:
         raise ArgumentError(
             'warm_start', path, f'holds a model {model.name}, not {name}, the model of the run'

@@ -10,6 +10,7 @@ import numpy as np
 from dpfl.debugging import allowance, differences
 from dpfl.debugging.differences import Difference
 from dpfl.debugging.images import drawn as drawn_lib
+from dpfl.tasks.image_fault_config import ImageFaultConfig
 from dpfl.tasks.images.image_measures import effective_classes, mean_distance
 from experiments.debugging.generators.config import ComparisonConfig
 from experiments.debugging.generators.sides import Generator, gan_config
@@ -139,8 +140,8 @@ def _classifier(each: Generator, config: ComparisonConfig) -> Inference | None:
     from dpfl.tasks.images.image_task import open_clients
 
     run = gan_config('run_dir', each.directory, each.values)
-    # Without the fault that the run may have, as public images are.
-    data = open_clients(run.task.task, run.task.data, 0.0, run.seed)
+    # Without the faults that the run may have, as public images are.
+    data = open_clients(run.task.task, run.task.data, ImageFaultConfig(), run.seed)
     pixels, labels = data.heldout_examples(how.classifier_clients)
     print(f'Trains a classifier on {len(labels):,} public images', file=sys.stderr)
     weights = classifier_training.train_centrally(

@@ -18,11 +18,11 @@ def test_squares_of_two_sizes_are_told_apart_and_equal_ones_are_not():
     first, second = _squares(120, rng, 10), _squares(120, rng, 5)
     # A tenth of the clients' images are like public ones.
     first[::10] = _squares(12, rng, 5)
-    found = discriminator.compare(first, second, seed=0, steps=60)
+    found = discriminator.compare(first, second, seed=0, steps=200)
     assert found.accuracy.count == 120 and found.accuracy.value > 0.85
     assert found.surest.shape == (24, 28, 28)
     assert ((1 - found.surest).sum(axis=(1, 2)) > 50).all()  # All of the larger size.
-    control = discriminator.compare(_squares(120, rng, 5), second, seed=0, steps=60)
+    control = discriminator.compare(_squares(120, rng, 5), second, seed=0, steps=200)
     low, high = control.accuracy.interval(1 - 1e-6)
     assert low < 0.5 < high
     beyond = discriminator.beyond(found, control)

@@ -39,7 +39,7 @@ def _with(**values):
         ({'inner_space': 0.02}, 'suspected', ()),  # Fewer than in the reference.
         ({'punctuated': 0.3}, 'found', ('wrong_tokenizer',)),
         ({'mis_decoded': 0.6, 'first_unknown': 0.5}, 'found', ('encoding',)),
-        ({'length': 7.0, 'last_unknown': 0.5}, 'found', ('truncated',)),
+        ({'length': 7.0, 'last_unknown': 0.6}, 'found', ('truncated',)),
         ({'length': 7.0}, 'suspected', ()),
         ({'repeated': 0.7}, 'found', ('duplicated_client',)),
         ({'digits': 0.4}, 'suspected', ()),
@@ -77,6 +77,28 @@ def test_traits_of_one_kind_of_generator_are_enough():
     assert diagnosis.diagnose(damaged, clean).faults == ('joined_words',)
     with pytest.raises(errors.ArgumentError):
         diagnosis.diagnose(damaged, _CLEAN)
+
+
+_TIDY = {**_CLEAN, **{name: differences.Share(50, _COUNT) for name in ('inner_space', 'noise')}}
+_TIDY |= {name: differences.Share(50, _COUNT) for name in ('punctuated', 'mis_decoded')}
+
+
+def test_without_a_reference_only_what_no_text_has_is_found():
+    assert diagnosis.alone(_TIDY).verdict == 'not seen'
+    joined = {**_TIDY, 'inner_space': differences.Share(800, _COUNT)}
+    found = diagnosis.alone(joined)
+    assert (found.verdict, found.faults) == ('found', ('joined_words',))
+    assert '4.00%' in found.text and found.differences == ()
+    # By its lower bound: 16 of 1000 may be drawn from 1%.
+    few = {**_TIDY, 'inner_space': differences.Share(16, 1000)}
+    assert diagnosis.alone(few).verdict == 'not seen'
+
+
+def test_a_model_that_draws_at_random_is_not_judged_without_a_reference():
+    noisy = {**_TIDY, 'inner_space': differences.Share(800, _COUNT)}
+    noisy['noise'] = differences.Share(2000, _COUNT)
+    found = diagnosis.alone(noisy)
+    assert found.verdict == 'not seen' and '10.00%' in found.text
 
 
 def test_trainings_that_differ_by_themselves_are_rarely_called_different():

