@@ -166,10 +166,10 @@ def _before(plan: PrivacyPlan) -> list[str]:
     items = []
     for each in plan.before:
         text = (
-            f'Before training, {each.name} was released from sums over all clients, once, with '
-            f'noise of standard deviation {each.noise_multiplier:.4g} times the norm of what one '
-            f'client adds to them (mu = {checklist.round_up(each.mu(plan.neighbours))}). All '
-            'clients took part, so sampling does not amplify it.'
+            f'Released before training, once: {each.name}, from sums over all clients with noise '
+            f'of standard deviation {each.noise_multiplier:.4g} times the norm of what one client '
+            f'adds to them (mu = {checklist.round_up(each.mu(plan.neighbours))}). All clients took '
+            'part, so sampling does not amplify it.'
         )
         if each.delta:
             text += (

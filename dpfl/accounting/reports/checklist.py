@@ -34,6 +34,9 @@ def adjacency(report: ReportValues) -> str:
             ' With cyclic Poisson sampling this is the same as adding or removing the client, if '
             'all other clients stay in their groups.'
         )
+    if report.plan.before:
+        how = 'zero' if report.plan.adjacency == 'zero_out' else 'replaced'
+        text += f' What it adds to the releases before training is then {how} too.'
     if report.plan.group_size > 1:
         text += (
             f' Up to {report.plan.group_size} clients, such as those of one person, change '

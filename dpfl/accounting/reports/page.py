@@ -48,9 +48,7 @@ def _bullets(items: Iterable[str]) -> str:
 def _checklist(report: ReportValues) -> str:
     is_approximate = checklist.uses_sampling(report) or report.plan.delta_before
     kind = 'approximate DP' if is_approximate else 'zCDP'
-    before = ''.join(
-        f'{each.name}, which was released before training, ' for each in report.plan.before
-    )
+    before = ''.join(f'{each.name} (released before training), ' for each in report.plan.before)
     return '\n'.join(
         [
             '1. **DP setting.** Central DP: the server sees clipped updates and is trusted to '
