@@ -110,10 +110,10 @@ def run(
             _fail(str(error), _BAD_USAGE)
         except (errors.RunError, errors.DataError) as error:
             _fail(str(error), _REFUSED)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             # A second Ctrl-C ends the process while it cleans up, without a message.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            _fail('interrupted', _INTERRUPTED)
+            _fail(f'interrupted: {error}'.removesuffix(': '), _INTERRUPTED)
         except MemoryError as error:
             _fail(' '.join(f'out of memory: {error}'.removesuffix(': ').split()), _REFUSED)
         except RuntimeError as error:

@@ -13,6 +13,7 @@ import numpy as np
 from dpfl import accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
+from dpfl.simulation import earlier_run
 from dpfl.simulation.training import (
     before_training,
     execution,
@@ -73,6 +74,8 @@ def train(
     """
     tell = execution.teller(progress)
     path = pathlib.Path(directory)
+    if not resume and not overwrite:
+        earlier_run.refuse(path)  # Before the data are read.
     prepared = prepare(config, task, path, resume=resume, tell=tell, on_choice=on_choice)
     config = prepared.config
     made_from = {} if task is None else task.made_from

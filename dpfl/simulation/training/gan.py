@@ -13,6 +13,7 @@ import numpy as np
 from dpfl import accounting
 from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.simulation import earlier_run
 from dpfl.simulation.training import execution
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
@@ -91,6 +92,8 @@ def train_gan(
       DataError: if the data can no longer be read.
     """
     path, tell = pathlib.Path(directory), execution.teller(progress)
+    if not resume and not overwrite:
+        earlier_run.refuse(path)  # Before the data are read.
     if clients is not None and config.task.selection.is_given:
         raise ArgumentError('clients', NOT_SHOWN, 'must not be given with a selection')
     given = functools.cache(lambda: clients or _clients(config))

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task
 from experiments.debugging.text import results, settings, training
 from experiments.debugging.text.clients import OpenedText
-from experiments.debugging.text.config import Case, Generator, StudyConfig
+from experiments.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
 
 if TYPE_CHECKING:
     from dpfl.tasks.text.models import saved_models
+    from experiments.debugging.text import against_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +23,15 @@ class Found:
     Attributes:
       cases: What the generators of each case have written, the text as it is first.
       compared: What was compared.
+      ratios: What the primary model finds improbable (T6), for each case; empty if not inspected.
+      learned: What it learns from private sentences (T5), for each case; empty if not inspected.
       together: Epsilon of all generators of all cases together; None if infinite.
     """
 
     cases: tuple[results.CaseResult, ...]
     compared: tuple[results.Compared, ...]
+    ratios: tuple['against_model.Ratios', ...]
+    learned: tuple['against_model.Learned', ...]
     together: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -34,6 +39,8 @@ class Found:
         return {
             'cases': [case.to_dict() for case in self.cases],
             'compared': [each.to_dict() for each in self.compared],
+            'ratios': [each.to_dict() for each in self.ratios],
+            'learned': [each.to_dict() for each in self.learned],
             'together': self.together,
         }
 
@@ -71,6 +78,7 @@ class Study:
             )
         cases: list[results.CaseResult] = []
         reports = []
+        ratios, learned = [], []
         for case in self.config.cases:
             written, of_case = {}, []
             for generator in self.config.generators:
@@ -95,17 +103,43 @@ class Study:
                     top=self.config.top,
                     seed=self.base.seed,
                 )
+                if generator.name == WORD and primary is not None:
+                    own = self._against(primary, case, written[WORD], task, trained)
+                    ratios += own[0]
+                    learned += own[1]
             cases.append(results.CaseResult(case, written, results.together(of_case)))
             reports += of_case
-        compared = tuple(self._compared(cases, text))
-        return Found(tuple(cases), compared, results.together(reports))
+        compared = (*self._compared(cases, text), *(each.compared for each in ratios))
+        everything = results.together(reports)
+        return Found(tuple(cases), compared, tuple(ratios), tuple(learned), everything)
+
+    def _against(
+        self,
+        primary: 'saved_models.LanguageModel',
+        case: Case,
+        written: results.Written,
+        task: settings.Task,
+        trained: TrainResult,
+    ) -> tuple[list['against_model.Ratios'], list['against_model.Learned']]:
+        """What tasks T6 and T5 find in a case, as far as they are inspected."""
+        from experiments.debugging.text import against_model
+
+        ratios, learned = [], []
+        top, seed = self.config.top, self.base.seed
+        if 'T6' in self.config.inspect:
+            ratios.append(
+                against_model.ratios(case.name, written, task, trained, primary, top=top, seed=seed)
+            )
+        if 'T5' in self.config.inspect:
+            learned.append(against_model.learned(case.name, written, task, primary, seed))
+        return ratios, learned
 
     def _compared(
         self, cases: list[results.CaseResult], text: settings.Text
     ) -> Iterator[results.Compared]:
         top = self.config.top
         for found in cases:
-            if found.measures:
+            if CHAR in found.written:
                 yield results.judge(found)
         for found in cases[1:]:
             if found.measures:
