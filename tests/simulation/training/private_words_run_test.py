@@ -137,7 +137,7 @@ def test_noise_has_a_seed_or_comes_from_the_operating_system():
         ({'vocabulary_epsilon': None}, 'vocabulary=private: needs vocabulary_epsilon'),
         ({'vocabulary_delta': 3e-3}, 'vocabulary_delta=0.003: must be below'),
         ({'vocabulary': 'data'}, 'vocabulary_epsilon=30.0: needs vocabulary=private'),
-        ({'task': 'emnist', 'data_path': 'x'}, 'vocabulary=private: needs task=stackoverflow or'),
+        ({'task': 'emnist', 'model': None}, 'vocabulary=private: needs task=stackoverflow or'),
         ({'task': 'synthetic_text'}, 'vocabulary=private: needs task=stackoverflow or'),
         ({'warm_start': 'x'}, 'warm_start=x: needs a vocabulary that is known before'),
         ({'fork_from': 'x'}, 'fork_from=x: needs a vocabulary that is known before'),
