@@ -1,11 +1,13 @@
 """Runs the study: trains the generators of each case, and compares what they write."""
 
 import dataclasses
+import functools
 import hashlib
 import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from dpfl import accounting
 from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task
 from experiments.debugging.text import results, settings, training
 from experiments.debugging.text.clients import OpenedText
@@ -64,41 +66,64 @@ class Study:
           ArgumentError: If a value is not allowed.
           RunError: If a file cannot be read or written, or a run cannot be continued.
         """
-        text, primary = self.opened.text(), None
-        if self.config.primary_model is not None:
-            primary = prepared_task.saved_model(
-                'primary_model', self.config.primary_model, text.vocabulary.words
-            )
         cases: list[results.CaseResult] = []
-        reports = []
+        reports: list[accounting.PrivacyReport] = []
         for case in self.config.cases:
-            written, of_case = {}, []
-            for generator in self.config.generators:
-                task = self._task(generator.kind, case, text)
-                trained = self._train(
-                    generator,
-                    case,
-                    text,
-                    task,
-                    primary,
-                    directory / case.folder / generator.name,
-                    resume=resume,
-                    overwrite=overwrite,
-                )
-                of_case.append(trained.report)
-                written[generator.name] = results.write(
-                    generator,
-                    text,
-                    task,
-                    trained,
-                    samples=self.config.samples,
-                    top=self.config.top,
-                    seed=self.base.seed,
-                )
-            cases.append(results.CaseResult(case, written, results.together(of_case)))
+            found, of_case = self.run_case(case, directory, resume=resume, overwrite=overwrite)
+            cases.append(found)
             reports += of_case
-        compared = tuple(self._compared(cases, text))
+        compared = tuple(self._compared(cases, self._text))
         return Found(tuple(cases), compared, results.together(reports))
+
+    def run_case(
+        self, case: Case, directory: pathlib.Path, *, resume: bool, overwrite: bool
+    ) -> tuple[results.CaseResult, list[accounting.PrivacyReport]]:
+        """Trains the generators of one case; returns what they write, and their reports.
+
+        Args:
+          case: The text that they learn from.
+          directory: As for `run`, with `resume` and `overwrite`.
+
+        Raises:
+          ArgumentError: If a value is not allowed.
+          RunError: If a file cannot be read or written, or a run cannot be continued.
+        """
+        written, reports = {}, []
+        for generator in self.config.generators:
+            task = self._task(generator.kind, case, self._text)
+            trained = self._train(
+                generator,
+                case,
+                self._text,
+                task,
+                self._primary,
+                directory / case.folder / generator.name,
+                resume=resume,
+                overwrite=overwrite,
+            )
+            reports.append(trained.report)
+            written[generator.name] = results.write(
+                generator,
+                self._text,
+                task,
+                trained,
+                samples=self.config.samples,
+                top=self.config.top,
+                seed=self.base.seed,
+            )
+        return results.CaseResult(case, written, results.together(reports)), reports
+
+    @functools.cached_property
+    def _text(self) -> settings.Text:
+        return self.opened.text()
+
+    @functools.cached_property
+    def _primary(self) -> 'saved_models.LanguageModel | None':
+        if self.config.primary_model is None:
+            return None
+        return prepared_task.saved_model(
+            'primary_model', self.config.primary_model, self._text.vocabulary.words
+        )
 
     def _compared(
         self, cases: list[results.CaseResult], text: settings.Text
