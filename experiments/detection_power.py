@@ -17,17 +17,12 @@ The same command continues where it was interrupted. More seeds, epsilons, fault
 added later; finished cells are kept.
 """
 
-import functools
-import json
-from typing import BinaryIO
-
-from dpfl import _storage
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism
 from dpfl.tasks.config import TaskConfig, TextTaskConfig
 from experiments.command import command_line
-from experiments.debugging.power import measured, page
-from experiments.debugging.power.config import PowerConfig
+from experiments.debugging.power import files
+from experiments.debugging.power.config import TextGridConfig
 from experiments.debugging.text.config import StudyConfig
 from experiments.flags import output_flags, run_flags
 from experiments.flags.settings_flags import SettingsFlags
@@ -57,7 +52,7 @@ _CONFIG = SettingsFlags(
     ),
     choices={'mechanism': mechanism.NAMES},
 )
-_POWER = SettingsFlags(PowerConfig)
+_POWER = SettingsFlags(TextGridConfig)
 _DIRECTORY = SettingsFlags(
     output_flags.RunDirectoryConfig,
     only=('output_dir',),
@@ -76,23 +71,7 @@ def main() -> None:
         from experiments.debugging.power import text_cells
 
         cells = text_cells.make(directory, config, study, base, task)
-    found = measured.of_cells(cells, config.power)
-    values = json.dumps(found.to_dict())
-    files = {
-        'power.html': page.render(found).encode(),
-        'power.json': values.encode(),
-        **{f'power_{each}.png': page.png(found, each) for each in found.faults},
-    }
-    for name, data in files.items():
-        _storage.write_atomically(directory / name, functools.partial(_write, data))
-    if _FORMAT.read().format == 'json':
-        print(values)
-    else:
-        print(f'{command_line.columns(found.rows())}\n\n{directory / "power.html"}')
-
-
-def _write(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
+    print(files.write(directory, cells, config.power, _FORMAT.read().format))
 
 
 if __name__ == '__main__':

@@ -14,7 +14,7 @@ from dpfl.debugging.text import diagnosis
 from dpfl.simulation.training import TrainConfig
 from dpfl.tasks.config import TextTaskConfig
 from experiments.debugging.power.cells import EPSILON, Cell, Cells
-from experiments.debugging.power.config import PowerConfig
+from experiments.debugging.power.config import TextGridConfig
 from experiments.debugging.text import results
 from experiments.debugging.text.clients import OpenedText
 from experiments.debugging.text.config import Case, StudyConfig
@@ -26,7 +26,7 @@ _OTHER = 1_000_000
 
 def make(
     directory: pathlib.Path,
-    config: PowerConfig,
+    config: TextGridConfig,
     study: StudyConfig,
     base: TrainConfig,
     task: TextTaskConfig,
