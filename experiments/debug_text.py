@@ -1,18 +1,20 @@
-"""Finds a bug in the tokenisation of text that nobody may look at ([Augenstein20], section 5).
+"""Inspects text that nobody may look at, by what private generators write ([Augenstein20]).
 
 Example:
   python -m experiments.debug_text --flagfile=configs/debug_text.flags --output_dir=runs/debug_text
 
-In each setting of --bug_rates, another share of the sentences has its first two words joined to one
-token. For each setting, a word model of all sentences and a character model of the words outside
-the vocabulary are trained under a privacy plan. People look only at what these models write. The
-output directory then has
-- study.html: the settings side by side, and the conclusion;
+For each task of --inspect (T1 to T6 in table 1 of the paper), generators are trained under a
+privacy plan on the sentences, words or clients that it selects. People look only at what these
+models write. What is compared gets a verdict (found, suspected, not seen) and differences with
+intervals. --inject damages the text on purpose, to see whether a fault is found. The output
+directory then has
+- study.html: verdicts, differences, sentences and words;
 - study.json: the same numbers;
 - a folder for each model with the files of a run of experiments.train.
 
 The preset trains eight small models on synthetic text, in about five minutes on two cores. With
---resume, finished models are kept, and an interrupted one continues.
+--resume, finished models are kept, and an interrupted one continues. docs/debug_text.md says how to
+use it on data of one's own.
 """
 
 import functools
@@ -65,22 +67,22 @@ def main() -> None:
     with command_line.refusing_bad_values(directory='output_dir'):
         for kind in KINDS:  # Checks both before the long part begins.
             _check(study.train_config(base, kind), opened)
-        from experiments.debugging.text import page, results
+        from experiments.debugging.text import page
         from experiments.debugging.text.study import Study
 
-        settings: list[results.Setting] = []
         run = Study(config=study, base=base, opened=opened)
-        for setting in run.run(output_dir, resume=where.resume, overwrite=where.overwrite):
-            settings.append(setting)
+        found = run.run(output_dir, resume=where.resume, overwrite=where.overwrite)
     page_path, json_path = output_dir / 'study.html', output_dir / 'study.json'
-    summary = json.dumps({'settings': [setting.to_dict() for setting in settings]})
-    for path, content in ((page_path, page.render(settings)), (json_path, summary)):
+    summary = json.dumps(found.to_dict())
+    for path, content in ((page_path, page.render(found)), (json_path, summary)):
         _storage.write_atomically(path, functools.partial(_write, content.encode()))
     if _FORMAT.read().format == 'json':
         print(summary)
-    else:
-        print(command_line.columns([_row(setting) for setting in settings]))
-        print(f'\n{page_path}')
+        return
+    print(command_line.columns([_row(case, one) for case in found.cases for one in case.written]))
+    for each in found.compared:
+        print(f'\n{each.title}: {each.diagnosis.verdict}. {each.diagnosis.text}')
+    print(f'\n{page_path}')
 
 
 def _write(data: bytes, file: BinaryIO) -> None:
@@ -95,21 +97,15 @@ def _check(config: TrainConfig, opened: OpenedText) -> None:
     config.sampling.sampler(plan.participation, population(), config.seed, plan.groups)
 
 
-def _row(setting: 'results.Setting') -> dict[str, Any]:
-    conclusion = setting.conclusion
+def _row(case: 'results.CaseResult', name: str) -> dict[str, Any]:
+    model = case.written[name].model
     return {
-        'setting': setting.name,
-        'OOV rate, first position': setting.positions.rates[0],
-        'overall': setting.positions.overall,
-        'two-word share': conclusion.joined_share
-        if conclusion
-        else setting.to_dict()['joined_share'],
-        **{f'accuracy, {kind}': model['accuracy'] for kind, model in setting.models.items()},
-        **{
-            f'epsilon, {kind}': _epsilon(model['epsilon']) for kind, model in setting.models.items()
-        },
-        'epsilon, both': _epsilon(setting.together),
-        'fault': conclusion.verdict if conclusion else '-',
+        'case': case.case.name,
+        'generator': name,
+        'loss': model['loss'],
+        'accuracy': model['accuracy'],
+        'epsilon': _epsilon(model['epsilon']),
+        'epsilon, all of the case': _epsilon(case.together),
     }
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from experiments.debugging.text import findings
+from dpfl.debugging.text import traits
 from tests import forked_binaries
 
 _FLAGS = [
@@ -26,53 +26,88 @@ _run = functools.partial(forked_binaries.run, 'debug_text', *_FLAGS)
 @pytest.mark.slow
 @pytest.mark.tff
 def test_the_study_from_start_to_end_and_once_more(tmp_path):
-    done = _run('--bug_rates=0', f'--output_dir={tmp_path}')
+    done = _run('--inject=', '--inject_share=', f'--output_dir={tmp_path}')
     assert done.returncode == 0, done.stderr
     changed = _run(f'--output_dir={tmp_path}', '--resume', '--client_batch_size=8')
     assert changed.returncode == 2
     assert changed.stderr.splitlines()[-1] == (
         'error: --client_batch_size=8: must be 16, as when the run began'
     )
-    # Settings can be added; models that are there are not trained again.
-    model = tmp_path / 'joined_0' / 'word' / 'model.npz'
+    # Cases can be added; models that are there are not trained again.
+    model = tmp_path / 'as_it_is' / 'word' / 'model.npz'
     before = model.stat().st_mtime_ns
-    added = _run(f'--output_dir={tmp_path}', '--resume', '--bug_rates=0,1', '--format=json')
+    added = _run(f'--output_dir={tmp_path}', '--resume', '--inject_share=1', '--format=json')
     assert added.returncode == 0, added.stderr
     assert model.stat().st_mtime_ns == before
-    assert 'joined_0/word: is finished' in added.stderr
+    assert 'as_it_is/word: is finished' in added.stderr
 
     study = json.loads(added.stdout)
     assert study == json.loads((tmp_path / 'study.json').read_text())
-    clean, faulty = study['settings']
-    assert clean['conclusion'] is None and faulty['name'] == '100%'
-    assert faulty['heldout_oov_rate'] > clean['heldout_oov_rate'] + 0.05
-    for setting in study['settings']:
-        assert len(setting['oov_rate_by_position']) == 10
-        assert len(setting['phrases']) == 10
-        probabilities = [word['probability'] for word in setting['ranking']['words']]
+    clean, faulty = study['cases']
+    assert (clean['inject'], faulty['name']) == (None, 'joined_words, 100%')
+    rates = [each['generators']['word']['heldout_oov_rate'] for each in (clean, faulty)]
+    assert rates[1] > rates[0] + 0.05
+    for case in study['cases']:
+        word, char = (case['generators'][kind] for kind in ('word', 'char'))
+        assert len(word['oov_rate_by_position']) == 10 and len(word['phrases']) == 10
+        assert set(word['traits']) == set(traits.SENTENCE_NAMES)
+        assert set(char['traits']) == set(traits.WORD_NAMES)
+        probabilities = [each['probability'] for each in char['ranking']['words']]
         assert probabilities == sorted(probabilities, reverse=True)
         # After two rounds of noise that differs from run to run, samples may hold fewer words.
         assert 1 <= len(probabilities) <= 20
-        epsilons = [model['epsilon'] for model in setting['models'].values()]
+        epsilons = [each['model']['epsilon'] for each in (word, char)]
         assert 8 * (1 - 1e-4) < min(epsilons) and max(epsilons) <= 8
         # Two Gaussian mechanisms of equal mu, each on its own below 8 and together below 16.
-        assert 8 < setting['together'] < 16
+        assert 8 < case['together'] < 16
+    assert faulty['together'] < study['together'] < 2 * faulty['together']
     for kind in ('word', 'char'):
-        report = json.loads((tmp_path / 'joined_1' / kind / 'privacy_report.json').read_text())
-        assert report['epsilon'] == faulty['models'][kind]['epsilon']
+        report = json.loads(
+            (tmp_path / 'joined_words_1' / kind / 'privacy_report.json').read_text()
+        )
+        assert report['epsilon'] == faulty['generators'][kind]['model']['epsilon']
 
+    *alone, compared = study['compared']
+    assert [each['first'] for each in alone] == ['as it is', 'joined_words, 100%']
+    assert compared['reference'] == 'as it is'
+    assert len(compared['differences']) == len(traits.ALL)
     page = (tmp_path / 'study.html').read_text()
     assert page.count('<svg') == 1 and '<script' not in page and 'src=' not in page
-    assert faulty['conclusion']['verdict'] in page
-    assert f'{findings.CLEAR_DIFFERENCE:.0%}' in page and 'this is a simulation' in page
+    assert compared['verdict'] in page and 'this is a simulation' in page
+
+    # The word model as the one that is debugged: parts of the text that it predicts badly.
+    parts = _run(
+        '--inject=',
+        '--inject_share=',
+        '--inspect=T2,T4,T5,T6',
+        f'--primary_model={tmp_path}/as_it_is/word',
+        '--resume',
+        '--format=json',
+        f'--output_dir={tmp_path}',
+    )
+    assert parts.returncode == 0, parts.stderr
+    (case,) = json.loads(parts.stdout)['cases']
+    assert set(case['generators']) == {'word', 'wrong', 'right', 'poor', 'good'}
+    assert model.stat().st_mtime_ns == before
+    found = json.loads(parts.stdout)
+    firsts = [each['first'] for each in found['compared']]
+    assert firsts == [case['generators'][name]['of_what'] for name in ('wrong', 'poor', 'word')]
+    # The generator is the primary model itself, to which nothing is improbable.
+    assert found['ratios'][0]['private']['value'] == pytest.approx(0, abs=1e-6)
+    assert found['learned'][0]['sentences'] == 300
 
 
 @pytest.mark.parametrize(
     'flags, message',
     [
-        (['--bug_rates=0.1,1'], '--bug_rates=0.1,1: must be different numbers'),
-        (['--bug_rates=0,nan'], '--bug_rates=nan: must be a finite number'),
-        (['--bug_rates=0,x'], '--bug_rates=0,x: must be comma-separated numbers'),
+        (['--inject_share=1,1'], '--inject_share=1,1: must be different values'),
+        (['--inject_share=0.1,nan'], '--inject_share=nan: must be a finite number'),
+        (['--inject_share=1,x'], '--inject_share=1,x: must be comma-separated numbers'),
+        (['--inject='], '--inject_share=0.01,0.1,1: needs inject'),
+        (['--inject=joined'], '--inject=joined: must be one of joined_words, wrong_tokenizer'),
+        (['--inspect=T1,T4'], '--inspect=T1,T4: T4 needs primary_model'),
+        (['--inspect=T7'], '--inspect=T7: must be one of T1, T2'),
+        (['--inspect=T2', '--primary_model=none'], '--primary_model=none: must be a SavedModel'),
         (['--char_model=huge'], '--char_model=huge: must be one of char_cifg_256'),
         (['--word_clip_norm=0'], '--word_clip_norm=0.0: must be a finite number > 0'),
         (['--client_learning_rate=nan'], '--client_learning_rate=nan: must be a finite number > 0'),

@@ -111,7 +111,7 @@ def test_the_gan_trains_on_a_small_file(files, tmp_path):
 @pytest.mark.tff
 def test_the_study_of_the_bug_runs_on_a_small_file(files, tmp_path):
     preset = _PRESETS['stackoverflow.004.debug']
-    changes = {**_small(preset, files), 'bug_rates': '0,1', 'samples': 100, 'word_length': 8}
+    changes = {**_small(preset, files), 'inject_share': '1', 'samples': 100, 'word_length': 8}
     run = functools.partial(forked_binaries.run, preset.binary, f'--flagfile={preset.path}')
     flags = [f'--{name}={value}' for name, value in changes.items() if value is not None]
     done = run(*flags, f'--output_dir={tmp_path}/run')

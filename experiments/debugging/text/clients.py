@@ -53,7 +53,7 @@ class OpenedText:
         )
 
     def text(self) -> 'settings.Text':
-        """Clients without the bug, and the vocabulary of the word model."""
+        """Clients as they are, and the vocabulary of the word model."""
         from dpfl.tasks.text import synthetic_text, vocabulary, word_clients
         from experiments.debugging.text import settings
 

@@ -1,25 +1,110 @@
-"""Configuration of the study: what it compares, and its models. No TensorFlow."""
+"""Configuration of the study: what is inspected, with which models, and faults. No TensorFlow."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from dpfl._settings import Settings, setting
-from dpfl.errors import ArgumentError
+from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation.training import TrainConfig
 from dpfl.tasks.config import WORD_MODELS
+from dpfl.tasks.selection_config import SelectionConfig
+from dpfl.tasks.text import faults
 
 WORD, CHAR = 'word', 'char'
 KINDS = (WORD, CHAR)
 CHAR_MODELS = ('char_cifg_256', 'char_small', 'char_tiny')
+INSPECTED = ('T1', 'T2', 'T3', 'T4', 'T5', 'T6')
+# These need the model that is debugged.
+_OF_MODEL = ('T2', 'T4', 'T5', 'T6')
+_SHARE = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Generator:
+    """A generative model of the study.
+
+    Attributes:
+      name: its name, and that of its folder.
+      kind: 'word' for sentences, 'char' for the words outside the vocabulary.
+      of_what: what it learns from, in words.
+      selection: sentences or clients that it learns from.
+      bound: setting that the selection depends on; None for all of the text.
+    """
+
+    name: str
+    kind: str
+    of_what: str
+    selection: SelectionConfig = SelectionConfig()
+    bound: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """The text that the generators learn from.
+
+    Attributes:
+      fault: fault that is injected, one of `faults.NAMES`; None for the text as it is.
+      share: share of the sentences, or of the clients, that it affects.
+    """
+
+    fault: str | None = None
+    share: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Name for people."""
+        return f'{self.fault}, {100 * self.share:g}%' if self.fault else 'as it is'
+
+    @property
+    def folder(self) -> str:
+        """Folder of its generators."""
+        return f'{self.fault}_{self.share:g}' if self.fault else 'as_it_is'
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StudyConfig(Settings):
-    """The rates of the bug, the two models for each rate, and what these models write."""
+    """What is inspected, the models that stand for the text, and faults to try it with."""
 
-    bug_rates: tuple[float, ...] = setting(
-        (0.0, 0.01, 0.1, 1.0),
-        'Shares of sentences with the bug, comma-separated, 0 first. Each share is one setting of '
-        'the study.',
+    inspect: tuple[str, ...] = setting(
+        ('T1', 'T3'),
+        'What to inspect, as in table 1 of [Augenstein20]. T1: all sentences. T2: the sentences '
+        'that --primary_model predicts badly, against the others. T3: the words outside the '
+        'vocabulary. T4: the clients for whom it does badly, against the others. T5: sentences '
+        'for people to label, and what a model learns from them. T6: sentences that are more '
+        'probable in the private text than under --primary_model.',
+        choices=INSPECTED,
+    )
+    primary_model: str | None = setting(
+        None,
+        'Word model to debug: a SavedModel, or the directory of a run, with the vocabulary of the '
+        'task. The guarantees of the generators do not cover it.',
+    )
+    inject: tuple[str, ...] = setting(
+        (),
+        'Faults to damage the text with, to see whether they are found: '
+        f'{", ".join(faults.NAMES)}. The reference is the text as it is.',
+        choices=faults.NAMES,
+    )
+    inject_share: tuple[float, ...] = setting(
+        (),
+        'Shares of the sentences, or with duplicated_client of the clients, that a fault affects; '
+        f'with --inject {_SHARE:g} by default. Each fault with each share is a case of its own.',
+        above=0,
+        maximum=1,
+    )
+    wrong_accuracy: float = setting(
+        0.1,
+        'T2: a sentence is predicted badly if the model predicts at most this share of its known '
+        'words.',
+        minimum=0,
+        below=1,
+    )
+    poor_accuracy: float = setting(
+        0.15,
+        'T4: the model does badly for a client if it predicts at most this share of its known '
+        'words.',
+        minimum=0,
+        below=1,
     )
     word_model: str = setting(
         'micro', 'The word model, one of those of train --model.', choices=WORD_MODELS
@@ -42,15 +127,64 @@ class StudyConfig(Settings):
     top: int = setting(20, 'Number of words in a ranking.', minimum=1)
 
     def check(self) -> None:
-        """Checks that the rates are different shares, the first of them 0."""
-        rates = self.bug_rates
-        valid = all(0 <= rate <= 1 for rate in rates) and len(set(rates)) == len(rates)
-        if not rates or rates[0] != 0 or not valid:
+        """Checks that the lists have no doubles, and that what is inspected has its model."""
+        for name in ('inspect', 'inject', 'inject_share'):
+            values = getattr(self, name)
+            if len(set(values)) < len(values):
+                raise ArgumentError(name, _shown(values), 'must be different values')
+        if not self.inspect:
+            raise ArgumentError('inspect', NOT_SHOWN, f'must be some of {", ".join(INSPECTED)}')
+        if self.inject_share and not self.inject:
+            raise ArgumentError('inject_share', _shown(self.inject_share), 'needs inject')
+        needing = [task for task in self.inspect if task in _OF_MODEL]
+        if needing and self.primary_model is None:
             raise ArgumentError(
-                'bug_rates',
-                ','.join(f'{rate:g}' for rate in rates),
-                'must be different numbers >= 0 and <= 1, the first of them 0',
+                'inspect', _shown(self.inspect), f'{needing[0]} needs primary_model'
             )
+        if self.primary_model is not None and not needing:
+            raise ArgumentError(
+                'primary_model', self.primary_model, f'needs inspect with {", ".join(_OF_MODEL)}'
+            )
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """The text as it is, and with each fault at each share."""
+        shares = self.inject_share or (_SHARE,)
+        return (Case(), *(Case(fault, share) for fault in self.inject for share in shares))
+
+    @property
+    def generators(self) -> tuple[Generator, ...]:
+        """The generators of each case."""
+        found: list[Generator] = []
+        if {'T1', 'T5', 'T6'} & set(self.inspect):
+            found.append(Generator(WORD, WORD, 'all sentences'))
+        if 'T3' in self.inspect:
+            found.append(Generator(CHAR, CHAR, 'the words outside the vocabulary'))
+        return (*found, *(one for pair in self.pairs for one in pair))
+
+    @property
+    def pairs(self) -> tuple[tuple[Generator, Generator], ...]:
+        """Generators of a part of the text and of the rest, which are compared."""
+        found = []
+        if 'T2' in self.inspect:
+            bound = 'wrong_accuracy'
+            bad, good = (self._of_sentences(relation) for relation in ('<=', '>'))
+            found.append(
+                (
+                    Generator('wrong', WORD, 'sentences that are predicted badly', bad, bound),
+                    Generator('right', WORD, 'sentences that are predicted well', good, bound),
+                )
+            )
+        if 'T4' in self.inspect:
+            bound = 'poor_accuracy'
+            bad, good = (self._of_clients(relation) for relation in ('<=', '>'))
+            found.append(
+                (
+                    Generator('poor', WORD, 'clients for whom the model does badly', bad, bound),
+                    Generator('good', WORD, 'clients for whom the model does well', good, bound),
+                )
+            )
+        return tuple(found)
 
     def model(self, kind: str) -> str:
         """Name of the model of a kind, one of `KINDS`."""
@@ -61,7 +195,33 @@ class StudyConfig(Settings):
         norm = self.word_clip_norm if kind == WORD else self.char_clip_norm
         return base.with_values({'clip_norm': norm})
 
-    def made_from(self, kind: str, rate: float) -> dict[str, object]:
-        """What the task of a model depends on besides the text, by name."""
-        values: dict[str, object] = {'kind': kind, 'bug_rate': rate, 'model': self.model(kind)}
-        return values if kind == WORD else {**values, 'word_length': self.word_length}
+    def made_from(self, generator: Generator, case: Case) -> dict[str, object]:
+        """What the task of a generator depends on besides the text, by name."""
+        values: dict[str, object] = {
+            'kind': generator.kind,
+            'model': self.model(generator.kind),
+            'inject': case.fault,
+            'inject_share': case.share,
+        }
+        if generator.kind == CHAR:
+            values['word_length'] = self.word_length
+        if generator.bound is not None:
+            values['generator'] = generator.name
+            values[generator.bound] = getattr(self, generator.bound)
+        return values
+
+    def _of_sentences(self, relation: str) -> SelectionConfig:
+        return SelectionConfig(
+            select_examples=(f'accuracy{relation}{self.wrong_accuracy:g}',),
+            selection_model=self.primary_model,
+        )
+
+    def _of_clients(self, relation: str) -> SelectionConfig:
+        return SelectionConfig(
+            select_clients=(f'accuracy{relation}{self.poor_accuracy:g}',),
+            selection_model=self.primary_model,
+        )
+
+
+def _shown(values: Sequence[object]) -> str:
+    return ','.join(f'{each:g}' if isinstance(each, float) else str(each) for each in values)

@@ -1,234 +1,250 @@
-"""The page of the study: settings side by side, the conclusion, and the privacy cost.
+"""The page of the study: verdicts, what differs, what the generators write, and the privacy cost.
 
 The page is one HTML file that loads nothing from elsewhere. No TensorFlow.
 """
 
 import html
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from matplotlib import figure
+from matplotlib import figure, ticker
 
-from dpfl import accounting
+from dpfl.debugging.differences import Mean
+from dpfl.debugging.text import traits
 from dpfl.reporting import html_page
-from experiments.debugging.text import findings
+from experiments.debugging.text import background, tables
+from experiments.debugging.text.tables import Cell
 
-_STYLE = """
-body { max-width: 70rem; }
-.scroll { overflow-x: auto; }
-th, td { text-align: left; vertical-align: top; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
-.joined { background: #fde9c8; }
-.found { color: #9a2a00; } .suspected { color: #7a5a00; } .not-seen { color: #2d5f2d; }
-"""
+if TYPE_CHECKING:
+    from experiments.debugging.text.results import CaseResult, Compared, Written
+    from experiments.debugging.text.study import Found
 
 
-def render(settings: Sequence) -> str:
-    """The page as HTML.
-
-    Args:
-      settings: `results.Setting` of the study, the one without the bug first.
-    """
+def render(found: 'Found') -> str:
+    """The page as HTML."""
+    written = [(case, one) for case in found.cases for one in case.written.values()]
     parts = [
-        '<h1>What the models say about data that nobody may look at</h1>',
-        _introduction(),
-        '<h2>Conclusion</h2>',
-        _conclusions(settings),
-        '<h2>Unknown words by position</h2>',
-        _by_position(settings),
-        '<h2>Most probable unknown words</h2>',
-        _rankings(settings),
-        '<h2>Sentences that the word model writes</h2>',
-        _phrases(settings),
+        '<h1>What generators say about text that nobody may look at</h1>',
+        '<h2>Verdicts</h2>',
+        _verdicts(found),
+        _introduction(found),
+        *_differences(found),
+        *_improbable(found),
+        *_learned(found),
+        *_positions(written),
+        *_rankings(written),
+        *_phrases(written),
+        '<h2>All traits</h2>',
+        _traits(written),
+        '<h2>How to read the verdicts</h2>',
+        background.method(),
         '<h2>Models and privacy</h2>',
-        _models(settings),
-        _privacy(settings),
+        background.models([(_name(*each), each[1].model) for each in written]),
+        background.privacy(found),
     ]
-    body = '\n'.join(parts)
-    return html_page.document('Text debugging', body, _STYLE)
+    return html_page.document('Text debugging', '\n'.join(parts), tables.STYLE)
 
 
-def _introduction() -> str:
-    return (
-        '<p>Each setting has a bug in another share of the sentences: the tokeniser makes one '
-        'token of the first two words. Such a token is not in the vocabulary. A word model learns '
-        'from all sentences, a character model from the words outside the vocabulary. Both are '
-        'trained by federated averaging under user-level differential privacy, and people look '
-        'only at what the models write (Augenstein et al. 2020, section 5).</p>'
+def _introduction(found: 'Found') -> str:
+    kinds = ', '.join(
+        dict.fromkeys(one.generator.of_what for one in found.cases[0].written.values())
     )
-
-
-def _conclusions(settings) -> str:
-    items = ''.join(
-        f'<li><strong>{html.escape(each.name)} of the sentences: '
-        f'<span class="{each.conclusion.verdict.replace(" ", "-")}">{each.conclusion.verdict}'
-        f'</span>.</strong> {html.escape(each.conclusion.text)}</li>'
-        for each in settings
-        if each.conclusion is not None
-    )
-    return (
-        f'<ul>{items}</ul>\n<p>There are two signs, each compared with the setting without the '
-        'bug: (1) at the first position, the share of unknown words in '
-        f"the word model's sentences is higher by at least {findings.CLEAR_DIFFERENCE:.0%} and "
-        f'by at least {findings.CLEAR_DEVIATIONS:g} standard deviations of the sampled sentences '
-        '(these do not include how models vary from one training to another); (2) more than '
-        f'{findings.MOST:.0%} of the most probable unknown words have a space between two words, '
-        'but not without the bug. Found means both signs, suspected means one of them.</p>'
-    )
-
-
-def _by_position(settings) -> str:
-    drawn = figure.Figure(figsize=(8, 4), layout='constrained')
-    axes = drawn.add_subplot(xlabel='position in the sentence', ylabel='unknown words (%)')
-    for each, marker in zip(settings, _markers(len(settings)), strict=True):
-        rates = [100 * rate for rate in each.positions.rates]
-        axes.plot(range(1, len(rates) + 1), rates, marker=marker, label=each.name)
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    positions = range(1, 1 + len(settings[0].positions.rates))
-    rows = [
-        [
-            each.name,
-            *(f'{rate:.1%}' for rate in each.positions.rates),
-            f'{each.positions.overall:.2%}',
-            f'{each.heldout_oov_rate:.2%}',
-        ]
-        for each in settings
-    ]
-    return (
-        f'<figure>{html_page.svg(drawn)}<figcaption>Share of unknown words by position, in '
-        f'{settings[0].positions.words[0]:,} sentences that each word model wrote.</figcaption>'
-        '</figure>\n'
-        + _table(['setting', *map(str, positions), 'overall', 'held-out clients'], rows)
-        + '<p>The last column is the true share in the text of held-out clients. Only a simulation '
-        'can show it, and no guarantee covers it.</p>'
-    )
-
-
-def _markers(count: int) -> str:
-    return ('os^vD*xP' * (count // 8 + 1))[:count]
-
-
-def _rankings(settings) -> str:
-    most = max(len(each.ranking.words) for each in settings)
-    rows = []
-    for i in range(most):
-        row: list[str] = []
-        for each in settings:
-            row += _ranked(each.ranking.words[i]) if i < len(each.ranking.words) else ['', '']
-        rows.append(row)
-    names = [cell for each in settings for cell in (each.name, '10⁻³')]
-    shares = ', '.join(
-        f'{findings.joined_share(each.words):.0%} ({html.escape(each.name)})' for each in settings
-    )
-    missing = max(each.ranking.missing for each in settings)
-    return (
-        _table(names, rows)
-        + f'<p>Each character model wrote {settings[0].ranking.samples:,} words. They are ranked '
-        'by the joint probability of their characters (Augenstein et al. 2020, equation 1), '
-        f'without the words of the vocabulary. Entries of two words: {shares}. The probability '
-        f'that a ranking lacks a word because it was never drawn is at most {missing:.2g}.</p>'
-    )
-
-
-def _ranked(word) -> list:
-    joined = findings.joined_share([word.word]) > 0
-    return [
-        _Cell(word.word, 'joined' if joined else ''),
-        _Cell(f'{1e3 * word.probability:.2f}', 'number'),
-    ]
-
-
-def _phrases(settings) -> str:
-    rows = zip(*(each.phrases for each in settings), strict=True)
-    return _table([each.name for each in settings], [list(row) for row in rows])
-
-
-def _models(settings) -> str:
-    names = [
-        'setting',
-        'model',
-        'parameters',
-        'rounds',
-        'clients per round',
-        'mechanism',
-        'clip',
-        'noise multiplier',
-        'loss',
-        'accuracy',
-        'epsilon',
-    ]
-    rows = [
-        [
-            each.name,
-            kind,
-            *(
-                _Cell(text, 'number')
-                for text in (
-                    f'{model["parameters"]:,}',
-                    str(model['rounds']),
-                    str(model['clients_per_round']),
-                )
-            ),
-            model['mechanism'],
-            *(
-                _Cell(text, 'number')
-                for text in (
-                    f'{model["clip_norm"]:g}',
-                    f'{model["noise_multiplier"]:.4g}',
-                    f'{model["loss"]:.3f}',
-                    f'{model["accuracy"]:.3f}',
-                    _epsilon(model['epsilon']),
-                )
-            ),
-        ]
-        for each in settings
-        for kind, model in each.models.items()
-    ]
-    return _table(names, rows)
-
-
-def _privacy(settings) -> str:
-    delta = next(iter(settings[0].models.values()))['delta']
-    both = ', '.join(f'{html.escape(each.name)}: {_epsilon(each.together)}' for each in settings)
-    seeded = any(model['noise_is_seeded'] for each in settings for model in each.models.values())
-    simulated = (
-        ' The noise comes from a known seed: this is a simulation and protects nobody.'
-        if seeded
+    injected = (
+        ' Faults were injected on purpose, to see whether they are found.'
+        if len(found.cases) > 1
         else ''
     )
     return (
-        f'<p>The table has epsilon of a single model, at delta = {delta:g}. Both models of a '
-        f'setting learn from the same clients; epsilon of the two together: {both}. To compare one '
-        'setting with another, add the epsilons of both. Figures, rankings and sentences are made '
-        'from the models and cost no further privacy. Loss and accuracy are those of held-out '
-        f'clients. The privacy report of each model is in its folder.{simulated}</p>'
+        '<p>Generative models learned from text under user-level differential privacy, and people '
+        f'look only at what these models write (Augenstein et al. 2020). They learned from: '
+        f'{html.escape(kinds)}.{injected} Nothing on this page is copied from the text of a client.'
+        '</p>'
     )
 
 
-def _epsilon(value) -> str:
-    return 'infinite' if value is None else f'{accounting.round_up(value)}'
+def _verdicts(found: 'Found') -> str:
+    items = ''.join(
+        f'<li><strong>{html.escape(each.title)}: {tables.verdict(each.diagnosis.verdict)}.'
+        f'</strong> {html.escape(each.diagnosis.text[:1].upper() + each.diagnosis.text[1:])}</li>\n'
+        for each in found.compared
+    )
+    return f'<ul>{items}</ul>' if items else '<p>Nothing was compared.</p>'
 
 
-class _Cell(str):
-    """Text of a cell with its CSS class."""
+def _differences(found: 'Found') -> list[str]:
+    parts = []
+    for each in found.compared:
+        differs = each.diagnosis.differences
+        if not differs and not each.examples:
+            continue
+        parts.append(f'<h3>{html.escape(each.title)}</h3>')
+        if differs:
+            parts.append(tables.of_traits(differs, each.diagnosis.clear))
+        if any(difference.name in traits.SENTENCE_NAMES for difference in differs):
+            parts.append(tables.of_words(each.words))
+        parts.append(_examples(each))
+    return ['<h2>What differs</h2>', *parts] if parts else []
 
-    kind: str
 
-    def __new__(cls, text: str, kind: str) -> '_Cell':
-        cell = super().__new__(cls, text)
-        cell.kind = kind
-        return cell
+def _examples(compared: 'Compared') -> str:
+    if not compared.examples:
+        return ''
+    items = ''.join(
+        f'<li>{html.escape(traits.ALL[name].meaning)}: '
+        + ', '.join(f'<code>{html.escape(word)}</code>' for word in words)
+        + '</li>\n'
+        for name, words in compared.examples.items()
+    )
+    return (
+        f'<p>What the character model writes most often with these traits:</p>\n<ul>{items}</ul>\n'
+    )
 
 
-def _table(names, rows) -> str:
-    head = ''.join(f'<th>{html.escape(name)}</th>' for name in names)
-    body = ''.join(
-        '<tr>'
-        + ''.join(
-            f'<td class="{getattr(cell, "kind", "")}">{html.escape(cell)}</td>' for cell in row
+def _improbable(found: 'Found') -> list[str]:
+    title = '<h2>Sentences that the primary model finds improbable (T6)</h2>'
+    parts = [title] if found.ratios else []
+    for each in found.ratios:
+        rows = [[sentence, Cell(f'{ratio:.2f}')] for sentence, ratio in each.improbable]
+        parts += [
+            f'<p>{html.escape(each.case)}: the log-likelihood ratio, private generator against '
+            f'primary model, is {_nats(each.private)} in sentences that the private generator '
+            f'writes, and {_nats(each.public)} in those that the primary model writes. It is zero '
+            'on average only if both write the same. In brackets: 95% intervals of the '
+            'samples.</p>',
+            tables.table(['sentence', 'nats per word'], rows),
+        ]
+    return parts
+
+
+def _learned(found: 'Found') -> list[str]:
+    if not found.learned:
+        return []
+    rows = [
+        [
+            each.case,
+            *(Cell(f'{value:.4f}') for value in each.accuracy),
+            Cell(_interval(each.accuracy_gained, '{:+.4f}')),
+            *(Cell(f'{value:.3f}') for value in each.loss),
+            Cell(_interval(each.loss_gained, '{:+.3f}')),
+        ]
+        for each in found.learned
+    ]
+    names = ['text', 'accuracy before', 'after', 'change', 'loss before (nats)', 'after', 'change']
+    return [
+        '<h2>What the primary model learns from private sentences (T5)</h2>',
+        f'<p>It goes on learning from {found.learned[0].sentences:,} sentences that the private '
+        'generator wrote, whose labels are their next words, and is measured on held-out clients. '
+        'In brackets: 95% intervals over their sentences. People may label the sentences '
+        'otherwise.</p>',
+        tables.table(names, rows),
+    ]
+
+
+def _nats(mean: Mean) -> str:
+    return _interval(mean, '{:.3f}') + ' nats per word'
+
+
+def _interval(mean: Mean, form: str) -> str:
+    low, high = (form.format(bound) for bound in mean.interval())
+    return f'{form.format(mean.value)} ({low} to {high})'
+
+
+def _positions(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
+    shown = [(case, one) for case, one in written if one.positions]
+    if not shown:
+        return []
+    drawn = figure.Figure(figsize=(8, 4), layout='constrained')
+    axes = drawn.add_subplot(xlabel='position in the sentence', ylabel='unknown words (%)')
+    for i, (case, one) in enumerate(shown):
+        kept = [(at + 1, share) for at, share in enumerate(one.positions) if share.count]
+        values = [100 * share.value for _, share in kept]
+        bounds = [share.interval() for _, share in kept]
+        errors = [
+            [value - 100 * low for value, (low, _) in zip(values, bounds, strict=True)],
+            [100 * high - value for value, (_, high) in zip(values, bounds, strict=True)],
+        ]
+        axes.errorbar(
+            [at for at, _ in kept],
+            values,
+            yerr=[[max(0, each) for each in side] for side in errors],
+            marker='os^vD*xP'[i % 8],
+            capsize=2,
+            label=_name(case, one),
         )
-        + '</tr>\n'
-        for row in rows
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    rows = [
+        [_name(case, one), Cell(f'{one.heldout_oov_rate:.2%}')]
+        for case, one in shown
+        if one.heldout_oov_rate is not None
+    ]
+    return [
+        '<h2>Unknown words by position</h2>',
+        f'<figure>{html_page.svg(drawn)}<figcaption>Share of the words outside the vocabulary at '
+        f'each position, in {len(shown[0][1].tokens):,} sentences that each generator wrote, with '
+        '95% intervals of the samples (without what varies between trainings).</figcaption>'
+        '</figure>',
+        tables.folded(
+            'The true share in the text of held-out clients',
+            tables.table(['generator', 'unknown words'], rows)
+            + '<p>Only a simulation can show it, and no guarantee covers it.</p>',
+        ),
+    ]
+
+
+def _rankings(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
+    shown = [(case, one.ranking) for case, one in written if one.ranking is not None]
+    if not shown:
+        return []
+    rows = []
+    for i in range(max(len(ranking.words) for _, ranking in shown)):
+        row: list[str] = []
+        for _, ranking in shown:
+            words = ranking.words[i : i + 1]
+            row += [words[0].word, Cell(f'{1e3 * words[0].probability:.2f}')] if words else ['', '']
+        rows.append(row)
+    names = [cell for case, _ in shown for cell in (case.case.name, 'probability (10⁻³)')]
+    missing = max(ranking.missing for _, ranking in shown)
+    return [
+        '<h2>Most probable unknown words</h2>',
+        tables.table(names, rows),
+        f'<p>Each character model wrote {shown[0][1].samples:,} words, ranked here by the joint '
+        'probability of their characters (Augenstein et al. 2020, equation 1), without the words '
+        'of the vocabulary. The probability that a ranking lacks a word because it was never drawn '
+        f'is at most {missing:.2g}.</p>',
+    ]
+
+
+def _phrases(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
+    shown = [(case, one) for case, one in written if one.phrases]
+    if not shown:
+        return []
+    lists = ''.join(
+        f'<h3>{html.escape(_name(case, one))}</h3>\n<ul>'
+        + ''.join(f'<li>{html.escape(phrase)}</li>' for phrase in one.phrases)
+        + '</ul>\n'
+        for case, one in shown
     )
-    return f'<div class="scroll"><table><tr>{head}</tr>\n{body}</table></div>\n'
+    return ['<h2>Sentences that the generators write</h2>', lists]
+
+
+def _traits(written: 'list[tuple[CaseResult, Written]]') -> str:
+    parts = []
+    for names in (traits.SENTENCE_NAMES, traits.WORD_NAMES):
+        shown = [(case, one) for case, one in written if set(one.traits) == set(names)]
+        if not shown:
+            continue
+        rows = [
+            [
+                traits.ALL[name].meaning,
+                *(Cell(tables.measured(name, one.traits[name])) for _, one in shown),
+            ]
+            for name in names
+        ]
+        parts.append(tables.table(['trait', *(_name(*each) for each in shown)], rows))
+    return '\n'.join(parts) + '<p>In brackets: 95% intervals of the samples.</p>'
+
+
+def _name(case: 'CaseResult', one: 'Written') -> str:
+    return f'{one.generator.name} ({case.case.name})'

@@ -1,4 +1,4 @@
-"""Results of the study: the findings of each setting, as JSON values."""
+"""Results of the study: what generators write, and how it differs, as JSON values."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,113 +7,216 @@ from typing import Any
 import numpy as np
 
 from dpfl import accounting
+from dpfl.debugging.differences import Difference, Share
+from dpfl.debugging.text import diagnosis, traits, word_differences
 from dpfl.simulation.training import TrainResult
 from dpfl.tasks.text import encoding, oov_ranking
 from dpfl.tasks.text.models import generation
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS, OOV_ID
-from experiments.debugging.text import findings, settings
-from experiments.debugging.text.config import CHAR, KINDS, WORD
+from experiments.debugging.text import settings
+from experiments.debugging.text.config import CHAR, WORD, Case, Generator
 
 _PHRASES = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting:
-    """A share of sentences with the bug, and what the two models of this setting show.
+class Written:
+    """What a generator has written.
 
     Attributes:
-      rate: Share of sentences with the bug.
-      name: Name of the setting.
-      positions: Words outside the vocabulary in the sentences that the word model writes.
-      heldout_oov_rate: Their share in the data of held-out clients; not private.
-      phrases: Some of the sentences that the word model writes.
-      ranking: The most probable words of the character model.
-      models: Metrics and guarantee of the run of each kind of model.
-      together: Epsilon of both models together, which learn from the same clients; None if
-        infinite.
-      conclusion: Comparison with the setting without the bug; None for that setting itself.
+      generator: The generator.
+      tokens: Token ids of sentences, or byte ids of words, [samples, L].
+      traits: Traits of the sentences or words.
+      positions: Share of unknown words at each position; empty for words.
+      phrases: Some of the sentences; empty for words.
+      ranking: The most probable words; None for sentences.
+      heldout_oov_rate: Share of unknown words in the text of held-out clients; not private. None
+        for words.
+      model: Metrics and guarantee of its run.
     """
 
-    rate: float
-    name: str
-    positions: findings.PositionRates
-    heldout_oov_rate: float
+    generator: Generator
+    tokens: np.ndarray
+    traits: traits.Measures
+    positions: tuple[Share, ...]
     phrases: tuple[str, ...]
-    ranking: oov_ranking.Ranking
-    models: Mapping[str, Mapping[str, Any]]
-    together: float | None
-    conclusion: findings.Conclusion | None
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The ranked words."""
-        return tuple(word.word for word in self.ranking.words)
+    ranking: oov_ranking.Ranking | None
+    heldout_oov_rate: float | None
+    model: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """The setting as JSON values."""
-        values = dataclasses.asdict(self)
-        values['oov_rate_by_position'] = list(self.positions.rates)
-        values['oov_rate'] = self.positions.overall
-        values['joined_share'] = findings.joined_share(self.words)
-        return values
+        """The results as JSON values, without the tokens."""
+        return {
+            'of_what': self.generator.of_what,
+            'traits': {
+                name: {
+                    'value': _finite(each.value),
+                    'interval': list(map(_finite, each.interval())),
+                }
+                for name, each in self.traits.items()
+            },
+            'oov_rate_by_position': [_finite(each.value) for each in self.positions],
+            'phrases': list(self.phrases),
+            'ranking': None if self.ranking is None else dataclasses.asdict(self.ranking),
+            'heldout_oov_rate': self.heldout_oov_rate,
+            'model': dict(self.model),
+        }
 
 
-def evaluate(
-    rate: float,
+@dataclasses.dataclass(frozen=True)
+class CaseResult:
+    """What the generators of a case have written.
+
+    Attributes:
+      case: The text that they learned from.
+      written: What each wrote, by name of the generator.
+      together: Epsilon of all generators of the case together, which learn from the same clients;
+        None if infinite.
+    """
+
+    case: Case
+    written: Mapping[str, Written]
+    together: float | None
+
+    @property
+    def measures(self) -> dict[str, Any]:
+        """Traits of the sentences and of the unknown words of the whole text."""
+        whole = [self.written[name] for name in (WORD, CHAR) if name in self.written]
+        return {name: each for one in whole for name, each in one.traits.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The case as JSON values."""
+        return {
+            'name': self.case.name,
+            'inject': self.case.fault,
+            'inject_share': self.case.share,
+            'generators': {name: each.to_dict() for name, each in self.written.items()},
+            'together': self.together,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """What is compared, and what it shows.
+
+    Attributes:
+      case: Name of the case.
+      first, reference: What is compared with what, in words.
+      diagnosis: The verdict, and the differences of traits.
+      words: Words that sentences of the one have clearly more often.
+      examples: Unknown words that were written, the most frequent ones that have a trait, by the
+        traits that are clearly more frequent.
+    """
+
+    case: str
+    first: str
+    reference: str
+    diagnosis: diagnosis.Diagnosis
+    words: tuple[Difference, ...] = ()
+    examples: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What is compared with what."""
+        case = f' ({self.case})' if self.case != self.first else ''
+        if self.reference == diagnosis.NO_REFERENCE:
+            return f'{self.first}, by itself'
+        return f'{self.first}, against {self.reference}{case}'
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as JSON values."""
+        return {
+            'case': self.case,
+            'first': self.first,
+            'reference': self.reference,
+            **self.diagnosis.to_dict(),
+            'words': [each.to_dict() for each in self.words],
+            'examples': {name: list(words) for name, words in self.examples.items()},
+        }
+
+
+def write(
+    generator: Generator,
     text: settings.Text,
-    tasks: Mapping[str, settings.Task],
-    trained: Mapping[str, TrainResult],
-    clean: Setting | None,
+    task: settings.Task,
+    trained: TrainResult,
     *,
     samples: int,
     top: int,
     seed: int,
-) -> Setting:
-    """Samples from the two models of a setting, and draws the conclusion.
+) -> Written:
+    """Samples from a generator.
 
     Args:
-      rate: Share of sentences with the bug.
-      text: The data without the bug; only the vocabulary is read.
-      tasks: Tasks of the two kinds of models.
-      trained: The trained models.
-      clean: The setting without the bug; None if this is it.
-      samples: Number of sentences and number of words to draw.
+      generator: The generator.
+      text: The text as it is; only the vocabulary is read.
+      task: What it was trained on.
+      trained: The trained model.
+      samples: Number of sentences or words to draw.
       top: Number of words in the ranking.
       seed: Seed of the draws.
     """
-    word_task, char_task = tasks[WORD], tasks[CHAR]
-    written = generation.sample(
-        word_task.architecture,
-        trained[WORD].weights,
-        word_task.special,
+    tokens = generation.sample(
+        task.architecture,
+        trained.weights,
+        task.special,
         count=samples,
-        length=word_task.length,
+        length=task.length,
         seed=seed,
     ).tokens
-    positions = findings.PositionRates.of(written)
+    if generator.kind == WORD:
+        words = text.vocabulary.words
+        return Written(
+            generator,
+            tokens,
+            traits.of_sentences(tokens, words),
+            traits.unknown_by_position(tokens),
+            tuple(encoding.decode_sentences(tokens[:_PHRASES], words)),
+            None,
+            _oov_rate(task.heldout),
+            _model(task, trained),
+        )
     ranking = oov_ranking.rank(
-        char_task.architecture,
-        trained[CHAR].weights,
+        task.architecture,
+        trained.weights,
         samples=samples,
-        length=char_task.length,
+        length=task.length,
         top=top,
         seed=seed,
         known=text.vocabulary.ids,
     )
-    words = tuple(word.word for word in ranking.words)
-    return Setting(
-        rate=rate,
-        name=settings.name(rate),
-        positions=positions,
-        heldout_oov_rate=_oov_rate(word_task.heldout),
-        phrases=tuple(encoding.decode_sentences(written[:_PHRASES], text.vocabulary.words)),
-        ranking=ranking,
-        models={kind: _model(tasks[kind], trained[kind]) for kind in KINDS},
-        together=together([model.report for model in trained.values()]),
-        conclusion=None
-        if clean is None
-        else findings.conclude(positions, clean.positions, words, clean.words),
-    )
+    measures = traits.of_words(tokens)
+    return Written(generator, tokens, measures, (), (), ranking, None, _model(task, trained))
+
+
+def judge(found: CaseResult) -> Compared:
+    """A case by itself, without a reference."""
+    name = found.case.name
+    found_alone = diagnosis.alone(found.measures)
+    examples = _examples(found, found_alone.clear)
+    return Compared(name, name, diagnosis.NO_REFERENCE, found_alone, examples=examples)
+
+
+def compare_cases(found: CaseResult, clean: CaseResult, text: settings.Text, top: int) -> Compared:
+    """A case with a fault, compared with the text as it is."""
+    words: tuple[Difference, ...] = ()
+    if WORD in found.written:
+        tokens = found.written[WORD].tokens, clean.written[WORD].tokens
+        words = words_that_differ(*tokens, text.vocabulary.words, top)
+    verdict = diagnosis.diagnose(found.measures, clean.measures)
+    name = found.case.name
+    examples = _examples(found, verdict.clear)
+    return Compared(name, name, clean.case.name, verdict, words, examples)
+
+
+def compare_parts(
+    case: Case, part: Written, rest: Written, text: settings.Text, top: int
+) -> Compared:
+    """A part of the text, compared with the rest."""
+    verdict = diagnosis.diagnose(part.traits, rest.traits)
+    names = part.generator.of_what, rest.generator.of_what
+    words = words_that_differ(part.tokens, rest.tokens, text.vocabulary.words, top)
+    return Compared(case.name, *names, verdict, words)
 
 
 def together(reports: Sequence[accounting.PrivacyReport]) -> float | None:
@@ -130,7 +233,28 @@ def together(reports: Sequence[accounting.PrivacyReport]) -> float | None:
         reports[0].accountant,
         reports[0].plan.neighbours.adjacency,
     )
-    return epsilon if np.isfinite(epsilon) else None
+    return _finite(epsilon)
+
+
+def _examples(found: CaseResult, clear: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The most frequent of the unknown words that have a trait, by clear traits."""
+    if CHAR not in found.written:
+        return {}
+    tokens = traits.not_empty(found.written[CHAR].tokens)
+    examples = {}
+    for name, mask in traits.words_with(tokens).items():
+        if name in clear and mask.any():
+            words, counts = np.unique(tokens[mask], axis=0, return_counts=True)
+            most = np.argsort(-counts, kind='stable')[:_PHRASES]
+            examples[name] = tuple(encoding.decode_words(words[most]))
+    return examples
+
+
+def words_that_differ(
+    first: np.ndarray, second: np.ndarray, vocabulary: Sequence[str], top: int
+) -> tuple[Difference, ...]:
+    """The words whose shares differ clearly between sentences, token ids [N, L] and [M, L]."""
+    return word_differences.compare(first, second, vocabulary, alpha=diagnosis.ALPHA, top=top)
 
 
 def _model(task: settings.Task, model: TrainResult) -> dict[str, Any]:
@@ -145,7 +269,7 @@ def _model(task: settings.Task, model: TrainResult) -> dict[str, Any]:
         'noise_multiplier': plan.noise_multiplier,
         'loss': model.last['loss'],
         'accuracy': model.last['accuracy'],
-        'epsilon': epsilon if epsilon is not None and np.isfinite(epsilon) else None,
+        'epsilon': None if epsilon is None else _finite(epsilon),
         'delta': report.deltas[0],
         'noise_is_seeded': report.noise_is_seeded,
     }
@@ -155,3 +279,7 @@ def _oov_rate(tokens: np.ndarray) -> float:
     """Share of words outside the vocabulary in rows of token ids."""
     outside, words = (tokens == OOV_ID).sum(), (tokens >= NUM_SPECIAL_TOKENS).sum()
     return float(outside / max(outside + words, 1))
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""Data and tasks of the study: the text with the bug, and the two models of each setting."""
+"""Data and tasks of the study: the text of a case, and what its generators learn from."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -15,12 +15,12 @@ from dpfl.tasks.text import (
     word_clients,
 )
 from dpfl.tasks.text.models import architectures, catalog, generation
-from experiments.debugging.text.config import KINDS, WORD
+from experiments.debugging.text.config import KINDS, WORD, Case
 
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Clients without the bug, and the vocabulary of the word model.
+    """Clients as they are, and the vocabulary of the word model.
 
     Attributes:
       training: Clients to train on.
@@ -68,7 +68,7 @@ class Task:
 def task(
     kind: str,
     text: Text,
-    rate: float,
+    case: Case,
     *,
     model: str,
     sentence_length: int,
@@ -76,26 +76,27 @@ def task(
     eval_clients: int,
     seed: int,
 ) -> Task:
-    """The task of one model of a setting.
+    """The task of one kind of generators in a case.
 
     Args:
       kind: 'word' for all sentences; 'char' for the words outside the vocabulary, one by one.
-      text: The data without the bug.
-      rate: Share of the sentences whose first two words are joined.
+      text: The text as it is.
+      case: The fault that is injected, if there is one.
       model: Name of the model.
       sentence_length: Number of words of a sentence that the word model predicts.
       word_length: Number of bytes of a word, including its end, that the character model predicts.
       eval_clients: Number of held-out clients that are read.
-      seed: Determines which sentences have the bug.
+      seed: Determines which sentences or clients are damaged.
     """
     _validate.choice('kind', kind, KINDS)
     ids = text.vocabulary.ids
     unknown = selection.unknown_labels(ids.__contains__)
 
     def sentences(clients):
-        return faults.inject(
-            _limited(clients, text.max_tokens), 'joined_words', rate, seed
-        ).sentences
+        limited = _limited(clients, text.max_tokens)
+        if case.fault is None:
+            return limited.sentences
+        return faults.inject(limited, case.fault, case.share, seed).sentences
 
     def word_rows(read, client: int) -> np.ndarray:
         return word_clients.encode(read(client), ids, sentence_length)
@@ -132,8 +133,3 @@ def _limited(clients: word_clients.WordClients, max_tokens: int | None) -> word_
                 return
 
     return word_clients.WordClients(clients.count, sentences)
-
-
-def name(rate: float) -> str:
-    """Name of a setting: 'clean', or the share of sentences with the bug, such as '10%'."""
-    return f'{100 * rate:g}%' if rate else 'clean'

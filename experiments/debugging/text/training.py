@@ -1,11 +1,15 @@
-"""Trains one model of the study as a separate run, which can be resumed."""
+"""Trains one generator of the study as a separate run, which can be resumed."""
 
 import pathlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpfl.simulation.training import TrainConfig, TrainResult, run_model, train
 from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.selection_config import SelectionConfig
 from experiments.debugging.text import settings
+
+if TYPE_CHECKING:
+    from dpfl.tasks.text import selected_sentences
 
 
 def train_model(
@@ -16,6 +20,8 @@ def train_model(
     population: int,
     not_covered: tuple[str, ...],
     made_from: dict[str, Any],
+    selection: SelectionConfig,
+    scores: 'selected_sentences.Scores | None',
     resume: bool,
     overwrite: bool,
 ) -> TrainResult:
@@ -27,6 +33,8 @@ def train_model(
       directory: Directory of the run.
       population: Number of clients to train on.
       not_covered: Properties of the data that the guarantee does not cover, a sentence each.
+      selection: Sentences or clients to learn from.
+      scores: The model of their criteria; None for none.
       made_from: What the task depends on, JSON values by name.
       resume: Continue an earlier run in the directory, or return its result if it is finished.
       overwrite: Replace an earlier run in the directory.
@@ -36,7 +44,7 @@ def train_model(
       RunError: If a file cannot be read or written, or a run cannot be continued.
     """
     from dpfl.simulation import outputs
-    from dpfl.tasks.text import sentence_batches
+    from dpfl.tasks.text import selected_sentences, sentence_batches
     from dpfl.tasks.text.models import architectures
 
     def client_batches(
@@ -52,6 +60,7 @@ def train_model(
         not_covered=not_covered,
         made_from=made_from,
     )
+    federated = selected_sentences.select(selection, federated, scores)
     result = train(config, directory, task=federated, resume=resume, overwrite=overwrite)
     # Always, since an existing SavedModel may belong to another run.
     run_model.save(directory, task.model, task.words)

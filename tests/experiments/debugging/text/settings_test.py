@@ -13,11 +13,11 @@ _CLIENTS = WordClients(4, lambda client: [words[:] for words in _SENTENCES])
 _TEXT = settings.Text(_CLIENTS, _CLIENTS.slice(0, 2), Vocabulary(('good', 'day', 'to')))
 
 
-def _task(kind, rate, text=_TEXT, **changes):
+def _task(kind, share, text=_TEXT, **changes):
     return settings.task(
         kind,
         text,
-        rate,
+        config.Case('joined_words', share) if share else config.Case(),
         **{
             **dict(
                 model='micro' if kind == 'word' else 'char_tiny',
@@ -70,5 +70,13 @@ def test_a_client_gives_at_most_its_first_words(kind):
         assert rows.tolist() == [[1, 4, 5, 6, 3], [1, 3, 2, 0, 0]]
 
 
-def test_names_of_settings():
-    assert [settings.name(rate) for rate in (0, 0.01, 0.1, 1)] == ['clean', '1%', '10%', '100%']
+def test_other_faults_damage_all_generators_alike():
+    def rows(kind, fault):
+        changes = dict(sentence_length=4, word_length=9, eval_clients=5, seed=0)
+        model = 'micro' if kind == 'word' else 'char_tiny'
+        case = config.Case(fault, 1.0)
+        return settings.task(kind, _TEXT, case, model=model, **changes).rows(1)
+
+    cut = rows('word', 'truncated')
+    assert cut[0].tolist() == [1, 4, 3, 2, 0]  # good, and a part of day
+    assert encoding.decode_words(rows('char', 'truncated')[:, 1:])[:1] == ['da']

@@ -1,0 +1,1 @@
+"""What language models write about text that nobody may look at: traits, and what faults do."""

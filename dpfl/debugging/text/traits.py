@@ -1,0 +1,283 @@
+"""Traits of what generators of text write: sentences of a word model, words of a character model.
+
+A trait is a share or a mean over all that was written, not over the most frequent part of it. The
+draws are independent, so its standard error follows from them. NumPy only, no TensorFlow.
+"""
+
+import dataclasses
+import string
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dpfl import errors
+from dpfl.debugging.differences import Mean, Share
+from dpfl.tasks.text.encoding import BYTE_PAD_ID, NUM_BYTE_TOKENS, WORD_BEGIN_ID, WORD_END_ID
+from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID, PAD_ID
+
+Measures = Mapping[str, Share | Mean]
+
+# Sentences with fewer words often occur twice by chance.
+LONG = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Trait:
+    """What is measured.
+
+    Attributes:
+      name: short name.
+      meaning: what it is, in words.
+      spread: how two trainings on equal data differ by themselves: the standard deviation of the
+        difference, of log odds for a share, relative to the value for a mean. docs/debug_text.md
+        says where the numbers come from.
+      least: differences below this are never called clear; of shares, or in the unit of a mean.
+      unit: '%' for a share, otherwise the unit of a mean.
+      most: largest share in text that is read rightly, whatever it is about: its tokeniser does not
+        make such words, and a model writes few by mistake. None if that depends on the text.
+    """
+
+    name: str
+    meaning: str
+    spread: float
+    least: float
+    unit: str = '%'
+    most: float | None = None
+
+    def between(self, first: float, second: float) -> float:
+        """Standard deviation of the difference of two trainings, in the unit of the measure."""
+        middle = (first + second) / 2
+        if not np.isfinite(middle):
+            return 0.0
+        return self.spread * (middle * (1 - middle) if self.unit == '%' else abs(middle))
+
+
+OF_SENTENCES = (
+    Trait('first_unknown', 'sentences whose first word is not in the vocabulary', 0.15, 0.02),
+    Trait(
+        'later_unknown',
+        'words between the first and the last that are not in the vocabulary',
+        0.15,
+        0.02,
+    ),
+    Trait(
+        'last_unknown',
+        'sentences of two or more words whose last is not in the vocabulary',
+        0.35,
+        0.02,
+    ),
+    Trait('length', 'words of a sentence', 0.03, 0.3, 'words'),
+    Trait('short', 'sentences of one or two words', 0.25, 0.02),
+    Trait('endless', 'sentences that do not end within the length of the model', 0.15, 0.02),
+    Trait('punctuation', 'words that are punctuation only', 0.15, 0.02),
+    Trait('ends_punctuated', 'sentences that end with punctuation', 0.25, 0.02),
+    Trait('doubled', 'words of the vocabulary that are the word before them once more', 0.25, 0.01),
+    Trait(
+        'repeated', f'sentences of {LONG} or more words, all known, that it wrote twice', 0.5, 0.01
+    ),
+)
+OF_WORDS = (
+    Trait('inner_space', 'unknown words with white space inside', 0.25, 0.003, most=0.01),
+    Trait('punctuated', 'unknown words with punctuation after them', 0.25, 0.003, most=0.01),
+    Trait(
+        'inner_punctuation',
+        'unknown words with punctuation inside, other than hyphens and apostrophes',
+        0.4,
+        0.01,
+    ),
+    Trait(
+        'mis_decoded',
+        'unknown words with UTF-8 read as Latin-1, or with HTML entities',
+        0.5,
+        0.003,
+        most=0.01,
+    ),
+    Trait('non_ascii', 'unknown words with characters outside ASCII', 0.25, 0.01),
+    Trait('digits', 'unknown words with digits', 0.15, 0.02),
+    Trait('capitals', 'unknown words with capital letters of ASCII', 0.25, 0.01),
+    Trait('no_letters', 'unknown words without letters or digits of ASCII', 0.5, 0.01),
+    Trait('word_length', 'bytes of an unknown word', 0.05, 0.5, 'bytes'),
+    Trait('cut', 'unknown words that do not end within the length of the model', 0.3, 0.01),
+    Trait('noise', 'unknown words with bytes that no text has', 0.4, 0.02),
+)
+ALL = {trait.name: trait for trait in (*OF_SENTENCES, *OF_WORDS)}
+SENTENCE_NAMES = tuple(trait.name for trait in OF_SENTENCES)
+WORD_NAMES = tuple(trait.name for trait in OF_WORDS)
+
+
+def of_sentences(tokens: np.ndarray, vocabulary: Sequence[str]) -> dict[str, Share | Mean]:
+    """Traits of sentences, the measures of `OF_SENTENCES` by name.
+
+    Args:
+      tokens: token ids [N, L] of independent sentences, without the begin token.
+      vocabulary: words by token id, from NUM_SPECIAL_TOKENS on.
+
+    Raises:
+      ArgumentError: if the tokens are not a matrix, or not of this vocabulary.
+    """
+    tokens = _checked(tokens, NUM_SPECIAL_TOKENS + len(vocabulary))
+    is_word = (tokens != PAD_ID) & (tokens != EOS_ID) & (tokens != BOS_ID)
+    unknown = tokens == OOV_ID
+    lengths = is_word.sum(axis=1)
+    ended = (tokens == EOS_ID).any(axis=1)
+    position = np.arange(tokens.shape[1])
+    is_last = is_word & (position == lengths[:, None] - 1)
+    inner = is_word & (position > 0) & ~is_last
+    marks = _punctuation_only(vocabulary)[tokens]
+    same = (tokens[:, 1:] == tokens[:, :-1]) & is_word[:, 1:] & ~unknown[:, 1:] & ~marks[:, 1:]
+    full, several = lengths > 0, ended & (lengths > 1)
+    return {
+        'first_unknown': Share.of(unknown[full, 0]),
+        'later_unknown': Mean.ratio((unknown & inner).sum(axis=1), inner.sum(axis=1)),
+        'last_unknown': Share.of((unknown & is_last).any(axis=1)[several]),
+        'length': Mean.of(lengths),
+        'short': Share.of(lengths[full] <= 2),
+        'endless': Share.of(~ended),
+        'punctuation': Mean.ratio((marks & is_word).sum(axis=1), lengths),
+        'ends_punctuated': Share.of((marks & is_last).any(axis=1)[ended & full]),
+        'doubled': Mean.ratio(same.sum(axis=1), np.maximum(lengths - 1, 0)),
+        'repeated': _repeated(tokens, (lengths >= LONG) & ~unknown.any(axis=1)),
+    }
+
+
+def of_words(tokens: np.ndarray) -> dict[str, Share | Mean]:
+    """Traits of words, the measures of `OF_WORDS` by name.
+
+    Args:
+      tokens: byte ids [N, L] of independent words, without the begin token, as a character model
+        writes them. Empty words do not count.
+
+    Raises:
+      ArgumentError: if the tokens are not a matrix of byte ids.
+    """
+    written = not_empty(tokens)
+    masks = words_with(written)
+    lengths = _is_byte(written).sum(axis=1)
+    return {
+        name: Share.of(masks[name]) if name in masks else Mean.of(lengths) for name in WORD_NAMES
+    }
+
+
+def not_empty(tokens: np.ndarray) -> np.ndarray:
+    """The words that are not empty, of byte ids [N, L].
+
+    Raises:
+      ArgumentError: if the tokens are not a matrix of byte ids.
+    """
+    tokens = _checked(tokens, NUM_BYTE_TOKENS)
+    return tokens[(tokens[:, :1] != WORD_END_ID).any(axis=1)]
+
+
+def words_with(tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """Which words have a trait, for each of `OF_WORDS` that is a share.
+
+    Args:
+      tokens: byte ids [N, L] of words that are not empty.
+
+    Returns:
+      bool [N] by name.
+    """
+    is_byte = _is_byte(tokens)
+    lengths = is_byte.sum(axis=1)
+    codes = np.where(is_byte, tokens, 0)
+    space, mark, letter, digit = (table[codes] for table in (_SPACE, _PUNCTUATION, _LETTER, _DIGIT))
+    plain = letter | digit | (codes >= 128)
+    before, after = _seen(plain), _seen(plain[:, ::-1])[:, ::-1]
+    is_last = np.arange(tokens.shape[1]) == lengths[:, None] - 1
+    damaged = _mis_decoded(codes)
+    # Other faults can put punctuation after something: a space, or a byte order mark.
+    whole = ~space.any(axis=1) & ~damaged
+    return {
+        'inner_space': (space & before & after).any(axis=1),
+        'punctuated': (mark & is_last & before).any(axis=1) & whole,
+        'inner_punctuation': (mark & ~_JOINING[codes] & before & after).any(axis=1) & whole,
+        'mis_decoded': damaged,
+        'non_ascii': (codes >= 128).any(axis=1),
+        'digits': digit.any(axis=1),
+        'capitals': _CAPITAL[codes].any(axis=1),
+        'no_letters': ~(letter | digit).any(axis=1),
+        'cut': ~(tokens == WORD_END_ID).any(axis=1),
+        'noise': (_NOISE[codes] & is_byte).any(axis=1),
+    }
+
+
+def unknown_by_position(tokens: np.ndarray) -> tuple[Share, ...]:
+    """Share of words outside the vocabulary at each position of sentences, token ids [N, L]."""
+    tokens = np.asarray(tokens)
+    is_word = (tokens != PAD_ID) & (tokens != EOS_ID)
+    counts = zip((tokens == OOV_ID).sum(axis=0), is_word.sum(axis=0), strict=True)
+    return tuple(Share(int(hits), int(count)) for hits, count in counts)
+
+
+def _is_byte(tokens: np.ndarray) -> np.ndarray:
+    return (tokens != BYTE_PAD_ID) & (tokens < WORD_BEGIN_ID)
+
+
+def _checked(tokens: np.ndarray, num_tokens: int) -> np.ndarray:
+    tokens = np.asarray(tokens)
+    if tokens.ndim != 2 or not np.issubdtype(tokens.dtype, np.integer):
+        raise errors.ArgumentError('tokens', errors.NOT_SHOWN, 'must be integers [N, L]')
+    if tokens.size and not 0 <= tokens.min() <= tokens.max() < num_tokens:
+        raise errors.ArgumentError('tokens', errors.NOT_SHOWN, f'must be >= 0 and < {num_tokens}')
+    return tokens
+
+
+def _punctuation_only(vocabulary: Sequence[str]) -> np.ndarray:
+    """Whether a token is a word without letters and digits, bool [token ids]."""
+    return np.array(
+        [
+            *[False] * NUM_SPECIAL_TOKENS,
+            *(not any(map(str.isalnum, word)) for word in vocabulary),
+        ]
+    )
+
+
+def _repeated(tokens: np.ndarray, counted: np.ndarray) -> Share:
+    """Share of the counted sentences of the first half that are in the second half as well.
+
+    The halves are independent. Given the second, the draws of the first are independent too.
+    """
+    half = len(tokens) // 2
+    rows = np.ascontiguousarray(tokens).view(
+        np.dtype((np.void, tokens.dtype.itemsize * tokens.shape[1]))
+    )
+    first, second = rows[:half].ravel(), rows[half:].ravel()
+    return Share.of(np.isin(first[counted[:half]], second[counted[half:]]))
+
+
+def _mis_decoded(codes: np.ndarray) -> np.ndarray:
+    """Whether words, bytes [N, L], have UTF-8 read as Latin-1, or an HTML entity.
+
+    Read as Latin-1 and in lower case, the bytes of a character are a letter U+00E0 to U+00FF, then
+    characters U+0080 to U+00BF; in UTF-8 that is C3 and a byte, C2 and a byte.
+    """
+    codes = np.pad(codes, [(0, 0), (0, 3)])
+    one, two, three, four = (codes[:, i : codes.shape[1] - 3 + i] for i in range(4))
+    follows = (two & 0xC0) == 0x80, (four & 0xC0) == 0x80
+    latin = (one == 0xC3) & follows[0] & (three == 0xC2) & follows[1]
+    begun = _seen((one == ord('&')) & (_LETTER | _DIGIT | (_CODES == ord('#')))[two])
+    return latin.any(axis=1) | (begun & (one == ord(';'))).any(axis=1)
+
+
+def _seen(values: np.ndarray) -> np.ndarray:
+    """Whether any entry before or at a position of a row is true, bool [N, L]."""
+    return np.logical_or.accumulate(values, axis=1)
+
+
+def _table(characters: str) -> np.ndarray:
+    """Whether a byte is one of these characters of ASCII, bool [256]."""
+    return np.isin(np.arange(256), list(characters.encode()))
+
+
+_CODES = np.arange(256)
+_SPACE = _table(' \t\n')
+# The tokeniser keeps underscores in words.
+_PUNCTUATION = _table(string.punctuation.replace('_', ''))
+_JOINING = _table("-'")
+_LETTER = _table(string.ascii_letters)
+_CAPITAL = _table(string.ascii_uppercase)
+_DIGIT = _table(string.digits)
+# Control characters, and bytes that UTF-8 does not use: a model draws them by mistake.
+_NOISE = ((_CODES < 32) & ~_SPACE & (_CODES != ord('\r'))) | np.isin(
+    _CODES, [0x7F, 0xC0, 0xC1, *range(0xF5, 0x100)]
+)

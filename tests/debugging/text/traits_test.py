@@ -1,0 +1,152 @@
+"""Traits of hand-made sentences and words, and what the faults do to them."""
+
+import numpy as np
+import pytest
+
+from dpfl import errors
+from dpfl.debugging.text import traits
+from dpfl.tasks.text import encoding, faults
+from dpfl.tasks.text.word_clients import WordClients
+
+# Tokens: 0 padding, 1 begin, 2 end, 3 unknown, then words.
+_WORDS = ('fix', 'the', 'bug', '.', '(')
+_SENTENCES = np.array(
+    [
+        [4, 5, 6, 7, 2],  # fix the bug .
+        [3, 5, 5, 3, 2],  # UNK the the UNK
+        [3, 2, 0, 0, 0],  # UNK
+        [2, 0, 0, 0, 0],
+        [4, 3, 6, 8, 5],  # fix UNK bug ( the, without an end
+        [4, 5, 6, 7, 2],
+        [5, 7, 2, 0, 0],  # the .
+        [3, 3, 3, 3, 2],
+        [4, 4, 7, 7, 2],  # fix fix . .
+        [6, 2, 0, 0, 0],
+    ]
+)
+
+
+def test_traits_of_sentences_by_hand():
+    found = traits.of_sentences(_SENTENCES, _WORDS)
+    assert set(found) == {trait.name for trait in traits.OF_SENTENCES}
+    counts = {
+        name: (measure.hits, measure.count)
+        for name, measure in found.items()
+        if isinstance(measure, traits.Share)
+    }
+    assert counts == {
+        'first_unknown': (3, 9),
+        'last_unknown': (2, 6),
+        'short': (3, 9),
+        'endless': (1, 10),
+        'ends_punctuated': (4, 8),
+        'repeated': (1, 1),  # Of the first half, one is long and has no unknown word.
+    }
+    assert found['length'].value == pytest.approx(29 / 10)
+    assert found['later_unknown'].value == pytest.approx(3 / 13)
+    assert found['punctuation'].value == pytest.approx(6 / 29)
+    # "the the" and "fix fix"; neither unknown words nor punctuation count.
+    assert found['doubled'].value == pytest.approx(2 / 20)
+
+
+def test_unknown_by_position():
+    found = traits.unknown_by_position(_SENTENCES)
+    assert [(share.hits, share.count) for share in found] == [
+        (3, 9),
+        (2, 7),
+        (1, 6),
+        (2, 6),
+        (0, 1),
+    ]
+
+
+def _of(words, length=24):
+    return traits.of_words(encoding.encode_words(words, length)[:, 1:])
+
+
+@pytest.mark.parametrize(
+    'word, expected',
+    [
+        ('plain', set()),
+        ('fix the', {'inner_space'}),
+        (' fix', set()),
+        ('fix ', set()),
+        ('fix :', set()),
+        ('bug.', {'punctuated'}),
+        ('bug...', {'punctuated'}),
+        ('...', {'no_letters'}),
+        ("don't", set()),
+        ('well-known', set()),
+        ('snake_', set()),
+        ('a.b', {'inner_punctuation'}),
+        ('käse', {'non_ascii'}),
+        ('größe', {'non_ascii'}),
+        ('kã¤se', {'non_ascii', 'mis_decoded'}),
+        ('ï»¿fix', {'non_ascii', 'mis_decoded'}),
+        ('don&#39;t', {'mis_decoded', 'digits'}),
+        ('a&amp;b', {'mis_decoded'}),
+        ('ï»¿.', {'non_ascii', 'mis_decoded', 'no_letters'}),
+        ('a&b', {'inner_punctuation'}),
+        ('a\x01', {'noise'}),
+        ('日本', {'non_ascii', 'no_letters'}),
+        ('v2', {'digits'}),
+        ('Fix', {'capitals'}),
+        ('x' * 30, {'cut'}),
+    ],
+)
+def test_traits_of_words_by_hand(word, expected):
+    found = _of([word])
+    assert set(found) == {trait.name for trait in traits.OF_WORDS}
+    assert {name for name, each in found.items() if name != 'word_length' and each.hits} == expected
+
+
+def test_words_are_counted_and_empty_ones_are_not():
+    tokens = encoding.encode_words(['ab', 'a b', 'abcd'], 6)[:, 1:]
+    empty = np.array([[encoding.WORD_END_ID, 0, 0, 0, 0, 0]])
+    found = traits.of_words(np.concatenate([tokens, empty]))
+    assert found['inner_space'] == traits.Share(1, 3)
+    assert found['word_length'].value == 3
+
+
+_TEXT = [
+    ['fix', 'the', 'käse', '.'],
+    ['add', 'it', '(', 'again', ')'],
+    ['remove', 'all', 'of', 'these'],
+] * 20
+
+
+@pytest.mark.parametrize(
+    'fault, trait',
+    [
+        ('joined_words', 'inner_space'),
+        ('wrong_tokenizer', 'punctuated'),
+        ('encoding', 'mis_decoded'),
+    ],
+)
+def test_a_fault_raises_the_trait_that_names_it_and_not_those_of_others(fault, trait):
+    clients = faults.inject(WordClients(1, lambda client: _TEXT), fault, 1.0, 0)
+    found = _of([word for words in clients.sentences(0) for word in words])
+    named = {'inner_space', 'punctuated', 'mis_decoded'}
+    assert found[trait].hits > 0
+    assert all(found[other].hits == 0 for other in named - {trait})
+
+
+def test_the_allowance_is_one_of_log_odds_or_relative():
+    share, mean = traits.ALL['first_unknown'], traits.ALL['length']
+    assert share.between(0.2, 0.4) == pytest.approx(share.spread * 0.3 * 0.7)
+    assert mean.between(9.0, 11.0) == pytest.approx(mean.spread * 10)
+    assert share.between(float('nan'), 0.4) == 0
+
+
+@pytest.mark.parametrize(
+    'action',
+    [
+        lambda: traits.of_sentences(np.array([4, 5]), _WORDS),
+        lambda: traits.of_sentences(np.array([[9]]), _WORDS),
+        lambda: traits.of_sentences(np.array([[0.5]]), _WORDS),
+        lambda: traits.of_words(np.array([[258]])),
+    ],
+)
+def test_other_tokens_are_refused(action):
+    with pytest.raises(errors.ArgumentError, match='tokens'):
+        action()
