@@ -19,6 +19,7 @@ class ImageSelectionConfig(SelectionConfig):
     client_measures: ClassVar[tuple[str, ...]] = IMAGE_CLIENT_MEASURES
     of_model: ClassVar[frozenset[str]] = frozenset({'predicted', 'accuracy', 'confidence', 'loss'})
     examples: ClassVar[str] = 'images'
+    has_quantiles: ClassVar[bool] = False
 
     select_examples: tuple[str, ...] = setting(
         (),

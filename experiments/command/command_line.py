@@ -19,7 +19,7 @@ from absl import app, flags, logging
 from dpfl import _files, errors
 from dpfl._settings import Settings
 from dpfl.runtime import default_context
-from experiments.command import standard_streams
+from experiments.command import preset, standard_streams
 
 _REFUSED = 1
 _BAD_USAGE = 2
@@ -110,10 +110,10 @@ def run(
             _fail(str(error), _BAD_USAGE)
         except (errors.RunError, errors.DataError) as error:
             _fail(str(error), _REFUSED)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             # A second Ctrl-C ends the process while it cleans up, without a message.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            _fail('interrupted', _INTERRUPTED)
+            _fail(f'interrupted: {error}'.removesuffix(': '), _INTERRUPTED)
         except MemoryError as error:
             _fail(' '.join(f'out of memory: {error}'.removesuffix(': ').split()), _REFUSED)
         except RuntimeError as error:
@@ -199,11 +199,15 @@ def columns(rows: list[dict]) -> str:
 def _parse(arguments):
     try:
         _check_flagfiles(arguments[1:], set())
-        return (
-            app.parse_flags_with_usage(arguments)
-            if _asks_for_help(arguments)
-            else flags.FLAGS(arguments)
+        if _asks_for_help(arguments):
+            return app.parse_flags_with_usage(arguments)
+        adjusted = preset.adjust(
+            arguments[1:], lambda flag: flags.FLAGS.read_flags_from_files([flag])
         )
+        rest = flags.FLAGS([arguments[0], *adjusted.arguments])
+        for message in adjusted.messages:
+            print(message, file=sys.stderr)
+        return rest
     except flags.Error as error:
         _fail(_explain(error), _BAD_USAGE)
 

@@ -79,7 +79,7 @@ def test_the_study_from_start_to_end_and_once_more(tmp_path):
     parts = _run(
         '--inject=',
         '--inject_share=',
-        '--inspect=T2,T4,T6',
+        '--inspect=T2,T4,T5,T6',
         f'--primary_model={tmp_path}/as_it_is/word',
         '--resume',
         '--format=json',
@@ -89,8 +89,12 @@ def test_the_study_from_start_to_end_and_once_more(tmp_path):
     (case,) = json.loads(parts.stdout)['cases']
     assert set(case['generators']) == {'word', 'wrong', 'right', 'poor', 'good'}
     assert model.stat().st_mtime_ns == before
-    firsts = [each['first'] for each in json.loads(parts.stdout)['compared']]
-    assert firsts[1:] == [case['generators'][name]['of_what'] for name in ('wrong', 'poor')]
+    found = json.loads(parts.stdout)
+    firsts = [each['first'] for each in found['compared']]
+    assert firsts == [case['generators'][name]['of_what'] for name in ('wrong', 'poor', 'word')]
+    # The generator is the primary model itself, to which nothing is improbable.
+    assert found['ratios'][0]['private']['value'] == pytest.approx(0, abs=1e-6)
+    assert found['learned'][0]['sentences'] == 300
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""What is wrong with images that only a generator has seen: traits, diagnosis, discriminator."""
+"""Images that only generators have seen: traits, comparisons, a diagnosis, a discriminator."""

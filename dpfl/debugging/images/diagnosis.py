@@ -22,17 +22,17 @@ from dpfl.debugging import differences
 from dpfl.debugging.differences import Difference, Mean, Share
 
 FOUND, SUSPECTED, NOT_SEEN = 'found', 'suspected', 'not seen'
-BADLY, CLIENTS = 'badly - well', 'clients - public'
+BADLY, CLIENTS = 'where the model does badly', 'all clients'
 ALPHA = 0.05
-# Standard deviation of the difference of two generators of equal data, by trait: from ten trainings
+# Standard deviation of the difference of two generators of equal data, by trait; measured on data
 # without a fault (docs/debug_images.md).
 BETWEEN: Mapping[str, float] = {
     'inverted': 0.05,
     'blank_half': 0.05,
     'lying': 0.06,
     'combed': 0.05,
-    'confidence': 0.06,
-    'variety': 7.0,
+    'confidence': 0.09,
+    'variety': 8.5,
     'accuracy': 0.0,
 }
 # Labels are at fault from this fall of the accuracy on, if the confidence falls by less than a half
@@ -59,7 +59,7 @@ class Signature:
 SIGNATURES: Mapping[str, Signature] = {
     'inverted': Signature('inverted', 0.2, 'images with more ink than paper'),
     'truncated': Signature('blank_half', 0.2, 'images whose lower half is blank'),
-    'transposed': Signature('lying', 0.2, 'images that are wider than high'),
+    'transposed': Signature('lying', 0.3, 'images that are wider than high'),
     'encoding': Signature('combed', 0.2, 'images whose rows alternate'),
     'duplicated_client': Signature('variety', -0.35, 'images that are more alike'),
 }
@@ -185,7 +185,7 @@ def _of_images(fault: str, contrasts: Mapping[str, tuple[Difference, ...]]) -> V
     )
     unit = 'share' if form == '{:.0%}' else 'mean distance of two images'
     reason = (
-        f'{signature.shows.capitalize()}: {unit} {first} against {second} ({name}; 95 % interval '
+        f'{signature.shows.capitalize()}, {name}: {unit} {first} against {second} (95 % interval '
         f'of the difference {low} to {high}).'
     )
     return Verdict(fault, order[rank], reason)

@@ -17,6 +17,8 @@ _FAINT = 0.25
 # The lower half counts as blank with less than this share of the ink, and the ink as lying if it
 # extends further to the sides than up and down by this factor.
 _BLANK, _LYING = 0.1, 1.1
+# With more ink than this an image is a blot, which has no direction.
+_BLOT = 0.3
 
 
 def upright(pixels: np.ndarray) -> np.ndarray:
@@ -37,7 +39,7 @@ def has_blank_half(pixels: np.ndarray) -> np.ndarray:
 
 
 def is_lying(pixels: np.ndarray) -> np.ndarray:
-    """Which images extend further to the sides than up and down, bool [n].
+    """Which images extend further to the sides than up and down, bool [n]; blots do not.
 
     Extents are standard deviations of the place of the ink.
 
@@ -46,7 +48,7 @@ def is_lying(pixels: np.ndarray) -> np.ndarray:
     """
     ink = _ink(pixels)
     vertical, horizontal = (_spread(ink.sum(axis=axis)) for axis in (2, 1))
-    return horizontal > _LYING * vertical
+    return (horizontal > _LYING * vertical) & (ink.mean(axis=(1, 2)) < _BLOT)
 
 
 def is_combed(pixels: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ ALPHA = 0.01
 # Share of words with bytes that no text has, above which no verdict is given without a reference.
 MOST_NOISE = 0.05
 # What a generator is held against if there is no reference.
-NO_REFERENCE = 'what no text has'
+NO_REFERENCE = 'no reference'
 
 FOUND, SUSPECTED, NOT_SEEN = 'found', 'suspected', 'not seen'
 VERDICTS = (FOUND, SUSPECTED, NOT_SEEN)

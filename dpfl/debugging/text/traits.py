@@ -77,28 +77,28 @@ OF_SENTENCES = (
     ),
 )
 OF_WORDS = (
-    Trait('inner_space', 'words with white space inside', 0.25, 0.003, most=0.01),
-    Trait('punctuated', 'words with punctuation after them', 0.25, 0.003, most=0.01),
+    Trait('inner_space', 'unknown words with white space inside', 0.25, 0.003, most=0.01),
+    Trait('punctuated', 'unknown words with punctuation after them', 0.25, 0.003, most=0.01),
     Trait(
         'inner_punctuation',
-        'words with punctuation inside, other than hyphens and apostrophes',
+        'unknown words with punctuation inside, other than hyphens and apostrophes',
         0.4,
         0.01,
     ),
     Trait(
         'mis_decoded',
-        'words with UTF-8 read as Latin-1, or with HTML entities',
+        'unknown words with UTF-8 read as Latin-1, or with HTML entities',
         0.5,
         0.003,
         most=0.01,
     ),
-    Trait('non_ascii', 'words with characters outside ASCII', 0.25, 0.01),
-    Trait('digits', 'words with digits', 0.15, 0.02),
-    Trait('capitals', 'words with capital letters of ASCII', 0.25, 0.01),
-    Trait('no_letters', 'words without letters or digits of ASCII', 0.5, 0.01),
-    Trait('word_length', 'bytes of a word', 0.05, 0.5, 'bytes'),
-    Trait('cut', 'words that do not end within the length of the model', 0.3, 0.01),
-    Trait('noise', 'words with bytes that no text has', 0.4, 0.02),
+    Trait('non_ascii', 'unknown words with characters outside ASCII', 0.25, 0.01),
+    Trait('digits', 'unknown words with digits', 0.15, 0.02),
+    Trait('capitals', 'unknown words with capital letters of ASCII', 0.25, 0.01),
+    Trait('no_letters', 'unknown words without letters or digits of ASCII', 0.5, 0.01),
+    Trait('word_length', 'bytes of an unknown word', 0.05, 0.5, 'bytes'),
+    Trait('cut', 'unknown words that do not end within the length of the model', 0.3, 0.01),
+    Trait('noise', 'unknown words with bytes that no text has', 0.4, 0.02),
 )
 ALL = {trait.name: trait for trait in (*OF_SENTENCES, *OF_WORDS)}
 SENTENCE_NAMES = tuple(trait.name for trait in OF_SENTENCES)
@@ -150,31 +150,54 @@ def of_words(tokens: np.ndarray) -> dict[str, Share | Mean]:
     Raises:
       ArgumentError: if the tokens are not a matrix of byte ids.
     """
+    written = not_empty(tokens)
+    masks = words_with(written)
+    lengths = _is_byte(written).sum(axis=1)
+    return {
+        name: Share.of(masks[name]) if name in masks else Mean.of(lengths) for name in WORD_NAMES
+    }
+
+
+def not_empty(tokens: np.ndarray) -> np.ndarray:
+    """The words that are not empty, of byte ids [N, L].
+
+    Raises:
+      ArgumentError: if the tokens are not a matrix of byte ids.
+    """
     tokens = _checked(tokens, NUM_BYTE_TOKENS)
-    tokens = tokens[(tokens[:, :1] != WORD_END_ID).any(axis=1)]
-    is_byte = (tokens != BYTE_PAD_ID) & (tokens < WORD_BEGIN_ID)
+    return tokens[(tokens[:, :1] != WORD_END_ID).any(axis=1)]
+
+
+def words_with(tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """Which words have a trait, for each of `OF_WORDS` that is a share.
+
+    Args:
+      tokens: byte ids [N, L] of words that are not empty.
+
+    Returns:
+      bool [N] by name.
+    """
+    is_byte = _is_byte(tokens)
     lengths = is_byte.sum(axis=1)
     codes = np.where(is_byte, tokens, 0)
     space, mark, letter, digit = (table[codes] for table in (_SPACE, _PUNCTUATION, _LETTER, _DIGIT))
     plain = letter | digit | (codes >= 128)
     before, after = _seen(plain), _seen(plain[:, ::-1])[:, ::-1]
     is_last = np.arange(tokens.shape[1]) == lengths[:, None] - 1
-    joined = _JOINING[codes]
     damaged = _mis_decoded(codes)
     # Other faults can put punctuation after something: a space, or a byte order mark.
     whole = ~space.any(axis=1) & ~damaged
     return {
-        'inner_space': Share.of((space & before & after).any(axis=1)),
-        'punctuated': Share.of((mark & is_last & before).any(axis=1) & whole),
-        'inner_punctuation': Share.of((mark & ~joined & before & after).any(axis=1) & whole),
-        'mis_decoded': Share.of(damaged),
-        'non_ascii': Share.of((codes >= 128).any(axis=1)),
-        'digits': Share.of(digit.any(axis=1)),
-        'capitals': Share.of(_CAPITAL[codes].any(axis=1)),
-        'no_letters': Share.of(~(letter | digit).any(axis=1)),
-        'word_length': Mean.of(lengths),
-        'cut': Share.of(~(tokens == WORD_END_ID).any(axis=1)),
-        'noise': Share.of((_NOISE[codes] & is_byte).any(axis=1)),
+        'inner_space': (space & before & after).any(axis=1),
+        'punctuated': (mark & is_last & before).any(axis=1) & whole,
+        'inner_punctuation': (mark & ~_JOINING[codes] & before & after).any(axis=1) & whole,
+        'mis_decoded': damaged,
+        'non_ascii': (codes >= 128).any(axis=1),
+        'digits': digit.any(axis=1),
+        'capitals': _CAPITAL[codes].any(axis=1),
+        'no_letters': ~(letter | digit).any(axis=1),
+        'cut': ~(tokens == WORD_END_ID).any(axis=1),
+        'noise': (_NOISE[codes] & is_byte).any(axis=1),
     }
 
 
@@ -184,6 +207,10 @@ def unknown_by_position(tokens: np.ndarray) -> tuple[Share, ...]:
     is_word = (tokens != PAD_ID) & (tokens != EOS_ID)
     counts = zip((tokens == OOV_ID).sum(axis=0), is_word.sum(axis=0), strict=True)
     return tuple(Share(int(hits), int(count)) for hits, count in counts)
+
+
+def _is_byte(tokens: np.ndarray) -> np.ndarray:
+    return (tokens != BYTE_PAD_ID) & (tokens < WORD_BEGIN_ID)
 
 
 def _checked(tokens: np.ndarray, num_tokens: int) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 from dpfl import accounting
 from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.simulation import earlier_run
 from dpfl.simulation.training import execution
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
@@ -91,6 +92,8 @@ def train_gan(
       DataError: if the data can no longer be read.
     """
     path, tell = pathlib.Path(directory), execution.teller(progress)
+    if not resume and not overwrite:
+        earlier_run.refuse(path)  # Before the data are read.
     if clients is not None and config.task.selection.is_given:
         raise ArgumentError('clients', NOT_SHOWN, 'must not be given with a selection')
     given = functools.cache(lambda: clients or _clients(config))
@@ -262,9 +265,13 @@ def _experiment(
 
     is_per_layer = config.privacy.clipping == 'per_layer'
     audit = None
+
+    def samplers(seed: int) -> Any:
+        return config.sampling.sampler(plan.participation, population, seed, plan.groups)
+
     if config.audit.audit:
         size = sum(weight.size for weight in model.initial_discriminator)
-        design = canaries.design(plan, config.audit.canaries, config.seed, size)
+        design = canaries.design(plan, config.audit.canaries, config.seed, size, samplers)
         # Clients train the discriminator; the weights of the process begin with the generator.
         audit = one_shot.OneShotAudit(
             design, lambda weights: learning.gan_weights(weights).discriminator
@@ -279,7 +286,7 @@ def _experiment(
         plan=plan,
         delta=config.privacy.delta,
         accountant=accountant(config.privacy, plan),
-        sampler=config.sampling.sampler(plan.participation, population, config.seed, plan.groups),
+        sampler=samplers(config.seed),
         client_data=lambda client: clients.client_batches(
             int(client), how.client_batch_size, 1, how.client_max_batches
         ),

@@ -26,11 +26,11 @@ def sheet(pixels: np.ndarray, caption: str) -> str:
     )
 
 
-def table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table that scrolls to the side if the page is narrow."""
+def table(names: Sequence[str], rows: Sequence[Sequence[str]], kind: str = 'numbers') -> str:
+    """A table of `kind` numbers or words; it scrolls to the side if the page is narrow."""
     head = ''.join(f'<th>{html.escape(name)}</th>' for name in names)
     body = ''.join(
         '<tr>' + ''.join(f'<td>{html.escape(cell)}</td>' for cell in row) + '</tr>\n'
         for row in rows
     )
-    return f'<div class="scroll"><table><tr>{head}</tr>\n{body}</table></div>\n'
+    return f'<div class="scroll"><table class="{kind}"><tr>{head}</tr>\n{body}</table></div>\n'

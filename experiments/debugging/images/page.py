@@ -25,6 +25,7 @@ _STYLE = """
 body { max-width: 70rem; }
 .scroll { overflow-x: auto; }
 .sheets { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1.5rem; }
+table.words td, table.words th { text-align: left; }
 td { font-variant-numeric: tabular-nums; }
 figure { margin: 0; }
 img { image-rendering: pixelated; width: 100%; }

@@ -34,7 +34,9 @@ def conclusion(found: conclusions.Conclusion) -> str:
     for state, each in found.diagnoses.items():
         rows = [[diagnosis.in_words(one.fault), one.verdict, one.reason] for one in each.verdicts]
         parts.append(
-            html_parts.table(['fault', f'verdict, {_STATES[state]}', 'what its trait says'], rows)
+            html_parts.table(
+                ['fault', f'verdict, {_STATES[state]}', 'what its trait says'], rows, 'words'
+            )
         )
     parts.append(
         f'<p>Found: the trait of the fault differs by its least difference, with a p-value of at '

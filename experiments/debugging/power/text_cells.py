@@ -99,7 +99,7 @@ def _run(
     case: Case,
 ) -> results.CaseResult:
     run = Study(config=study, base=base, opened=opened)
-    return run.run_case(case, directory, resume=True, overwrite=False)[0]
+    return run.run_case(case, directory, resume=True, overwrite=False).result
 
 
 def _cell(

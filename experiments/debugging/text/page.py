@@ -6,15 +6,16 @@ The page is one HTML file that loads nothing from elsewhere. No TensorFlow.
 import html
 from typing import TYPE_CHECKING
 
-from matplotlib import figure
+from matplotlib import figure, ticker
 
-from dpfl.debugging.text import diagnosis, traits
+from dpfl.debugging.differences import Mean
+from dpfl.debugging.text import traits
 from dpfl.reporting import html_page
-from experiments.debugging.text import tables
+from experiments.debugging.text import background, tables
 from experiments.debugging.text.tables import Cell
 
 if TYPE_CHECKING:
-    from experiments.debugging.text.results import CaseResult, Written
+    from experiments.debugging.text.results import CaseResult, Compared, Written
     from experiments.debugging.text.study import Found
 
 
@@ -27,16 +28,18 @@ def render(found: 'Found') -> str:
         _verdicts(found),
         _introduction(found),
         *_differences(found),
+        *_improbable(found),
+        *_learned(found),
         *_positions(written),
         *_rankings(written),
         *_phrases(written),
         '<h2>All traits</h2>',
         _traits(written),
         '<h2>How to read the verdicts</h2>',
-        _method(),
+        background.method(),
         '<h2>Models and privacy</h2>',
-        _models(written),
-        _privacy(found),
+        background.models([(_name(*each), each[1].model) for each in written]),
+        background.privacy(found),
     ]
     return html_page.document('Text debugging', '\n'.join(parts), tables.STYLE)
 
@@ -53,7 +56,8 @@ def _introduction(found: 'Found') -> str:
     return (
         '<p>Generative models learned from text under user-level differential privacy, and people '
         f'look only at what these models write (Augenstein et al. 2020). They learned from: '
-        f'{html.escape(kinds)}.{injected} No line of this page is from a client.</p>'
+        f'{html.escape(kinds)}.{injected} Nothing on this page is copied from the text of a client.'
+        '</p>'
     )
 
 
@@ -69,14 +73,79 @@ def _verdicts(found: 'Found') -> str:
 def _differences(found: 'Found') -> list[str]:
     parts = []
     for each in found.compared:
-        if each.diagnosis.differences:
-            parts += [
-                f'<h3>{html.escape(each.title)}</h3>',
-                tables.of_traits(each.diagnosis.differences, each.diagnosis.clear),
-            ]
-            if any(name.name in traits.SENTENCE_NAMES for name in each.diagnosis.differences):
-                parts.append(tables.of_words(each.words))
+        differs = each.diagnosis.differences
+        if not differs and not each.examples:
+            continue
+        parts.append(f'<h3>{html.escape(each.title)}</h3>')
+        if differs:
+            parts.append(tables.of_traits(differs, each.diagnosis.clear))
+        if any(difference.name in traits.SENTENCE_NAMES for difference in differs):
+            parts.append(tables.of_words(each.words))
+        parts.append(_examples(each))
     return ['<h2>What differs</h2>', *parts] if parts else []
+
+
+def _examples(compared: 'Compared') -> str:
+    if not compared.examples:
+        return ''
+    items = ''.join(
+        f'<li>{html.escape(traits.ALL[name].meaning)}: '
+        + ', '.join(f'<code>{html.escape(word)}</code>' for word in words)
+        + '</li>\n'
+        for name, words in compared.examples.items()
+    )
+    return (
+        f'<p>What the character model writes most often with these traits:</p>\n<ul>{items}</ul>\n'
+    )
+
+
+def _improbable(found: 'Found') -> list[str]:
+    title = '<h2>Sentences that the primary model finds improbable (T6)</h2>'
+    parts = [title] if found.ratios else []
+    for each in found.ratios:
+        rows = [[sentence, Cell(f'{ratio:.2f}')] for sentence, ratio in each.improbable]
+        parts += [
+            f'<p>{html.escape(each.case)}: the log-likelihood ratio, private generator against '
+            f'primary model, is {_nats(each.private)} in sentences that the private generator '
+            f'writes, and {_nats(each.public)} in those that the primary model writes. It is zero '
+            'on average only if both write the same. In brackets: 95% intervals of the '
+            'samples.</p>',
+            tables.table(['sentence', 'nats per word'], rows),
+        ]
+    return parts
+
+
+def _learned(found: 'Found') -> list[str]:
+    if not found.learned:
+        return []
+    rows = [
+        [
+            each.case,
+            *(Cell(f'{value:.4f}') for value in each.accuracy),
+            Cell(_interval(each.accuracy_gained, '{:+.4f}')),
+            *(Cell(f'{value:.3f}') for value in each.loss),
+            Cell(_interval(each.loss_gained, '{:+.3f}')),
+        ]
+        for each in found.learned
+    ]
+    names = ['text', 'accuracy before', 'after', 'change', 'loss before (nats)', 'after', 'change']
+    return [
+        '<h2>What the primary model learns from private sentences (T5)</h2>',
+        f'<p>It goes on learning from {found.learned[0].sentences:,} sentences that the private '
+        'generator wrote, whose labels are their next words, and is measured on held-out clients. '
+        'In brackets: 95% intervals over their sentences. People may label the sentences '
+        'otherwise.</p>',
+        tables.table(names, rows),
+    ]
+
+
+def _nats(mean: Mean) -> str:
+    return _interval(mean, '{:.3f}') + ' nats per word'
+
+
+def _interval(mean: Mean, form: str) -> str:
+    low, high = (form.format(bound) for bound in mean.interval())
+    return f'{form.format(mean.value)} ({low} to {high})'
 
 
 def _positions(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
@@ -102,6 +171,7 @@ def _positions(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
             label=_name(case, one),
         )
     axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
     axes.legend()
     rows = [
@@ -134,7 +204,7 @@ def _rankings(written: 'list[tuple[CaseResult, Written]]') -> list[str]:
             words = ranking.words[i : i + 1]
             row += [words[0].word, Cell(f'{1e3 * words[0].probability:.2f}')] if words else ['', '']
         rows.append(row)
-    names = [cell for case, _ in shown for cell in (case.case.name, '10⁻³')]
+    names = [cell for case, _ in shown for cell in (case.case.name, 'probability (10⁻³)')]
     missing = max(ranking.missing for _, ranking in shown)
     return [
         '<h2>Most probable unknown words</h2>',
@@ -174,101 +244,6 @@ def _traits(written: 'list[tuple[CaseResult, Written]]') -> str:
         ]
         parts.append(tables.table(['trait', *(_name(*each) for each in shown)], rows))
     return '\n'.join(parts) + '<p>In brackets: 95% intervals of the samples.</p>'
-
-
-def _method() -> str:
-    signatures = ''.join(
-        f'<li><strong>{each.fault}</strong>: '
-        + ' and '.join(
-            f'{"more" if sign.is_higher else "fewer"} {traits.ALL[sign.trait].meaning}'
-            for sign in each.signs
-        )
-        + '</li>'
-        for each in diagnosis.SIGNATURES
-    )
-    rows = [
-        [
-            trait.meaning,
-            Cell(
-                f'{100 * trait.least:g} points'
-                if trait.unit == '%'
-                else f'{trait.least:g} {trait.unit}'
-            ),
-            Cell(f'{trait.spread:g}{" (log odds)" if trait.unit == "%" else " of the value"}'),
-            Cell('' if trait.most is None else f'{trait.most:.1%}'),
-        ]
-        for trait in traits.ALL.values()
-    ]
-    names = ['trait', 'least difference', 'allowance for trainings', 'most without a reference']
-    return (
-        '<p>All traits are compared together. A difference is clear if its p-value, corrected by '
-        f'Holm for the number of comparisons, is at most {diagnosis.ALPHA:g}, and if it has at '
-        'least the size in the table. The test adds to the error of the samples an allowance for '
-        'how two trainings on the same text differ by themselves, as a standard deviation, in '
-        'quadrature; intervals include it, and each is at 95% by itself. <em>Found</em>: all signs '
-        'of a fault are clear. <em>Suspected</em>: something is clear, but no signature is '
-        'complete. <em>Not seen</em>: nothing is clear. Without a reference, a fault is found only '
-        'if it leaves words that no text has: the lower bound of their share exceeds the last '
-        f'column.</p>\n<ul>{signatures}</ul>\n'
-        + tables.folded('Thresholds of all traits', tables.table(names, rows))
-        + '<p>What a verdict cannot show: a fault in few sentences or few clients, which the noise '
-        'hides by design; a fault that is in the reference as well; a cause, since other texts can '
-        'have the traits of a fault. The allowances were measured on one data set (commit messages '
-        'at epsilon 8); models trained with more noise differ more. A part of the text that is '
-        'selected by the errors of a model differs from the rest in what is hard to predict, with '
-        'or without a fault.</p>'
-    )
-
-
-def _models(written: 'list[tuple[CaseResult, Written]]') -> str:
-    names = [
-        'generator',
-        'parameters',
-        'rounds',
-        'clients per round',
-        'mechanism',
-        'clip norm',
-        'noise multiplier',
-        'loss (nats)',
-        'accuracy',
-        'epsilon',
-    ]
-    rows = [
-        [
-            _name(case, one),
-            Cell(f'{one.model["parameters"]:,}'),
-            Cell(str(one.model['rounds'])),
-            Cell(str(one.model['clients_per_round'])),
-            one.model['mechanism'],
-            Cell(f'{one.model["clip_norm"]:g}'),
-            Cell(f'{one.model["noise_multiplier"]:.4g}'),
-            Cell(f'{one.model["loss"]:.3f}'),
-            Cell(f'{one.model["accuracy"]:.3f}'),
-            Cell(tables.epsilon(one.model['epsilon'])),
-        ]
-        for case, one in written
-    ]
-    return tables.table(names, rows)
-
-
-def _privacy(found: 'Found') -> str:
-    models = [one.model for case in found.cases for one in case.written.values()]
-    each = '; '.join(
-        f'{html.escape(case.case.name)}: {tables.epsilon(case.together)}' for case in found.cases
-    )
-    simulated = (
-        ' The noise comes from a known seed: this is a simulation and protects nobody.'
-        if any(model['noise_is_seeded'] for model in models)
-        else ''
-    )
-    return (
-        f'<p>The table has epsilon of a single generator, at delta = {models[0]["delta"]:g}. They '
-        'learn from the same clients. Epsilon of all generators of a case together: '
-        f'{each}. Epsilon of all that was trained for this page: {tables.epsilon(found.together)}. '
-        'Verdicts, figures, rankings and sentences are made from the models and cost no further '
-        'privacy. Loss and accuracy are those of held-out clients. The privacy report of each '
-        f'model is in its folder.{simulated}</p>'
-    )
 
 
 def _name(case: 'CaseResult', one: 'Written') -> str:

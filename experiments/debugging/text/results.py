@@ -104,6 +104,8 @@ class Compared:
       first, reference: What is compared with what, in words.
       diagnosis: The verdict, and the differences of traits.
       words: Words that sentences of the one have clearly more often.
+      examples: Unknown words that were written, the most frequent ones that have a trait, by the
+        traits that are clearly more frequent.
     """
 
     case: str
@@ -111,11 +113,14 @@ class Compared:
     reference: str
     diagnosis: diagnosis.Diagnosis
     words: tuple[Difference, ...] = ()
+    examples: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def title(self) -> str:
         """What is compared with what."""
         case = f' ({self.case})' if self.case != self.first else ''
+        if self.reference == diagnosis.NO_REFERENCE:
+            return f'{self.first}, by itself'
         return f'{self.first}, against {self.reference}{case}'
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,6 +131,7 @@ class Compared:
             'reference': self.reference,
             **self.diagnosis.to_dict(),
             'words': [each.to_dict() for each in self.words],
+            'examples': {name: list(words) for name, words in self.examples.items()},
         }
 
 
@@ -186,16 +192,21 @@ def write(
 def judge(found: CaseResult) -> Compared:
     """A case by itself, without a reference."""
     name = found.case.name
-    return Compared(name, name, diagnosis.NO_REFERENCE, diagnosis.alone(found.measures))
+    found_alone = diagnosis.alone(found.measures)
+    examples = _examples(found, found_alone.clear)
+    return Compared(name, name, diagnosis.NO_REFERENCE, found_alone, examples=examples)
 
 
 def compare_cases(found: CaseResult, clean: CaseResult, text: settings.Text, top: int) -> Compared:
     """A case with a fault, compared with the text as it is."""
     words: tuple[Difference, ...] = ()
     if WORD in found.written:
-        words = _words(found.written[WORD], clean.written[WORD], text, top)
+        tokens = found.written[WORD].tokens, clean.written[WORD].tokens
+        words = words_that_differ(*tokens, text.vocabulary.words, top)
     verdict = diagnosis.diagnose(found.measures, clean.measures)
-    return Compared(found.case.name, found.case.name, clean.case.name, verdict, words)
+    name = found.case.name
+    examples = _examples(found, verdict.clear)
+    return Compared(name, name, clean.case.name, verdict, words, examples)
 
 
 def compare_parts(
@@ -204,7 +215,8 @@ def compare_parts(
     """A part of the text, compared with the rest."""
     verdict = diagnosis.diagnose(part.traits, rest.traits)
     names = part.generator.of_what, rest.generator.of_what
-    return Compared(case.name, *names, verdict, _words(part, rest, text, top))
+    words = words_that_differ(part.tokens, rest.tokens, text.vocabulary.words, top)
+    return Compared(case.name, *names, verdict, words)
 
 
 def together(reports: Sequence[accounting.PrivacyReport]) -> float | None:
@@ -224,12 +236,25 @@ def together(reports: Sequence[accounting.PrivacyReport]) -> float | None:
     return _finite(epsilon)
 
 
-def _words(
-    first: Written, second: Written, text: settings.Text, top: int
+def _examples(found: CaseResult, clear: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The most frequent of the unknown words that have a trait, by clear traits."""
+    if CHAR not in found.written:
+        return {}
+    tokens = traits.not_empty(found.written[CHAR].tokens)
+    examples = {}
+    for name, mask in traits.words_with(tokens).items():
+        if name in clear and mask.any():
+            words, counts = np.unique(tokens[mask], axis=0, return_counts=True)
+            most = np.argsort(-counts, kind='stable')[:_PHRASES]
+            examples[name] = tuple(encoding.decode_words(words[most]))
+    return examples
+
+
+def words_that_differ(
+    first: np.ndarray, second: np.ndarray, vocabulary: Sequence[str], top: int
 ) -> tuple[Difference, ...]:
-    return word_differences.compare(
-        first.tokens, second.tokens, text.vocabulary.words, alpha=diagnosis.ALPHA, top=top
-    )
+    """The words whose shares differ clearly between sentences, token ids [N, L] and [M, L]."""
+    return word_differences.compare(first, second, vocabulary, alpha=diagnosis.ALPHA, top=top)
 
 
 def _model(task: settings.Task, model: TrainResult) -> dict[str, Any]:

@@ -4,17 +4,18 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting
 from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task
 from experiments.debugging.text import results, settings, training
 from experiments.debugging.text.clients import OpenedText
-from experiments.debugging.text.config import Case, Generator, StudyConfig
+from experiments.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
 
 if TYPE_CHECKING:
     from dpfl.tasks.text.models import saved_models
+    from experiments.debugging.text import against_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +25,15 @@ class Found:
     Attributes:
       cases: What the generators of each case have written, the text as it is first.
       compared: What was compared.
+      ratios: What the primary model finds improbable (T6), for each case; empty if not inspected.
+      learned: What it learns from private sentences (T5), for each case; empty if not inspected.
       together: Epsilon of all generators of all cases together; None if infinite.
     """
 
     cases: tuple[results.CaseResult, ...]
     compared: tuple[results.Compared, ...]
+    ratios: tuple['against_model.Ratios', ...]
+    learned: tuple['against_model.Learned', ...]
     together: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -36,8 +41,25 @@ class Found:
         return {
             'cases': [case.to_dict() for case in self.cases],
             'compared': [each.to_dict() for each in self.compared],
+            'ratios': [each.to_dict() for each in self.ratios],
+            'learned': [each.to_dict() for each in self.learned],
             'together': self.together,
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class CaseRun:
+    """The generators of a case.
+
+    Attributes:
+      result: What they have written.
+      tasks: What each was trained on, by its name.
+      trained: How each was trained, by its name.
+    """
+
+    result: results.CaseResult
+    tasks: Mapping[str, settings.Task]
+    trained: Mapping[str, TrainResult]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,17 +90,42 @@ class Study:
         """
         cases: list[results.CaseResult] = []
         reports: list[accounting.PrivacyReport] = []
+        ratios: list[against_model.Ratios] = []
+        learned: list[against_model.Learned] = []
         for case in self.config.cases:
-            found, of_case = self.run_case(case, directory, resume=resume, overwrite=overwrite)
-            cases.append(found)
-            reports += of_case
-        compared = tuple(self._compared(cases, self._text))
-        return Found(tuple(cases), compared, results.together(reports))
+            found = self.run_case(case, directory, resume=resume, overwrite=overwrite)
+            cases.append(found.result)
+            reports += [trained.report for trained in found.trained.values()]
+            if self._primary is not None and WORD in found.trained:
+                own = self._against(self._primary, found)
+                ratios += own[0]
+                learned += own[1]
+        compared = (*self._compared(cases, self._text), *(each.compared for each in ratios))
+        everything = results.together(reports)
+        return Found(tuple(cases), compared, tuple(ratios), tuple(learned), everything)
+
+    def _against(
+        self, primary: 'saved_models.LanguageModel', found: CaseRun
+    ) -> tuple[list['against_model.Ratios'], list['against_model.Learned']]:
+        """What tasks T6 and T5 find in a case, as far as they are inspected."""
+        from experiments.debugging.text import against_model
+
+        ratios, learned = [], []
+        name, written = found.result.case.name, found.result.written[WORD]
+        task, trained = found.tasks[WORD], found.trained[WORD]
+        top, seed = self.config.top, self.base.seed
+        if 'T6' in self.config.inspect:
+            ratios.append(
+                against_model.ratios(name, written, task, trained, primary, top=top, seed=seed)
+            )
+        if 'T5' in self.config.inspect:
+            learned.append(against_model.learned(name, written, task, primary, seed))
+        return ratios, learned
 
     def run_case(
         self, case: Case, directory: pathlib.Path, *, resume: bool, overwrite: bool
-    ) -> tuple[results.CaseResult, list[accounting.PrivacyReport]]:
-        """Trains the generators of one case; returns what they write, and their reports.
+    ) -> CaseRun:
+        """Trains the generators of one case, and lets them write.
 
         Args:
           case: The text that they learn from.
@@ -88,30 +135,31 @@ class Study:
           ArgumentError: If a value is not allowed.
           RunError: If a file cannot be read or written, or a run cannot be continued.
         """
-        written, reports = {}, []
+        written, tasks, trained = {}, {}, {}
         for generator in self.config.generators:
-            task = self._task(generator.kind, case, self._text)
-            trained = self._train(
+            name = generator.name
+            tasks[name] = self._task(generator.kind, case, self._text)
+            trained[name] = self._train(
                 generator,
                 case,
                 self._text,
-                task,
+                tasks[name],
                 self._primary,
-                directory / case.folder / generator.name,
+                directory / case.folder / name,
                 resume=resume,
                 overwrite=overwrite,
             )
-            reports.append(trained.report)
-            written[generator.name] = results.write(
+            written[name] = results.write(
                 generator,
                 self._text,
-                task,
-                trained,
+                tasks[name],
+                trained[name],
                 samples=self.config.samples,
                 top=self.config.top,
                 seed=self.base.seed,
             )
-        return results.CaseResult(case, written, results.together(reports)), reports
+        together = results.together([each.report for each in trained.values()])
+        return CaseRun(results.CaseResult(case, written, together), tasks, trained)
 
     @functools.cached_property
     def _text(self) -> settings.Text:
@@ -130,7 +178,7 @@ class Study:
     ) -> Iterator[results.Compared]:
         top = self.config.top
         for found in cases:
-            if found.measures:
+            if CHAR in found.written:
                 yield results.judge(found)
         for found in cases[1:]:
             if found.measures:

@@ -26,6 +26,7 @@ def _infer(pixels):
 def test_traits_by_hand():
     tall = _image(slice(6, 24), slice(12, 15))
     assert not traits.is_lying(tall) and traits.is_lying(np.swapaxes(tall, 1, 2))
+    assert not traits.is_lying(_image(slice(6, 18), slice(0, 28)))  # A blot.
     assert not traits.has_blank_half(tall)
     assert traits.has_blank_half(_image(slice(2, 14), slice(5, 9)))
     # 1 of 11 rows is less than a tenth, 2 of 12 are not.

@@ -78,6 +78,8 @@ def test_what_cannot_be_selected_is_refused():
     with pytest.raises(ArgumentError, match='predicted needs selection_model') as raised:
         ImageTaskConfig(selection=ImageSelectionConfig(select_examples=('predicted<10',)))
     assert raised.value.name == 'select_examples'
+    with pytest.raises(ArgumentError, match='must have numbers: quantiles of images are not'):
+        ImageSelectionConfig(select_examples=('ink>q0.5',), selection_epsilon=1.0)
     with pytest.raises(ArgumentError, match='needs a criterion of predicted or accuracy or'):
         ImageSelectionConfig(selection_model='m', select_examples=('ink>0',))
     with pytest.raises(ArgumentError, match='criteria need it'):
