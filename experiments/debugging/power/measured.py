@@ -124,13 +124,19 @@ class Measured:
 
 
 def of_cells(cells: Sequence[Cell], power: float) -> Measured:
-    """Fits the power of every fault at every level of the cells."""
+    """Fits the power of every fault at every level at which it has cells."""
     faults = dict.fromkeys(cell.fault for cell in cells if cell.fault is not None)
+    pairs = {(cell.fault, cell.level) for cell in cells}
     levels = sorted({cell.level for cell in cells})
     return Measured(
         power,
         tuple(cells),
-        tuple(_of_fault(cells, fault, level, power) for fault in faults for level in levels),
+        tuple(
+            _of_fault(cells, fault, level, power)
+            for fault in faults
+            for level in levels
+            if (fault, level) in pairs
+        ),
     )
 
 
