@@ -22,6 +22,7 @@ from absl import flags
 from dpfl.simulation.training import EvaluationConfig, TaskConfig, execution
 from dpfl.tasks import config as tasks
 from dpfl.tasks import source
+from dpfl.tasks.image_fault_config import ImageFaultConfig
 from dpfl.tasks.planting_config import PlantingConfig
 from experiments.command import command_line
 from experiments.flags import output_flags
@@ -32,9 +33,9 @@ _TASK = SettingsFlags(
     choices={'task': tasks.TEXT_TASKS, 'model': tasks.WORD_MODELS},
     skip=(
         'warm_start',
-        'inverted_share',
         'client_min_tokens',
         'client_min_sentences',
+        *ImageFaultConfig().flat(),
         *PlantingConfig().flat(),
     ),
 )

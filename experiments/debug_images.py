@@ -1,11 +1,15 @@
 """Finds a bug in images that nobody may look at ([Augenstein20], section 6).
 
 Example:
-  python -m experiments.debug_images --output_dir=runs/debug_images
+  python -m experiments.debug_images --flagfile=configs/debug_images.flags \
+    --output_dir=runs/debug_images
 
-A classifier of letters and digits runs on devices, some of which invert their images. The clients
-(or their examples) are divided by its accuracy. DP-FedAvg-GAN trains one GAN where the classifier
-does well and one where it does badly, and two more after the fix. The output directory then has
+A classifier of letters and digits runs on devices: one that the study trains on public images, or
+your own (--primary_model). The clients (or their examples) are divided by its accuracy.
+DP-FedAvg-GAN trains a GAN where it does well, one where it does badly, one on all clients, and two
+on public images; the study says what differs and names the fault. With --compare=fix and --inject
+it is the study of the paper: two GANs while some devices have a fault, and two after the fix. The
+output directory then has
 - study.html: sheets of generated images side by side, and the conclusion;
 - study.json: the same numbers;
 - sheets/ with the pictures, and primary/ with the classifier;
@@ -25,6 +29,7 @@ from dpfl.simulation.training import (
     PrivacyConfig,
     SamplingConfig,
 )
+from dpfl.tasks.image_selection_config import ImageSelectionConfig
 from experiments.command import command_line
 from experiments.debugging.images.config import StudyConfig
 from experiments.flags import output_flags, run_flags
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
     from experiments.debugging.images import findings
 
 _DEFAULTS = GanConfig(
-    task=ImageTaskConfig(inverted_share=0.5),
+    task=ImageTaskConfig(),
     privacy=PrivacyConfig(mechanism='gaussian', clip_norm=1.0, noise_multiplier=0.01),
     sampling=SamplingConfig(rounds=150, population=3_400, clients_per_round=10),
     evaluation=EvaluationConfig(eval_clients=5),
@@ -43,7 +48,13 @@ _DEFAULTS = GanConfig(
 _CONFIG = SettingsFlags(
     _DEFAULTS,
     # Mechanism, schema and sampling are those of [Augenstein20], algorithm 1.
-    skip={*PrivacyConfig().flat(), *SamplingConfig().flat(), 'eval_every', 'release_train_metrics'}
+    skip={
+        *PrivacyConfig().flat(),
+        *SamplingConfig().flat(),
+        *ImageSelectionConfig().flat(),
+        'eval_every',
+        'release_train_metrics',
+    }
     - {
         'clip_norm',
         'noise_multiplier',
@@ -89,14 +100,18 @@ def main() -> None:
 
 
 def _row(each: 'findings.Finding') -> dict[str, Any]:
-    here, realistic = each.guarantees
-    return {
+    row: dict[str, Any] = {
         'state': each.state,
         'trained on': each.subpopulation,
         'clients': each.clients,
         'inverted': each.measures.inverted_by_intensity,
         'by the classifier': each.measures.inverted_by_classifier,
         'Frechet distance': each.measures.frechet,
+    }
+    here, realistic = each.guarantees or (None, None)
+    if here is None or realistic is None:
+        return row | {'epsilon': 'public', 'realistic': '', 'as document 004 counts': ''}
+    return row | {
         'epsilon': here.epsilon,
         'realistic': realistic.epsilon,
         'as document 004 counts': realistic.epsilon_half_shift,

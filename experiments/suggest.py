@@ -19,6 +19,7 @@ from typing import Any
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.suggestion import NOT_PRIVATE, SuggestConfig, Suggestion, suggest
 from dpfl.tasks.config import REAL_TASKS, TaskConfig
+from dpfl.tasks.image_fault_config import ImageFaultConfig
 from dpfl.tasks.planting_config import PlantingConfig
 from experiments.command import command_line, files
 from experiments.flags import output_flags
@@ -28,7 +29,7 @@ _TASK = SettingsFlags(
     TaskConfig,
     defaults={'task': 'user_text'},
     choices={'task': REAL_TASKS},
-    skip=('inverted_share', 'warm_start', *PlantingConfig().flat()),
+    skip=('warm_start', *ImageFaultConfig().flat(), *PlantingConfig().flat()),
 )
 _WISHES = SettingsFlags(SuggestConfig)
 _SEED = SettingsFlags(output_flags.SeedConfig)

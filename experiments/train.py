@@ -40,7 +40,10 @@ def main() -> None:
             cost = dry_run(config, on_choice=run_summary.print_candidates)
         run_summary.print_cost(cost, _FORMAT.read().format)
         return
-    with command_line.refusing_bad_values(directory='output_dir'):
+    with (
+        command_line.refusing_bad_values(directory='output_dir'),
+        run_flags.saying_what_is_saved(where),
+    ):
         result = train(
             config,
             run_flags.directory(where),

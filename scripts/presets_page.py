@@ -20,7 +20,8 @@ _HEADER = """# Presets with the parameters of the papers
 
 A preset is a file of flags:
 `python -m experiments.train --flagfile=configs/NAME.flags --data_path=... --output_dir=...`.
-Flags after it change it. `--dry_run` prints what a run would cost on this machine.
+Flags after it change it: what no longer applies, such as the strategy of another
+mechanism, is dropped with a message. `--dry_run` prints what a run would cost on this machine.
 
 The papers do not state every parameter. The tables say what a paper states and where, and why
 another value was taken. `python -m scripts.presets_page` writes this page from

@@ -1,11 +1,12 @@
 """Accounting: what a run guarantees, and the report that says so. No TensorFlow.
 
 A `PrivacyPlan` holds everything that noise and guarantee depend on; its parts are `AdaptiveClip`,
-`Estimator`, `Discretization` and `NoiseMatch`. The sensitivity comes from the mechanism;
-`dp_accounting` converts it to epsilon where it can.
+`Estimator`, `Discretization`, `NoiseMatch` and `ReleaseBefore`. The sensitivity comes from the
+mechanism; `dp_accounting` converts it to epsilon where it can.
 """
 
 from dpfl.accounting.adaptive_clip import AdaptiveClip
+from dpfl.accounting.before_training import ReleaseBefore
 from dpfl.accounting.calibration import mu_from_epsilon
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.events import epsilon_of_event
@@ -29,6 +30,7 @@ __all__ = [
     'NoiseMatch',
     'PrivacyPlan',
     'PrivacyReport',
+    'ReleaseBefore',
     'epsilon_from_mu',
     'epsilon_from_rho',
     'epsilon_of_event',

@@ -1,8 +1,9 @@
 """From the events of dp_accounting to epsilon: what one or several releases guarantee together.
 
 An event is a Gaussian release (such as a whole run of a mechanism without sampling), Gaussian
-releases on random samples of the clients, or a composition of such events on the same clients. In a
-composition each release may depend on those before it.
+releases on random samples of the clients, a release that reveals everything with some probability,
+or a composition of such events on the same clients. In a composition each release may depend on
+those before it.
 """
 
 import dataclasses
@@ -15,7 +16,8 @@ import numpy as np
 from dp_accounting import rdp
 
 from dpfl import _validate, errors
-from dpfl.accounting import gaussian, moments
+from dpfl.accounting import before_training, gaussian, moments
+from dpfl.accounting.before_training import RevealingDpEvent
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.losses import dominating_pairs, loss_distribution
 from dpfl.accounting.losses.dominating_pairs import DominatingPair, Neighbours
@@ -51,10 +53,10 @@ def epsilon_of_event(
 
     Args:
       event: a `GaussianDpEvent`, a `PoissonSampledDpEvent`, `TruncatedPoissonDpEvent` or
-        `SampledWithoutReplacementDpEvent` of a Gaussian event, a `NoOpDpEvent`, a
-        `NonPrivateDpEvent`, or a composition of these. The noise of a sampled release is divided
-        by how far one client moves a sum: with Poisson samples between neighbours, and with
-        fixed-size ones if another client takes its place.
+        `SampledWithoutReplacementDpEvent` of a Gaussian event, a `RevealingDpEvent`, a
+        `NoOpDpEvent`, a `NonPrivateDpEvent`, or a composition of these. The noise of a
+        sampled release is divided by how far one client moves a sum: with Poisson samples between
+        neighbours, and with fixed-size ones if another client takes its place.
       delta: strictly between 0 and 1.
       method: one of `gaussian.ACCOUNTANTS`. 'analytic_gaussian' supports only events without
         sampling, and groups of clients with sampling are supported by 'pld' only. 'best' takes the
@@ -98,6 +100,10 @@ def bound(
     _validate.number('delta', delta, above=0, below=1)
     _validate.choice('method', method, gaussian.ACCOUNTANTS)
     parts = _flatten(event)
+    if parts.delta:
+        delta = before_training.left(delta, parts.delta)
+        if not delta:
+            return Bound(math.inf, 'analytic_gaussian')
     if not parts.sampled or math.isinf(parts.mu_squared):
         mu = math.sqrt(parts.mu_squared) * (1 + _ROUNDING_OF_MU)
         return gaussian.bound(mu, delta, method)
@@ -160,7 +166,7 @@ def _by_pld(parts: '_Parts', delta: float, coarseness: float) -> float:
 def sampled_releases(
     event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
 ) -> loss_distribution.Releases | None:
-    """An event as the privacy loss distribution takes it.
+    """An event as the privacy loss distribution takes it, without its `revealing_probability`.
 
     None for an event without noise or without sampling, which `mu_without_amplification` describes.
     """
@@ -174,10 +180,18 @@ def sampled_releases(
 def mu_without_amplification(
     event: dp_accounting.DpEvent, neighbours: Neighbours | None = None
 ) -> float:
-    """Gaussian DP parameter of an event if all clients that differ are in every sample."""
+    """Gaussian DP parameter of an event if all clients that differ are in every sample.
+
+    What is left out is its `revealing_probability`.
+    """
     parts = _flatten(event)
     parts.neighbours = neighbours or Neighbours()
     return math.inf if math.isinf(parts.mu_squared) else _everybody(parts)
+
+
+def revealing_probability(event: dp_accounting.DpEvent) -> float:
+    """Probability that a part of an event reveals everything, an upper bound."""
+    return min(_flatten(event).delta, 1.0)
 
 
 def _releases(parts: '_Parts') -> loss_distribution.Releases:
@@ -210,9 +224,14 @@ def renyi_divergences(
     """Orders, and upper bounds of the Renyi divergences of an event, float64 [orders] each.
 
     Raises:
-      ArgumentError: if the event is not supported, such as a group of clients with samples.
+      ArgumentError: if the event is not supported, such as a group of clients with samples, or one
+        that reveals everything with some probability.
     """
     parts = _flatten(event)
+    if parts.delta:
+        raise errors.ArgumentError(
+            'event', errors.NOT_SHOWN, 'must not have a delta of its own, for Renyi DP'
+        )
     orders = rdp.RdpAccountant()._orders
     if math.isinf(parts.mu_squared):
         return orders, np.full(orders.size, math.inf)
@@ -267,11 +286,15 @@ _CONVERSIONS = {'pld': _by_pld, 'rdp': _by_rdp, 'moments': _by_moments}
 
 @dataclasses.dataclass
 class _Parts:
-    """An event as one Gaussian release with `mu_squared`, and sampled releases with counts."""
+    """An event as one Gaussian release with `mu_squared`, and sampled releases with counts.
+
+    Besides, it reveals everything with a probability of at most `delta`.
+    """
 
     mu_squared: float = 0.0
     sampled: list[tuple[dp_accounting.DpEvent, int]] = dataclasses.field(default_factory=list)
     neighbours: Neighbours = Neighbours()
+    delta: float = 0.0
 
 
 def _flatten(event: dp_accounting.DpEvent, count: int = 1, parts: _Parts | None = None) -> _Parts:
@@ -291,6 +314,8 @@ def _flatten(event: dp_accounting.DpEvent, count: int = 1, parts: _Parts | None 
         if event.event.noise_multiplier <= _LEAST_NOISE:
             parts.mu_squared = math.inf
         parts.sampled.append((_with_noise_that_counts(event), count))
+    elif isinstance(event, RevealingDpEvent):
+        parts.delta = math.nextafter(parts.delta + count * event.delta, math.inf)
     elif not isinstance(event, dp_accounting.NoOpDpEvent):
         raise errors.ArgumentError(
             'event', type(event).__name__, 'must be made of Gaussian releases'

@@ -11,8 +11,16 @@ import dp_accounting
 
 from dpfl import _json, errors, mechanisms
 from dpfl.accounting import adaptive_clip as adaptive_clip_lib
-from dpfl.accounting import events, gaussian, hardened, plan_calibration, plan_checks
+from dpfl.accounting import (
+    before_training,
+    events,
+    gaussian,
+    hardened,
+    plan_calibration,
+    plan_checks,
+)
 from dpfl.accounting.adaptive_clip import AdaptiveClip
+from dpfl.accounting.before_training import ReleaseBefore
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan_values import PlanValues
@@ -40,6 +48,7 @@ _ADDED_LATER = (
     'estimator',
     'noise',
     'earlier',
+    'before',
     'noise_match',
     'group_size',
     'groups',
@@ -104,6 +113,9 @@ class PrivacyPlan(PlanValues):
                 # Only written if there are any: the digests of other plans stay what they were.
                 if value:
                     values[field.name] = [_with_mechanism(each) for each in value]
+            elif field.name == 'before':
+                if value:
+                    values[field.name] = [each.to_dict() for each in value]
             elif field.name == 'clip_schedule':
                 values[field.name] = [list(change) for change in value]
             else:
@@ -138,6 +150,8 @@ class PrivacyPlan(PlanValues):
                 fields[name] = part.from_dict(fields[name])
         if 'earlier' in fields:
             fields['earlier'] = _plans(fields['earlier'])
+        if 'before' in fields:
+            fields['before'] = _releases(fields['before'])
         if 'clip_schedule' in fields:
             fields['clip_schedule'] = _json.pairs('clip_schedule', fields['clip_schedule'])
         return cls(mechanism=mechanism, **fields)
@@ -266,15 +280,14 @@ class PrivacyPlan(PlanValues):
         return self.mu_of_sensitivity(self.sensitivity)
 
     def mu_of_sensitivity(self, sensitivity: float) -> float:
-        """`mu` for another sensitivity of the run; that of the earlier runs is composed with it.
+        """`mu` for another sensitivity of the run, with earlier runs and releases before training.
 
         Gaussian DP composes by the sum of the squares, also if later runs depend on earlier ones.
         """
         own = rounding.quotient_up(sensitivity, self.noise_multiplier)
-        if not self.earlier:
-            return own
-        earlier = [cast(float, each.mu) for each in self.earlier_plans]
-        return math.hypot(own, *earlier) * (1 + 1e-14)
+        others = [cast(float, each.mu) for each in self.earlier_plans]
+        others += [each.mu(self.neighbours) for each in self.before]
+        return math.hypot(own, *others) * (1 + 1e-14) if others else own
 
     @property
     def earlier_plans(self) -> 'tuple[PrivacyPlan, ...]':
@@ -287,7 +300,7 @@ class PrivacyPlan(PlanValues):
         return None if self.mu is None else self.mu * self.mu / 2
 
     def dp_event(self) -> dp_accounting.DpEvent:
-        """The whole run, with earlier ones, as one event.
+        """The whole run, with earlier ones and releases before training, as one event.
 
         Noise is divided by the sensitivity, or with sampling by how far one client moves a round.
         The guarantee of samples depends on `neighbours` too.
@@ -295,11 +308,13 @@ class PrivacyPlan(PlanValues):
         if not all(plan.noise_multiplier for plan in (self, *self.earlier)):
             return dp_accounting.NonPrivateDpEvent()
         if self.mu is not None:
-            return dp_accounting.GaussianDpEvent(1 / self.mu)
+            event = dp_accounting.GaussianDpEvent(1 / self.mu)
+            return before_training.with_delta(event, self.delta_before)
         return self._with_earlier(releases.of_every_client(self, self.noise_multiplier))
 
     def _with_earlier(self, own: dp_accounting.DpEvent) -> dp_accounting.DpEvent:
         earlier = [each.dp_event() for each in self.earlier_plans]
+        earlier += before_training.events(self.before, self.neighbours)
         return dp_accounting.ComposedDpEvent([own, *earlier]) if earlier else own
 
     def epsilon(self, delta: float, accountant: str = 'pld') -> float:
@@ -341,6 +356,10 @@ class PrivacyPlan(PlanValues):
     ) -> gaussian.Bound:
         """`bound` for another sensitivity of the run, without amplification by sampling."""
         mu = self.mu_of_sensitivity(sensitivity)
+        if self.delta_before:
+            event = dp_accounting.GaussianDpEvent(1 / mu) if mu else dp_accounting.NoOpDpEvent()
+            event = before_training.with_delta(event, self.delta_before)
+            return events.bound(event, delta, accountant)
         return hardened.with_slack(
             lambda at: gaussian.bound(mu, at, accountant), delta, self._slack(mu)
         )
@@ -386,6 +405,13 @@ class PrivacyPlan(PlanValues):
 def _with_mechanism(plan: Any) -> dict[str, Any]:
     """A plan as JSON values, with the parameters of its mechanism."""
     return {'mechanism': plan.mechanism.to_dict(), **plan.to_dict()}
+
+
+def _releases(values: Any) -> tuple[ReleaseBefore, ...]:
+    """`before` from its JSON form, a list of objects."""
+    if not isinstance(values, list):
+        raise errors.ArgumentError('before', values, 'must be a list of releases')
+    return tuple(map(ReleaseBefore.from_dict, values))
 
 
 def _plans(values: Any) -> tuple[PrivacyPlan, ...]:

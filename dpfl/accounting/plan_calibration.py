@@ -5,7 +5,7 @@ import math
 from typing import TypeVar
 
 from dpfl import errors
-from dpfl.accounting import calibration, hardened
+from dpfl.accounting import before_training, calibration, hardened
 from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import estimates
 
@@ -44,12 +44,19 @@ def calibrated(plan: _P, epsilon: float, delta: float, accountant: str) -> _P:
                 accountant,
             )
         )
+    left = before_training.left(delta, plan.delta_before)
+    if not left:
+        raise errors.ArgumentError(
+            'delta',
+            delta,
+            f'must be above {plan.delta_before:g}, which releases before training take of it',
+        )
     if plan.noise == 'hardened':
         target = hardened.gaussian_target(plan, epsilon, delta)
         mu = calibration.mu_from_epsilon(*target, accountant)
         found = with_noise(hardened.noise_multiplier(plan, mu))
     else:
-        mu = _left(plan, calibration.mu_from_epsilon(epsilon, delta, accountant), epsilon)
+        mu = _left(plan, calibration.mu_from_epsilon(epsilon, left, accountant), epsilon)
         found = with_noise(plan.sensitivity / mu)
     while found.epsilon(delta, accountant) > epsilon:  # The division may round down.
         found = with_noise(math.nextafter(found.noise_multiplier, math.inf) * (1 + 1e-15))
@@ -57,14 +64,16 @@ def calibrated(plan: _P, epsilon: float, delta: float, accountant: str) -> _P:
 
 
 def _left(plan: PlanValues, mu: float, epsilon: float) -> float:
-    """What earlier runs leave of `mu`, the target for `epsilon`, for a plan without sampling.
+    """What is left of `mu`, the target for `epsilon`, for a plan without sampling.
+
+    Earlier runs and releases before training take the rest.
 
     Raises:
       ValueError: if they leave nothing.
     """
     left = mu**2 - sum((each.mu or 0.0) ** 2 for each in plan.earlier)
+    left -= sum(each.mu(plan.neighbours) ** 2 for each in plan.before)
     if left <= 0:
-        raise errors.ArgumentError(
-            'epsilon', epsilon, 'must be above that of the earlier runs alone'
-        )
+        whose = 'earlier runs' if plan.earlier else 'releases before training'
+        raise errors.ArgumentError('epsilon', epsilon, f'must be above that of the {whose} alone')
     return math.sqrt(left)

@@ -5,7 +5,9 @@ from dpfl.accounting import hardened
 from dpfl.accounting.adaptive_clip import AdaptiveClip, update_noise_multiplier
 from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import rules
+from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.discretization import Discretization
+from dpfl.participation import Participation
 
 ADJACENCIES = ('zero_out', 'replace_one', 'replace_one_half_shift')
 SAMPLINGS = ('none', *rules.SAMPLINGS)
@@ -27,6 +29,7 @@ def check(plan: PlanValues) -> None:
     Raises:
       ValueError: if a field is out of its range, or fields contradict each other.
     """
+    _check_types(plan)
     _validate.number('clip_norm', plan.clip_norm, above=0)
     _validate.number('noise_multiplier', plan.noise_multiplier, minimum=0)
     _validate.integer('clients_per_round', plan.clients_per_round, minimum=1)
@@ -34,7 +37,13 @@ def check(plan: PlanValues) -> None:
     _validate.choice('adjacency', plan.adjacency, _ADJACENCIES_OF_SAMPLING[plan.sampling])
     _validate.choice('noise', plan.noise, hardened.NOISES)
     _validate.integer('group_size', plan.group_size, minimum=1)
-    _validate.integer('rounds', plan.participation.rounds, minimum=1, maximum=plan.mechanism.rounds)
+    if plan.participation.rounds > plan.mechanism.rounds:
+        raise errors.ArgumentError(
+            'rounds',
+            plan.participation.rounds,
+            f'must be <= {plan.mechanism.rounds}, the rounds that mechanism {plan.mechanism.name} '
+            'was made for',
+        )
     rules.check(plan)
     if plan.discretization:
         _check_discretization(plan, plan.discretization)
@@ -46,6 +55,19 @@ def check(plan: PlanValues) -> None:
         hardened.check(plan)
     if plan.earlier:
         _check_earlier(plan)
+    if plan.before:
+        _check_before(plan)
+
+
+def _check_types(plan: PlanValues) -> None:
+    if not isinstance(plan.mechanism, Mechanism):
+        raise errors.ArgumentError(
+            'mechanism', plan.mechanism, 'must be a mechanism, such as BinaryTree(rounds)'
+        )
+    if not isinstance(plan.participation, Participation):
+        raise errors.ArgumentError(
+            'participation', plan.participation, 'must be a Participation(rounds, ...)'
+        )
 
 
 def _check_discretization(plan: PlanValues, discretization: Discretization) -> None:
@@ -74,6 +96,15 @@ def _check_earlier(plan: PlanValues) -> None:
                 )
     if plan.noise == 'hardened':
         raise errors.ArgumentError('noise', plan.noise, 'must be default after an earlier run')
+
+
+def _check_before(plan: PlanValues) -> None:
+    """Releases before training have Gaussian noise; a threshold hides the words of one client."""
+    names = ' and '.join(each.name for each in plan.before)
+    if plan.noise == 'hardened':
+        raise errors.ArgumentError('noise', plan.noise, f'must be default with {names}')
+    if plan.group_size > 1 and any(each.delta for each in plan.before):
+        raise errors.ArgumentError('group_size', plan.group_size, f'must be 1 with {names}')
 
 
 def _check_adaptive_clip(plan: PlanValues, adaptive_clip: AdaptiveClip) -> None:

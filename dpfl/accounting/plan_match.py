@@ -114,6 +114,10 @@ def _stopped(plan: _P, rounds: int) -> _P:
         raise errors.ArgumentError(
             'earlier', errors.NOT_SHOWN, 'cannot be combined with match=rho: it would count them'
         )
+    if plan.before:
+        raise errors.ArgumentError(
+            'before', errors.NOT_SHOWN, 'cannot be combined with match=rho: it would count them'
+        )
     return dataclasses.replace(plan, participation=plan.participation.within(rounds))
 
 

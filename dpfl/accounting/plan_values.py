@@ -4,7 +4,9 @@ import abc
 import dataclasses
 
 from dpfl import mechanisms
+from dpfl.accounting import before_training
 from dpfl.accounting.adaptive_clip import AdaptiveClip
+from dpfl.accounting.before_training import ReleaseBefore
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 from dpfl.accounting.noise_match import NoiseMatch
@@ -51,6 +53,9 @@ class PlanValues(abc.ABC):
       earlier: plans of runs, perhaps on the same clients, whose model this run begins with. The
         guarantee (mu, rho, epsilon) is that of all of them together; the sensitivity and the noise
         are those of this run alone. Clients may take part in every run as its plan allows.
+      before: what the run releases about all clients before its first round, such as a vocabulary.
+        The guarantee (mu, rho, epsilon) counts it; the sensitivity and the noise are those of the
+        rounds.
       group_size: number of clients, such as those of one person, that differ between neighbours; at
         least 1. The guarantee is for groups of so many. The noise does not depend on it.
       noise_match: how `noise_multiplier` was found, if it was matched to another mechanism; a
@@ -75,6 +80,14 @@ class PlanValues(abc.ABC):
     earlier: tuple['PlanValues', ...] = ()
     noise_match: NoiseMatch | None = None
     group_size: int = 1
+    before: tuple[ReleaseBefore, ...] = ()
+
+    @property
+    def delta_before(self) -> float:
+        """Probability that a release before training, also of an earlier run, reveals something."""
+        return before_training.total_delta(
+            [each for plan in (self, *self.earlier) for each in plan.before]
+        )
 
     @property
     @abc.abstractmethod

@@ -93,8 +93,11 @@ def of_event(
     """
     rates = _rates(rates)
     releases = events.sampled_releases(event, neighbours)
-    more = math.exp(slack)
-    near = [min(rate * more, 1 - 1e-16) for rate in rates]
+    more, revealed = math.exp(slack), events.revealing_probability(event)
+    if revealed >= 1:
+        return Tradeoff(tuple((rate, 1.0) for rate in rates), 1.0)
+    # A test that waits for what is revealed has no false positives by it.
+    near = [min(rate * more / (1 - revealed), 1 - 1e-16) for rate in rates]
     if releases is None:
         found = of_mu(events.mu_without_amplification(event, neighbours), near)
     else:
@@ -105,10 +108,10 @@ def of_event(
             found = of_mu(events.mu_without_amplification(event, neighbours), near)
     return Tradeoff(
         tuple(
-            (rate, min(1.0, true * more))
+            (rate, min(1.0, revealed + (1 - revealed) * true * more))
             for rate, (_, true) in zip(rates, found.points, strict=True)
         ),
-        min(1.0, found.advantage + 2 * math.expm1(slack)),
+        min(1.0, revealed + (1 - revealed) * (found.advantage + 2 * math.expm1(slack))),
     )
 
 

@@ -15,6 +15,7 @@ from dpfl.aggregators import (
     precision,
     process,
     query,
+    value_types,
 )
 from dpfl.aggregators.integers import discretized, secure
 from dpfl.aggregators.noise import hardened_query
@@ -192,9 +193,15 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
     def create(self, value_type) -> tff.templates.AggregationProcess:
         """Aggregation process for values of `value_type`, tensors of floating-point numbers.
 
+        A structure without tensors is summed as it is: it says nothing about anybody.
+
         Raises:
-          TypeError: if `value_type` has tensors of another type.
+          TypeError: if `value_type` is of something else than tensors, or has tensors of another
+            type or of unknown shape.
         """
+        value_types.check(value_type)
+        if value_types.is_empty(value_type):
+            return tff.aggregators.SumFactory().create(value_type)
         specs = tff.types.type_to_tf_tensor_specs(value_type)
         private_mean = build_query(
             self._plan,
@@ -214,8 +221,11 @@ class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):
         """Aggregation process for updates of `value_type` and numbers of examples.
 
         Raises:
-          TypeError: if `value_type` has tensors that are not floating-point.
+          TypeError: as that of `build_aggregator`.
         """
+        value_types.check(value_type)
+        if value_types.is_empty(value_type):
+            return _without_weights(tff.aggregators.SumFactory().create(value_type), weight_type)
         records = self._inner.create(
             tff.to_type(estimators.WeightedRecord(value_type, weight_type))
         )
@@ -229,3 +239,19 @@ class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):
             return records.next(state, tff.federated_zip(estimators.WeightedRecord(value, weight)))
 
         return tff.templates.AggregationProcess(records.initialize, next_mean)
+
+
+def _without_weights(
+    sums: tff.templates.AggregationProcess, weight_type: tff.Type
+) -> tff.templates.AggregationProcess:
+    """A process that takes weights, and does not use them."""
+    known = sums.next.type_signature.parameter
+
+    @tff.federated_computation(
+        known.state, known.value, tff.FederatedType(weight_type, tff.CLIENTS)
+    )
+    def next_sum(state, value, weight):
+        del weight
+        return sums.next(state, value)
+
+    return tff.templates.AggregationProcess(sums.initialize, next_sum)

@@ -262,6 +262,8 @@ def _check(plan: accounting.PrivacyPlan) -> None:
         raise errors.ArgumentError('sampling', plan.sampling, 'must be none for an audit')
     if plan.earlier:
         raise errors.ArgumentError('earlier', errors.NOT_SHOWN, 'must be empty for an audit')
+    if plan.before:
+        raise errors.ArgumentError('before', errors.NOT_SHOWN, 'must be empty for an audit')
     if not plan.noise_multiplier:
         raise errors.ArgumentError('noise_multiplier', 0.0, 'must be > 0 for an audit')
 

@@ -5,19 +5,19 @@ Nothing about a canary is stored: its direction and its rounds are functions of 
 
 Without sampling, a canary takes part in the rounds of a pattern that the schema of the plan admits:
 as often as it allows, at its least separation. Among these patterns, groups of canaries have those
-of about the largest sensitivity, since the claim is about the worst one. With Poisson sampling, and
-sampling without replacement, each canary takes part in each round with the rate of real clients.
+of about the largest sensitivity, since the claim is about the worst one. With a sampling that the
+guarantee relies on, canaries take part as real clients do.
 """
 
 import dataclasses
 
 import numpy as np
 
-from dpfl import _random, accounting, errors
+from dpfl import accounting, errors
 from dpfl.aggregators import canary_query
+from dpfl.auditing import canary_rounds
+from dpfl.participation import Participation
 
-SAMPLINGS = ('none', 'poisson', 'without_replacement')
-_STREAM = 'canary rounds'
 # Patterns within this share of the largest norm count as worst ones.
 _SHARE = 0.01
 _MOST_GROUPS = 4
@@ -69,7 +69,13 @@ class CanaryDesign:
         return canary_query.Canaries(self.seed, cohorts, self.weights)
 
 
-def design(plan: accounting.PrivacyPlan, canaries: int, seed: int, dimension: int) -> CanaryDesign:
+def design(
+    plan: accounting.PrivacyPlan,
+    canaries: int,
+    seed: int,
+    dimension: int,
+    samplers: canary_rounds.Samplers | None = None,
+) -> CanaryDesign:
     """The canaries of a run under a plan.
 
     Args:
@@ -77,15 +83,12 @@ def design(plan: accounting.PrivacyPlan, canaries: int, seed: int, dimension: in
       canaries: how many, at least 4; every second one is held out.
       seed: of the run, an integer >= 0.
       dimension: number of parameters of the model.
+      samplers: maps a seed to a sampler like that of the run; needed if the guarantee relies on
+        the sampling.
 
     Raises:
-      ArgumentError: if the plan's sampling, its number of rounds, or this number of canaries for
-        them, is not supported.
+      ArgumentError: if there are too many rounds, or canaries for them, or no samplers.
     """
-    if plan.sampling not in SAMPLINGS:
-        raise errors.ArgumentError(
-            'audit', True, f'must be False for sampling={plan.sampling}: canaries cannot take part'
-        )
     if plan.participation.rounds > MOST_ROUNDS:
         raise errors.ArgumentError(
             'audit', True, f'must be False for more than {MOST_ROUNDS} rounds'
@@ -97,41 +100,34 @@ def design(plan: accounting.PrivacyPlan, canaries: int, seed: int, dimension: in
             canaries,
             f'must be at most {most_canaries} for {plan.participation.rounds} rounds',
         )
+    most_groups = max(1, min(_MOST_GROUPS, _MOST_STATE_BYTES // (4 * dimension)))
+    strategy = plan.mechanism.with_rounds(plan.participation.rounds).strategy_matrix()
     if plan.sampling == 'none':
-        most = max(1, min(_MOST_GROUPS, _MOST_STATE_BYTES // (4 * dimension)))
-        pattern, weights = _worst(plan, most)
+        pattern, weights = _worst(plan.participation, strategy, most_groups)
         # The two canaries of a pair, of which one is held out, are in the same group.
         group = np.arange(canaries) // 2 % len(pattern)
         rounds = pattern[group]
         return CanaryDesign(seed, _half(canaries), group, rounds, weights, pattern)
-    count = plan.participation.rounds
-    assert plan.population is not None  # The plan has it with sampling.
-    rate = plan.clients_per_round / plan.population
-    drawn = _random.generator(_STREAM, seed).random((canaries, count)) < rate
-    # The attacker does not know the rounds, which are all alike.
-    weights = np.full((1, count), count**-0.5)
-    group = np.zeros(canaries, np.int64)
-    return CanaryDesign(seed, _half(canaries), group, drawn, weights, None)
+    if samplers is None:
+        raise errors.ArgumentError('samplers', None, f'must be given for {plan.sampling}')
+    drawn = canary_rounds.draw(plan, canaries, seed, samplers, most_groups)
+    # The attacker knows the group of a canary, not its rounds.
+    weights = _optimal(strategy, strategy @ drawn.rates.T)
+    return CanaryDesign(seed, _half(canaries), drawn.group, drawn.rounds, weights, None)
 
 
 def _half(canaries: int) -> np.ndarray:
     return np.arange(canaries) % 2 == 0
 
 
-def _worst(plan: accounting.PrivacyPlan, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most `most` of the worst patterns, bool [groups, rounds], and the weights of the rounds.
-
-    For the pattern u the weights are `C^T C u / |C u|`: projecting the whitened releases, C times
-    the releases, on `C u` is the optimal test between a run with u and one without.
-    """
-    schema = plan.participation
+def _worst(schema: Participation, strategy: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most `most` of the worst patterns, bool [groups, rounds], and weights of the rounds."""
     rounds, step, times = schema.rounds, schema.min_separation, schema.count
     last = rounds - step * (times - 1)
     starts = np.unique(np.linspace(0, last - 1, min(last, _MOST_STARTS)).astype(int))
     patterns = np.zeros((len(starts), rounds), bool)
     for row, start in zip(patterns, starts, strict=True):
         row[start + step * np.arange(times)] = True
-    strategy = plan.mechanism.with_rounds(rounds).strategy_matrix()
     whitened = strategy @ patterns.T.astype(np.float64)
     norms = np.linalg.norm(whitened, axis=0)
     worst = np.flatnonzero(norms >= norms.max() * (1 - _SHARE))
@@ -139,5 +135,17 @@ def _worst(plan: accounting.PrivacyPlan, most: int) -> tuple[np.ndarray, np.ndar
     # The very worst one is always among them.
     if norms.argmax() not in chosen:
         chosen[0] = norms.argmax()
-    weights = (strategy.T @ (whitened[:, chosen] / norms[chosen])).T
-    return patterns[chosen], weights
+    return patterns[chosen], _optimal(strategy, whitened[:, chosen])
+
+
+def _optimal(strategy: np.ndarray, whitened: np.ndarray) -> np.ndarray:
+    """Weights of the releases for rounds u, `C^T C u / |C u|`, [groups, rounds].
+
+    Projecting the whitened releases, C times the releases, on `C u` is the optimal test between a
+    run with u and one without.
+
+    Args:
+      strategy: C, [rounds, rounds].
+      whitened: `C u`, [rounds, groups].
+    """
+    return (strategy.T @ (whitened / np.linalg.norm(whitened, axis=0))).T

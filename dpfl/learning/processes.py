@@ -74,6 +74,13 @@ def build_dp_fedavg(
         has one; if `clip_each_batch` is combined with 'fedsgd' or adaptive clipping.
     """
     _validate.choice('client_update', client_update, CLIENT_UPDATES)
+    if not isinstance(model, tff.learning.models.FunctionalModel):
+        raise errors.ArgumentError(
+            'model',
+            type(model).__name__,
+            'must be a tff.learning.models.FunctionalModel; functional_model_from_keras makes one '
+            'from a Keras model',
+        )
     if (client_update == 'fedavg') != (client_optimizer is not None):
         raise errors.ArgumentError(
             'client_optimizer', client_optimizer, 'must be given for fedavg, not for fedsgd'

@@ -16,10 +16,8 @@ from dpfl.accounting.measured.measured import AUDIT, Measured, Scores
 from dpfl.accounting.records import archive
 from dpfl.participation import ParticipationLog
 from dpfl.reporting import audit_page, privacy_page
-from dpfl.simulation import data_digest
+from dpfl.simulation import data_digest, earlier_run
 
-_HTML = 'privacy_report.html'
-_AUDIT_PAGE = 'audit.html'
 _KEY = 'data.key'
 # Files that the guarantee of a run does not cover: they hold exact counts, times that depend on
 # single clients, or digests with which guesses about these can be checked. docs/threat_model.md
@@ -37,41 +35,16 @@ _PRIVATE = frozenset(
         'profile.json',
     }
 )
-# In the order of removal. The ledger is removed last: while it exists, no other run begins.
-_FOLDERS = (archive.CHECKPOINTS, 'tensorboard', 'plots', 'saved_model', 'generator')
-_FILES = (
-    archive.SUMS,
-    'metrics.csv',
-    archive.REPORT,
-    archive.SIGNATURE,
-    archive.PAGE,
-    _HTML,
-    archive.LOG,
-    archive.PLAN,
-    archive.STRATEGY,
-    archive.MODEL,
-    archive.TEST,
-    AUDIT,
-    _AUDIT_PAGE,
-    'gan_report.md',
-    'data.json',
-    'profile.json',
-    archive.FLAGS,
-    archive.CONFIG,
-    archive.LEDGER,
-)
-
-
 # What only a run whose rounds are all done has.
 _RESULTS = (
     archive.MODEL,
     archive.TEST,
     AUDIT,
-    _AUDIT_PAGE,
+    earlier_run.AUDIT_PAGE,
     archive.REPORT,
     archive.SIGNATURE,
     archive.PAGE,
-    _HTML,
+    earlier_run.HTML_REPORT,
     archive.LOG,
     'gan_report.md',
     'saved_model',
@@ -102,19 +75,14 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(13, 'Permission denied')
-            earlier = [name for name in _FOLDERS + _FILES if (self.path / name).exists()]
-            if earlier and not overwrite and not resume:
-                raise errors.ArgumentError(
-                    'directory',
-                    path,
-                    f'must not hold an earlier run ({earlier[0]} exists), '
-                    'unless it is resumed or overwritten',
-                )
+            if not overwrite and not resume:
+                earlier_run.refuse(self.path)
+            earlier = earlier_run.found(self.path)
             if earlier and overwrite:
                 with self.in_use():
                     # Left by a run that was killed while it wrote them.
                     for partial in self.path.glob('*.partial'):
-                        if partial.name.removesuffix('.partial') in _FOLDERS + _FILES:
+                        if partial.name.removesuffix('.partial') in earlier_run.NAMES:
                             _remove(partial)
                     for name in earlier:
                         _remove(self.path / name)
@@ -204,13 +172,13 @@ class RunDirectory:
     def write_audit(self, scores: Scores, measured: Measured) -> None:
         """Writes `audit.npz` and `audit.html`: what the canaries of an audit showed."""
         self._write(AUDIT, scores.to_bytes())
-        self.write_text(_AUDIT_PAGE, audit_page.render(scores, measured))
+        self.write_text(earlier_run.AUDIT_PAGE, audit_page.render(scores, measured))
 
     def write_report(self, report: accounting.PrivacyReport) -> None:
         """Writes `privacy_report.json`, `.md` and `.html`."""
         self.write_text(archive.REPORT, report.to_json() + '\n')
         self.write_text(archive.PAGE, report.render())
-        self.write_text(_HTML, privacy_page.render(report))
+        self.write_text(earlier_run.HTML_REPORT, privacy_page.render(report))
 
     def write_digests(self) -> None:
         """Writes `SHA256SUMS`, with which the directory can be verified."""

@@ -7,6 +7,9 @@ from typing import Any
 from dpfl import _validate
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
+from dpfl.tasks import image_fault_config
+from dpfl.tasks.image_fault_config import ImageFaultConfig
+from dpfl.tasks.image_selection_config import ImageSelectionConfig
 from dpfl.tasks.planting_config import PlantingConfig
 from dpfl.tasks.selection_config import SelectionConfig
 
@@ -33,8 +36,17 @@ IMAGE_TASKS = ('synthetic_glyphs', 'emnist')
 CUSTOM = 'custom'
 # Settings that say where the vocabulary comes from; real text needs exactly one.
 VOCABULARY_SOURCES = ('vocabulary_file', 'vocabulary_text', 'vocabulary')
-# Value of `vocabulary` for words that are counted on the text of the clients.
-DATA_VOCABULARY = 'data'
+# Values of `vocabulary` for words that are counted on the text of the clients: without noise, and
+# with a guarantee.
+DATA_VOCABULARY, PRIVATE_VOCABULARY = 'data', 'private'
+# Settings that only a private vocabulary has.
+OF_PRIVATE_WORDS = (
+    'vocabulary_epsilon',
+    'vocabulary_delta',
+    'vocabulary_words_per_client',
+    'vocabulary_rounds',
+    'vocabulary_choice',
+)
 # Settings of --task=user_text.
 _OF_FILES = ('client_column', 'text_column', 'strict')
 # The switch that older versions had for it.
@@ -99,9 +111,44 @@ class TextConfig(Settings):
     )
     vocabulary: str | None = setting(
         None,
-        'data: make the vocabulary of the words that most training clients use. THIS IS NOT '
-        'PRIVATE: no guarantee covers it.',
-        choices=(DATA_VOCABULARY,),
+        'Make the vocabulary of the words that most training clients use. data: THIS IS NOT '
+        'PRIVATE, no guarantee covers it. private: find them before training with '
+        '--vocabulary_epsilon; the guarantee of the run counts it (docs/private_vocabulary.md).',
+        choices=(DATA_VOCABULARY, PRIVATE_VOCABULARY),
+    )
+    vocabulary_epsilon: float | None = setting(
+        None,
+        'Epsilon of finding the words of --vocabulary=private, at --vocabulary_delta. Epsilon of '
+        'the run is that of words and training together.',
+        above=0,
+    )
+    vocabulary_delta: float | None = setting(
+        None,
+        'Delta of finding the words of --vocabulary=private, by default --delta. Half of it is '
+        'the probability that a word of one client alone is found, which is a part of the delta of '
+        'the run.',
+        above=0,
+        below=1,
+    )
+    vocabulary_words_per_client: int = setting(
+        300,
+        'Most words that a client contributes in each round of --vocabulary=private. More words '
+        'have less weight each.',
+        minimum=1,
+        maximum=1_000_000,
+    )
+    vocabulary_rounds: int = setting(
+        3,
+        'Rounds that find the words of --vocabulary=private one after the other: words that were '
+        'found no longer use up the contributions of clients.',
+        minimum=1,
+        maximum=100,
+    )
+    vocabulary_choice: str = setting(
+        'frequent',
+        'Words that a client contributes to --vocabulary=private. frequent: those that it uses '
+        'most often; uniform: random ones.',
+        choices=('frequent', 'uniform'),
     )
     language_size: int | None = setting(
         None,
@@ -152,6 +199,17 @@ class TextConfig(Settings):
         minimum=0,
     )
 
+    def check(self) -> None:
+        """Checks that a private vocabulary has an epsilon, and no other one has its settings."""
+        if self.vocabulary == PRIVATE_VOCABULARY:
+            if self.vocabulary_epsilon is None:
+                raise ArgumentError('vocabulary', self.vocabulary, 'needs vocabulary_epsilon')
+            return
+        for name in OF_PRIVATE_WORDS:
+            value = getattr(self, name)
+            if value != getattr(TextConfig, name):
+                raise ArgumentError(name, value, f'needs vocabulary={PRIVATE_VOCABULARY}')
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> 'TextConfig':
         """As `Settings.from_dict`; also reads what versions without `vocabulary` have written."""
@@ -163,7 +221,11 @@ class TextConfig(Settings):
 
 
 def as_of_old(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by name as versions without `vocabulary` have them, unless it has another value."""
+    """Settings by name as versions without `vocabulary` and `inject` have them.
+
+    Settings with values that those versions did not have stay as they are.
+    """
+    values = image_fault_config.as_of_old(values)
     source = values.get('vocabulary')
     if 'vocabulary' not in values or source not in (None, DATA_VOCABULARY):
         return dict(values)
@@ -185,10 +247,14 @@ class ImageTaskConfig(Settings):
     """A task with images of letters and digits, without a model."""
 
     task: str = setting('synthetic_glyphs', 'Data set of images.', choices=IMAGE_TASKS)
-    inverted_share: float = setting(
-        0.0, 'Share of the devices that show black as white.', minimum=0, maximum=1
-    )
     data: DataConfig = DataConfig()
+    faults: ImageFaultConfig = ImageFaultConfig()
+    selection: ImageSelectionConfig = ImageSelectionConfig()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> 'ImageTaskConfig':
+        """As `Settings.from_dict`; also reads what versions without `inject` have written."""
+        return super().from_dict(image_fault_config.from_old(values))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -211,13 +277,16 @@ class TaskConfig(Settings):
         "experiments.pretrain or of an earlier run, or that run's directory. The guarantee of this "
         'run does not cover it.',
     )
-    inverted_share: float = setting(
-        0.0, 'Share of the devices that show black as white.', minimum=0, maximum=1
-    )
     data: DataConfig = DataConfig()
     text: TextConfig = TextConfig()
+    faults: ImageFaultConfig = ImageFaultConfig()
     planting: PlantingConfig = PlantingConfig()
     selection: SelectionConfig = SelectionConfig()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> 'TaskConfig':
+        """As `Settings.from_dict`; also reads what versions without `inject` have written."""
+        return super().from_dict(image_fault_config.from_old(values))
 
     def check(self) -> None:
         """Checks that settings of text are given for the tasks that have them."""
@@ -235,6 +304,10 @@ class TaskConfig(Settings):
         else:
             self._refuse(('author_max_words',), 'needs task=git_log')
         if self.task not in IMAGE_TASKS:
+            if self.faults.inject:
+                raise ArgumentError(
+                    'inject', ','.join(self.faults.inject), f'task={self.task} has no images'
+                )
             return
         self._refuse(
             ('packing', 'client_min_tokens', 'client_min_sentences'),

@@ -41,6 +41,7 @@ class FederatedTask:
       not_covered: sentences that name what the run's guarantee does not cover in this task.
       made_from: what a task of one's own was made from, by name, in values that JSON has: a run is
         continued with the same values only.
+      found: what was found privately before training, as JSON values by name; a run keeps it.
     """
 
     model: Any
@@ -58,3 +59,4 @@ class FederatedTask:
     fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
     not_covered: tuple[str, ...] = ()
     made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    found: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -5,7 +5,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
@@ -22,6 +22,11 @@ _RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     '>': operator.gt,
 }
 _FORM = re.compile(r'\s*(\w+)\s*(<=|>=|<|>)\s*(\S+)\s*')
+_QUANTILES = (
+    'A threshold such as q0.25 is a quantile over all clients (of sentences: over one random '
+    'sentence of each client). It was estimated privately before training, and the guarantee '
+    'counts that.'
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +36,28 @@ class Criterion:
     Attributes:
       measure: name of the measure.
       relation: '<', '<=', '>' or '>='.
-      bound: the number.
+      bound: the number; not a number as long as the quantile is not known.
+      quantile: which quantile of the clients' values the number is, strictly between 0 and 1; None
+        for a number that is given.
     """
 
     measure: str
     relation: str
     bound: float
+    quantile: float | None = None
+
+    def at(self, bound: float) -> 'Criterion':
+        """The criterion with the number that was found for its quantile."""
+        return dataclasses.replace(self, bound=bound)
 
     def holds(self, values: Any) -> Any:
-        """Whether values of the measure meet it, elementwise; what is not a number does not."""
+        """Whether values of the measure meet it, elementwise; what is not a number does not.
+
+        Raises:
+          ArgumentError: if the quantile is not known.
+        """
+        if math.isnan(self.bound):
+            raise ArgumentError('bound', f'q{self.quantile}', 'must be known')
         return _RELATIONS[self.relation](values, self.bound)
 
 
@@ -51,11 +69,20 @@ class SelectionConfig(Settings):
     ([Augenstein20], section 2.1).
     """
 
+    # The measures of the data, which of them need a model, and what an example is.
+    measures: ClassVar[tuple[str, ...]] = MEASURES
+    client_measures: ClassVar[tuple[str, ...]] = CLIENT_MEASURES
+    of_model: ClassVar[frozenset[str]] = OF_MODEL
+    examples: ClassVar[str] = 'sentences'
+    # Whether runs on such data can estimate quantiles.
+    has_quantiles: ClassVar[bool] = True
+
     select_examples: tuple[str, ...] = setting(
         (),
         'Train on the sentences that meet all of these criteria, such as oov_rate>=0.2,length<=5. '
         'Measures: length (words), oov_rate (share of words outside the vocabulary), and, with '
-        '--selection_model, loss (nats per token) and accuracy (of the words of the vocabulary).',
+        '--selection_model, loss (nats per token) and accuracy (of the words of the vocabulary). '
+        'q0.9 in place of a number is the quantile over all clients, see --selection_epsilon.',
     )
     select_clients: tuple[str, ...] = setting(
         (),
@@ -71,6 +98,13 @@ class SelectionConfig(Settings):
         'Language model whose loss and accuracy the criteria compare: as --warm_start, with the '
         'vocabulary of this run. The guarantee of this run does not cover it.',
     )
+    selection_epsilon: float | None = setting(
+        None,
+        'Epsilon, at --delta, of estimating all quantiles that the criteria name, such as '
+        'accuracy<q0.25. They are estimated once, before training; epsilon of the run is that of '
+        'quantiles and training together (docs/selection.md).',
+        above=0,
+    )
 
     @property
     def is_given(self) -> bool:
@@ -81,7 +115,7 @@ class SelectionConfig(Settings):
     def of_examples(self) -> tuple[Criterion, ...]:
         """The criteria of examples."""
         return tuple(
-            _parsed('select_examples', each, MEASURES, self.select_examples)
+            _parsed('select_examples', each, self.measures, self.select_examples)
             for each in self.select_examples
         )
 
@@ -89,22 +123,68 @@ class SelectionConfig(Settings):
     def of_clients(self) -> tuple[Criterion, ...]:
         """The criteria of clients."""
         return tuple(
-            _parsed('select_clients', each, CLIENT_MEASURES, self.select_clients)
+            _parsed('select_clients', each, self.client_measures, self.select_clients)
             for each in self.select_clients
         )
 
+    @property
+    def quantiles(self) -> dict[str, Criterion]:
+        """The criteria with a quantile, by setting and text, such as select_clients:loss>q0.9."""
+        return {
+            f'{name}:{text}': criterion
+            for name, criteria in (
+                ('select_examples', self.of_examples),
+                ('select_clients', self.of_clients),
+            )
+            for text, criterion in zip(getattr(self, name), criteria, strict=True)
+            if criterion.quantile is not None
+        }
+
+    def resolved(
+        self, thresholds: Mapping[str, float]
+    ) -> tuple[tuple[Criterion, ...], tuple[Criterion, ...]]:
+        """The criteria of examples and of clients, with numbers for their quantiles.
+
+        Args:
+          thresholds: the numbers, with the names of `quantiles`.
+        """
+        examples, clients = (
+            tuple(
+                each.at(thresholds[f'{name}:{text}']) if each.quantile is not None else each
+                for text, each in zip(getattr(self, name), criteria, strict=True)
+            )
+            for name, criteria in (
+                ('select_examples', self.of_examples),
+                ('select_clients', self.of_clients),
+            )
+        )
+        return examples, clients
+
     def check(self) -> None:
         """Checks the criteria, and that a model is given if, and only if, they need one."""
+        for quantile in self.quantiles:
+            name = quantile.partition(':')[0]
+            shown = ','.join(getattr(self, name))
+            if not self.has_quantiles:
+                reason = f'must have numbers: quantiles of {self.examples} are not estimated'
+                raise ArgumentError(name, shown, reason)
+            if self.selection_epsilon is None:
+                raise ArgumentError(name, shown, 'needs selection_epsilon')
+        if self.selection_epsilon is not None and not self.quantiles:
+            raise ArgumentError(
+                'selection_epsilon', self.selection_epsilon, 'needs a criterion with a quantile'
+            )
         found = (*self.of_examples, *self.of_clients)
-        needing = [each for each in found if each.measure in OF_MODEL]
+        needing = [each for each in found if each.measure in self.of_model]
         if needing and self.selection_model is None:
             name = 'select_examples' if needing[0] in self.of_examples else 'select_clients'
             raise ArgumentError(
                 name, ','.join(getattr(self, name)), f'{needing[0].measure} needs selection_model'
             )
         if self.selection_model is not None and not needing:
+            usable = ' or '.join(each for each in self.measures if each in self.of_model)
             raise ArgumentError(
-                'selection_model', self.selection_model, 'needs a criterion of loss or accuracy'
+                'selection_model', self.selection_model, f'needs a criterion of {usable}'
             )
         if self.select_min_examples > 1 and not self.is_given:
             raise ArgumentError(
@@ -121,15 +201,15 @@ class SelectionConfig(Settings):
         if self.select_clients:
             parts.append(f'clients with {" and ".join(self.select_clients)}')
         if self.select_examples:
-            parts.append(f'sentences with {" and ".join(self.select_examples)}')
+            parts.append(f'{self.examples} with {" and ".join(self.select_examples)}')
         least = self.select_min_examples
         if least > 1:
-            parts.append(f'clients with at least {least} selected sentences')
+            parts.append(f'clients with at least {least} selected {self.examples}')
         return (
             f'Selection: the model is trained on {", of ".join(parts)} only. Each client applies '
             'the criteria to its own data. A client without selected data takes part with an '
             'update of zero, so the selection takes nothing from the guarantee, which is about all '
-            'clients.',
+            'clients.' + (f' {_QUANTILES}' if self.quantiles else ''),
         )
 
 
@@ -140,11 +220,15 @@ def _parsed(
     form = _FORM.fullmatch(text)
     if form is None:
         raise ArgumentError(
-            setting_name, shown, f'{text!r} must be a measure, one of < <= > >=, and a number'
+            setting_name,
+            shown,
+            f'{text!r} must be a measure, one of < <= > >=, and a number or a quantile',
         )
     measure, relation, number = form.groups()
     if measure not in measures:
         raise ArgumentError(setting_name, shown, f'{measure} must be one of {", ".join(measures)}')
+    if number.startswith('q'):
+        return Criterion(measure, relation, math.nan, _share(setting_name, number[1:], shown))
     try:
         bound = float(number)
     except ValueError:
@@ -152,3 +236,16 @@ def _parsed(
     if not math.isfinite(bound):
         raise ArgumentError(setting_name, shown, f'{number} must be a finite number')
     return Criterion(measure, relation, bound)
+
+
+def _share(setting_name: str, text: str, shown: str) -> float:
+    """The number of a quantile such as q0.25."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 < share < 1:
+        raise ArgumentError(
+            setting_name, shown, f'q{text} must be a quantile such as q0.25, between q0 and q1'
+        )
+    return share

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dpfl.errors import ArgumentError
+from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import IMAGE_TASKS, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 
@@ -26,13 +27,19 @@ class TaskSource(Protocol):
         """Name of the model and its vocabulary; None for a task that is not about words."""
 
 
-def open_task(config: TaskConfig, seed: int, tell: Callable[[str], None]) -> TaskSource:
+def open_task(
+    config: TaskConfig,
+    seed: int,
+    tell: Callable[[str], None],
+    before: BeforeTraining | None = None,
+) -> TaskSource:
     """The source of a task.
 
     Args:
       config: of the task.
       seed: of synthetic data and of the initial model.
       tell: gets sentences about the data that were found.
+      before: how a private vocabulary is found; None where nothing may be released.
     """
     if config.task in IMAGE_TASKS:
         from dpfl.tasks.images.image_task import ImageTask
@@ -44,7 +51,7 @@ def open_task(config: TaskConfig, seed: int, tell: Callable[[str], None]) -> Tas
         return SyntheticTextTask(config, seed)
     from dpfl.tasks.text.real_task import RealTextTask
 
-    return RealTextTask(config, seed, tell)
+    return RealTextTask(config, seed, tell, before)
 
 
 def population(given: int | None, num_clients: Callable[[], int | None]) -> int:

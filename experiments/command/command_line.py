@@ -11,7 +11,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -19,7 +19,7 @@ from absl import app, flags, logging
 from dpfl import _files, errors
 from dpfl._settings import Settings
 from dpfl.runtime import default_context
-from experiments.command import standard_streams
+from experiments.command import preset, standard_streams
 
 _REFUSED = 1
 _BAD_USAGE = 2
@@ -70,6 +70,7 @@ def run(
     *,
     threads_per_operation: int | None = None,
     operands_of: str | None = None,
+    operands: Sequence[str] = (),
 ) -> None:
     """Parses the flags and calls `main`; does not return.
 
@@ -77,6 +78,8 @@ def run(
       main: The work of the binary.
       operands_of: Flag with a list that also takes the arguments that are no flags, if it is given:
         `--flag one other` is then `--flag=one,other`.
+      operands: Flags with lists that arguments stand for, in this order, if neither is given:
+        `binary one other` is then `binary --a=one --b=other`.
       threads_per_operation: Threads of each TensorFlow operation, unless the environment sets
         them. Use 1 if shards run in parallel: `runtime.local_runtime` cannot set it once a model
         is traced.
@@ -94,6 +97,11 @@ def run(
                 logging.set_verbosity(logging.WARNING)
             if operands_of is not None and flags.FLAGS[operands_of].present:
                 flags.FLAGS[operands_of].value += arguments[1:]
+            elif len(arguments) == 1 + len(operands) and not any(
+                flags.FLAGS[name].present for name in operands
+            ):
+                for name, argument in zip(operands, arguments[1:], strict=True):
+                    flags.FLAGS[name].parse(argument)
             elif len(arguments) > 1:
                 raise UsageError(f'{arguments[1]}: is not a flag')
             main()
@@ -102,10 +110,10 @@ def run(
             _fail(str(error), _BAD_USAGE)
         except (errors.RunError, errors.DataError) as error:
             _fail(str(error), _REFUSED)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             # A second Ctrl-C ends the process while it cleans up, without a message.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            _fail('interrupted', _INTERRUPTED)
+            _fail(f'interrupted: {error}'.removesuffix(': '), _INTERRUPTED)
         except MemoryError as error:
             _fail(' '.join(f'out of memory: {error}'.removesuffix(': ').split()), _REFUSED)
         except RuntimeError as error:
@@ -191,11 +199,15 @@ def columns(rows: list[dict]) -> str:
 def _parse(arguments):
     try:
         _check_flagfiles(arguments[1:], set())
-        return (
-            app.parse_flags_with_usage(arguments)
-            if _asks_for_help(arguments)
-            else flags.FLAGS(arguments)
+        if _asks_for_help(arguments):
+            return app.parse_flags_with_usage(arguments)
+        adjusted = preset.adjust(
+            arguments[1:], lambda flag: flags.FLAGS.read_flags_from_files([flag])
         )
+        rest = flags.FLAGS([arguments[0], *adjusted.arguments])
+        for message in adjusted.messages:
+            print(message, file=sys.stderr)
+        return rest
     except flags.Error as error:
         _fail(_explain(error), _BAD_USAGE)
 

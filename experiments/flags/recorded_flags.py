@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpfl import _files, _json, accounting, errors
+from dpfl._settings import kind_of
 from dpfl.accounting import plan_match
 from dpfl.accounting.records import archive
 from dpfl.mechanisms import registry
-from dpfl.simulation.training import noise_matching
+from dpfl.simulation.training import before_training, noise_matching
 from dpfl.simulation.training.sampling_config import AMPLIFIED
+from dpfl.tasks.config import OF_PRIVATE_WORDS, PRIVATE_VOCABULARY, TextConfig
+from dpfl.tasks.selection_config import SelectionConfig
 
 # Epsilon of a calibrated plan is at most its target, and below it by at most this relative amount.
 _CALIBRATION = 1e-3
@@ -108,6 +111,8 @@ def _differences(
     if bool(values.get('fork_from')) != bool(report.plan.earlier):
         earlier = 'has' if report.plan.earlier else 'has no'
         found.append(f'{archive.PLAN}: {earlier} earlier plans, {file} does not say so')
+    if _before(values, report) != report.plan.before:
+        found.append(f'{archive.PLAN}: has other releases before training than {file} asks for')
     # The noise of an earlier run may have had a seed.
     may_be_seeded = bool(values.get('noise_seed')) or (
         bool(report.plan.earlier) and report.noise_is_seeded
@@ -118,6 +123,39 @@ def _differences(
             f'{file} has {"a" if values.get("noise_seed") else "no"} --noise_seed'
         )
     return found
+
+
+def _before(
+    values: Mapping[str, str], report: accounting.PrivacyReport
+) -> tuple[accounting.ReleaseBefore, ...] | None:
+    """The releases before training that recorded values ask for; None if they are not valid."""
+    rest = report.deltas[0], report.plan.neighbours.adjacency
+    try:
+        text, selection = TextConfig(), SelectionConfig()
+        if values.get('vocabulary') == PRIVATE_VOCABULARY:
+            given = {name: values[name] for name in OF_PRIVATE_WORDS if values.get(name)}
+            text = TextConfig(
+                vocabulary=PRIVATE_VOCABULARY,
+                **{name: kind_of(TextConfig, name).scalar(each) for name, each in given.items()},
+            )
+        if values.get('selection_epsilon'):
+            selection = SelectionConfig(
+                select_examples=_entries(values, 'select_examples'),
+                select_clients=_entries(values, 'select_clients'),
+                selection_model=values.get('selection_model') or None,
+                selection_epsilon=float(values['selection_epsilon']),
+            )
+        made = (
+            before_training.word_release(text, *rest),
+            before_training.quantile_release(selection, *rest),
+        )
+    except ValueError:
+        return None
+    return tuple(each.before() for each in made if each is not None)
+
+
+def _entries(values: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(each for each in values.get(name, '').split(',') if each)
 
 
 def _expected_of_stopped(

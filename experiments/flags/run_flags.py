@@ -1,9 +1,14 @@
 """Flags about the directory of a run, for binaries that train. No TensorFlow."""
 
+import contextlib
 import pathlib
+from collections.abc import Iterator
 
 from absl import flags
 
+from dpfl import errors
+from dpfl.accounting.records import archive
+from dpfl.simulation import checkpoint_folder
 from experiments.command import command_line
 from experiments.flags.output_flags import RunDirectoryConfig
 
@@ -29,6 +34,25 @@ def directory(config: RunDirectoryConfig) -> pathlib.Path:
             'end'
         )
     return pathlib.Path(name)
+
+
+@contextlib.contextmanager
+def saying_what_is_saved(config: RunDirectoryConfig) -> Iterator[None]:
+    """Context in which Ctrl-C ends the run with a message about the rounds that are not lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        path = pathlib.Path(config.output_dir or '')
+        try:
+            saved = checkpoint_folder.latest(path / archive.CHECKPOINTS, lambda reason: None)
+        except errors.RunError:
+            saved = None
+        if saved is None:
+            raise
+        rounds = 'round is' if saved.rounds == 1 else 'rounds are'
+        raise KeyboardInterrupt(
+            f'{saved.rounds} {rounds} saved in {path}; --resume continues'
+        ) from None
 
 
 def refuse_earlier_run(config: RunDirectoryConfig) -> None:

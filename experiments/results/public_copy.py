@@ -19,6 +19,7 @@ from experiments.flags import recorded_flags
 _COPIED = (
     r'model\.npz',
     r'audit\.(npz|html)',
+    r'before_training\.json',
     r'plots/generated_\d+\.png',
     r'(saved_model|generator)/(saved_model\.pb|fingerprint\.pb|variables/variables\.'
     r'(index|data-\d+-of-\d+)|assets\.extra/model\.json)',

@@ -83,6 +83,7 @@ _ALTERED = {
     'estimator.weight': (_PLAN, 9.0),
     'estimator.example_cap': (_PLAN, 101.0),
     'group_size': (_PLAN, dict(group_size=2)),
+    'before': (_SAMPLED, dict(before=(accounting.ReleaseBefore('a list', 3.0, 1.5, 1e-9),))),
     'earlier': (_SAMPLED, dict(earlier=(dataclasses.replace(_SAMPLED, noise_multiplier=9.0),))),
     'noise_match': (_MATCHED, dict(noise_match=None)),
     'noise_match.quantity': (_MATCHED, 'prefix_noise'),

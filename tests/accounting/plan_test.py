@@ -7,7 +7,7 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.mechanisms import discretization
 
 
@@ -276,7 +276,7 @@ def test_an_accountant_that_does_not_know_the_sampling_is_refused():
         (dict(adjacency='none'), 'adjacency=none: must be one of zero_out, replace_one'),
         (
             dict(participation=Participation(2001)),
-            'rounds=2001: must be an integer >= 1 and <= 2000',
+            'rounds=2001: must be <= 2000, the rounds that mechanism',
         ),
     ],
 )
@@ -413,3 +413,20 @@ def test_a_clip_schedule_keeps_the_guarantee():
     assert plan.fresh_rounds == (129, 1153)
     assert plan.mu == dataclasses.replace(plan, clip_schedule=()).mu
     assert plan.with_participation(plan.participation.within(100)).fresh_rounds == ()
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        (dict(mechanism='tree'), 'mechanism=tree: must be a mechanism, such as BinaryTree'),
+        (dict(participation=2000), 'participation=2000: must be a Participation'),
+        (
+            dict(mechanism=mechanisms.BinaryTree(1999)),
+            'rounds=2000: must be <= 1999, the rounds that mechanism tree was made for',
+        ),
+    ],
+)
+def test_a_plan_that_is_not_made_of_its_parts_is_refused_in_one_line(changes, message):
+    with pytest.raises(errors.ArgumentError, match=message) as caught:
+        _plan(**changes)
+    assert '\n' not in str(caught.value)

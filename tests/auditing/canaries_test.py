@@ -84,23 +84,7 @@ def test_large_models_have_fewer_groups():
     assert len(canaries.design(plan, 10, 0, 10**7).pattern) == 1
 
 
-def test_sampled_canaries_have_the_rate_of_clients():
-    plan = _plan(mechanisms.Identity(50), Participation(50), sampling='poisson', population=40)
-    found = canaries.design(plan, 400, 0, 100)
-    assert found.pattern is None
-    # 20000 draws at rate 0.1: outside of these ends with probability below 1e-9.
-    assert 0.087 < found.rounds.mean() < 0.113
-    assert np.allclose(found.weights, 50**-0.5)
-    assert np.array_equal(found.rounds, canaries.design(plan, 400, 0, 100).rounds)
-    assert not np.array_equal(found.rounds, canaries.design(plan, 400, 1, 100).rounds)
-
-
 def test_what_is_not_supported_is_refused():
-    bins = _plan(
-        mechanisms.Identity(8), Participation(8), sampling='balls_in_bins', population=8, groups=2
-    )
-    with pytest.raises(errors.ArgumentError, match='audit=True: must be False for sampling='):
-        canaries.design(bins, 10, 0, 100)
     long = _plan(mechanisms.Identity(9000), Participation(9000, 9000))
     with pytest.raises(errors.ArgumentError, match='more than 8192 rounds'):
         canaries.design(long, 10, 0, 100)

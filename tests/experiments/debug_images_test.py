@@ -11,9 +11,7 @@ from tests import forked_binaries
 
 _SMALL = [
     '--population=60',
-    '--primary_model=tiny',
     '--primary_clients=40',
-    '--primary_steps=60',
     '--model=tiny',
     '--rounds=2',
     '--clients_per_round=4',
@@ -24,6 +22,8 @@ _SMALL = [
     '--realistic_population=40000',
     '--format=json',
 ]
+_TRAINED = ['--primary_model=tiny', '--primary_steps=60']
+_FIX = ['--inject=inverted', '--compare=fix', *_TRAINED]
 _run = functools.partial(forked_binaries.run, 'debug_images')
 
 
@@ -36,7 +36,7 @@ def _arrays(path) -> dict:
 @pytest.mark.tff
 def test_study_and_its_resumption(tmp_path):
     output = tmp_path / 'study'
-    done = _run(*_SMALL, f'--output_dir={output}')
+    done = _run(*_SMALL, *_FIX, f'--output_dir={output}')
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     results = summary['results']
@@ -62,7 +62,7 @@ def test_study_and_its_resumption(tmp_path):
     models = {path: _arrays(path) for path in output.rglob('model.npz')}
     assert len(models) == 5
     shutil.rmtree(output / 'fixed' / 'low_accuracy')
-    again = _run(*_SMALL, f'--output_dir={output}', '--resume')
+    again = _run(*_SMALL, *_FIX, f'--output_dir={output}', '--resume')
     assert again.returncode == 0, again.stderr
     assert again.stderr.count('is finished') == 6
     repeated = json.loads(again.stdout)
@@ -75,9 +75,9 @@ def test_study_and_its_resumption(tmp_path):
         for name, value in before.items():
             np.testing.assert_array_equal(after[name], value)
     # Without --resume nothing is replaced, and with another classifier nothing is continued.
-    refused = _run(*_SMALL, f'--output_dir={output}')
+    refused = _run(*_SMALL, *_FIX, f'--output_dir={output}')
     assert refused.returncode == 2 and 'must not hold an earlier' in refused.stderr
-    changed = _run(*_SMALL, f'--output_dir={output}', '--resume', '--primary_steps=61')
+    changed = _run(*_SMALL, *_FIX, f'--output_dir={output}', '--resume', '--primary_steps=61')
     assert changed.returncode == 2
     assert changed.stderr.splitlines()[-1].startswith('error: --primary_steps=61: must be 60')
 
@@ -85,7 +85,11 @@ def test_study_and_its_resumption(tmp_path):
 @pytest.mark.parametrize(
     'arguments, message',
     [
-        (['--inverted_share=2'], '--inverted_share=2.0: must be'),
+        (['--inject=rotated'], '--inject=rotated: must be one of duplicated_client'),
+        (['--inject_share=0.1'], '--inject_share=0.1: needs inject'),
+        (['--compare=fix'], '--inject=: must name a fault for compare=fix'),
+        (['--primary_model=/nowhere'], '--primary_model=/nowhere: holds no classifier'),
+        (['--primary_model=/a', '--primary_steps=9'], '--primary_steps=9: needs a primary_model'),
         (['--selection=fonts'], '--selection=fonts: must be one of client, example'),
         (['--task=emnist'], '--data_path: must be given'),
         (['--task=emnist', '--data_path=/nowhere'], '--data_path=/nowhere: cannot be read'),
@@ -103,7 +107,11 @@ def test_refused(tmp_path, arguments, message):
 def test_nothing_to_train_on_is_one_line(tmp_path):
     """All devices have the bug, and no client is left on whom the classifier does well."""
     done = _run(
-        *_SMALL, '--inverted_share=1', '--primary_steps=150', f'--output_dir={tmp_path / "study"}'
+        *_SMALL,
+        *_FIX,
+        '--inject_share=1',
+        '--primary_steps=150',
+        f'--output_dir={tmp_path / "study"}',
     )
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]

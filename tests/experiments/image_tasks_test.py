@@ -26,7 +26,7 @@ def _train(tmp_path, *arguments):
 @pytest.mark.slow
 @pytest.mark.tff
 def test_synthetic_glyphs(tmp_path):
-    done = _train(tmp_path, '--task=synthetic_glyphs', '--inverted_share=0.5', '--population=10')
+    done = _train(tmp_path, '--task=synthetic_glyphs', '--inject=inverted', '--population=10')
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary['rounds'] == 2 and 0 <= summary['accuracy'] < 0.5

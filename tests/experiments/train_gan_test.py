@@ -29,6 +29,7 @@ _SMALL = [
     '--noise_multiplier=0.5',
     '--noise_seed=1',
     '--checkpoint_every=1',
+    '--select_examples=ink>0.05',
 ]
 _run = functools.partial(forked_binaries.run, 'train_gan')
 
@@ -51,6 +52,7 @@ def test_a_run_from_start_to_end(finished):
     assert '3/3' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
     report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
     assert report.guarantee.epsilons == (result['epsilon'],) and report.noise_is_seeded
+    assert any('images with ink>0.05 only' in each for each in report.remarks)
     assert result['scaled_epsilon'] < result['epsilon'] and result['scaled_delta'] == 0.01 / 4000
     names = {file.name for file in path.iterdir()}
     assert {'generator', 'gan_report.md', 'model.npz', 'checkpoints', 'SHA256SUMS'} <= names

@@ -391,6 +391,8 @@ def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp
     assert process.returncode == status
     # Python prints one where a finalizer swallows the exception; the run raises it once more then.
     assert 'Traceback' not in errors or 'Exception ignored in' in errors
+    if number == signal.SIGINT:
+        assert f'saved in {tmp_path}; --resume continues' in errors
     report = accounting.PrivacyReport.from_json((tmp_path / 'privacy_report.json').read_text())
     assert report.basis == 'plan'
     assert 2 <= report.observed.guarantee.rounds < 30

@@ -270,3 +270,10 @@ def test_shards_of_clients_without_data_have_no_weight():
     moved = _moved(process, [models.dataset([], _COHORT[0][0])])
     for leaf in moved:
         np.testing.assert_array_equal(leaf, tf.zeros_like(leaf))
+
+
+def test_a_function_that_makes_a_model_is_no_model():
+    with pytest.raises(ArgumentError, match='model=function: must be a tff.learning.models.Funct'):
+        learning.build_dp_fedavg(
+            lambda: models.least_squares(), None, server_optimizer=None, client_update='fedsgd'
+        )

@@ -48,6 +48,11 @@ def test_relations_hold_for_numbers_only(relation, expected):
             'needs a criterion',
         ),
         ({'select_min_examples': 2}, 'select_min_examples', 'needs select_examples or'),
+        ({'select_clients': ('length>q0.5',)}, 'select_clients', 'needs selection_epsilon'),
+        ({'select_clients': ('length>q1',)}, 'select_clients', 'q1 must be a quantile such as'),
+        ({'select_clients': ('length>q',)}, 'select_clients', 'q must be a quantile such as'),
+        ({'select_clients': ('length>qnan',)}, 'select_clients', 'qnan must be a quantile'),
+        ({'selection_epsilon': 1.0}, 'selection_epsilon', 'needs a criterion with a quantile'),
     ],
 )
 def test_what_cannot_be_used_is_refused(values, name, message):
@@ -73,3 +78,21 @@ def test_the_report_says_what_is_selected():
         'Selection: the model is trained on clients with sentences>=5, of sentences with '
         'oov_rate>0 and length<9, of clients with at least 2 selected sentences only.'
     )
+
+
+def test_a_quantile_is_a_number_that_is_found_later():
+    config = SelectionConfig(
+        select_examples=('length>2', 'length<q0.9'),
+        select_clients=('length<q0.25',),
+        selection_epsilon=1.0,
+    )
+    quantiles = {'select_examples:length<q0.9': 0.9, 'select_clients:length<q0.25': 0.25}
+    assert {name: each.quantile for name, each in config.quantiles.items()} == quantiles
+    with pytest.raises(ArgumentError, match='q0.25: must be known'):
+        config.of_clients[0].holds(1.0)
+    found = {'select_examples:length<q0.9': 7.0, 'select_clients:length<q0.25': 3.0}
+    examples, clients = config.resolved(found)
+    assert [(each.relation, each.bound) for each in examples] == [('>', 2.0), ('<', 7.0)]
+    assert clients[0].holds(2.0) and not clients[0].holds(3.0)
+    assert 'the guarantee counts that' in config.remarks()[0]
+    assert 'quantile' not in SelectionConfig(select_clients=('length>1',)).remarks()[0]

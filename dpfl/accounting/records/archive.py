@@ -7,6 +7,7 @@ A run's directory holds
 - `participation.npz`: the participation log;
 - `ledger.jsonl`: what each round released, as a chain of digests that starts from the plan's;
 - `privacy_report.json`, `.md` and `.html`: the report;
+- `before_training.json`, of a run that releases something before training: what it found;
 - `audit.npz` and `audit.html`, of a run with an audit: what its canaries showed;
 - `privacy_report.json.sig`: its signature, if somebody has signed it; see `signatures`;
 - `SHA256SUMS`: digests of all other files of the directory and its folders. It is written last, in
@@ -39,7 +40,7 @@ PLAN, STRATEGY, LOG = 'plan.json', 'strategy.npz', 'participation.npz'
 REPORT, PAGE, SUMS = 'privacy_report.json', 'privacy_report.md', sums.NAME
 SIGNATURE = sums.SIGNATURE
 LEDGER, CHECKPOINTS = 'ledger.jsonl', 'checkpoints'
-FLAGS, CONFIG = 'flags.txt', 'config.json'
+FLAGS, CONFIG, BEFORE = 'flags.txt', 'config.json', 'before_training.json'
 MODEL, METRICS, TEST = 'model.npz', 'metrics.csv', 'test_metrics.json'
 _PLAN_VERSION = 1
 _EXTENSION = ('released', 'planned', 'rounds')

@@ -18,6 +18,7 @@ def assumptions(report: ReportValues) -> list[str]:
         *_discretization(plan),
         _noise(plan),
         *_hardened(plan),
+        *_before(plan),
         *([] if checklist.uses_sampling(report) else [plan.mechanism.describe_release()]),
         *_exactness(report),
         'The server is trusted to run the mechanism as described (central DP).',
@@ -29,9 +30,11 @@ def _participation(report: ReportValues) -> list[str]:
     plan, holds = report.plan, report.guarantee
     if not checklist.uses_sampling(report):
         planned = '' if report.basis == 'log' else 'planned '
+        several = holds.max_participations > 1
+        apart = f', and any two of these are at least {holds.min_separation} apart'
         return [
             f'Each client takes part in at most {holds.max_participations} of {holds.rounds} '
-            f'{planned}rounds, and any two of these are at least {holds.min_separation} apart.'
+            f'{planned}rounds{apart if several else ""}.'
         ]
     if plan.sampling == 'cyclic_poisson':
         how = (
@@ -159,6 +162,25 @@ def _hardened(plan: PrivacyPlan) -> list[str]:
     ]
 
 
+def _before(plan: PrivacyPlan) -> list[str]:
+    items = []
+    for each in plan.before:
+        text = (
+            f'Released before training, once: {each.name}, from sums over all clients with noise '
+            f'of standard deviation {each.noise_multiplier:.4g} times the norm of what one client '
+            f'adds to them (mu = {checklist.round_up(each.mu(plan.neighbours))}). All clients took '
+            'part, so sampling does not amplify it.'
+        )
+        if each.delta:
+            text += (
+                ' With probability at most '
+                f'{checklist.round_up(each.delta)} it shows something that only one client has: '
+                'that is a part of every delta of this report.'
+            )
+        items.append(text)
+    return items
+
+
 def _discretization(plan: PrivacyPlan) -> list[str]:
     if plan.discretization is None:
         return []
@@ -272,7 +294,7 @@ def not_covered(report: ReportValues) -> list[str]:
         "Metrics computed on clients' data without noise, such as the training loss shown during "
         'the run.',
         'How long rounds took, such as `seconds` in metrics.csv: this depends on single clients.',
-        'Data used before the run, such as data for pre-training or for the vocabulary.',
+        _earlier_data(report.plan),
         'Clients that do not follow the algorithm (the guarantee still holds for the others), and '
         f'people with {_several(report.plan.group_size)}.',
         _attacks(report.plan),
@@ -287,6 +309,15 @@ def not_covered(report: ReportValues) -> list[str]:
             'is neither noised nor kept secret by this guarantee.'
         )
     return items
+
+
+def _earlier_data(plan: PrivacyPlan) -> str:
+    if plan.before:
+        return (
+            'Data used before the run in other ways than for what was released before training, '
+            'such as data for pre-training.'
+        )
+    return 'Data used before the run, such as data for pre-training or for the vocabulary.'
 
 
 def _tuning(report: ReportValues) -> str:

@@ -34,6 +34,9 @@ def adjacency(report: ReportValues) -> str:
             ' With cyclic Poisson sampling this is the same as adding or removing the client, if '
             'all other clients stay in their groups.'
         )
+    if report.plan.before:
+        how = 'zero' if report.plan.adjacency == 'zero_out' else 'replaced'
+        text += f' What it adds to the releases before training is then {how} too.'
     if report.plan.group_size > 1:
         text += (
             f' Up to {report.plan.group_size} clients, such as those of one person, change '
@@ -66,7 +69,9 @@ def statement(report: ReportValues) -> str:
         return 'No differential privacy: the run adds no noise.'
     if not all(plan.noise_multiplier for plan in report.plan.earlier):
         return 'No differential privacy: an earlier run that it continues from added no noise.'
-    parts = [] if holds.rho is None else [f'{round_up(holds.rho)}-zCDP']
+    revealed = report.plan.delta_before
+    kind = f'{round_up(revealed)}-approximate ' if revealed else ''
+    parts = [] if holds.rho is None else [f'{kind}{round_up(holds.rho)}-zCDP']
     parts += [
         f'({round_up(epsilon)}, {delta:g})-DP'
         for epsilon, delta in zip(holds.epsilons, report.deltas, strict=True)
@@ -75,6 +80,9 @@ def statement(report: ReportValues) -> str:
     run = 'The run' if not secrets else f'Simulation: with secret {" and ".join(secrets)} this run'
     if report.plan.earlier:
         run += f', together with the {len(report.plan.earlier)} earlier run(s) it continues from,'
+    if report.plan.before:
+        names = ' and '.join(each.name for each in report.plan.before)
+        run += f', together with what was released before it ({names}),'
     ended = early_end(report)
     run += f', which ended {ended},' if ended else ''
     verb = 'would satisfy' if secrets else 'satisfies'

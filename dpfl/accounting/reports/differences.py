@@ -26,7 +26,7 @@ _OF_REPORT = (
     'accountant',
     'adjacency',
 )
-_OF_PLAN = ('noise', 'discretization', 'adaptive_clip', 'clip_schedule', 'estimator')
+_OF_PLAN = ('noise', 'discretization', 'adaptive_clip', 'clip_schedule', 'estimator', 'before')
 _FLAGS = ('noise_is_seeded', 'sampling_is_seeded', 'train_metrics_released')
 SIDES = ('first', 'second')
 # Relative: of a quotient that was computed, and of one that is rounded upwards.

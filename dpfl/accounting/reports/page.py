@@ -46,7 +46,9 @@ def _bullets(items: Iterable[str]) -> str:
 
 
 def _checklist(report: ReportValues) -> str:
-    kind = 'approximate DP' if checklist.uses_sampling(report) else 'zCDP'
+    is_approximate = checklist.uses_sampling(report) or report.plan.delta_before
+    kind = 'approximate DP' if is_approximate else 'zCDP'
+    before = ''.join(f'{each.name} (released before training), ' for each in report.plan.before)
     return '\n'.join(
         [
             '1. **DP setting.** Central DP: the server sees clipped updates and is trusted to '
@@ -54,8 +56,9 @@ def _checklist(report: ReportValues) -> str:
             '2. **Definition**',
             '    - *Data accesses covered*: one training run, all clients that follow the '
             'algorithm.',
-            '    - *Output of the mechanism*: the noised updates of all rounds, and therefore '
-            'every model from the first to the last and everything that is computed from them.',
+            f'    - *Output of the mechanism*: {before}the noised updates of all rounds, '
+            'and therefore every model from the first to the last and everything that is computed '
+            'from them.',
             f'    - *Unit of privacy*: {_unit(report)}.',
             f'    - *Adjacency*: {checklist.adjacency(report)}',
             '3. **Accounting**',
@@ -88,10 +91,8 @@ def _rounds(report: ReportValues) -> str:
 def _participation(report: ReportValues) -> str:
     holds, plan = report.guarantee, report.plan
     if not checklist.uses_sampling(report):
-        return (
-            f'at most {holds.max_participations} of {holds.rounds} rounds per client, at least '
-            f'{holds.min_separation} apart.'
-        )
+        apart = f', at least {holds.min_separation} apart' if holds.max_participations > 1 else ''
+        return f'at most {holds.max_participations} of {holds.rounds} rounds per client{apart}.'
     kind = {
         'poisson': 'Poisson sampling',
         'cyclic_poisson': f'cyclic Poisson sampling from {plan.groups} groups in turn',
@@ -114,9 +115,10 @@ def _log_section(report: ReportValues, observed: Observed) -> str:
         else 'The participation log keeps the plan.'
     )
     times = ', '.join(
-        f'{clients} {count}x'
+        f'{clients} {_times(count)}'
         for count, clients in observed.clients_by_participations[:_MOST_COUNTS]
     )
+    sizes = sorted({observed.smallest_cohort, observed.largest_cohort})
     more = ', ...' if len(observed.clients_by_participations) > _MOST_COUNTS else ''
     return '\n\n'.join(
         [
@@ -124,11 +126,15 @@ def _log_section(report: ReportValues, observed: Observed) -> str:
             verdict,
             *([_bullets(observed.violations)] if observed.violations else []),
             f'{observed.guarantee.rounds} rounds recorded '
-            f'({report.plan.participation.rounds} planned), cohorts of {observed.smallest_cohort} '
-            f'to {observed.largest_cohort} clients, {observed.clients} clients in all (clients by '
-            f'how often they took part: {times}{more}).',
+            f'({report.plan.participation.rounds} planned), cohorts of '
+            f'{" to ".join(map(str, sizes))} clients, {observed.clients} clients in all (clients '
+            f'by how often they took part: {times}{more}).',
         ]
     )
+
+
+def _times(count: int) -> str:
+    return {1: 'once', 2: 'twice'}.get(count, f'{count} times')
 
 
 def _numbers(report: ReportValues) -> str:

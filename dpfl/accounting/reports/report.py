@@ -12,7 +12,7 @@ from typing import Any
 import dp_accounting
 
 from dpfl import _json, _validate, errors, mechanisms
-from dpfl.accounting import gaussian, tradeoff
+from dpfl.accounting import before_training, gaussian, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
@@ -30,7 +30,7 @@ from dpfl.participation import ParticipationLog
 SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
-TEXT_VERSION = 3
+TEXT_VERSION = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,9 +109,16 @@ class PrivacyReport(ReportValues):
         """The report with the guarantee of the best of a random number of such runs.
 
         Raises:
-          ArgumentError: if the guarantee is not known: with hardened noise, and for groups of
-            clients in a plan with sampling.
+          ArgumentError: if the guarantee is not known: with hardened noise, for groups of clients
+            in a plan with sampling, and if something that was released before training has a delta
+            of its own.
         """
+        if self.plan.delta_before:
+            raise errors.ArgumentError(
+                'selected_from',
+                errors.NOT_SHOWN,
+                'cannot be combined with a private vocabulary, which has a delta of its own',
+            )
         if self.plan.noise == 'hardened':
             raise errors.ArgumentError('noise', 'hardened', 'must be default with a selection')
         event, neighbours = self.dp_event(), self.plan.neighbours
@@ -133,7 +140,8 @@ class PrivacyReport(ReportValues):
         if self.guarantee.mu is None:
             rounds = self.plan.participation.within(self.guarantee.rounds)
             return self.plan.with_participation(rounds).dp_event()
-        return dp_accounting.GaussianDpEvent(1 / self.guarantee.mu)
+        event = dp_accounting.GaussianDpEvent(1 / self.guarantee.mu)
+        return before_training.with_delta(event, self.plan.delta_before)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, by the keys of its JSON form."""

@@ -164,7 +164,8 @@ def _mu(report: PrivacyReport) -> float | None:
     """Gaussian DP parameter, infinite without a guarantee; None if the curve has no such form."""
     if report.guarantee.epsilons[0] is None:
         return math.inf
-    return None if _slack(report) else report.guarantee.mu
+    is_gaussian = not _slack(report) and not report.plan.delta_before
+    return report.guarantee.mu if is_gaussian else None
 
 
 def _stretches(first: PrivacyReport, second: PrivacyReport) -> tuple[Stretch, ...]:

@@ -129,6 +129,13 @@ def _check_estimated(plan: PlanValues) -> None:
         raise errors.ArgumentError(
             'earlier', errors.NOT_SHOWN, f'must be empty with sampling={plan.sampling}'
         )
+    if plan.before:
+        names = ' and '.join(each.name for each in plan.before)
+        raise errors.ArgumentError(
+            'sampling',
+            plan.sampling,
+            f'has a guarantee that is estimated, which cannot be composed with {names}',
+        )
 
 
 def _require_every_pattern(plan: PlanValues, apart: int, most: int | None = None) -> None:

@@ -5,10 +5,8 @@ import dataclasses
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training.privacy_config import PrivacyConfig
-from dpfl.simulation.training.sampling_config import SamplingConfig
 
 DEFAULT_CANARIES = 1000
-_SAMPLINGS = ('min_separation', 'timer', 'uniform', 'poisson', 'without_replacement')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +37,6 @@ class AuditConfig(Settings):
     def check_run(
         self,
         privacy: PrivacyConfig,
-        sampling: SamplingConfig,
         stop_at_accuracy: float | None = None,
     ) -> None:
         """Checks that a run with these settings can have canaries if it is to be audited.
@@ -60,9 +57,6 @@ class AuditConfig(Settings):
             'example_cap, since canaries have no examples': privacy.example_cap is not None,
             'stop_at_accuracy, since canaries take part in planned rounds': (
                 stop_at_accuracy is not None
-            ),
-            f'sampling={sampling.sampling}, in which canaries cannot take part': (
-                sampling.sampling not in _SAMPLINGS
             ),
         }
         for what, is_refused in refused.items():

@@ -16,6 +16,7 @@ from dpfl.tasks.config import (
     CUSTOM,
     IMAGE_MODELS,
     IMAGE_TASKS,
+    OF_PRIVATE_WORDS,
     TEXT_TASKS,
     WORD_MODELS,
     TaskConfig,
@@ -141,6 +142,7 @@ _ADDED_LATER = (
     *ScheduleConfig().flat(),
     *PlantingConfig().flat(),
     *SelectionConfig().flat(),
+    *OF_PRIVATE_WORDS,
 )
 
 
@@ -227,7 +229,7 @@ class TrainConfig(RunConfig):
             raise ArgumentError(
                 'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
             )
-        self.audit.check_run(self.privacy, self.sampling, self.course.stop_at_accuracy)
+        self.audit.check_run(self.privacy, self.course.stop_at_accuracy)
         copies, most = max(self.task.planting.secret_copies), self.optimization.client_max_batches
         examples = None if most is None else most * self.optimization.client_batch_size
         if self.task.planting.secrets and examples is not None and examples < copies:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from dpfl import _random, accounting, mechanisms
-from dpfl.errors import DataError
+from dpfl.errors import ArgumentError, DataError
 from dpfl.simulation.training import execution, federated
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.cost import Cost
 from dpfl.simulation.training.plan import accountant
+from dpfl.tasks.config import PRIVATE_VOCABULARY
 from dpfl.tasks.federated_task import FederatedTask
 
 # Clients whose data are counted; some of them are trained.
@@ -44,6 +45,13 @@ def dry_run(
       ArgumentError: as in `train`.
       DataError: if the data cannot be read, or none of the clients looked at has any.
     """
+    if quantiles := config.task.selection.quantiles:
+        name, _, shown = next(iter(quantiles)).partition(':')
+        raise ArgumentError(name, shown, 'cannot be used in a dry run, which would release it')
+    if config.task.text.vocabulary == PRIVATE_VOCABULARY:
+        raise ArgumentError(
+            'vocabulary', PRIVATE_VOCABULARY, 'cannot be used in a dry run, which would release it'
+        )
     from dpfl.runtime.shards import default_num_shards
     from dpfl.simulation.training import timing  # Loads TensorFlow.
     from dpfl.tasks import own_data

@@ -21,7 +21,7 @@ from dpfl.simulation import (
     ledger,
     stopping,
 )
-from dpfl.simulation.training import run_model
+from dpfl.simulation.training import before_training, run_model
 from dpfl.simulation.training.config import ExecutionConfig
 from dpfl.tasks.federated_task import FederatedTask
 
@@ -246,8 +246,14 @@ def _require_start(directory: 'outputs.RunDirectory', start: checkpoint.Checkpoi
 def _record_data(
     directory: 'outputs.RunDirectory', task: FederatedTask | None, is_new: bool
 ) -> None:
-    """Describes the run's data in `data.json`; a run that continues must have the same data."""
-    if task is None or not task.description:
+    """Describes the run's data in `data.json`; a run that continues must have the same data.
+
+    Also keeps what was found privately before training.
+    """
+    if task is not None and task.found and is_new:
+        # First: from here on, a run that is continued finds nothing anew.
+        directory.write_text(archive.BEFORE, before_training.as_file(task.found))
+    if task is None or not (task.description or task.fingerprints):
         return
     from dpfl.simulation import data_digest
 
@@ -256,11 +262,37 @@ def _record_data(
         name: data_digest.of_file(key, name, digest) for name, digest in task.fingerprints.items()
     }
     values = {'confidential': _CONFIDENTIAL, **task.description, 'keyed_digests': digests}
-    text = json.dumps(values, indent=2) + '\n'
     path = directory.path / _DATA
     if is_new:
-        directory.write_text(_DATA, text)
-    elif path.exists() and path.read_text() != text:
+        directory.write_text(_DATA, json.dumps(values, indent=2) + '\n')
+    elif path.exists():
+        require_data(path, values)
+
+
+def require_data(path: pathlib.Path, values: Mapping[str, Any]) -> None:
+    """Checks that a run that continues has the data, and the models, with which it began.
+
+    Args:
+      path: `data.json` of the run.
+      values: what it would hold now.
+
+    Raises:
+      ArgumentError: if they differ; it names the setting.
+      RunError: if the file is damaged.
+    """
+    try:
+        before = json.loads(path.read_text())
+        known = before['keyed_digests']
+        # Older versions had fewer digests; what they did not record is not compared.
+        digests = {name: each for name, each in values['keyed_digests'].items() if name in known}
+    except (ValueError, KeyError, TypeError):
+        raise RunError(f'{path}: not the description of the data of a run') from None
+    for name in ('selection_model', 'warm_start'):
+        if digests.get(name) != known.get(name):
+            raise ArgumentError(name, NOT_SHOWN, 'must be the model with which the run began')
+    # As JSON has them: tuples are lists.
+    now = json.loads(json.dumps({**values, 'keyed_digests': digests}))
+    if now != before:
         raise ArgumentError(
             'data_path',
             NOT_SHOWN,

@@ -13,12 +13,21 @@ import numpy as np
 from dpfl import accounting, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import execution, fork, prepared_task, run_model
+from dpfl.simulation import earlier_run
+from dpfl.simulation.training import (
+    before_training,
+    execution,
+    fork,
+    prepared_task,
+    run_model,
+    strategy_hint,
+)
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.course_config import within_epsilon
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.tasks import source
+from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.config import CUSTOM, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 
@@ -65,6 +74,8 @@ def train(
     """
     tell = execution.teller(progress)
     path = pathlib.Path(directory)
+    if not resume and not overwrite:
+        earlier_run.refuse(path)  # Before the data are read.
     prepared = prepare(config, task, path, resume=resume, tell=tell, on_choice=on_choice)
     config = prepared.config
     made_from = {} if task is None else task.made_from
@@ -99,7 +110,9 @@ def prepare(
     Raises:
       ArgumentError: if a value is not allowed.
     """
-    config, opened = _opened(config, task, tell)
+    # A task of one's own has neither words to find nor a selection.
+    before = before_training.of_run(config, path, resume) if task is None else BeforeTraining()
+    config, opened = _opened(config, task, tell, before)
     clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
     origin = None
     if config.course.fork_from is not None:
@@ -111,6 +124,7 @@ def prepare(
         dimension=opened.num_parameters,
         on_choice=on_choice,
         earlier=() if origin is None else origin.plans,
+        before=before.releases,
         workload=config.workload,
     )
     # Raises early if delta is out of range, or the accountant does not know the plan.
@@ -119,8 +133,11 @@ def prepare(
     if config.course.stop_at_epsilon is not None:
         plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
     config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
+    found = strategy_hint.hint(config.privacy, plan)
+    if found is not None:
+        tell(found)
     addresses = execution.workers(config.execution)
-    return Prepared(config, plan, opened, clients, origin, addresses)
+    return Prepared(config, plan, opened, clients, before, origin, addresses)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,6 +149,7 @@ class Prepared:
       plan: the privacy plan.
       opened: the source of the task.
       clients: returns the number of clients to train on; opens the data.
+      before: how it makes its releases before training.
       origin: what the run takes over from another one; None if it takes over nothing.
       addresses: of the workers.
     """
@@ -140,6 +158,7 @@ class Prepared:
     plan: accounting.PrivacyPlan
     opened: source.TaskSource
     clients: Callable[[], int]
+    before: BeforeTraining
     origin: fork.Origin | None
     addresses: 'tuple[addresses_lib.Address, ...]'
 
@@ -148,7 +167,7 @@ class Prepared:
         population = self.clients()  # Opens the data.
         loaded, language = self.opened.load(), self.opened.language_model()
         loaded = prepared_task.prepared(
-            self.config.task, loaded, self.config.seed, language, population
+            self.config.task, loaded, self.config.seed, language, population, self.before
         )
         if self.origin is not None:
             loaded = _forked(loaded, self.origin)
@@ -186,14 +205,17 @@ class _OwnTask:
 
 
 def _opened(
-    config: TrainConfig, task: FederatedTask | None, tell: Callable[[str], None]
+    config: TrainConfig,
+    task: FederatedTask | None,
+    tell: Callable[[str], None],
+    before: BeforeTraining,
 ) -> tuple[TrainConfig, source.TaskSource]:
     if task is not None:
         own = TaskConfig(task=CUSTOM, planting=config.task.planting)
         return dataclasses.replace(config, task=own), _OwnTask(task)
     if config.task.task == CUSTOM:
         raise ArgumentError('task', CUSTOM, 'needs a task of your own, as an argument of train')
-    return config, source.open_task(config.task, config.seed, tell)
+    return config, source.open_task(config.task, config.seed, tell, before)
 
 
 def build_experiment(
@@ -229,9 +251,13 @@ def build_experiment(
     clip: Any = aggregators.PerLayer() if is_per_layer else aggregators.clip_flat
     storage = noise_storage(plan, task.model, config.privacy.memory_limit)
     design = None
+
+    def samplers(seed: int) -> Any:
+        return config.sampling.sampler(plan.participation, population, seed, plan.groups)
+
     if config.audit.audit:
         size = own_data.num_parameters(task.model)
-        design = canaries.design(plan, config.audit.canaries, config.seed, size)
+        design = canaries.design(plan, config.audit.canaries, config.seed, size, samplers)
     process = learning.build_dp_fedavg(
         task.model,
         plan,
@@ -258,7 +284,7 @@ def build_experiment(
         plan=plan,
         delta=config.privacy.delta,
         accountant=accountant(config.privacy, plan),
-        sampler=config.sampling.sampler(plan.participation, population, config.seed, plan.groups),
+        sampler=samplers(config.seed),
         client_data=lambda client: task.client_batches(
             int(client), how.client_batch_size, how.client_epochs, how.client_max_batches
         ),
@@ -273,7 +299,10 @@ def build_experiment(
         test=test,
         reference_accuracies=_references(config, task),
         not_covered=task.not_covered,
-        remarks=config.remarks(plan.participation.rounds),
+        remarks=(
+            *config.remarks(plan.participation.rounds),
+            *before_training.remarks(task.found),
+        ),
         noise_is_seeded=seeded,
         noise_storage=storage,
         num_shards=config.execution.shards,

@@ -12,7 +12,8 @@ import numpy as np
 
 from dpfl import accounting
 from dpfl.accounting.records import archive
-from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.simulation import earlier_run
 from dpfl.simulation.training import execution
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
@@ -29,6 +30,10 @@ NOT_COVERED = (
     'Losses, accuracy and critic gap: they compare with images of held-out clients, who are not '
     'protected. The generator and all images that it makes are covered: see gan_report.md.',
     'Who belongs to the population, and its size, where clients or examples were selected.',
+)
+_SELECTION_MODEL = (
+    'The model that selects clients or images: what it was trained on, unless its own guarantee is '
+    'added.'
 )
 _SHEET_IMAGES = 72
 
@@ -87,6 +92,10 @@ def train_gan(
       DataError: if the data can no longer be read.
     """
     path, tell = pathlib.Path(directory), execution.teller(progress)
+    if not resume and not overwrite:
+        earlier_run.refuse(path)  # Before the data are read.
+    if clients is not None and config.task.selection.is_given:
+        raise ArgumentError('clients', NOT_SHOWN, 'must not be given with a selection')
     given = functools.cache(lambda: clients or _clients(config))
     population = functools.partial(
         source.population,
@@ -205,12 +214,24 @@ def _refuse_unsupported(config: GanConfig) -> None:
 
 def _clients(config: GanConfig) -> GanClients:
     """The clients that the configuration names."""
-    data = open_clients(config.task.task, config.task.data, config.task.inverted_share, config.seed)
+    from dpfl.tasks.images import saved_classifiers, selected_images
+
+    data = open_clients(config.task.task, config.task.data, config.task.faults, config.seed)
     pixels, _ = data.heldout_examples(config.evaluation.eval_clients)
+    client_batches, selection = data.client_batches, config.task.selection
+    not_covered: tuple[str, ...] = ()
+    if selection.is_given:
+        classify = None
+        if selection.selection_model is not None:
+            with renaming(path='selection_model'):
+                classify = saved_classifiers.load(selection.selection_model).probabilities
+            not_covered = (_SELECTION_MODEL,)
+        client_batches = selected_images.client_batches(selection, data.examples, classify)
     return GanClients(
-        client_batches=data.client_batches,
+        client_batches=client_batches,
         heldout=pixels,
         population=getattr(data, 'population', None),
+        not_covered=not_covered,
     )
 
 
@@ -244,9 +265,13 @@ def _experiment(
 
     is_per_layer = config.privacy.clipping == 'per_layer'
     audit = None
+
+    def samplers(seed: int) -> Any:
+        return config.sampling.sampler(plan.participation, population, seed, plan.groups)
+
     if config.audit.audit:
         size = sum(weight.size for weight in model.initial_discriminator)
-        design = canaries.design(plan, config.audit.canaries, config.seed, size)
+        design = canaries.design(plan, config.audit.canaries, config.seed, size, samplers)
         # Clients train the discriminator; the weights of the process begin with the generator.
         audit = one_shot.OneShotAudit(
             design, lambda weights: learning.gan_weights(weights).discriminator
@@ -261,7 +286,7 @@ def _experiment(
         plan=plan,
         delta=config.privacy.delta,
         accountant=accountant(config.privacy, plan),
-        sampler=config.sampling.sampler(plan.participation, population, config.seed, plan.groups),
+        sampler=samplers(config.seed),
         client_data=lambda client: clients.client_batches(
             int(client), how.client_batch_size, 1, how.client_max_batches
         ),
@@ -271,6 +296,7 @@ def _experiment(
         reference_accuracies={'cannot_tell_apart': 0.5},
         noise_is_seeded=config.noise_seed is not None,
         not_covered=(*clients.not_covered, *NOT_COVERED),
+        remarks=config.task.selection.remarks(),
         num_shards=config.execution.shards,
         checkpoint_every=config.execution.checkpoint_every,
         keep_checkpoints=config.execution.keep_checkpoints,

@@ -5,6 +5,7 @@ from typing import Any
 from dpfl import mechanisms
 from dpfl.errors import ArgumentError, renaming
 from dpfl.mechanisms import registry
+from dpfl.participation import Participation
 from dpfl.simulation.training.mechanism_names import load_strategy
 from dpfl.simulation.training.privacy_config import MechanismConfig
 
@@ -19,7 +20,10 @@ _NAMES = {
 
 
 def build(
-    config: MechanismConfig, rounds: int, default_restarts: tuple[int, int] | None = None
+    config: MechanismConfig,
+    rounds: int,
+    default_restarts: tuple[int, int] | None = None,
+    optimize_for: Participation | None = None,
 ) -> mechanisms.Mechanism:
     """Builds the mechanism of a configuration.
 
@@ -28,6 +32,8 @@ def build(
       rounds: number of rounds.
       default_restarts: (first, every), used if the configuration has no restarts and the noise of
         the mechanism is correlated.
+      optimize_for: the schema for which a mechanism is optimised of which no parameter is given;
+        None to refuse that. A report about noise that was drawn before must not optimise anew.
 
     Raises:
       ArgumentError: if there is no such mechanism, or parameters are missing or wrong.
@@ -35,7 +41,7 @@ def build(
     if isinstance(config.mechanism, mechanisms.Mechanism):
         base = config.mechanism.with_rounds(rounds)
     else:
-        base = _named(config, rounds)
+        base = _named(config, rounds, optimize_for)
     return with_restarts(base, config, default_restarts)
 
 
@@ -56,7 +62,9 @@ def with_restarts(
     return mechanisms.Restarted.every(base, *schedule)
 
 
-def _named(config: MechanismConfig, rounds: int) -> mechanisms.Mechanism:
+def _named(
+    config: MechanismConfig, rounds: int, optimize_for: Participation | None
+) -> mechanisms.Mechanism:
     name = config.mechanism
     if not isinstance(name, str) or name not in NAMES:
         raise ArgumentError('mechanism', name, f'must be one of {", ".join(NAMES)}')
@@ -81,6 +89,8 @@ def _named(config: MechanismConfig, rounds: int) -> mechanisms.Mechanism:
         elif value != getattr(MechanismConfig, f'tree_{parameter}'):
             raise ArgumentError(f'tree_{parameter}', value, f'mechanism={name} has no such choice')
     named = {name: value for name, value in given.items() if value is not None}
+    if optimize_for is not None and entry.optimizer is not None and not named:
+        return entry.optimizer.optimize(optimize_for, progress=True)
     if set(named) <= set(entry.parameters) and not entry.accepts(named):
         needed = entry.needs(lambda parameter: _NAMES.get(parameter, parameter))
         raise ArgumentError('mechanism', name, f'needs {needed}')

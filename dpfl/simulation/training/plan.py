@@ -33,6 +33,7 @@ def build_plan(
     dimension: Callable[[], int],
     on_choice: Callable[[list], None] = lambda candidates: None,
     earlier: tuple[accounting.PrivacyPlan, ...] = (),
+    before: tuple[accounting.ReleaseBefore, ...] = (),
     workload: Callable[[int], np.ndarray | None] = lambda rounds: None,
 ) -> accounting.PrivacyPlan:
     """The privacy plan of a run.
@@ -45,6 +46,7 @@ def build_plan(
         for secure aggregation.
       on_choice: called with the candidates of mechanism 'auto', the chosen one first.
       earlier: plans of the runs that the run continues from.
+      before: what the run releases before its first round.
       workload: returns the workload of a number of rounds, for which mechanism 'auto' is optimised;
         see `mechanisms.workload`.
 
@@ -71,7 +73,9 @@ def build_plan(
         mechanism = mechanism_lib.with_restarts(chosen, privacy, restarts)
     else:
         required(privacy, 'mechanism')
-        mechanism = mechanism_lib.build(privacy, schema.rounds, restarts)
+        # With amplification a mechanism is not best for the schema, but for the sampling.
+        optimize_for = None if sampling.is_amplified else schema
+        mechanism = mechanism_lib.build(privacy, schema.rounds, restarts, optimize_for)
     fields: dict[str, Any] = dict(
         mechanism=mechanism,
         participation=schema,
@@ -82,6 +86,7 @@ def build_plan(
         clip_schedule=privacy.clip_schedule,
         estimator=estimator,
         earlier=earlier,
+        before=before,
     )
     fields |= sampling_fields(sampling, mechanism, schema, population)
     if privacy.adaptive_clip:

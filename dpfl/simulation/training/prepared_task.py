@@ -1,16 +1,23 @@
 """A task as a configuration trains it: with secrets planted, text selected, and weights loaded."""
 
 import dataclasses
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dpfl.errors import ArgumentError, renaming
+from dpfl.tasks.before_training import THRESHOLDS, BeforeTraining
 from dpfl.tasks.config import TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.private_quantiles import CANDIDATES
+from dpfl.tasks.selection_config import SelectionConfig
 
 if TYPE_CHECKING:
     from dpfl.tasks.text.models import saved_models
 
+# Of the random sentence that counts for a client.
+_VALUE_SEED = 0
 _WARM_START = (
     'The model that training began with: it is taken to be public. If it was trained on clients of '
     'this run, its own guarantee must be composed with this one.'
@@ -23,6 +30,7 @@ def prepared(
     seed: int,
     language: tuple[str, Sequence[str]] | None,
     population: int,
+    before: BeforeTraining,
 ) -> FederatedTask:
     """The task as it is trained.
 
@@ -32,6 +40,7 @@ def prepared(
       seed: of the run.
       language: name of the language model and its vocabulary; None for another model.
       population: number of clients to train on.
+      before: how quantiles of the selection are found.
 
     Raises:
       ArgumentError: if the configuration does not fit the task, or a model cannot be read.
@@ -40,24 +49,44 @@ def prepared(
         from dpfl.tasks.text import planting
 
         task = planting.plant(config.planting, task, seed, language[1], population)
-    return _warm_started(config, _selected(config, task, language), language)
+    selected = _selected(config.selection, task, language, population, before)
+    return _warm_started(config, selected, language)
 
 
 def _selected(
-    config: TaskConfig, task: FederatedTask, language: tuple[str, Sequence[str]] | None
+    config: SelectionConfig,
+    task: FederatedTask,
+    language: tuple[str, Sequence[str]] | None,
+    population: int,
+    before: BeforeTraining,
 ) -> FederatedTask:
     """The task with the selection of the configuration, if there is one."""
-    if not config.selection.is_given:
+    if not config.is_given:
         return task
     from dpfl.tasks.text import selected_sentences
     from dpfl.tasks.text.models import row_scores
 
-    scores, path = None, config.selection.selection_model
+    scores, path = None, config.selection_model
     if path is not None:
         assert language is not None  # The settings refuse other tasks.
         model = saved_model('selection_model', path, language[1])
         scores = row_scores.of_model(model)
-    return selected_sentences.select(config.selection, task, scores)
+        task = _with_fingerprint(task, 'selection_model', model.digest())
+    thresholds: Mapping[str, float] = {}
+    if before.quantiles is not None:
+        thresholds = before.kept.get(THRESHOLDS) or before.quantiles.find(
+            selected_sentences.values_of_clients(config, task, scores, population, _VALUE_SEED),
+            {name: CANDIDATES[each.measure] for name, each in config.quantiles.items()},
+            before.noise(THRESHOLDS),
+        )
+        digest = hashlib.sha256(json.dumps(thresholds, sort_keys=True).encode()).hexdigest()
+        task = _with_fingerprint(task, THRESHOLDS, digest)
+        task = dataclasses.replace(task, found={**task.found, THRESHOLDS: dict(thresholds)})
+    return selected_sentences.select(config, task, scores, thresholds)
+
+
+def _with_fingerprint(task: FederatedTask, role: str, digest: str) -> FederatedTask:
+    return dataclasses.replace(task, fingerprints={**task.fingerprints, role: digest})
 
 
 def saved_model(name: str, path: str, words: Sequence[str]) -> 'saved_models.LanguageModel':
@@ -88,6 +117,7 @@ def _warm_started(
         raise ArgumentError(
             'warm_start', path, f'holds a model {model.name}, not {name}, the model of the run'
         )
+    task = _with_fingerprint(task, 'warm_start', model.digest())
     return dataclasses.replace(
         task,
         model=architectures.with_weights(task.model, model.weights),

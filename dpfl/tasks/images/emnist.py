@@ -12,7 +12,8 @@ import numpy as np
 
 from dpfl import _validate
 from dpfl.errors import DataError
-from dpfl.tasks.images import emnist_files, image_batches, pixel_inversion
+from dpfl.tasks.images import emnist_files, image_batches
+from dpfl.tasks.images.faults import Faults
 
 URL = 'https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma'
 # SHA-256 of the compressed file of 170,507,172 bytes. The unpacked file has 4.7 GB.
@@ -25,8 +26,7 @@ class Emnist:
 
     Attributes:
       files: the files with the examples.
-      inverted_share: share of the devices that invert all pixels, as in `SyntheticGlyphs`.
-      seed: decides which devices invert pixels.
+      faults: faults of the devices. Examples for evaluation do not have them.
 
     Raises:
       ValueError: if a parameter is outside its range; the message names it.
@@ -34,11 +34,9 @@ class Emnist:
     """
 
     files: emnist_files.EmnistFiles
-    inverted_share: float = 0.0
-    seed: int = 0
+    faults: Faults = Faults()
 
     def __post_init__(self):
-        _ = self.inversion  # Checks the parameters.
         if not self.writers:
             raise DataError(f'{self.files.path}: has no writer of 62 classes')
 
@@ -52,13 +50,8 @@ class Emnist:
         """Number of clients."""
         return len(self.writers)
 
-    @property
-    def inversion(self) -> pixel_inversion.PixelInversion:
-        """The bug of the devices. Examples for evaluation do not have it."""
-        return pixel_inversion.PixelInversion(self.inverted_share, self.seed)
-
     def examples(self, client: int, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The examples on a client's device, inverted if the device has the bug.
+        """The examples on a client's device, with its faults.
 
         Args:
           client: index in [0, population).
@@ -74,11 +67,11 @@ class Emnist:
         _validate.integer('client', client, minimum=0, maximum=self.population - 1)
         if limit is not None:
             _validate.integer('limit', limit, minimum=1)
-        pixels, labels = self.files.read('train', self.writers[client])
-        return self.inversion.processed(client, pixels[:limit]), labels[:limit]
+        pixels, labels = self.files.read('train', self.writers[self.faults.source(client)])
+        return self.faults.processed(client, pixels[:limit], labels[:limit])
 
     def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """Test examples of the first writers, without the bug, as pixels and labels.
+        """Test examples of the first writers, without faults, as pixels and labels.
 
         Raises:
           ValueError: if the number is not a positive integer.

@@ -8,6 +8,7 @@ from dpfl.errors import ArgumentError, DataError
 from dpfl.tasks import data_path
 from dpfl.tasks.config import IMAGE_MODELS, DataConfig, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.image_fault_config import ImageFaultConfig
 
 _COUNTS = 'What data.json says about the data: how many clients there are is an exact count.'
 _SAME_WRITERS = (
@@ -15,14 +16,14 @@ _SAME_WRITERS = (
 )
 
 
-def open_clients(task: str, data: DataConfig, inverted_share: float, seed: int) -> Any:
+def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: int) -> Any:
     """The clients of a task of images, without a model.
 
     Args:
       task: 'synthetic_glyphs', or 'emnist', which is read from a file.
       data: where the file is.
-      inverted_share: share of the devices that show black as white.
-      seed: of the synthetic clients, and of which devices have the bug.
+      faults: which faults the devices have.
+      seed: of the synthetic clients, and of which devices have a fault.
 
     Returns:
       A `SyntheticGlyphs` or an `Emnist`.
@@ -32,12 +33,14 @@ def open_clients(task: str, data: DataConfig, inverted_share: float, seed: int) 
       DataError: if a download fails.
     """
     from dpfl.tasks.images import emnist, synthetic_glyphs
+    from dpfl.tasks.images.faults import Faults
 
+    drawn = Faults(faults.inject, faults.inject_share if faults.inject else 0.0, seed)
     if task == 'synthetic_glyphs':
         data_path.refuse(data, task)
-        return synthetic_glyphs.SyntheticGlyphs(seed=seed, inverted_share=inverted_share)
+        return synthetic_glyphs.SyntheticGlyphs(seed=seed, faults=drawn)
     path = data_path.downloadable(data, task, emnist.URL, 'emnist_all.sqlite', emnist.SHA256)
-    return emnist.Emnist(_open_files(path), inverted_share=inverted_share, seed=seed)
+    return emnist.Emnist(_open_files(path), faults=drawn)
 
 
 class ImageTask:
@@ -51,7 +54,7 @@ class ImageTask:
     @functools.cached_property
     def _clients(self) -> Any:
         config = self._config
-        return open_clients(config.task, config.data, config.inverted_share, self._seed)
+        return open_clients(config.task, config.data, config.faults, self._seed)
 
     def num_clients(self) -> int | None:
         """Number of clients to train on; None for synthetic ones."""

@@ -2,8 +2,7 @@
 
 Every client is a pure function of (seed, client index); nothing is stored. `glyph_hands` defines
 how a client writes. As in federated EMNIST, images are 28 x 28 with paper 1 and ink 0, the 62
-classes have the same order, and about half of the examples are digits. Devices may have the bug of
-`pixel_inversion`.
+classes have the same order, and about half of the examples are digits. Devices may have `faults`.
 """
 
 import collections
@@ -13,7 +12,8 @@ import functools
 import numpy as np
 
 from dpfl import _random, _validate
-from dpfl.tasks.images import glyph_atlas, glyph_hands, image_batches, pixel_inversion
+from dpfl.tasks.images import glyph_atlas, glyph_hands, image_batches
+from dpfl.tasks.images.faults import Faults
 
 # Domains of `_random.generator`. The integer before the client separates held-out clients.
 _HAND, _LABELS, _SIGNS, _PIXELS = 'glyphs.hand', 'glyphs.labels', 'glyphs.signs', 'glyphs.pixels'
@@ -27,7 +27,7 @@ class SyntheticGlyphs:
 
     Attributes:
       seed: integer in [0, 2**64): decides every client.
-      inverted_share: share of the devices that invert all pixels.
+      faults: faults of the devices. Held-out clients do not have them.
       median_examples: median number of examples of a client; the distribution is log-normal.
       examples_spread: standard deviation of the logarithm of the number of examples.
       min_examples: least number of examples of a client.
@@ -39,7 +39,7 @@ class SyntheticGlyphs:
     """
 
     seed: int = 0
-    inverted_share: float = 0.0
+    faults: Faults = Faults()
     median_examples: float = 64.0
     examples_spread: float = 0.5
     min_examples: int = 8
@@ -52,12 +52,7 @@ class SyntheticGlyphs:
         _validate.number('median_examples', self.median_examples, minimum=least, maximum=most)
         _validate.number('examples_spread', self.examples_spread, minimum=0, maximum=10)
         _validate.number('digit_share', self.digit_share, minimum=0, maximum=1)
-        _ = self.inversion  # Checks the other parameters.
-
-    @property
-    def inversion(self) -> pixel_inversion.PixelInversion:
-        """The bug of the devices. Held-out clients do not have it."""
-        return pixel_inversion.PixelInversion(self.inverted_share, self.seed)
+        _random.check_seed('seed', self.seed)
 
     @functools.cached_property
     def _cumulative_shares(self) -> np.ndarray:
@@ -68,7 +63,7 @@ class SyntheticGlyphs:
         return np.cumsum(shares) / shares.sum()
 
     def examples(self, client: int, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The examples on a client's device, inverted if the device has the bug.
+        """The examples on a client's device, with its faults.
 
         Args:
           client: index in [0, 2**64).
@@ -80,11 +75,12 @@ class SyntheticGlyphs:
         Raises:
           ValueError: if an argument is outside its range.
         """
-        pixels, labels = self._examples(_TRAIN, client, limit)
-        return self.inversion.processed(client, pixels), labels
+        _validate.integer('client', client, minimum=0, maximum=_MAX_CLIENT)
+        pixels, labels = self._examples(_TRAIN, self.faults.source(client), limit)
+        return self.faults.processed(client, pixels, labels)
 
     def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """Pooled examples of held-out clients, without the bug, as pixels and labels."""
+        """Pooled examples of held-out clients, without faults, as pixels and labels."""
         _validate.integer('num_clients', num_clients, minimum=1)
         pixels, labels = zip(
             *(self._examples(_HELDOUT, client, None) for client in range(num_clients)), strict=True

@@ -1,9 +1,10 @@
 """Tasks with real text, as their configuration describes them."""
 
+import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,17 @@ import tqdm
 
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import data_path
-from dpfl.tasks.config import VOCABULARY_SOURCES, WORD_MODELS, DataConfig, TaskConfig, TextConfig
+from dpfl.tasks.before_training import WORDS, BeforeTraining
+from dpfl.tasks.config import (
+    PRIVATE_VOCABULARY,
+    VOCABULARY_SOURCES,
+    WORD_MODELS,
+    DataConfig,
+    TaskConfig,
+    TextConfig,
+)
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text import baselines, vocabulary, word_clients
+from dpfl.tasks.text import baselines, private_words, vocabulary, word_clients
 from dpfl.tasks.text.files import public_text, stackoverflow, user_text
 from dpfl.tasks.text.messages import git_log
 from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE, packing_of
@@ -21,6 +30,9 @@ from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE, packing_of
 _COUNTED_ON_CLIENTS = 'vocabulary'
 # How data.json names it: as in runs of older versions, which can continue.
 _RECORDED = {_COUNTED_ON_CLIENTS: 'vocabulary_from_private_data'}
+_FOUND_PRIVATELY = 'vocabulary_found_privately'
+# Of the random order in which clients prefer words that they use equally often.
+_CHOICE_SEED = 0
 # Sentences of public text that are encoded at a time.
 _SENTENCES = 1_000
 _NOT_PRIVATE = (
@@ -43,6 +55,7 @@ class TextData:
       fingerprints: digests of the files, as in `FederatedTask`.
       not_covered: what the guarantee says nothing about, a sentence each.
       public_text: file of the public text that the vocabulary was made of, if it was.
+      found: what was found privately before training, as in `FederatedTask`.
     """
 
     task: word_clients.WordTask
@@ -50,6 +63,7 @@ class TextData:
     fingerprints: Mapping[str, str]
     not_covered: tuple[str, ...]
     public_text: str | None = None
+    found: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def with_model(self, model: Any) -> FederatedTask:
         """The task as training takes it."""
@@ -76,6 +90,7 @@ class TextData:
             description=self.description,
             fingerprints=self.fingerprints,
             not_covered=self.not_covered,
+            found=self.found,
         )
 
     def baselines(self, num_clients: int) -> dict[str, float]:
@@ -114,8 +129,8 @@ def vocabulary_source(config: TextConfig) -> str:
         raise ArgumentError(
             'vocabulary_file',
             NOT_SHOWN,
-            "must be given, or vocabulary_text with public text (words counted on the clients' "
-            'own text are not private: vocabulary=data)',
+            'must be given, or vocabulary_text with public text, or vocabulary=private (words '
+            "counted on the clients' own text are not private: vocabulary=data)",
         )
     return given[0]
 
@@ -131,7 +146,13 @@ def public_vocabulary(config: TextConfig) -> vocabulary.Vocabulary | None:
     return None
 
 
-def load(task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], None]) -> TextData:
+def load(
+    task: str,
+    data: DataConfig,
+    text: TextConfig,
+    tell: Callable[[str], None],
+    before: BeforeTraining | None = None,
+) -> TextData:
     """Opens real text.
 
     Args:
@@ -139,11 +160,20 @@ def load(task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], No
       data: where the data are.
       text: how they are read.
       tell: gets a sentence about what was found.
+      before: how a private vocabulary is found; None where nothing may be released.
 
     Raises:
       ArgumentError: if a setting cannot be used; for a bad file it names data_path.
       DataError: if a download fails.
     """
+    is_private = text.vocabulary == PRIVATE_VOCABULARY
+    if is_private and (before is None or before.words is None):
+        raise ArgumentError(
+            'vocabulary',
+            PRIVATE_VOCABULARY,
+            'can only be used by a training run, whose guarantee counts it; give the words of a '
+            'run as vocabulary_file',
+        )
     words = public_vocabulary(text)  # A bad one is refused before the data are read.
     fingerprints = {}
     test = None
@@ -166,20 +196,32 @@ def load(task: str, data: DataConfig, text: TextConfig, tell: Callable[[str], No
             path, text.client_column, text.text_column, data.heldout_fraction, text.strict
         )
     tell(_found(path, description))
-    words = words or _private_vocabulary(training, text)
+    if is_private:
+        assert before is not None
+        words = _found_privately(training, text, before, tell)
+    words = words or _counted(training, text)
     clients = word_clients.WordTask(training, heldout, words, packing_of(text), test)
     source = vocabulary_source(text)
-    description['vocabulary'] = {'words': len(words.words), 'from': _RECORDED.get(source, source)}
+    origin = _FOUND_PRIVATELY if is_private else _RECORDED.get(source, source)
+    description['vocabulary'] = {'words': len(words.words), 'from': origin}
     fingerprints['vocabulary'] = words.digest()
-    if source == _COUNTED_ON_CLIENTS:
+    if source == _COUNTED_ON_CLIENTS and not is_private:
         not_covered = (_NOT_PRIVATE, *not_covered)
-    return TextData(clients, description, fingerprints, not_covered, text.vocabulary_text)
+    found = {WORDS: list(words.words)} if is_private else {}
+    return TextData(clients, description, fingerprints, not_covered, text.vocabulary_text, found)
 
 
 class RealTextTask:
     """Real text with a word model; a `TaskSource`."""
 
-    def __init__(self, config: TaskConfig, seed: int, tell: Callable[[str], None]):
+    def __init__(
+        self,
+        config: TaskConfig,
+        seed: int,
+        tell: Callable[[str], None],
+        before: BeforeTraining | None = None,
+    ):
+        self._before = before
         self._config = config
         self._seed = seed
         self._tell = tell
@@ -188,7 +230,8 @@ class RealTextTask:
     @functools.cached_property
     def data(self) -> TextData:
         """The text, which is opened once."""
-        return load(self._config.task, self._config.data, self._config.text, self._tell)
+        config = self._config
+        return load(config.task, config.data, config.text, self._tell, self._before)
 
     def num_clients(self) -> int:
         """Number of clients to train on."""
@@ -217,13 +260,44 @@ class RealTextTask:
         return self._model, self.data.task.vocabulary.words
 
 
-def _private_vocabulary(
-    training: word_clients.WordClients, config: TextConfig
-) -> vocabulary.Vocabulary:
+def _sentences(training: word_clients.WordClients) -> Iterator[Iterable[list[str]]]:
     clients = tqdm.tqdm(range(training.count), 'vocabulary', unit='client', delay=2, leave=False)
-    return vocabulary.count_clients(
-        map(training.sentences, clients), config.vocabulary_size or DEFAULT_VOCABULARY_SIZE
+    return map(training.sentences, clients)
+
+
+def _counted(training: word_clients.WordClients, config: TextConfig) -> vocabulary.Vocabulary:
+    size = config.vocabulary_size or DEFAULT_VOCABULARY_SIZE
+    return vocabulary.count_clients(_sentences(training), size)
+
+
+def _found_privately(
+    training: word_clients.WordClients,
+    config: TextConfig,
+    before: BeforeTraining,
+    tell: Callable[[str], None],
+) -> vocabulary.Vocabulary:
+    """The words of the run if it continues, or else those that are found now."""
+    if WORDS in before.kept:
+        return vocabulary.Vocabulary(tuple(before.kept[WORDS]))
+    assert before.words is not None  # As checked when the data were opened.
+    counts = private_words.WordCounts.of(
+        (
+            collections.Counter(word for sentence in sentences for word in sentence)
+            for sentences in _sentences(training)
+        ),
+        _CHOICE_SEED,
     )
+    found = before.words.find(counts, before.noise(WORDS))
+    if not found:
+        raise ArgumentError(
+            'vocabulary_epsilon',
+            config.vocabulary_epsilon,
+            'found no word: too few clients use the same ones. This answer is a release too: add '
+            'its guarantee to those of later runs on the same clients',
+        )
+    size = config.vocabulary_size or DEFAULT_VOCABULARY_SIZE
+    tell(f'vocabulary: {len(found)} words found privately; the first {min(len(found), size)} count')
+    return vocabulary.Vocabulary(tuple(found[:size]))
 
 
 def _found(path: Any, description: Mapping[str, Any]) -> str:

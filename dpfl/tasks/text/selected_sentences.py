@@ -5,12 +5,13 @@ therefore a function of its own data, as without a selection, and the guarantee 
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tqdm
 
-from dpfl import errors
+from dpfl import _random, errors
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.selection_config import Criterion, SelectionConfig
 from dpfl.tasks.text import sentence_batches
@@ -20,6 +21,9 @@ _MODEL = (
     'The model that selects clients or sentences: what it was trained on, unless its own guarantee '
     'is added.'
 )
+
+# Sentences of a client that are read at a time.
+_ROWS = 256
 
 # Maps inputs and targets, int32 [N, L] both, to the sum of the cross entropies of the targets that
 # are not padding, in nats, and to the number of right predictions of words of the vocabulary,
@@ -94,8 +98,46 @@ def sums(x: np.ndarray, y: np.ndarray, scores: Scores | None) -> Sums:
     )
 
 
+def values_of_clients(
+    config: SelectionConfig, task: FederatedTask, scores: Scores | None, count: int, seed: int
+) -> dict[str, np.ndarray]:
+    """One value of each client for every quantile that the criteria name, float64 [clients].
+
+    For a quantile of clients it is the client's measure, for one of sentences that of a random
+    sentence with such a measure. It is not a number for a client that has none.
+
+    Args:
+      config: the criteria.
+      task: a task of text.
+      scores: the model of criteria of loss and accuracy.
+      count: number of clients.
+      seed: of the random sentences. Which one it is depends on the client's own text alone.
+    """
+    wanted = config.quantiles
+    values = {name: np.full(count, np.nan) for name in wanted}
+    for client in tqdm.trange(count, desc='quantiles', unit='client', delay=2, leave=False):
+        x, y = _rows(task.client_batches(client, _ROWS, 1, None))
+        if not len(y):
+            continue
+        found = sums(x, y, scores)
+        total = found.total()
+        for place, (name, criterion) in enumerate(wanted.items()):
+            if name.startswith('select_clients'):
+                values[name][client] = total.measure(criterion.measure)
+                continue
+            measured = found.measure(criterion.measure)
+            measured = measured[~np.isnan(measured)]
+            if measured.size:
+                random = _random.generator('select.quantile', seed, client, place)
+                values[name][client] = measured[random.integers(measured.size)]
+    return values
+
+
 def select(
-    config: SelectionConfig, task: FederatedTask, scores: Scores | None = None
+    config: SelectionConfig,
+    task: FederatedTask,
+    scores: Scores | None = None,
+    thresholds: Mapping[str, float] | None = None,
 ) -> FederatedTask:
     """A task that trains on the selected text. Held-out clients and test clients stay as they are.
 
@@ -103,15 +145,18 @@ def select(
       config: the criteria.
       task: a task of text.
       scores: the model of criteria of loss and accuracy.
+      thresholds: the numbers of `config.quantiles`.
 
     Raises:
-      ArgumentError: if criteria need a model and there is none.
+      ArgumentError: if criteria need a model or a threshold and there is none.
     """
     if not config.is_given:
         return task
     if config.selection_model is not None and scores is None:
         raise errors.ArgumentError('scores', errors.NOT_SHOWN, 'must be given: criteria need it')
-    of_examples, of_clients = config.of_examples, config.of_clients
+    if config.quantiles.keys() - (thresholds or {}).keys():
+        raise errors.ArgumentError('thresholds', errors.NOT_SHOWN, 'must be given for quantiles')
+    of_examples, of_clients = config.resolved(thresholds or {})
 
     def client_batches(
         client: int, batch_size: int, epochs: int, max_batches: int | None
@@ -119,7 +164,7 @@ def select(
         batches = task.client_batches(client, batch_size, 1, None)
         if not batches:
             return []
-        x, y = (np.concatenate([batch[name] for batch in batches]) for name in ('x', 'y'))
+        x, y = _rows(batches)
         found = sums(x, y, scores)
         chosen = found.meet(of_examples)
         if not found.total().meet(of_clients) or chosen.sum() < config.select_min_examples:
@@ -132,3 +177,11 @@ def select(
     if config.selection_model is not None:
         not_covered = (*not_covered, _MODEL)
     return dataclasses.replace(task, client_batches=client_batches, not_covered=not_covered)
+
+
+def _rows(batches: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets of all sentences of a client, int32 [sentences, L] both."""
+    if not batches:
+        return np.zeros((0, 1), np.int32), np.zeros((0, 1), np.int32)
+    x, y = (np.concatenate([batch[name] for batch in batches]) for name in ('x', 'y'))
+    return x, y

@@ -2,7 +2,7 @@
 
 A vocabulary is published with the model. Reading it from a file or counting it on public text costs
 no privacy. A vocabulary counted on the clients' text reveals something about them, and the
-guarantee of a run does not cover it.
+guarantee of a run does not cover it. `private_words` finds one that the guarantee does cover.
 """
 
 import collections

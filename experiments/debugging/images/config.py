@@ -3,9 +3,12 @@
 import dataclasses
 
 from dpfl._settings import Settings, setting
+from dpfl.errors import ArgumentError
 from dpfl.tasks.config import IMAGE_MODELS
 
 SELECTIONS = ('client', 'example')
+PUBLIC, FIX = 'public', 'fix'
+COMPARISONS = (PUBLIC, FIX)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -13,11 +16,14 @@ class PrimaryConfig(Settings):
     """Training of the primary model, the classifier that runs on devices."""
 
     primary_model: str = setting(
-        'small', 'The classifier, one of those of train --model.', choices=IMAGE_MODELS
+        'small',
+        'The classifier: small, cnn or tiny to train one on public images, or your own, as '
+        'train_gan --selection_model: the directory of a run or study, or a SavedModel.',
     )
     primary_clients: int = setting(
         1_000,
-        'Number of held-out clients whose images the classifier is trained on; these are public.',
+        'Number of held-out clients whose images are public. The classifier is trained on them, '
+        'and generators for comparison.',
         minimum=1,
     )
     primary_steps: int = setting(
@@ -26,6 +32,18 @@ class PrimaryConfig(Settings):
     primary_learning_rate: float = setting(
         0.004, 'Learning rate of Adam in the first step of the classifier.', above=0
     )
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the classifier is trained by the study; otherwise it is read."""
+        return self.primary_model in IMAGE_MODELS
+
+    def check(self) -> None:
+        """Checks that a classifier that is read has no settings of training."""
+        for name in () if self.is_trained else ('primary_steps', 'primary_learning_rate'):
+            value = getattr(self, name)
+            if value != type(self).__dataclass_fields__[name].default:
+                raise ArgumentError(name, value, 'needs a primary_model that is trained here')
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +55,13 @@ class StudyConfig(Settings):
         'What is selected by the accuracy of the classifier: clients ([Augenstein20], task T4) or '
         'examples (task T2).',
         choices=SELECTIONS,
+    )
+    compare: str = setting(
+        PUBLIC,
+        'What the generators of the selected data are compared with. public: generators of all '
+        'clients and of public images, to find out what is wrong with the data as they are. fix: '
+        'the same after the faults of --inject are fixed ([Augenstein20], section 6).',
+        choices=COMPARISONS,
     )
     scale: float = setting(
         100.0,

@@ -1,18 +1,18 @@
-"""Findings of the study: measures of the images of each GAN, their guarantees, the verdict."""
+"""Findings of the study: measures and traits of the images of each GAN, and their guarantees."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from dpfl import accounting
 from dpfl.accounting import extrapolation
-from dpfl.tasks.images import image_measures
-from experiments.debugging.images import primary, runs, settings
+from dpfl.debugging.differences import Mean, Share
+from dpfl.debugging.images import traits
+from dpfl.tasks.images import image_measures, saved_classifiers
+from experiments.debugging.images import runs, settings
 
-# Inverted images dominate above the first share; up to the second share the images are clean.
-DOMINATED, CLEAN = 0.5, 0.1
 _HALF_SHIFT = 'replace_one_half_shift'
 
 
@@ -35,7 +35,7 @@ class Measures:
     frechet: float
 
 
-def measure(model: primary.Primary, pixels: np.ndarray, real: np.ndarray) -> Measures:
+def measure(model: saved_classifiers.Classifier, pixels: np.ndarray, real: np.ndarray) -> Measures:
     """Measures images, compared with real ones of the same subpopulation.
 
     Args:
@@ -121,15 +121,17 @@ class Finding:
     """What one GAN of the study shows.
 
     Attributes:
-      state: 'bug' or 'fixed'.
+      state: 'bug', 'fixed' or 'as_is'.
       subpopulation: Name of the subpopulation that it was trained on.
       clients: Number of clients in the subpopulation.
       generated: Generated images, float32 [n, 28, 28].
-      real: Some of the images that it was trained on, float32 [m, 28, 28].
+      real: Images to compare with, float32 [m, 28, 28]: some that it was trained on, or public
+        ones.
+      traits: Traits of the generated images, as `traits.measure` gives them.
       measures: Measures of the generated images.
       real_measures: Measures of one half of the real images, compared with the other half: the
         best that a generator can reach.
-      guarantees: Guarantees of the run and of the larger run.
+      guarantees: Guarantees of the run and of the larger run; empty for public images.
       seconds: Duration of the rounds.
     """
 
@@ -138,15 +140,20 @@ class Finding:
     clients: int
     generated: np.ndarray
     real: np.ndarray
+    traits: Mapping[str, Share | Mean]
     measures: Measures
     real_measures: Measures
-    guarantees: tuple[Guarantee, Guarantee]
+    guarantees: tuple[Guarantee, ...]
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """The finding without the images, as JSON values."""
         values = dataclasses.asdict(self)
         del values['generated'], values['real']
+        values['traits'] = {
+            name: {'value': each.value, 'interval': list(each.interval())}
+            for name, each in self.traits.items()
+        }
         for guarantee in values['guarantees']:
             for name in ('epsilon', 'epsilon_half_shift'):
                 if not np.isfinite(guarantee[name]):
@@ -157,61 +164,30 @@ class Finding:
 def find(
     training: settings.Training,
     trained: runs.Trained,
-    model: primary.Primary,
-    larger: tuple[Guarantee, Guarantee],
+    model: saved_classifiers.Classifier,
+    guarantees: tuple[Guarantee, ...],
+    reference: np.ndarray | None = None,
 ) -> Finding:
-    """Measures what one GAN has learned."""
-    real = training.real_pixels()
+    """Measures what one GAN has learned.
+
+    Args:
+      training: What it was trained on.
+      trained: The GAN.
+      model: The primary model.
+      guarantees: Of its run, and of the larger run; empty for public images.
+      reference: Public images to compare with, float32 [m, 28, 28]; None for some of those that it
+        was trained on, which only a simulation may do.
+    """
+    real = training.real_pixels() if reference is None else reference
     return Finding(
         state=training.state,
         subpopulation=training.chosen.name,
         clients=len(training.chosen),
         generated=trained.pixels,
         real=real,
+        traits=traits.measure(trained.pixels, model.infer),
         measures=measure(model, trained.pixels, real),
         real_measures=measure(model, real[::2], real[1::2]),
-        guarantees=larger,
+        guarantees=guarantees,
         seconds=trained.seconds,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """What the four GANs show together.
-
-    Attributes:
-      bug_is_visible: Whether with the bug inverted images dominate where the primary model does
-        badly, and are rare where it does well.
-      fix_is_visible: Whether inverted images are rare in both after the fix.
-      text: The verdict in words.
-    """
-
-    bug_is_visible: bool
-    fix_is_visible: bool
-    text: str
-
-
-def conclude(findings: Sequence[Finding]) -> Verdict:
-    """The verdict, from the shares of inverted images by mean intensity.
-
-    Args:
-      findings: All findings, in each state the subpopulation with high accuracy first.
-    """
-    shares = {
-        state: [each.measures.inverted_by_intensity for each in findings if each.state == state]
-        for state in (settings.BUG, settings.FIXED)
-    }
-    (good, bad), fixed = shares[settings.BUG], shares[settings.FIXED]
-    bug = bad > DOMINATED and good <= CLEAN
-    fix = max(fixed) <= CLEAN
-    return Verdict(
-        bug,
-        fix,
-        (
-            f'With the bug, {bad:.0%} of the images generated where the primary model does badly '
-            f'are inverted, and {good:.0%} where it does well: the contrast '
-            f'{"shows the bug" if bug else "does not show the bug"}. After the fix these shares '
-            f'are {fixed[1]:.0%} and {fixed[0]:.0%}: '
-            f'{"it is gone" if fix else "it seems not to be gone"}.'
-        ),
     )

@@ -1,4 +1,4 @@
-"""The primary model: a classifier trained on public images, and its accuracy on the clients."""
+"""The primary model: trained on public images or read, and its accuracy on the clients."""
 
 import dataclasses
 import io
@@ -12,7 +12,13 @@ import numpy as np
 import tqdm
 
 from dpfl import _npz, _storage, errors
-from dpfl.tasks.images import classifier_training, classifiers, image_selection
+from dpfl.tasks.images import (
+    classifier_training,
+    classifiers,
+    image_selection,
+    saved_classifiers,
+)
+from experiments.debugging.images import settings
 
 _FOLDER = 'primary'
 _CONFIGURATION = 'configuration'
@@ -24,80 +30,57 @@ class Recipe:
 
     Attributes:
       model: Name of the model, a key of `image_models.PRESETS`.
-      clients: Number of held-out clients, whose images are public.
       steps: Number of batches.
       learning_rate: Learning rate of the first step.
       seed: Seed of weights and batches.
     """
 
     model: str
-    clients: int
     steps: int
     learning_rate: float
     seed: int
 
 
-class Primary:
-    """A trained classifier.
-
-    Args:
-      recipe: How it was trained.
-      weights: The trained weights.
-    """
-
-    def __init__(self, recipe: Recipe, weights: tuple[np.ndarray, ...]):
-        self.recipe = recipe
-        self._infer = classifiers.build_inference(recipe.model, weights)
-
-    def probabilities(self, pixels: np.ndarray) -> np.ndarray:
-        """Probabilities of the classes, float32 [n, 62], for pixels [n, 28, 28]."""
-        return self._infer(pixels)[0]
-
-    def features(self, pixels: np.ndarray) -> np.ndarray:
-        """Activations of the hidden layer, float32 [n, hidden], for pixels [n, 28, 28]."""
-        return self._infer(pixels)[1]
-
-
-def train(
-    recipe: Recipe,
-    data: Any,
-    directory: pathlib.Path,
-    configuration: Mapping[str, Any],
-    *,
-    resume: bool,
-    overwrite: bool,
-) -> Primary:
-    """Trains the classifier centrally, or loads the one that an earlier study left.
-
-    Args:
-      recipe: How it is trained.
-      data: A `SyntheticGlyphs` or an `Emnist`. Its held-out examples are the public ones.
-      directory: Directory of the study. The model is written to `primary/` in it.
-      configuration: What the model depends on, JSON values by name.
-      resume: Load an existing model.
-      overwrite: Replace an existing model.
-
-    Raises:
-      ValueError: If an argument is out of range, if an existing model has another configuration,
-        or if there is one without `resume` or `overwrite`.
-      StorageError: If files cannot be read or written.
-    """
-    folder = directory / _FOLDER
-    if folder.exists() and not resume and not overwrite:
+def check_unused(directory: pathlib.Path, *, resume: bool, overwrite: bool) -> None:
+    """Raises ArgumentError if there is an earlier study that is neither resumed nor replaced."""
+    if (directory / _FOLDER).exists() and not resume and not overwrite:
         raise errors.ArgumentError(
             'output_dir',
             directory,
             'must not hold an earlier study, unless it is resumed or overwritten',
         )
+
+
+def train(
+    recipe: Recipe,
+    public: settings.PublicImages,
+    directory: pathlib.Path,
+    configuration: Mapping[str, Any],
+    *,
+    resume: bool,
+) -> saved_classifiers.Classifier:
+    """Trains the classifier centrally, or loads the one that an earlier study left.
+
+    Args:
+      recipe: How it is trained.
+      public: What it is trained on.
+      directory: Directory of the study. The model is written to `primary/` in it.
+      configuration: What the model depends on, JSON values by name.
+      resume: Load an existing model; otherwise it is replaced.
+
+    Raises:
+      ValueError: If an argument is out of range, or an existing model has another configuration.
+      StorageError: If files cannot be read or written.
+    """
+    folder = directory / _FOLDER
     path = folder / 'model.npz'
     arrays = _read(path, configuration) if resume else None
     if arrays is None:
-        pixels, labels = data.heldout_examples(recipe.clients)
-        print(f'{folder}: trains on {len(labels)} public images', file=sys.stderr)
+        print(f'{folder}: trains on {len(public.labels)} public images', file=sys.stderr)
         weights = classifier_training.train_centrally(
             classifiers.build_image_classifier(recipe.model, recipe.seed),
-            pixels,
-            labels,
+            public.pixels,
+            public.labels,
             steps=recipe.steps,
             learning_rate=recipe.learning_rate,
             seed=recipe.seed,
@@ -105,11 +88,12 @@ def train(
         )
         arrays = {str(number): weight for number, weight in enumerate(weights)}
         _write(path, arrays, configuration)
-    return Primary(recipe, tuple(arrays[str(number)] for number in range(len(arrays))))
+    weights = tuple(arrays[str(number)] for number in range(len(arrays)))
+    return saved_classifiers.of_weights(recipe.model, weights)
 
 
 def judge(
-    model: Primary,
+    model: saved_classifiers.Classifier,
     name: str,
     data: Any,
     population: int,

@@ -1,4 +1,4 @@
-"""What the study compares: two subpopulations each, with the bug and after the fix."""
+"""What the study compares: subpopulations of clients and public images, in one state or two."""
 
 import collections
 import dataclasses
@@ -11,7 +11,10 @@ from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks.images import image_batches, image_selection
 
-BUG, FIXED = 'bug', 'fixed'
+BUG, FIXED, AS_IS = 'bug', 'fixed', 'as_is'
+EVERYONE, PUBLIC, PUBLIC_AGAIN = 'everyone', 'public', 'public_again'
+# Public images of one client of the generators for comparison.
+_PUBLIC_EACH = 64
 # Number of clients for the comparison with real images, and of images of each client.
 _REAL_CLIENTS, _REAL_EACH = 150, 4
 
@@ -21,7 +24,7 @@ class Training:
     """What one GAN is trained on.
 
     Attributes:
-      state: 'bug' or 'fixed'.
+      state: 'bug', 'fixed' or 'as_is'.
       data: All clients, in this state.
       chosen: Clients or examples that take part.
     """
@@ -57,6 +60,32 @@ class Training:
         positions = np.linspace(0, len(self.chosen) - 1, min(_REAL_CLIENTS, len(self.chosen)))
         return np.concatenate(
             [self.pixels(position, _REAL_EACH) for position in positions.astype(int).tolist()]
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class PublicImages:
+    """Public images, dealt out to clients in their order.
+
+    Attributes:
+      pixels: The images, float32 [n, 28, 28].
+      labels: Their classes, int32 [n].
+    """
+
+    pixels: np.ndarray
+    labels: np.ndarray
+
+    def examples(self, client: int, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The examples of a client, as `examples` of a task."""
+        part = slice(client * _PUBLIC_EACH, (client + 1) * _PUBLIC_EACH)
+        return self.pixels[part][:limit], self.labels[part][:limit]
+
+    def halves(self) -> tuple[image_selection.Subpopulation, image_selection.Subpopulation]:
+        """Every other client, and the others."""
+        clients = np.arange(-(-len(self.labels) // _PUBLIC_EACH))
+        return (
+            image_selection.Subpopulation(PUBLIC, clients[::2]),
+            image_selection.Subpopulation(PUBLIC_AGAIN, clients[1::2]),
         )
 
 

@@ -9,15 +9,20 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dpfl import _storage, errors
+from dpfl.debugging.differences import Mean
 from dpfl.reporting import contact_sheet
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
-from dpfl.tasks.images import image_selection
+from dpfl.tasks.image_fault_config import ImageFaultConfig, as_of_old
+from dpfl.tasks.images import image_selection, saved_classifiers
 from dpfl.tasks.images.image_task import open_clients
-from experiments.debugging.images import findings, page, primary, runs, settings
+from experiments.debugging.images import conclusions, findings, page, primary, runs, settings
+from experiments.debugging.images import config as config_lib
 from experiments.debugging.images.config import StudyConfig
 
 _SHEET_IMAGES = 72
+# Public images that generated ones are compared with.
+_REFERENCE = 600
 _SELECTED = (
     'Which clients were selected, and how many: they were selected by the accuracy of a classifier '
     'on their images, compared with thresholds that were computed on them, without noise.',
@@ -50,25 +55,37 @@ class Study:
           RunError: If a file cannot be read or written, or a run cannot be continued.
         """
         data = self._data()
-        heldout, _ = data[settings.FIXED].heldout_examples(self.base.evaluation.eval_clients)
-        study, trainings, model = self._select(data)
+        clean = list(data.values())[-1]  # Held-out examples have no faults in any state.
+        heldout, _ = clean.heldout_examples(self.base.evaluation.eval_clients)
+        images = settings.PublicImages(*clean.heldout_examples(self.config.primary.primary_clients))
+        model, made_from = self._model(images)
+        study, trainings = self._select(data, images, model, made_from)
         # Checks all configurations before the long part begins.
         configs = [runs.config_of(self.base, training) for training in trainings]
         results = [
-            self._train(training, config, model, heldout)
+            self._train(training, config, model, heldout, images)
             for training, config in zip(trainings, configs, strict=True)
         ]
         return study, results
 
+    @property
+    def _has_fix(self) -> bool:
+        return self.config.compare == config_lib.FIX
+
     def _data(self) -> dict[str, Any]:
-        """The clients by state: with the bug and without."""
+        """The clients by state: as they are, or with the faults and without."""
         task, seed = self.base.task, self.base.seed
-        shares = {settings.BUG: task.inverted_share, settings.FIXED: 0.0}
+        if self._has_fix and not task.faults.inject:
+            raise errors.ArgumentError('inject', '', 'must name a fault for compare=fix')
+        faults = (
+            {settings.BUG: task.faults, settings.FIXED: ImageFaultConfig()}
+            if self._has_fix
+            else {settings.AS_IS: task.faults}
+        )
         data = {
-            state: open_clients(task.task, task.data, share, seed)
-            for state, share in shares.items()
+            state: open_clients(task.task, task.data, each, seed) for state, each in faults.items()
         }
-        available = getattr(data[settings.FIXED], 'population', None)
+        available = getattr(next(iter(data.values())), 'population', None)
         population = required(self.base.sampling, 'population')
         if available is not None and population > available:
             raise errors.ArgumentError(
@@ -76,73 +93,97 @@ class Study:
             )
         return data
 
-    def _select(
-        self, data: dict[str, Any]
-    ) -> tuple[page.Study, list[settings.Training], primary.Primary]:
-        """Trains the classifier, and divides the clients or their examples."""
+    def _model(
+        self, public: settings.PublicImages
+    ) -> tuple[saved_classifiers.Classifier, dict[str, Any]]:
+        """The classifier, trained or read, and what it depends on."""
         base, how = self.base, self.config.primary
-        population = required(base.sampling, 'population')
-        recipe = primary.Recipe(
-            how.primary_model,
-            how.primary_clients,
-            how.primary_steps,
-            how.primary_learning_rate,
-            base.seed,
-        )
         made_from = {
             **how.flat(),
             'task': base.task.task,
             'data_path': base.task.data.data_path,
             'seed': base.seed,
         }
+        primary.check_unused(self.directory, resume=self.resume, overwrite=self.overwrite)
+        if not how.is_trained:
+            with errors.renaming(path='primary_model'):
+                return saved_classifiers.load(how.primary_model), made_from
+        recipe = primary.Recipe(
+            how.primary_model, how.primary_steps, how.primary_learning_rate, base.seed
+        )
         with errors.renaming(learning_rate='primary_learning_rate'):
-            model = primary.train(
-                recipe,
-                data[settings.FIXED],
-                self.directory,
-                made_from,
-                resume=self.resume,
-                overwrite=self.overwrite,
+            model = primary.train(recipe, public, self.directory, made_from, resume=self.resume)
+        return model, made_from
+
+    def _select(
+        self,
+        data: dict[str, Any],
+        public: settings.PublicImages,
+        model: saved_classifiers.Classifier,
+        made_from: dict[str, Any],
+    ) -> tuple[page.Study, list[settings.Training]]:
+        """Divides the clients or their examples by what the classifier says."""
+        base = self.base
+        population = required(base.sampling, 'population')
+        faults = as_of_old(base.task.faults.flat())
+        made_from = {**made_from, 'population': population, **faults}
+        verdicts = {
+            state: primary.judge(
+                model, state, task, population, self.directory, made_from, resume=self.resume
             )
-            made_from |= {'population': population, 'inverted_share': base.task.inverted_share}
-            verdicts = {
-                state: primary.judge(
-                    model, state, task, population, self.directory, made_from, resume=self.resume
-                )
-                for state, task in data.items()
-            }
-            limits = image_selection.thresholds(verdicts[settings.FIXED])
+            for state, task in data.items()
+        }
+        # Of the data without faults, if they are known.
+        limits = image_selection.thresholds(list(verdicts.values())[-1])
         trainings = [
             settings.Training(state, data[state], chosen)
-            for state in (settings.BUG, settings.FIXED)
+            for state in data
             for chosen in settings.select(self.config.selection, verdicts[state], limits)
         ]
+        accuracies = None
+        if not self._has_fix:
+            everyone = image_selection.Subpopulation(settings.EVERYONE, np.arange(population))
+            trainings = [
+                *(settings.Training(settings.AS_IS, public, half) for half in public.halves()),
+                settings.Training(settings.AS_IS, data[settings.AS_IS], everyone),
+                *trainings,
+            ]
+            known = verdicts[settings.AS_IS].accuracies
+            right = model.probabilities(public.pixels).argmax(axis=1) == public.labels
+            accuracies = (Mean.of(known[~np.isnan(known)]), Mean.of(right))
         study = page.Study(
-            share=base.task.inverted_share,
+            injected=base.task.faults.inject,
+            share=base.task.faults.inject_share,
             selection=self.config.selection,
             population=population,
             limits=limits,
             accuracies={state: each.accuracies for state, each in verdicts.items()},
             noise_is_seeded=base.noise_seed is not None,
+            of_clients_and_public=accuracies,
+            seed=base.seed,
         )
-        return study, trainings, model
+        return study, trainings
 
     def _train(
         self,
         training: settings.Training,
         config: GanConfig,
-        model: primary.Primary,
+        model: saved_classifiers.Classifier,
         heldout: np.ndarray,
+        public: settings.PublicImages,
     ) -> findings.Finding:
         """Trains one GAN and measures its images."""
-        plan = settings.plan(training, self.base)
-        with errors.renaming(population='realistic_population', clients_per_round='scale'):
-            guarantees = findings.guarantees(
-                plan,
-                self.config.scale,
-                self.config.realistic_population,
-                required(self.base.sampling, 'population'),
-            )
+        is_public = training.data is public
+        guarantees: tuple[findings.Guarantee, ...] = ()
+        if not is_public:
+            with errors.renaming(population='realistic_population', clients_per_round='scale'):
+                guarantees = findings.guarantees(
+                    settings.plan(training, self.base),
+                    self.config.scale,
+                    self.config.realistic_population,
+                    required(self.base.sampling, 'population'),
+                )
+        is_selected = not is_public and training.chosen.name != settings.EVERYONE
         trained = runs.train(
             training,
             config,
@@ -156,9 +197,12 @@ class Study:
             samples=self.config.samples,
             resume=self.resume,
             overwrite=self.overwrite,
-            not_covered=_SELECTED,
+            not_covered=_SELECTED if is_selected else (),
         )
-        return findings.find(training, trained, model, guarantees)
+        reference = (
+            None if self._has_fix else public.pixels[:: len(public.pixels) // _REFERENCE + 1]
+        )
+        return findings.find(training, trained, model, guarantees, reference)
 
 
 def write(
@@ -171,20 +215,26 @@ def write(
     """
     for each in results:
         name = f'{each.state}_{each.subpopulation}.png'
-        for kind, pixels in (('generated', each.generated), ('real', each.real)):
+        shown = [('generated', each.generated)]
+        if each.state != settings.AS_IS:
+            shown.append(('real', each.real))
+        for kind, pixels in shown:
             contact_sheet.write(directory / 'sheets' / f'{kind}_{name}', pixels[:_SHEET_IMAGES])
-    verdict = findings.conclude(results)
+    conclusion = conclusions.conclude(
+        results,
+        injected=study.injected,
+        accuracies=study.of_clients_and_public,
+        seed=study.seed,
+    )
     summary = {
-        'bug_is_visible': verdict.bug_is_visible,
-        'fix_is_visible': verdict.fix_is_visible,
-        'conclusion': verdict.text,
+        **conclusion.to_dict(),
         'thresholds': {'poor': study.limits.poor, 'strong': study.limits.strong},
         'population': study.population,
         'results': [each.to_dict() for each in results],
     }
     page_path = directory / 'study.html'
     for path, content in (
-        (page_path, page.render(study, results)),
+        (page_path, page.render(study, results, conclusion)),
         (directory / 'study.json', json.dumps(summary) + '\n'),
     ):
         _storage.write_atomically(path, functools.partial(_write, content.encode()))

@@ -8,6 +8,7 @@ import pytest
 
 from dpfl.accounting.measured.measured import AUDIT, Measured, Scores
 from dpfl.accounting.records import archive, verification
+from dpfl.accounting.sampling import monte_carlo
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TrainConfig, train
 from experiments.command import command_line
@@ -160,6 +161,15 @@ _COMBINED = {
         'blt_decay': None,
         'blt_scale': None,
     },
+    'cyclic': {
+        'sampling': 'cyclic_poisson',
+        'min_separation': 1,
+        'mechanism': 'fichtenberger_toeplitz',
+        'bands': 2,
+        'blt_decay': None,
+        'blt_scale': None,
+    },
+    'bins': {'sampling': 'balls_in_bins', 'min_separation': 1, 'groups': 4},
     'fedsgd without noise': {
         'client_update': 'fedsgd',
         'mechanism': 'none',
@@ -172,7 +182,8 @@ _COMBINED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize('name', _COMBINED)
-def test_canaries_pass_through_every_other_part(name, tmp_path):
+def test_canaries_pass_through_every_other_part(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
     config = _AUDITED.with_values(_COMBINED[name])
     result = train(config, tmp_path / 'run', progress=False)
     found = result.report.measured
@@ -195,7 +206,6 @@ def test_canaries_pass_through_every_other_part(name, tmp_path):
         ({'estimator': 'clipped'}, 'estimator=clipped'),
         ({'example_cap': 5.0}, 'example_cap'),
         ({'stop_at_accuracy': 0.5}, 'stop_at_accuracy'),
-        ({'sampling': 'balls_in_bins'}, 'sampling=balls_in_bins'),
     ],
 )
 def test_what_cannot_be_audited_is_refused_in_one_line(change, message):

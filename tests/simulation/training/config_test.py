@@ -92,6 +92,23 @@ def test_older_configurations_say_by_a_switch_that_words_come_from_the_data():
         TrainConfig.from_dict(values)
 
 
+@pytest.mark.parametrize('kind', [TrainConfig, GanConfig])
+def test_older_configurations_name_the_share_of_inverted_images(kind):
+    images = {'task': {'task': 'synthetic_glyphs'}}
+    for share, inject in ((0.0, ()), (0.3, ('inverted',))):
+        values = {'task': {**images['task'], 'inverted_share': share}}
+        config = kind.from_dict(values)
+        assert config.task.faults.inject == inject
+        # A run that was begun with the share can continue.
+        assert config.fixed()['inverted_share'] == share
+        assert not {'inject', 'inject_share'} & set(config.fixed())
+        assert kind.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    both = kind.from_dict({'task': {**images['task'], 'faults': {'inject': ['encoding']}}})
+    assert both.fixed()['inject'] == ('encoding',) and 'inverted_share' not in both.fixed()
+    with pytest.raises(ArgumentError, match='inverted_share=2: must be'):
+        kind.from_dict({'task': {**images['task'], 'inverted_share': 2}})
+
+
 _PARAMETERS = {'strategy': 'blt_b400', 'blt_decay': (0.9,), 'blt_scale': (0.1,), 'bands': 4}
 
 

@@ -44,6 +44,9 @@ _CONFIG = GanConfig(
 )
 
 
+_SELECTED = GanConfig(evaluation=EvaluationConfig(eval_every=1, eval_clients=1))
+
+
 class _CrashError(Exception):
     pass
 
@@ -246,3 +249,26 @@ def test_canaries_of_an_audit_are_looked_for_in_the_discriminator(tmp_path):
 def test_what_an_audit_of_a_gan_cannot_have_is_refused():
     with pytest.raises(errors.ArgumentError, match='audit=True: cannot be combined with clipping'):
         _CONFIG.with_values({'audit': True, 'clipping': 'per_layer'})
+
+
+def test_clients_of_a_configuration_send_what_is_selected():
+    batches = {
+        criterion: gan._clients(_SELECTED.with_values({'select_examples': (criterion,)}))
+        for criterion in ('ink>2', 'label<10', 'ink>=0')
+    }
+    assert batches['ink>2'].client_batches(1, 8, 1, 1) == []
+    (digits,) = batches['label<10'].client_batches(1, 8, 1, 1)
+    assert (digits['y'] < 10).all() and len(digits['y']) == 8
+    (plain,) = gan._clients(_SELECTED).client_batches(1, 8, 1, 1)
+    (every,) = batches['ink>=0'].client_batches(1, 8, 1, 1)
+    np.testing.assert_array_equal(every['x'], plain['x'])
+    # All clients are the population, selected or not.
+    assert batches['ink>2'].population is None and batches['ink>2'].not_covered == ()
+
+
+def test_a_selection_that_would_be_ignored_is_refused(tmp_path):
+    clients = GanClients(client_batches=_client_batches, heldout=np.ones([2, 28, 28], np.float32))
+    config = _SELECTED.with_values({'select_examples': ('label<10',)})
+    with pytest.raises(errors.ArgumentError, match='must not be given with a selection'):
+        train_gan(config, tmp_path / 'run', clients=clients)
+    assert not (tmp_path / 'run').exists()

@@ -5,9 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from dpfl.accounting.records import archive
+from dpfl.accounting.records import archive, verification
+from dpfl.errors import RunError
 from dpfl.simulation import training
+from dpfl.simulation.training import before_training, execution
 from dpfl.simulation.training.plan import build_plan
+from dpfl.tasks.private_quantiles import QuantileRelease
+from experiments.flags import recorded_flags
 from tests.simulation.training import small_config
 
 
@@ -41,3 +45,107 @@ def test_a_model_of_an_earlier_run_selects(tmp_path):
     larger = config.with_values({'vocabulary_size': 41})
     with pytest.raises(ValueError, match='selection_model.*another vocabulary'):
         training.train(larger, tmp_path / 'other')
+
+
+_QUANTILE = small_config.GAUSSIAN.with_values(
+    {
+        'select_clients': ('length<=q0.5',),
+        'select_examples': ('oov_rate<q0.9', 'length>1'),
+        'selection_epsilon': 40.0,
+        'rounds': 1,
+        'min_separation': 1,
+    }
+)
+
+
+@pytest.mark.tff
+def test_quantiles_are_found_once_and_counted(tmp_path, monkeypatch):
+    done = training.train(_QUANTILE, tmp_path)
+    found = json.loads((tmp_path / archive.BEFORE).read_text())['thresholds']
+    assert set(found) == {'select_clients:length<=q0.5', 'select_examples:oov_rate<q0.9'}
+    assert 1 <= found['select_clients:length<=q0.5'] <= 6
+    plan = done.report.plan
+    shares = {'select_examples:oov_rate<q0.9': 0.9, 'select_clients:length<=q0.5': 0.5}
+    assert plan.before == (QuantileRelease.of_guarantee(40.0, 1e-3, shares).before(),)
+    alone = plan.sensitivity / plan.noise_multiplier
+    assert plan.mu == pytest.approx(np.hypot(alone, 1 / plan.before[0].noise_multiplier))
+    assert verification.verify(tmp_path).differences == ()
+    assert recorded_flags.differences(tmp_path, archive.read_plan(tmp_path).report(None)) == []
+    shown = ' '.join(json.loads((tmp_path / archive.REPORT).read_text())['remarks'])
+    assert 'estimated privately before training: ' in shown and 'length<=q0.5: ' in shown
+
+    monkeypatch.setattr(QuantileRelease, 'find', lambda *_: pytest.fail('drawn twice'))
+    longer = _QUANTILE.with_values({'rounds': 2})
+    text = (tmp_path / archive.BEFORE).read_text()
+    other = {'thresholds': {name: value + 1 for name, value in found.items()}}
+    (tmp_path / archive.BEFORE).write_text(json.dumps(other))
+    with pytest.raises(ValueError, match='data_path: must have the data'):
+        training.train(longer, tmp_path, resume=True)
+    (tmp_path / archive.BEFORE).write_text(text)
+    training.train(longer, tmp_path, resume=True)
+    assert (tmp_path / archive.BEFORE).read_text() == text
+
+
+@pytest.mark.parametrize(
+    'text, message',
+    [
+        ('{"thresholds": {"select_clients:length<=q0.5": 3}}', 'must be those of the selection'),
+        ('{"thresholds": [1]}', 'must be an object'),
+        ('{"words": ["a"]}', 'must be an object'),
+    ],
+)
+def test_other_thresholds_are_not_read(text, message, tmp_path):
+    (tmp_path / archive.BEFORE).write_text(text)
+    with pytest.raises(RunError, match=message):
+        before_training.of_run(_QUANTILE, tmp_path, resume=True)
+
+
+def test_quantiles_are_not_released_by_a_dry_run():
+    with pytest.raises(ValueError, match='select_examples=oov_rate<q0.9: cannot be used in a dry'):
+        training.dry_run(_QUANTILE, progress=False)
+
+
+def test_digests_of_models_and_data_are_compared(tmp_path):
+    path = tmp_path / 'data.json'
+    values = {'clients': (1, 2), 'keyed_digests': {'data': 'a', 'selection_model': 'b'}}
+    path.write_text(json.dumps(values))
+    execution.require_data(path, values)
+    for changes, name in (
+        ({'selection_model': 'c'}, 'selection_model: must be the model'),
+        ({'data': 'c'}, 'data_path: must have the data'),
+    ):
+        other = values | {'keyed_digests': values['keyed_digests'] | changes}
+        with pytest.raises(ValueError, match=name):
+            execution.require_data(path, other)
+    with pytest.raises(ValueError, match='data_path: must have the data'):
+        execution.require_data(path, values | {'clients': (1, 3)})
+    # A role that an older version did not record is not compared; one that is gone is.
+    execution.require_data(
+        path, values | {'keyed_digests': {**values['keyed_digests'], 'warm_start': 'd'}}
+    )
+    with pytest.raises(ValueError, match='selection_model: must be the model'):
+        execution.require_data(path, values | {'keyed_digests': {'data': 'a'}})
+    path.write_text('{}')
+    with pytest.raises(RunError, match='not the description of the data'):
+        execution.require_data(path, values)
+
+
+@pytest.mark.slow
+@pytest.mark.tff
+def test_another_model_at_the_same_path_is_refused(tmp_path):
+    model, run = tmp_path / 'model', tmp_path / 'run'
+    one = small_config.GAUSSIAN.with_values({'rounds': 1, 'min_separation': 1})
+    training.train(one, model)
+    config = one.with_values(
+        {'select_clients': ('loss>0',), 'selection_model': str(model), 'warm_start': str(model)}
+    )
+    training.train(config, run)
+    training.train(one.with_values({'noise_seed': 8}), model, overwrite=True)
+    digests = json.loads((run / 'data.json').read_text())
+    for name in ('selection_model', 'warm_start'):
+        with pytest.raises(ValueError, match=f'{name}: must be the model with which the run began'):
+            training.train(config.with_values({'rounds': 2}), run, resume=True)
+        digests['keyed_digests'].pop(name)
+        (run / 'data.json').write_text(json.dumps(digests))
+    # A run of a version that recorded no digests of models goes on.
+    training.train(config.with_values({'rounds': 2}), run, resume=True)

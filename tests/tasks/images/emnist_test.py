@@ -11,7 +11,10 @@ import tensorflow_federated as tff
 
 from dpfl.errors import DataError
 from dpfl.tasks.images import emnist, emnist_files
+from dpfl.tasks.images.faults import Faults
 from tests.tasks.images import emnist_files as small
+
+_INVERTED = Faults(('inverted',), 1.0)
 
 
 @pytest.fixture(scope='module', params=['sqlite', 'hdf5'])
@@ -35,7 +38,7 @@ def test_clients_are_the_writers_of_the_training_split(path):
 
 
 def test_heldout_examples_are_those_of_the_test_split(path):
-    task = emnist.Emnist(emnist_files.open_files(path), inverted_share=1.0)
+    task = emnist.Emnist(emnist_files.open_files(path), _INVERTED)
     pixels, labels = task.heldout_examples(2)
     expected = [small.examples(writer, 'test') for writer in sorted(small.SIZES)[:2]]
     np.testing.assert_array_equal(pixels, np.concatenate([part[0] for part in expected]))
@@ -45,12 +48,14 @@ def test_heldout_examples_are_those_of_the_test_split(path):
 
 def test_batches_and_the_bug(path):
     files = emnist_files.open_files(path)
-    clean, buggy = emnist.Emnist(files), emnist.Emnist(files, inverted_share=1.0)
+    clean, buggy = emnist.Emnist(files), emnist.Emnist(files, _INVERTED)
     batches = buggy.client_batches(2, 16)
     assert [len(batch['y']) for batch in batches] == [16, 16, 8]
     pixels = np.concatenate([batch['x'] for batch in batches])[..., 0]
     np.testing.assert_array_equal(pixels, 1 - clean.examples(2)[0])
     assert [len(batch['y']) for batch in buggy.client_batches(2, 16, 2, 4)] == [16, 16, 8, 16]
+    copied = emnist.Emnist(files, Faults(('duplicated_client',), 1.0))
+    np.testing.assert_array_equal(copied.examples(2)[0], clean.examples(0)[0])
 
 
 def test_a_file_that_tff_writes_is_read(tmp_path):

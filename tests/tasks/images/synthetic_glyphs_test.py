@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from dpfl.tasks.images import glyph_atlas, glyph_hands, pixel_inversion
+from dpfl.tasks.images import glyph_atlas, glyph_hands
+from dpfl.tasks.images.faults import Faults
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
 
 _TASK = SyntheticGlyphs(seed=3)
@@ -66,10 +67,9 @@ def test_a_writer_resembles_itself_more_than_others():
 
 
 def test_the_bug_inverts_all_images_of_some_devices():
-    buggy = SyntheticGlyphs(seed=3, inverted_share=0.5)
-    affected = [client for client in range(400) if buggy.inversion.affects(client)]
-    assert len(affected) == pytest.approx(200, abs=50)  # Five standard deviations.
-    for client in (affected[0], min(set(range(400)) - set(affected))):
+    buggy = SyntheticGlyphs(seed=3, faults=Faults(('inverted',), 0.5, 3))
+    affected = [client for client in range(60) if buggy.faults.of(client)]
+    for client in (affected[0], min(set(range(60)) - set(affected))):
         clean, labels = _TASK.examples(client)
         pixels, same_labels = buggy.examples(client)
         np.testing.assert_array_equal(labels, same_labels)
@@ -78,11 +78,10 @@ def test_the_bug_inverts_all_images_of_some_devices():
     np.testing.assert_array_equal(heldout, _TASK.heldout_examples(5)[0])
 
 
-def test_devices_with_the_bug_keep_it_as_its_share_grows():
-    shares = [pixel_inversion.PixelInversion(share, 1) for share in (0, 0.2, 0.7, 1)]
-    affected = [{client for client in range(300) if bug.affects(client)} for bug in shares]
-    assert affected[0] == set() and affected[3] == set(range(300))
-    assert affected[1] < affected[2]
+def test_a_duplicate_has_the_examples_of_client_0():
+    task = SyntheticGlyphs(seed=3, faults=Faults(('duplicated_client',), 1.0, 3))
+    for actual, expected in zip(task.examples(9), _TASK.examples(0), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_batches():
@@ -102,9 +101,6 @@ def test_batches():
 @pytest.mark.parametrize(
     'name, value',
     [
-        ('inverted_share', -0.1),
-        ('inverted_share', 1.5),
-        ('inverted_share', float('nan')),
         ('seed', -1),
         ('median_examples', 0),
         ('min_examples', 0),

@@ -116,6 +116,59 @@ def test_without_criteria_the_task_is_the_same_and_a_missing_model_is_refused():
     assert said.startswith('The model that selects')
 
 
+_QUANTILES = SelectionConfig(
+    select_clients=('length<q0.5', 'accuracy<q0.2', 'sentences>1'),
+    select_examples=('oov_rate>q0.9', 'loss<q0.5'),
+    selection_model='m',
+    selection_epsilon=1.0,
+)
+
+
+def test_values_for_quantiles_are_measures_of_each_client():
+    task = _task(of_0=[0, 1], of_1=[2], of_2=[], of_3=[4], of_4=[3])
+    values = selected_sentences.values_of_clients(_QUANTILES, task, _scores, 5, seed=0)
+    assert values.keys() == _QUANTILES.quantiles.keys()
+    nan = np.nan
+    clients = 'select_clients:'
+    np.testing.assert_array_equal(values[clients + 'length<q0.5'], [2, 2, nan, 0, 4])
+    # Three of four words are known, and two of these are predicted; client 1 knows no word.
+    np.testing.assert_allclose(values[clients + 'accuracy<q0.2'], [2 / 3, nan, nan, nan, 1 / 4])
+    rates = values['select_examples:oov_rate>q0.9']
+    assert rates[0] in (0, 1 / 3)
+    np.testing.assert_array_equal(rates[1:], [1, nan, nan, 0])
+    np.testing.assert_allclose(values['select_examples:loss<q0.5'][1:], [0.03, nan, 0.02, 0.07])
+
+
+def test_a_random_sentence_counts_and_depends_on_its_client_alone():
+    task = _task(**{f'of_{client}': [0, 1, 3] for client in range(60)})
+    name = 'select_examples:oov_rate>q0.9'
+    values = selected_sentences.values_of_clients(_QUANTILES, task, _scores, 60, seed=0)[name]
+    # Two of three sentences have no unknown word: six standard deviations are 0.37.
+    assert abs((values == 0).mean() - 2 / 3) < 0.37 and set(values) == {0, 1 / 3}
+    others = _task(**{f'of_{client}': [0, 1, 3] if client % 2 else [2] for client in range(60)})
+    again = selected_sentences.values_of_clients(_QUANTILES, others, _scores, 60, seed=0)[name]
+    np.testing.assert_array_equal(again[1::2], values[1::2])
+    assert (again[::2] == 1).all()
+
+
+def test_quantiles_select_as_the_numbers_that_were_found():
+    config = SelectionConfig(
+        select_examples=('length>=q0.5',), select_clients=('oov_rate<q0.9',), selection_epsilon=1.0
+    )
+    found = {'select_examples:length>=q0.5': 2.0, 'select_clients:oov_rate<q0.9': 0.5}
+    numbers = SelectionConfig(select_examples=('length>=2',), select_clients=('oov_rate<0.5',))
+    for rows in ([0, 1, 3], [2], [4], []):
+        task = _task(of_0=rows)
+        by_quantile = selected_sentences.select(config, task, None, found)
+        by_number = selected_sentences.select(numbers, task)
+        kept = [each.client_batches(0, 9, 1, None) for each in (by_quantile, by_number)]
+        assert len(kept[0]) == len(kept[1])
+        for one, other in zip(*kept, strict=True):
+            np.testing.assert_array_equal(one['x'], other['x'])
+    with pytest.raises(ArgumentError, match='thresholds: must be given for quantiles'):
+        selected_sentences.select(config, _task(of_0=[0]))
+
+
 def test_scores_of_a_model_are_its_metrics():
     rng = np.random.default_rng(0)
     shapes = catalog.ALL['micro'].weight_shapes(10)

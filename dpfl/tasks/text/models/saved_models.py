@@ -7,6 +7,7 @@ null for a character model, whose token ids are those of `text.encoding`).
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -43,6 +44,15 @@ class LanguageModel:
     name: str
     weights: tuple[np.ndarray, ...]
     vocabulary: tuple[str, ...] | None = None
+
+    def digest(self) -> str:
+        """SHA-256 of the architecture's name, the words and the weights, in hexadecimal."""
+        total = hashlib.sha256(json.dumps([self.name, self.vocabulary]).encode())
+        for weight in self.weights:
+            array = np.ascontiguousarray(weight)
+            total.update(json.dumps([array.dtype.str, array.shape]).encode())
+            total.update(array.tobytes())
+        return total.hexdigest()
 
     def __post_init__(self):
         num_tokens = architectures.check_weights(self.architecture, self.weights)

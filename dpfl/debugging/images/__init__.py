@@ -1,0 +1,1 @@
+"""Images that only generators have seen: traits, comparisons, a diagnosis, a discriminator."""

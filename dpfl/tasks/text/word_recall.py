@@ -1,0 +1,116 @@
+"""How many of the most frequent words `private_words` finds, against counting without noise."""
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from dpfl import _random
+from dpfl._settings import Settings, setting
+from dpfl.tasks.config import TextConfig
+from dpfl.tasks.text.private_words import WordCounts, WordRelease
+
+NOT_PRIVATE = (
+    'Not private: the words are compared with exact counts of the words of the training clients.'
+)
+_DEFAULTS = TextConfig()
+# Words of a language with Zipf's law, and words that its clients write: median, and standard
+# deviation of the logarithm.
+_LANGUAGE, _MEDIAN, _SPREAD, _MOST = 200_000, 150.0, 1.2, 20_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecallConfig(Settings):
+    """What is measured."""
+
+    epsilons: tuple[float, ...] = setting(
+        (0.5, 1.0, 2.0, 8.0), 'Epsilons of finding words.', above=0
+    )
+    delta: float = setting(1e-6, 'Delta of finding words.', above=0, below=1)
+    heads: tuple[int, ...] = setting(
+        (1000, 2000, 10_000),
+        'Numbers of most frequent words of which the share that is found is measured.',
+        minimum=1,
+    )
+    words_per_client: int = setting(
+        _DEFAULTS.vocabulary_words_per_client, 'As --vocabulary_words_per_client of train.'
+    )
+    word_rounds: int = setting(_DEFAULTS.vocabulary_rounds, 'As --vocabulary_rounds of train.')
+    choice: str = setting(
+        _DEFAULTS.vocabulary_choice,
+        'As --vocabulary_choice of train.',
+        choices=('frequent', 'uniform'),
+    )
+    repeats: int = setting(3, 'Draws of the noise, over which the shares are averaged.', minimum=1)
+    zipf_clients: int = setting(
+        40_000,
+        "Clients of --task=synthetic_text, whose words have Zipf's law: 200,000 words, the word of "
+        'rank r with a probability in proportion to 1/r. A client writes 150 words in the median.',
+        minimum=1,
+    )
+
+
+def zipf_clients(count: int, seed: int) -> Iterator[Mapping[str, int]]:
+    """Clients whose words have Zipf's law: number of uses by word."""
+    cumulated = np.cumsum(1 / np.arange(1, _LANGUAGE + 1))
+    cumulated /= cumulated[-1]
+    for client in range(count):
+        random = _random.generator('zipf_clients', seed, client)
+        size = min(max(int(random.lognormal(np.log(_MEDIAN), _SPREAD)), 1), _MOST)
+        ranks = np.searchsorted(cumulated, random.random(size), side='right')
+        yield collections.Counter(f'w{rank}' for rank in ranks.tolist())
+
+
+def measure(counts: WordCounts, config: RecallConfig, seed: int) -> list[dict[str, float]]:
+    """A row for each epsilon, and one without noise.
+
+    A row has `epsilon` (0 without noise), `words`, the number of words that were found, `recall_n`
+    for each n of the heads: the share of the n words that most clients use that is found, and
+    `coverage_n`: the share of all words that clients write which is among the n first words found,
+    a vocabulary of size n. Ties of the exact counts are in alphabetical order.
+    """
+    users = np.bincount(counts.ids, minlength=len(counts.words))
+    uses = np.bincount(counts.ids, counts.counts, minlength=len(counts.words))
+    names = np.array(counts.words)
+    exact = [counts.words[i] for i in np.lexsort((names, -users))]
+    places = {word: i for i, word in enumerate(counts.words)}
+    shares = uses / uses.sum()
+    rows = [{'epsilon': 0.0, **_row(exact, exact, shares, places, config.heads)}]
+    for epsilon in config.epsilons:
+        release = WordRelease.of_guarantee(
+            epsilon,
+            config.delta,
+            words_per_client=config.words_per_client,
+            rounds=config.word_rounds,
+            choice=config.choice,
+        )
+        drawn = [
+            _row(
+                release.find(counts, _random.generator('word_recall', seed, each)),
+                exact,
+                shares,
+                places,
+                config.heads,
+            )
+            for each in range(config.repeats)
+        ]
+        means = {name: float(np.mean([row[name] for row in drawn])) for name in drawn[0]}
+        rows.append({'epsilon': epsilon, **means})
+    return rows
+
+
+def _row(
+    found: Sequence[str],
+    exact: Sequence[str],
+    shares: np.ndarray,
+    places: Mapping[str, int],
+    heads: Sequence[int],
+) -> dict[str, float]:
+    row: dict[str, float] = {'words': len(found)}
+    all_found = set(found)
+    for head in heads:
+        wanted = exact[:head]
+        row[f'recall_{head}'] = sum(word in all_found for word in wanted) / len(wanted)
+        row[f'coverage_{head}'] = float(sum(shares[places[word]] for word in found[:head]))
+    return row

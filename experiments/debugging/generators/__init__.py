@@ -1,0 +1,1 @@
+"""Two generators compared by what they write: sentences, unknown words, images."""

@@ -1,0 +1,79 @@
+"""The contract of TFF's factories: which types of values aggregators take."""
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from dpfl import Participation, accounting, aggregators, mechanisms
+
+pytestmark = pytest.mark.tff
+
+_FLOAT = tff.TensorType(np.float32, [2])
+_REFUSED = {
+    'sequence': tff.SequenceType(np.float32),
+    'federated': tff.FederatedType(np.float32, tff.CLIENTS),
+    'function': tff.FunctionType(np.float32, np.float32),
+    'a sequence inside': tff.StructType([('a', _FLOAT), ('b', tff.SequenceType(np.float32))]),
+    'integers': tff.TensorType(np.int32, [2]),
+    'unknown length': tff.StructType([('a', _FLOAT), ('b', tff.TensorType(np.float32, [None]))]),
+    'unknown rank': tff.TensorType(np.float32, None),
+}
+_SAYS = {
+    'integers': 'must be float32 or float64',
+    'unknown length': 'must have tensors of known shapes',
+    'unknown rank': 'must have tensors of known shapes',
+}
+
+
+def _plan(**values):
+    return accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(2),
+        participation=Participation(2),
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        clients_per_round=2,
+        **values,
+    )
+
+
+_WEIGHTED = _plan(estimator=accounting.Estimator('fixed', None, 4.0))
+
+
+@pytest.mark.parametrize('name', _REFUSED)
+def test_other_types_are_type_errors_of_one_line(name):
+    plain = aggregators.build_aggregator(_plan())
+    weighted = aggregators.build_weighted_aggregator(_WEIGHTED)
+    for create in (plain.create, lambda kind: weighted.create(kind, tff.TensorType(np.float32))):
+        with pytest.raises(TypeError) as caught:
+            create(_REFUSED[name])
+        assert _SAYS.get(name, 'must be a tensor or a structure of tensors') in str(caught.value)
+        assert '\n' not in str(caught.value)
+
+
+def test_what_tff_refuses_is_refused():
+    for name in ('sequence', 'federated', 'function'):
+        with pytest.raises(TypeError):
+            tff.aggregators.UnweightedMeanFactory().create(_REFUSED[name])
+
+
+@pytest.mark.parametrize(
+    'empty, value',
+    [(tff.StructType([]), ()), (tff.to_type({'a': ()}), {'a': ()})],
+    ids=['nothing', 'nothing with a name'],
+)
+def test_nothing_is_summed_as_by_tff(empty, value):
+    reference = tff.aggregators.UnweightedMeanFactory().create(empty)
+    one = aggregators.build_aggregator(_plan()).create(empty)
+    assert one.next.type_signature.result.result.is_equivalent_to(
+        reference.next.type_signature.result.result
+    )
+    results = [
+        process.next(process.initialize(), [value] * 3).result for process in (one, reference)
+    ]
+    assert results[0] == results[1]
+    weight = tff.TensorType(np.float32)
+    other = aggregators.build_weighted_aggregator(_WEIGHTED).create(empty, weight)
+    output = other.next(other.initialize(), [value] * 3, [1.0, 2.0, 3.0])
+    assert output.result == results[1]
+    # TFF's weighted mean measures the exact sum of the weights. This must not.
+    assert '1' not in str(output.measurements) and '6' not in str(output.measurements)

@@ -1,0 +1,97 @@
+"""Verdicts on faults, from traits that are made up."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dpfl.debugging.differences import Mean, Share
+from dpfl.debugging.images import diagnosis
+from dpfl.tasks.image_fault_config import IMAGE_FAULTS
+
+_SURE = (Mean(0.88, 0.002, 3_000), Mean(0.9, 0.002, 3_000))
+
+
+def _traits(count=500, **changes):
+    shares = {'inverted': 0.0, 'blank_half': 0.0, 'lying': 0.05, 'combed': 0.0}
+    found = {
+        name: Share(round(count * changes.get(name, value)), count)
+        for name, value in shares.items()
+    }
+    for name, value in (('confidence', 0.7), ('variety', 30.0)):
+        found[name] = Mean(changes.get(name, value), value / count**0.5, count)
+    return found
+
+
+def _diagnose(badly=None, everyone=None, accuracies=_SURE, count=500):
+    clean = _traits(count)
+    return diagnosis.diagnose(
+        {
+            diagnosis.BADLY: (_traits(count, **(badly or {})), clean),
+            diagnosis.CLIENTS: (_traits(count, **(everyone or {})), clean),
+        },
+        accuracies,
+    )
+
+
+@pytest.mark.parametrize(
+    'fault, changes',
+    [
+        ('inverted', dict(inverted=0.9)),
+        ('truncated', dict(blank_half=0.4)),
+        ('transposed', dict(lying=0.5)),
+        ('encoding', dict(combed=0.4)),
+        ('duplicated_client', dict(variety=3.0)),
+    ],
+)
+def test_a_fault_is_found_by_its_trait_in_either_contrast(fault, changes):
+    for found in (_diagnose(badly=changes), _diagnose(everyone=changes)):
+        assert found.of('found') == (fault,) and found.of('suspected') == ()
+        assert found.text.startswith(f'Found: {diagnosis.in_words(fault)}.')
+
+
+def test_without_a_difference_nothing_is_seen():
+    found = _diagnose()
+    assert set(found.of('not seen')) == set(IMAGE_FAULTS)
+    assert found.text.startswith('No fault is seen. Looked for: inverted, truncated')
+    # More variety, or fewer inverted images where the model does badly, is no fault.
+    assert _diagnose(badly=dict(variety=90.0)).of('not seen') == found.of('not seen')
+
+
+def test_what_one_training_may_do_is_not_found():
+    """Two allowed standard deviations, with any number of images."""
+    for name, value in (('inverted', 0.09), ('lying', 0.16), ('variety', 18.0)):
+        found = _diagnose(everyone={name: value}, count=100_000)
+        assert found.of('found') == ()
+
+
+def test_half_of_the_least_difference_is_suspected():
+    found = _diagnose(badly=dict(inverted=0.15))
+    assert found.of('suspected') == ('inverted',) and found.of('found') == ()
+    assert 'Suspected: inverted.' in found.text and '15% against 0%' in found.text
+    # Few images do not say much.
+    assert _diagnose(badly=dict(inverted=0.3), count=10).of('found') == ()
+
+
+def test_labels():
+    fallen = (Mean(0.4, 0.01, 3_000), Mean(0.9, 0.005, 3_000))
+    assert _diagnose(accuracies=fallen).of('found') == ('swapped_labels',)
+    # The model is unsure, too; or a fault of images explains the fall.
+    assert _diagnose(everyone=dict(confidence=0.4), accuracies=fallen).of('found') == ()
+    assert _diagnose(badly=dict(inverted=0.9), accuracies=fallen).of('found') == ('inverted',)
+    between = _diagnose(everyone=dict(confidence=0.5), accuracies=fallen)
+    assert between.of('suspected') == ('swapped_labels',)
+    # Without accuracies nothing is said of labels.
+    alone = diagnosis.diagnose({diagnosis.BADLY: (_traits(), _traits())})
+    assert {each.fault for each in alone.verdicts} == set(diagnosis.SIGNATURES)
+
+
+def test_all_comparisons_are_corrected_together():
+    found = _diagnose(badly=dict(inverted=0.2, lying=0.2))
+    values = [each for part in found.contrasts.values() for each in part]
+    assert len(values) == 2 * 6 + 1
+    smallest = min(values, key=lambda each: each.p_value)
+    assert smallest.adjusted == pytest.approx(len(values) * smallest.p_value)
+    text = json.dumps(found.to_dict(), allow_nan=False)
+    assert set(json.loads(text)['verdicts']) == set(IMAGE_FAULTS)
+    assert np.isfinite(smallest.low)

@@ -1,0 +1,81 @@
+"""Classifiers from files: of runs, of studies, and as SavedModel."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from dpfl.errors import ArgumentError
+from dpfl.tasks.images import classifiers, saved_classifiers
+
+_PIXELS = np.random.default_rng(0).random([3, 28, 28]).astype(np.float32)
+
+
+def _weights():
+    return classifiers.initial_weights(classifiers.PRESETS['tiny'], 1)
+
+
+def _write(path, **more):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **{str(i): weight for i, weight in enumerate(_weights())}, **more)
+
+
+@pytest.mark.parametrize('name', ['model.npz', 'primary/model.npz'])
+def test_weights_of_a_run_and_of_a_study(tmp_path, name):
+    _write(tmp_path / name, configuration=np.array('{}'))
+    expected = classifiers.build_inference('tiny', _weights())(_PIXELS)
+    for path in (tmp_path, tmp_path / name):
+        model = saved_classifiers.load(path)
+        assert model.name == 'a model tiny'
+        np.testing.assert_array_equal(model.probabilities(_PIXELS), expected[0])
+        np.testing.assert_array_equal(model.features(_PIXELS), expected[1])
+
+
+class _Own(tf.Module):
+    """Mean intensity times 1, 2, 3 and so on, as logits or as probabilities."""
+
+    def __init__(self, outputs, channels, is_share):
+        super().__init__()
+        shape = [None, 28, 28] + ([1] if channels else [])
+        factors = tf.range(1.0, outputs + 1)
+
+        @tf.function(input_signature=[tf.TensorSpec(shape, tf.float32, name='images')])
+        def serve(images):
+            means = tf.reduce_mean(tf.reshape(images, [-1, 28 * 28]), axis=1, keepdims=True)
+            logits = means * factors
+            return {'scores': tf.nn.softmax(logits) if is_share else logits}
+
+        self.serve = serve
+
+
+def _save(path, outputs=62, channels=True, is_share=False):
+    model = _Own(outputs, channels, is_share)
+    tf.saved_model.save(model, str(path), signatures={'serving_default': model.serve})
+    return path
+
+
+@pytest.mark.parametrize('channels, is_share', [(True, False), (False, True)])
+def test_a_saved_model_of_ones_own(tmp_path, channels, is_share):
+    model = saved_classifiers.load(_save(tmp_path / 'm', channels=channels, is_share=is_share))
+    logits = _PIXELS.mean(axis=(1, 2))[:, None] * np.arange(1, 63)
+    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.probabilities(_PIXELS), expected, rtol=1e-3)
+    assert model.features(_PIXELS).shape == (3, 62)
+    assert model.probabilities(_PIXELS[:0]).shape == (0, 62)
+
+
+def test_what_is_no_classifier_is_refused(tmp_path):
+    with pytest.raises(ArgumentError, match='path=.*holds no classifier of images'):
+        saved_classifiers.load(tmp_path)
+    np.savez(tmp_path / 'model.npz', **{'0': np.zeros([3], np.float32)})
+    with pytest.raises(ArgumentError, match='model.npz has not the weights of one of cnn, small'):
+        saved_classifiers.load(tmp_path)
+    (tmp_path / 'model.npz').write_bytes(b'PK')
+    with pytest.raises(ArgumentError, match='path='):
+        saved_classifiers.load(tmp_path)
+    with pytest.raises(ArgumentError, match=r'must return 62 values.*\(2, 5\)'):
+        saved_classifiers.load(_save(tmp_path / 'five', outputs=5))
+    damaged = tmp_path / 'damaged'
+    damaged.mkdir()
+    (damaged / 'saved_model.pb').write_bytes(b'nothing')
+    with pytest.raises(ArgumentError, match='cannot be loaded'):
+        saved_classifiers.load(damaged)
