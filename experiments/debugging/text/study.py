@@ -1,11 +1,13 @@
 """Runs the study: trains the generators of each case, and compares what they write."""
 
 import dataclasses
+import functools
 import hashlib
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dpfl import accounting
 from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task
 from experiments.debugging.text import results, settings, training
 from experiments.debugging.text.clients import OpenedText
@@ -45,6 +47,21 @@ class Found:
         }
 
 
+@dataclasses.dataclass(frozen=True)
+class CaseRun:
+    """The generators of a case.
+
+    Attributes:
+      result: What they have written.
+      tasks: What each was trained on, by its name.
+      trained: How each was trained, by its name.
+    """
+
+    result: results.CaseResult
+    tasks: Mapping[str, settings.Task]
+    trained: Mapping[str, TrainResult]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
     """A study.
@@ -71,68 +88,90 @@ class Study:
           ArgumentError: If a value is not allowed.
           RunError: If a file cannot be read or written, or a run cannot be continued.
         """
-        text, primary = self.opened.text(), None
-        if self.config.primary_model is not None:
-            primary = prepared_task.saved_model(
-                'primary_model', self.config.primary_model, text.vocabulary.words
-            )
         cases: list[results.CaseResult] = []
-        reports = []
-        ratios, learned = [], []
+        reports: list[accounting.PrivacyReport] = []
+        ratios: list[against_model.Ratios] = []
+        learned: list[against_model.Learned] = []
         for case in self.config.cases:
-            written, of_case = {}, []
-            for generator in self.config.generators:
-                task = self._task(generator.kind, case, text)
-                trained = self._train(
-                    generator,
-                    case,
-                    text,
-                    task,
-                    primary,
-                    directory / case.folder / generator.name,
-                    resume=resume,
-                    overwrite=overwrite,
-                )
-                of_case.append(trained.report)
-                written[generator.name] = results.write(
-                    generator,
-                    text,
-                    task,
-                    trained,
-                    samples=self.config.samples,
-                    top=self.config.top,
-                    seed=self.base.seed,
-                )
-                if generator.name == WORD and primary is not None:
-                    own = self._against(primary, case, written[WORD], task, trained)
-                    ratios += own[0]
-                    learned += own[1]
-            cases.append(results.CaseResult(case, written, results.together(of_case)))
-            reports += of_case
-        compared = (*self._compared(cases, text), *(each.compared for each in ratios))
+            found = self.run_case(case, directory, resume=resume, overwrite=overwrite)
+            cases.append(found.result)
+            reports += [trained.report for trained in found.trained.values()]
+            if self._primary is not None and WORD in found.trained:
+                own = self._against(self._primary, found)
+                ratios += own[0]
+                learned += own[1]
+        compared = (*self._compared(cases, self._text), *(each.compared for each in ratios))
         everything = results.together(reports)
         return Found(tuple(cases), compared, tuple(ratios), tuple(learned), everything)
 
     def _against(
-        self,
-        primary: 'saved_models.LanguageModel',
-        case: Case,
-        written: results.Written,
-        task: settings.Task,
-        trained: TrainResult,
+        self, primary: 'saved_models.LanguageModel', found: CaseRun
     ) -> tuple[list['against_model.Ratios'], list['against_model.Learned']]:
         """What tasks T6 and T5 find in a case, as far as they are inspected."""
         from experiments.debugging.text import against_model
 
         ratios, learned = [], []
+        name, written = found.result.case.name, found.result.written[WORD]
+        task, trained = found.tasks[WORD], found.trained[WORD]
         top, seed = self.config.top, self.base.seed
         if 'T6' in self.config.inspect:
             ratios.append(
-                against_model.ratios(case.name, written, task, trained, primary, top=top, seed=seed)
+                against_model.ratios(name, written, task, trained, primary, top=top, seed=seed)
             )
         if 'T5' in self.config.inspect:
-            learned.append(against_model.learned(case.name, written, task, primary, seed))
+            learned.append(against_model.learned(name, written, task, primary, seed))
         return ratios, learned
+
+    def run_case(
+        self, case: Case, directory: pathlib.Path, *, resume: bool, overwrite: bool
+    ) -> CaseRun:
+        """Trains the generators of one case, and lets them write.
+
+        Args:
+          case: The text that they learn from.
+          directory: As for `run`, with `resume` and `overwrite`.
+
+        Raises:
+          ArgumentError: If a value is not allowed.
+          RunError: If a file cannot be read or written, or a run cannot be continued.
+        """
+        written, tasks, trained = {}, {}, {}
+        for generator in self.config.generators:
+            name = generator.name
+            tasks[name] = self._task(generator.kind, case, self._text)
+            trained[name] = self._train(
+                generator,
+                case,
+                self._text,
+                tasks[name],
+                self._primary,
+                directory / case.folder / name,
+                resume=resume,
+                overwrite=overwrite,
+            )
+            written[name] = results.write(
+                generator,
+                self._text,
+                tasks[name],
+                trained[name],
+                samples=self.config.samples,
+                top=self.config.top,
+                seed=self.base.seed,
+            )
+        together = results.together([each.report for each in trained.values()])
+        return CaseRun(results.CaseResult(case, written, together), tasks, trained)
+
+    @functools.cached_property
+    def _text(self) -> settings.Text:
+        return self.opened.text()
+
+    @functools.cached_property
+    def _primary(self) -> 'saved_models.LanguageModel | None':
+        if self.config.primary_model is None:
+            return None
+        return prepared_task.saved_model(
+            'primary_model', self.config.primary_model, self._text.vocabulary.words
+        )
 
     def _compared(
         self, cases: list[results.CaseResult], text: settings.Text

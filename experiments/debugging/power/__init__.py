@@ -1,0 +1,1 @@
+"""Power of detection: how small a share of damaged data the diagnoses find."""
