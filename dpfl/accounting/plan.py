@@ -18,44 +18,16 @@ from dpfl.accounting import (
     hardened,
     plan_calibration,
     plan_checks,
+    plan_json,
 )
-from dpfl.accounting.adaptive_clip import AdaptiveClip
-from dpfl.accounting.before_training import ReleaseBefore
-from dpfl.accounting.estimator import Estimator
-from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import estimates, releases
 from dpfl.mechanisms import rounding
-from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import Participation
 
 # How far a client moves one round's clipped sum between neighbours, in clip norms. Zeroing a client
 # out takes its update away; replacing it can swap two opposite updates.
 _SHIFT_IN_CLIP_NORMS = {'zero_out': 1.0, 'replace_one': 2.0, 'replace_one_half_shift': 1.0}
-# Fields with a JSON form of their own; those that may be None.
-_PARTS: dict[str, type[_json.JsonFields]] = {
-    'participation': Participation,
-    'discretization': Discretization,
-    'adaptive_clip': AdaptiveClip,
-    'estimator': Estimator,
-    'noise_match': NoiseMatch,
-}
-_OPTIONAL_PARTS = ('discretization', 'adaptive_clip', 'noise_match')
-# Files of older versions lack these fields; their defaults are what those versions did.
-_ADDED_LATER = (
-    'adaptive_clip',
-    'clip_schedule',
-    'estimator',
-    'noise',
-    'earlier',
-    'before',
-    'noise_match',
-    'group_size',
-    'groups',
-    'cohort_cap',
-)
-# Left out with these values, so that digests of plans without them are those of earlier versions.
-_ONLY_IF_OTHER = {'noise_match': None, 'group_size': 1, 'groups': None, 'cohort_cap': None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,27 +72,7 @@ class PrivacyPlan(PlanValues):
 
         This is the plan in `plan.json` and in reports, and what `digest` is computed from.
         """
-        values: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name in _ONLY_IF_OTHER and value == _ONLY_IF_OTHER[field.name]:
-                continue
-            if field.name == 'mechanism':
-                values['mechanism_digest'] = value.digest()
-            elif isinstance(value, _json.JsonFields):
-                values[field.name] = value.to_dict()
-            elif field.name == 'earlier':
-                # Only written if there are any: the digests of other plans stay what they were.
-                if value:
-                    values[field.name] = [_with_mechanism(each) for each in value]
-            elif field.name == 'before':
-                if value:
-                    values[field.name] = [each.to_dict() for each in value]
-            elif field.name == 'clip_schedule':
-                values[field.name] = [list(change) for change in value]
-            else:
-                values[field.name] = value
-        return values
+        return plan_json.to_dict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], mechanism: mechanisms.Mechanism) -> 'PrivacyPlan':
@@ -134,26 +86,9 @@ class PrivacyPlan(PlanValues):
           ArgumentError: if a key is unknown or missing, a value is not allowed, or the mechanism is
             not the one that the plan was written with.
         """
-        names = [field.name for field in dataclasses.fields(cls) if field.name != 'mechanism']
-        fields = dict(_json.checked_object('plan', values))
-        _json.refuse_unknown(fields, ['mechanism_digest', *names], 'a plan')
-        for name in ('mechanism_digest', *names):
-            if name not in fields and name not in _ADDED_LATER:
-                raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must be given for a plan')
-        digest = fields.pop('mechanism_digest')
-        if digest != mechanism.digest():
-            raise errors.ArgumentError(
-                'mechanism_digest', digest, "must be the digest of the mechanism's parameters"
-            )
-        for name, part in _PARTS.items():
-            if name in fields and (fields[name] is not None or name not in _OPTIONAL_PARTS):
-                fields[name] = part.from_dict(fields[name])
+        fields = plan_json.fields(values, mechanism)
         if 'earlier' in fields:
             fields['earlier'] = _plans(fields['earlier'])
-        if 'before' in fields:
-            fields['before'] = _releases(fields['before'])
-        if 'clip_schedule' in fields:
-            fields['clip_schedule'] = _json.pairs('clip_schedule', fields['clip_schedule'])
         return cls(mechanism=mechanism, **fields)
 
     def digest(self) -> str:
@@ -400,18 +335,6 @@ class PrivacyPlan(PlanValues):
         sampling |= dict(groups=None, cohort_cap=None)
         plain = dataclasses.replace(self, **sampling, adjacency=adjacency, earlier=earlier)
         return plain.with_participation(participation)
-
-
-def _with_mechanism(plan: Any) -> dict[str, Any]:
-    """A plan as JSON values, with the parameters of its mechanism."""
-    return {'mechanism': plan.mechanism.to_dict(), **plan.to_dict()}
-
-
-def _releases(values: Any) -> tuple[ReleaseBefore, ...]:
-    """`before` from its JSON form, a list of objects."""
-    if not isinstance(values, list):
-        raise errors.ArgumentError('before', values, 'must be a list of releases')
-    return tuple(map(ReleaseBefore.from_dict, values))
 
 
 def _plans(values: Any) -> tuple[PrivacyPlan, ...]:

@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 
-from dpfl.tasks.images import classifiers
 from tests import forked_binaries
 
 _SMALL = [
@@ -83,34 +82,12 @@ def test_study_and_its_resumption(tmp_path):
     assert changed.stderr.splitlines()[-1].startswith('error: --primary_steps=61: must be 60')
 
 
-@pytest.mark.slow
-@pytest.mark.tff
-def test_ones_own_model_on_data_as_they_are(tmp_path):
-    model = tmp_path / 'model'
-    model.mkdir()
-    weights = classifiers.initial_weights(classifiers.PRESETS['tiny'], 1)
-    np.savez(model / 'model.npz', **{str(i): weight for i, weight in enumerate(weights)})
-    flags = [*_SMALL, f'--primary_model={model}', '--rounds=1', '--selection=example']
-    done = _run(*flags, f'--output_dir={tmp_path / "study"}')
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
-    names = ['public', 'public_again', 'everyone', 'correct', 'misclassified']
-    assert [each['subpopulation'] for each in summary['results']] == names
-    clients = {each['subpopulation']: each['clients'] for each in summary['results']}
-    assert clients['everyone'] == 60 and abs(clients['public'] - clients['public_again']) <= 1
-    assert [len(each['guarantees']) for each in summary['results']] == [0, 0, 2, 2, 2]
-    assert set(summary['diagnoses']) == {'as_is'} and 'discriminator' in summary
-    # Nothing of the clients' images is shown.
-    sheets = [path.name for path in (tmp_path / 'study' / 'sheets').iterdir()]
-    assert len(sheets) == 5 and all(name.startswith('generated_') for name in sheets)
-
-
 @pytest.mark.parametrize(
     'arguments, message',
     [
         (['--inject=rotated'], '--inject=rotated: must be one of duplicated_client'),
         (['--inject_share=0.1'], '--inject_share=0.1: needs inject'),
-        (['--compare=fix'], '--inject: must name a fault for compare=fix'),
+        (['--compare=fix'], '--inject=: must name a fault for compare=fix'),
         (['--primary_model=/nowhere'], '--primary_model=/nowhere: holds no classifier'),
         (['--primary_model=/a', '--primary_steps=9'], '--primary_steps=9: needs a primary_model'),
         (['--selection=fonts'], '--selection=fonts: must be one of client, example'),

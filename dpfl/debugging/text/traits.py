@@ -9,6 +9,7 @@ import string
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy import special
 
 from dpfl import errors
 from dpfl.debugging.differences import Mean, Share
@@ -17,6 +18,8 @@ from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, NUM_SPECIAL_TOKENS, OOV_ID
 
 Measures = Mapping[str, Share | Mean]
 
+# Shares that are rarer vary by the draws more than by the training.
+_RARE = 5e-4
 # Sentences with fewer words often occur twice by chance.
 LONG = 4
 
@@ -46,14 +49,19 @@ class Trait:
 
     def between(self, first: float, second: float) -> float:
         """Standard deviation of the difference of two trainings, in the unit of the measure."""
-        middle = (first + second) / 2
-        if not np.isfinite(middle):
+        if not np.isfinite(first + second):
             return 0.0
-        return self.spread * (middle * (1 - middle) if self.unit == '%' else abs(middle))
+        if self.unit != '%':
+            return self.spread * abs(first + second) / 2
+        one, other = (float(np.clip(value, _RARE, 1 - _RARE)) for value in (first, second))
+        odds = special.logit(one) - special.logit(other)
+        # The slope between the two, so that the test is the one of log odds.
+        slope = (one - other) / odds if odds else one * (1 - one)
+        return float(self.spread * slope)
 
 
 OF_SENTENCES = (
-    Trait('first_unknown', 'sentences whose first word is not in the vocabulary', 0.15, 0.02),
+    Trait('first_unknown', 'sentences whose first word is not in the vocabulary', 0.2, 0.02),
     Trait(
         'later_unknown',
         'words between the first and the last that are not in the vocabulary',
@@ -63,22 +71,22 @@ OF_SENTENCES = (
     Trait(
         'last_unknown',
         'sentences of two or more words whose last is not in the vocabulary',
-        0.35,
+        0.3,
         0.02,
     ),
-    Trait('length', 'words of a sentence', 0.03, 0.3, 'words'),
+    Trait('length', 'words of a sentence', 0.05, 0.3, 'words'),
     Trait('short', 'sentences of one or two words', 0.25, 0.02),
-    Trait('endless', 'sentences that do not end within the length of the model', 0.15, 0.02),
+    Trait('endless', 'sentences that do not end within the length of the model', 0.25, 0.02),
     Trait('punctuation', 'words that are punctuation only', 0.15, 0.02),
     Trait('ends_punctuated', 'sentences that end with punctuation', 0.25, 0.02),
-    Trait('doubled', 'words of the vocabulary that are the word before them once more', 0.25, 0.01),
+    Trait('doubled', 'words of the vocabulary that are the word before them once more', 0.3, 0.01),
     Trait(
-        'repeated', f'sentences of {LONG} or more words, all known, that it wrote twice', 0.5, 0.01
+        'repeated', f'sentences of {LONG} or more words, all known, that it wrote twice', 1.0, 0.02
     ),
 )
 OF_WORDS = (
-    Trait('inner_space', 'unknown words with white space inside', 0.25, 0.003, most=0.01),
-    Trait('punctuated', 'unknown words with punctuation after them', 0.25, 0.003, most=0.01),
+    Trait('inner_space', 'unknown words with white space inside', 0.5, 0.003, most=0.01),
+    Trait('punctuated', 'unknown words with punctuation after them', 0.3, 0.003, most=0.01),
     Trait(
         'inner_punctuation',
         'unknown words with punctuation inside, other than hyphens and apostrophes',
@@ -95,10 +103,10 @@ OF_WORDS = (
     Trait('non_ascii', 'unknown words with characters outside ASCII', 0.25, 0.01),
     Trait('digits', 'unknown words with digits', 0.15, 0.02),
     Trait('capitals', 'unknown words with capital letters of ASCII', 0.25, 0.01),
-    Trait('no_letters', 'unknown words without letters or digits of ASCII', 0.5, 0.01),
+    Trait('no_letters', 'unknown words without letters or digits of ASCII', 0.6, 0.01),
     Trait('word_length', 'bytes of an unknown word', 0.05, 0.5, 'bytes'),
-    Trait('cut', 'unknown words that do not end within the length of the model', 0.3, 0.01),
-    Trait('noise', 'unknown words with bytes that no text has', 0.4, 0.02),
+    Trait('cut', 'unknown words that do not end within the length of the model', 0.35, 0.01),
+    Trait('noise', 'unknown words with bytes that no text has', 0.25, 0.02),
 )
 ALL = {trait.name: trait for trait in (*OF_SENTENCES, *OF_WORDS)}
 SENTENCE_NAMES = tuple(trait.name for trait in OF_SENTENCES)

@@ -12,7 +12,7 @@ from dpfl.errors import ArgumentError, RunError, renaming
 from dpfl.simulation import checkpoint_folder
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.tasks.before_training import THRESHOLDS, WORDS, BeforeTraining
-from dpfl.tasks.config import PRIVATE_VOCABULARY, TextConfig
+from dpfl.tasks.config import PRIVATE_VOCABULARY, REAL_TASKS, TextConfig
 from dpfl.tasks.private_quantiles import QuantileRelease
 from dpfl.tasks.selection_config import SelectionConfig
 from dpfl.tasks.text.private_words import WordRelease
@@ -110,6 +110,9 @@ def _words(config: TrainConfig) -> WordRelease | None:
     words = word_release(text, delta, _adjacency(config))
     if words is None:
         return None
+    if config.task.task not in REAL_TASKS:
+        tasks = ' or '.join(REAL_TASKS)
+        raise ArgumentError('vocabulary', text.vocabulary, f'needs task={tasks}')
     for name, value in (
         ('fork_from', config.course.fork_from),
         ('warm_start', config.task.warm_start),

@@ -14,6 +14,7 @@ from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.text.private_words import WordRelease
 from experiments.flags import recorded_flags
 from tests import text_files
+from tests.repository import threat_model
 from tests.simulation.training import small_config
 
 _CHANGES = {
@@ -68,6 +69,8 @@ def test_the_guarantee_counts_the_words(run):
 @pytest.mark.tff
 def test_the_directory_is_verified(run):
     assert verification.verify(run.directory).differences == ()
+    assert threat_model.shared_by_mistake(run.directory) == []
+    assert threat_model.readers(run.directory)[archive.BEFORE] == 'everyone'
     report = archive.read_plan(run.directory).report(None)
     assert recorded_flags.differences(run.directory, report) == []
     path = run.directory / archive.CONFIG
@@ -134,6 +137,8 @@ def test_noise_has_a_seed_or_comes_from_the_operating_system():
         ({'vocabulary_epsilon': None}, 'vocabulary=private: needs vocabulary_epsilon'),
         ({'vocabulary_delta': 3e-3}, 'vocabulary_delta=0.003: must be below'),
         ({'vocabulary': 'data'}, 'vocabulary_epsilon=30.0: needs vocabulary=private'),
+        ({'task': 'emnist', 'model': None}, 'vocabulary=private: needs task=stackoverflow or'),
+        ({'task': 'synthetic_text'}, 'vocabulary=private: needs task=stackoverflow or'),
         ({'warm_start': 'x'}, 'warm_start=x: needs a vocabulary that is known before'),
         ({'fork_from': 'x'}, 'fork_from=x: needs a vocabulary that is known before'),
         ({'noise': 'hardened'}, 'noise=hardened: must be default with a vocabulary'),
