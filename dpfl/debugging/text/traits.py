@@ -71,7 +71,7 @@ OF_SENTENCES = (
     Trait(
         'last_unknown',
         'sentences of two or more words whose last is not in the vocabulary',
-        0.3,
+        0.25,
         0.02,
     ),
     Trait('length', 'words of a sentence', 0.05, 0.3, 'words'),
