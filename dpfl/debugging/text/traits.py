@@ -81,7 +81,7 @@ OF_SENTENCES = (
     Trait('ends_punctuated', 'sentences that end with punctuation', 0.25, 0.02),
     Trait('doubled', 'words of the vocabulary that are the word before them once more', 0.3, 0.01),
     Trait(
-        'repeated', f'sentences of {LONG} or more words, all known, that it wrote twice', 1.0, 0.02
+        'repeated', f'sentences of {LONG} or more words, all known, that it wrote twice', 1.5, 0.02
     ),
 )
 OF_WORDS = (
