@@ -86,7 +86,7 @@ class PrivacyPlan(PlanValues):
           ArgumentError: if a key is unknown or missing, a value is not allowed, or the mechanism is
             not the one that the plan was written with.
         """
-        fields = plan_json.fields(values, mechanism)
+        fields = plan_json.fields(cls, values, mechanism)
         if 'earlier' in fields:
             fields['earlier'] = _plans(fields['earlier'])
         return cls(mechanism=mechanism, **fields)

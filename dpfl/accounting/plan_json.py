@@ -63,14 +63,19 @@ def to_dict(plan: PlanValues) -> dict[str, Any]:
     return values
 
 
-def fields(values: Any, mechanism: mechanisms.Mechanism) -> dict[str, Any]:
+def fields(kind: type[PlanValues], values: Any, mechanism: mechanisms.Mechanism) -> dict[str, Any]:
     """The fields that `to_dict` wrote, without the mechanism; `earlier` still as JSON values.
+
+    Args:
+      kind: the class of the plan.
+      values: JSON values.
+      mechanism: the mechanism of the plan.
 
     Raises:
       ArgumentError: if a key is unknown or missing, a value is not allowed, or the mechanism is
         not the one that the plan was written with.
     """
-    names = [field.name for field in dataclasses.fields(PlanValues) if field.name != 'mechanism']
+    names = [field.name for field in dataclasses.fields(kind) if field.name != 'mechanism']
     found = dict(_json.checked_object('plan', values))
     _json.refuse_unknown(found, ['mechanism_digest', *names], 'a plan')
     for name in ('mechanism_digest', *names):

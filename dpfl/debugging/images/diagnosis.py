@@ -29,10 +29,10 @@ ALPHA = 0.05
 BETWEEN: Mapping[str, float] = {
     'inverted': 0.05,
     'blank_half': 0.05,
-    'lying': 0.06,
+    'lying': 0.065,
     'combed': 0.05,
     'confidence': 0.09,
-    'variety': 8.5,
+    'variety': 7.0,
     'accuracy': 0.0,
 }
 # Labels are at fault from this fall of the accuracy on, if the confidence falls by less than a half

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import json
 import pathlib
 from typing import Any, BinaryIO
@@ -107,7 +108,11 @@ class Study:
         primary.check_unused(self.directory, resume=self.resume, overwrite=self.overwrite)
         if not how.is_trained:
             with errors.renaming(path='primary_model'):
-                return saved_classifiers.load(how.primary_model), made_from
+                model = saved_classifiers.load(how.primary_model)
+            # A study must not go on with another model at the same path.
+            classes = model.probabilities(public.pixels).argmax(axis=1).astype('<i4')
+            digest = hashlib.sha256(classes.tobytes()).hexdigest()[:12]
+            return model, {**made_from, 'primary_model': f'{how.primary_model} ({digest})'}
         recipe = primary.Recipe(
             how.primary_model, how.primary_steps, how.primary_learning_rate, base.seed
         )

@@ -162,7 +162,7 @@ def _of_fault(cells: Sequence[Cell], fault: str, level: float, power: float) -> 
 
 
 def _percent(share: float) -> str:
-    return f'{100 * share:.2g} %'
+    return f'{float(f"{100 * share:.2g}"):g} %'
 
 
 def _of(trials: Trials) -> str:

@@ -25,10 +25,10 @@ _BASE = GanConfig(
 )
 
 
-def _study(directory, **values):
+def _study(directory, seed=1, resume=False, **values):
     model = directory / 'model'
-    model.mkdir()
-    weights = classifiers.initial_weights(classifiers.PRESETS['tiny'], 1)
+    model.mkdir(exist_ok=True)
+    weights = classifiers.initial_weights(classifiers.PRESETS['tiny'], seed)
     np.savez(model / 'model.npz', **{str(i): weight for i, weight in enumerate(weights)})
     config = StudyConfig(
         primary=PrimaryConfig(primary_model=str(model), primary_clients=12),
@@ -36,7 +36,7 @@ def _study(directory, **values):
         realistic_population=40_000,
         **values,
     )
-    return study.Study(config=config, base=_BASE, directory=directory / 'study')
+    return study.Study(config=config, base=_BASE, directory=directory / 'study', resume=resume)
 
 
 def test_ones_own_model_on_data_as_they_are(tmp_path, monkeypatch):
@@ -67,6 +67,10 @@ def test_ones_own_model_on_data_as_they_are(tmp_path, monkeypatch):
     sheets = [path.name for path in (tmp_path / 'study' / 'sheets').iterdir()]
     assert len(sheets) == 5 and all(name.startswith('generated_') for name in sheets)
     assert 'No fault is seen' in page.read_text()
+    # Another model at the same path is another study.
+    with pytest.raises(ArgumentError, match='as in the study in') as raised:
+        _study(tmp_path, seed=2, resume=True).run()
+    assert raised.value.name == 'primary_model'
 
 
 def test_a_fix_needs_a_fault(tmp_path):

@@ -36,7 +36,7 @@ def test_made_up_cells_have_the_share_between_them():
     assert [each.count for each in strong.noticed] == [6] * 4
     assert strong.noticed[0].found == 1 and weak.noticed[0].found == 1
     assert 0.01 < strong.fit.share < 0.1
-    assert weak.fit.share is None and weak.smallest.startswith('above 1e+02 %'[:6])
+    assert weak.fit.share is None and weak.smallest.startswith('above 100 % (')
     rows = found.rows()
     assert rows[1]['false alarms'] == '0 of 6 (0 to 46 %)'
     assert rows[1]['any alarm on clean data'].startswith('1 of 6')
