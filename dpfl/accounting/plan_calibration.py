@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import TypeVar
 
-from dpfl import errors
+from dpfl import _validate, errors
 from dpfl.accounting import before_training, calibration, hardened
 from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import estimates
@@ -44,6 +44,7 @@ def calibrated(plan: _P, epsilon: float, delta: float, accountant: str) -> _P:
                 accountant,
             )
         )
+    _validate.number('delta', delta, above=0, below=1)
     left = before_training.left(delta, plan.delta_before)
     if not left:
         raise errors.ArgumentError(

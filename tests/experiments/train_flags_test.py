@@ -23,12 +23,15 @@ _forked = functools.partial(forked_binaries.run, 'train', _QUICKSTART)
         (['--rounds=abc'], '--rounds=abc: must be an integer'),
         (['--strategy=/nowhere/at.all'], '--strategy=/nowhere/at.all: must be a file or one of'),
         (
-            ['--noise_multiplier=1'],
+            ['--noise_multiplier=1', '--target_epsilon=1'],
             '--target_epsilon=1.0: cannot be combined with noise_multiplier',
         ),
         (['--target_epsilon=-2'], 'epsilon=-2.0: must be a finite number > 0'),
         (['--delta=0'], '--delta=0.0: must be a finite number > 0 and < 1'),
-        (['--mechanism=none', '--strategy='], '--target_epsilon=1.0: mechanism=none has no noise'),
+        (
+            ['--mechanism=none', '--strategy=', '--target_epsilon=1'],
+            '--target_epsilon=1.0: mechanism=none has no noise',
+        ),
         (['--clip_norm=0'], '--clip_norm=0.0: must be a finite number > 0'),
         (['--example_cap=0'], '--example_cap=0.0: must be a finite number > 0'),
         (['--cohort_weight=-1'], '--cohort_weight=-1.0: must be a finite number > 0'),
@@ -50,14 +53,18 @@ _forked = functools.partial(forked_binaries.run, 'train', _QUICKSTART)
         ),
         (['--client_min_tokens=-1'], '--client_min_tokens=-1: must be'),
         (['--match=rmse'], '--match=rmse: must be QUANTITY:MECHANISM,NOISE_MULTIPLIER@ROUND or'),
-        (['--match=rho:1'], '--match=rho:1: cannot be combined with target_epsilon'),
+        (
+            ['--match=rho:1', '--target_epsilon=1'],
+            '--match=rho:1: cannot be combined with target_epsilon',
+        ),
     ],
 )
 def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
     done = _forked(*flags, f'--output_dir={tmp_path}/run')
     assert done.returncode == 2
-    assert done.stderr == f'error: {done.stderr[7:].strip()}\n'
-    assert message in done.stderr
+    *dropped, error = done.stderr.splitlines()
+    assert all(' of the preset: dropped, since --' in line for line in dropped)
+    assert error.startswith('error: ') and message in error
     assert not (tmp_path / 'run').exists()
 
 
@@ -95,8 +102,14 @@ _READ = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     'preset',
-    # presets_test.py has those of the papers.
-    sorted(set(_CONFIGS.glob('*.flags')) - set(_CONFIGS.glob('*.00?.*.flags'))),
+    # presets_test.py has those of the papers; tests of detection_power and of the binaries for
+    # images have theirs, which leave the noise open or have plans of GANs.
+    sorted(
+        set(_CONFIGS.glob('*.flags'))
+        - set(_CONFIGS.glob('*.00?.*.flags'))
+        - set(_CONFIGS.glob('*images*.flags'))
+        - set(_CONFIGS.glob('detection_power*.flags'))
+    ),
     ids=lambda path: path.name,
 )
 def test_presets_make_a_plan(preset):
