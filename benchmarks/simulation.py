@@ -138,7 +138,8 @@ class Contender:
         return self
 
     def __exit__(self, *error):
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # It has ended, and not read what was written.
+            self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=30)
         with contextlib.suppress(ProcessLookupError):

@@ -133,7 +133,7 @@ def prepare(
     if config.course.stop_at_epsilon is not None:
         plan = within_epsilon(plan, config.course.stop_at_epsilon, delta, method, tell)
     config.optimization.rates(plan.participation.rounds)  # Raises if they do not fit the rounds.
-    found = strategy_hint.hint(config.privacy, plan)
+    found = None if resume else strategy_hint.hint(config.privacy, plan)
     if found is not None:
         tell(found)
     addresses = execution.workers(config.execution)
