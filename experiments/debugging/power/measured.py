@@ -43,9 +43,9 @@ class FaultPower:
     @property
     def interval(self) -> str:
         """The interval of the smallest share, in percent."""
-        low, high = (
-            None if end is None else _percent(end) for end in (self.fit.low, self.fit.high)
-        )
+        # Curves go beyond the share 1; there is no such share.
+        ends = (None if end is None else min(end, 1.0) for end in (self.fit.low, self.fit.high))
+        low, high = (None if end is None else _percent(end) for end in ends)
         if low is None or high is None:
             return 'no bound' if low == high else f'>= {low}' if high is None else f'<= {high}'
         return f'{low} to {high}'

@@ -57,3 +57,18 @@ def test_cells_are_kept_and_other_settings_are_refused(tmp_path):
     (tmp_path / 'cells' / f'{cell.name}.json').write_text('{"level": 1}')
     with pytest.raises(errors.StorageError, match='is damaged'):
         kept.read(cell.name)
+
+
+def test_no_interval_goes_beyond_all_data():
+    cells = [
+        measured.Cell('epsilon', 8.0, seed, fault, share, verdict, named, (), {})
+        for seed in range(3)
+        for fault, share, verdict, named in (
+            (None, 0.0, 'not seen', ()),
+            ('truncated', 0.3, 'suspected', ()),
+            ('truncated', 1.0, 'found', ('truncated',)),
+        )
+    ]
+    (found,) = measured.of_cells(cells, 0.8).results
+    assert found.fit.high is None or found.fit.high > 1
+    assert found.interval.endswith('to 100 %') or found.interval.startswith('>= ')
