@@ -24,35 +24,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from dpfl import _storage
 from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism
 from dpfl.simulation.training.plan import accountant, build_plan
-from dpfl.tasks.config import TaskConfig, TextTaskConfig
+from dpfl.tasks.config import TextTaskConfig
 from experiments.command import command_line
 from experiments.debugging.text.clients import OpenedText
-from experiments.debugging.text.config import KINDS, StudyConfig
+from experiments.debugging.text.config import KINDS, NOT_OF_TASK, NOT_OF_TRAINING, StudyConfig
 from experiments.flags import output_flags, run_flags
 from experiments.flags.settings_flags import SettingsFlags
 
 if TYPE_CHECKING:
     from experiments.debugging.text import results
 
-# The rows of the study are sentences and words of all clients.
-_TASK = SettingsFlags(
-    TextTaskConfig,
-    skip=('packing', 'client_min_tokens', 'client_min_sentences', 'language_size'),
-)
+_TASK = SettingsFlags(TextTaskConfig, skip=NOT_OF_TASK)
 _STUDY = SettingsFlags(StudyConfig)
 _CONFIG = SettingsFlags(
     TrainConfig(privacy=PrivacyConfig(mechanism='gaussian')),
-    skip=(
-        *TaskConfig().flat(),
-        'clip_norm',
-        'client_update',
-        'client_epochs',
-        'release_train_metrics',
-        'secagg',
-        'secagg_scale',
-        'secagg_bits',
-        'model_dimension',
-    ),
+    skip=NOT_OF_TRAINING,
     choices={'mechanism': (*mechanism.NAMES, 'none')},
 )
 _DIRECTORY = SettingsFlags(output_flags.RunDirectoryConfig)

@@ -19,32 +19,21 @@ added later; finished cells are kept.
 
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism
-from dpfl.tasks.config import TaskConfig, TextTaskConfig
+from dpfl.tasks.config import TextTaskConfig
 from experiments.command import command_line
 from experiments.debugging.power import files
 from experiments.debugging.power.config import TextGridConfig
-from experiments.debugging.text.config import StudyConfig
+from experiments.debugging.text.config import NOT_OF_TASK, NOT_OF_TRAINING, StudyConfig
 from experiments.flags import output_flags, run_flags
 from experiments.flags.settings_flags import SettingsFlags
 
-_TASK = SettingsFlags(
-    TextTaskConfig,
-    skip=('packing', 'client_min_tokens', 'client_min_sentences', 'language_size'),
-)
+_TASK = SettingsFlags(TextTaskConfig, skip=NOT_OF_TASK)
 _STUDY = SettingsFlags(StudyConfig, skip=('primary_model', 'wrong_accuracy', 'poor_accuracy'))
 # Each cell has a seed and an epsilon of its own; its noise is secret, and so never that of another.
 _CONFIG = SettingsFlags(
     TrainConfig(privacy=PrivacyConfig(mechanism='gaussian')),
     skip=(
-        *TaskConfig().flat(),
-        'clip_norm',
-        'client_update',
-        'client_epochs',
-        'release_train_metrics',
-        'secagg',
-        'secagg_scale',
-        'secagg_bits',
-        'model_dimension',
+        *NOT_OF_TRAINING,
         'seed',
         'noise_seed',
         'noise_multiplier',

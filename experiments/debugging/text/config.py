@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.simulation.training import TrainConfig
-from dpfl.tasks.config import WORD_MODELS
+from dpfl.tasks.config import WORD_MODELS, TaskConfig
 from dpfl.tasks.selection_config import SelectionConfig
 from dpfl.tasks.text import faults
 
@@ -17,6 +17,20 @@ INSPECTED = ('T1', 'T2', 'T3', 'T4', 'T5', 'T6')
 # These need the model that is debugged.
 _OF_MODEL = ('T2', 'T4', 'T5', 'T6')
 _SHARE = 0.1
+# Settings of a task that have no use here: examples are sentences and words of all clients.
+NOT_OF_TASK = ('packing', 'client_min_tokens', 'client_min_sentences', 'language_size')
+# Settings of a training that the study makes itself, or has no use for.
+NOT_OF_TRAINING = (
+    *TaskConfig().flat(),
+    'clip_norm',
+    'client_update',
+    'client_epochs',
+    'release_train_metrics',
+    'secagg',
+    'secagg_scale',
+    'secagg_bits',
+    'model_dimension',
+)
 
 
 @dataclasses.dataclass(frozen=True)
