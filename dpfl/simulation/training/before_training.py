@@ -3,10 +3,11 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dpfl import _files, _json, _validate, errors
+from dpfl.accounting import ReleaseBefore
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, RunError, renaming
 from dpfl.simulation import checkpoint_folder
@@ -100,9 +101,24 @@ def remarks(found: Mapping[str, Any]) -> tuple[str, ...]:
     return (f'Quantiles that were estimated privately before training: {known}.',)
 
 
-def as_file(found: Mapping[str, Any]) -> str:
-    """The text of `before_training.json`."""
-    return json.dumps(found, indent=1) + '\n'
+def as_file(
+    found: Mapping[str, Any], releases: Sequence[ReleaseBefore], *, noise_is_seeded: bool
+) -> str:
+    """The text of `before_training.json`.
+
+    Args:
+      found: what was found.
+      releases: what it cost. A run that continues must count the same.
+      noise_is_seeded: whether it was found with noise of a given seed.
+    """
+    return json.dumps({**_cost(releases, noise_is_seeded), **found}, indent=1) + '\n'
+
+
+def _cost(releases: Sequence[ReleaseBefore], noise_is_seeded: bool) -> dict[str, Any]:
+    return {
+        'releases': [each.to_dict() for each in releases],
+        'noise_is_seeded': noise_is_seeded,
+    }
 
 
 def _words(config: TrainConfig) -> WordRelease | None:
@@ -143,7 +159,8 @@ def _kept(directory: pathlib.Path, release: BeforeTraining) -> dict[str, Any]:
             raise RunError(f'{path}: must exist to continue the run, which would draw it anew')
         return {}
     try:
-        found = _json.checked_object(archive.BEFORE, _json.loads(_files.read_bytes(path)))
+        found = dict(_json.checked_object(archive.BEFORE, _json.loads(_files.read_bytes(path))))
+        cost = {name: found.pop(name, None) for name in _cost((), False)}
         if release.words is not None:
             _check_words(found.get(WORDS))
         if release.quantiles is not None:
@@ -152,6 +169,12 @@ def _kept(directory: pathlib.Path, release: BeforeTraining) -> dict[str, Any]:
         raise RunError(
             f'{path}: not what a run found before training ({errors.shown(error)})'
         ) from None
+    # Before the first checkpoint there is no other record of how much noise is in what was found.
+    if cost != _cost(release.releases, release.noise_seed is not None):
+        raise RunError(
+            f'{path}: was found with other settings of the vocabulary, the selection or the noise '
+            'seed; continue with the settings of the run, or begin it anew'
+        )
     return found
 
 

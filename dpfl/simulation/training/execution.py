@@ -123,7 +123,7 @@ class Run:
         )
         with directory.in_use():
             _require_start(directory, start)
-            _record_data(directory, task, is_new=start is None)
+            _record_data(directory, task, experiment, is_new=start is None)
             is_longer = start is not None and self._extends(start)
             if start is not None and is_longer:
                 start = extension.commit(experiment, directory, start, self.files)
@@ -244,7 +244,10 @@ def _require_start(directory: 'outputs.RunDirectory', start: checkpoint.Checkpoi
 
 
 def _record_data(
-    directory: 'outputs.RunDirectory', task: FederatedTask | None, is_new: bool
+    directory: 'outputs.RunDirectory',
+    task: FederatedTask | None,
+    experiment: 'program.Experiment',
+    is_new: bool,
 ) -> None:
     """Describes the run's data in `data.json`; a run that continues must have the same data.
 
@@ -252,7 +255,10 @@ def _record_data(
     """
     if task is not None and task.found and is_new:
         # First: from here on, a run that is continued finds nothing anew.
-        directory.write_text(archive.BEFORE, before_training.as_file(task.found))
+        text = before_training.as_file(
+            task.found, experiment.plan.before, noise_is_seeded=experiment.noise_is_seeded
+        )
+        directory.write_text(archive.BEFORE, text)
     if task is None or not (task.description or task.fingerprints):
         return
     from dpfl.simulation import data_digest

@@ -90,14 +90,14 @@ def test_a_run_that_goes_on_keeps_its_words(config, run, tmp_path, monkeypatch):
     text = (path / archive.BEFORE).read_text()
     monkeypatch.setattr(WordRelease, 'find', lambda *_: pytest.fail('drawn twice'))
     words = json.loads(text)['words']
-    (path / archive.BEFORE).write_text(json.dumps({'words': words[::-1]}))
+    (path / archive.BEFORE).write_text(json.dumps({**json.loads(text), 'words': words[::-1]}))
     with pytest.raises(ArgumentError, match='must have the data and the vocabulary'):
         train(longer, path, resume=True, progress=False)
     (path / archive.BEFORE).write_text(text)
     train(longer, path, resume=True, progress=False)
     assert (path / archive.BEFORE).read_text() == text
     other = longer.with_values({'vocabulary_epsilon': 31.0})
-    with pytest.raises(ArgumentError, match='vocabulary_epsilon'):
+    with pytest.raises(RunError, match='was found with other settings'):
         train(other, path, resume=True, progress=False)
 
 
@@ -109,8 +109,15 @@ def test_what_a_run_found_is_read_once_and_for_all(config, run, tmp_path):
     # A run that stopped before its first checkpoint.
     path = tmp_path / archive.BEFORE
     assert before_training.of_run(config, tmp_path, resume=True).kept == {}
-    path.write_text(json.dumps({'words': words}))
+    path.write_text((run.directory / archive.BEFORE).read_text())
     assert before_training.of_run(config, tmp_path, resume=True).kept == {'words': words}
+    for change in (
+        {'vocabulary_epsilon': 3.0},
+        {'vocabulary_rounds': 1},
+        {'noise_seed': None if config.noise_seed is not None else 1},
+    ):
+        with pytest.raises(RunError, match='was found with other settings'):
+            before_training.of_run(config.with_values(change), tmp_path, resume=True)
     with pytest.raises(ArgumentError, match='before_training.json exists'):
         outputs.RunDirectory(tmp_path)
     for text in ('{"words": ["a", "a"]}', '{"words": []}', '{}', '[', '{"words": [1]}'):

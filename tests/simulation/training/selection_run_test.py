@@ -77,7 +77,10 @@ def test_quantiles_are_found_once_and_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(QuantileRelease, 'find', lambda *_: pytest.fail('drawn twice'))
     longer = _QUANTILE.with_values({'rounds': 2})
     text = (tmp_path / archive.BEFORE).read_text()
-    other = {'thresholds': {name: value + 1 for name, value in found.items()}}
+    other = {
+        **json.loads(text),
+        'thresholds': {name: value + 1 for name, value in found.items()},
+    }
     (tmp_path / archive.BEFORE).write_text(json.dumps(other))
     with pytest.raises(ValueError, match='data_path: must have the data'):
         training.train(longer, tmp_path, resume=True)
