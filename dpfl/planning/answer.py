@@ -11,11 +11,11 @@ from dpfl import accounting, mechanisms
 from dpfl.accounting import planning
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.participation import Participation
+from dpfl.planning import plan_rows, sampled
+from dpfl.planning.request import Request
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import plan as plan_lib
 from dpfl.simulation.training.privacy_config import AUTO
-from experiments.planning import plan_rows, sampled
-from experiments.planning.request import Request
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

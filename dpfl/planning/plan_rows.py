@@ -7,7 +7,7 @@ from dpfl import accounting
 from dpfl.accounting import planning
 from dpfl.accounting.sampling import estimates
 from dpfl.participation import UniformCohorts
-from experiments.command import command_line
+from dpfl.reporting import plain_text
 
 _ROUNDED_UP = ('rho', 'mu', 'epsilon')
 # For programs only: in a table for people they would repeat other columns.
@@ -70,7 +70,7 @@ def text(rows: list[dict], left: list[dict], assumptions: list[str]) -> str:
     first = rows[0]
     shared = [key for key in first if all(each[key] == first[key] for each in rows)]
     parts = [
-        command_line.table(
+        plain_text.table(
             {
                 key: _shown(key, first[key])
                 for key in shared
@@ -81,10 +81,10 @@ def text(rows: list[dict], left: list[dict], assumptions: list[str]) -> str:
     if len(shared) < len(first):
         differ = [key for key in first if key not in (*shared, *_NOT_IN_COLUMNS)]
         parts.append(
-            command_line.columns([{key: _shown(key, each[key]) for key in differ} for each in rows])
+            plain_text.columns([{key: _shown(key, each[key]) for key in differ} for each in rows])
         )
     if left:
-        parts.append('Left out:\n' + command_line.columns(left))
+        parts.append('Left out:\n' + plain_text.columns(left))
     parts.append('\n'.join(['Assumptions:', *(f'- {line}' for line in assumptions)]))
     return '\n\n'.join(parts)
 

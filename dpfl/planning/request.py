@@ -10,11 +10,11 @@ from dpfl._settings import Settings, setting
 from dpfl.accounting import planning as planning_lib
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.participation import Pace
+from dpfl.planning import contenders
+from dpfl.planning.pace import PaceConfig
 from dpfl.simulation.training import noise_matching
 from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
 from dpfl.simulation.training.server_config import ServerConfig
-from experiments.planning import contenders
-from experiments.planning.pace import PaceConfig
 
 SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
 # Settings of one mechanism; 'auto' chooses them itself.

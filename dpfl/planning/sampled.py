@@ -6,9 +6,9 @@ from dpfl import accounting, mechanisms
 from dpfl.accounting import planning
 from dpfl.errors import renaming
 from dpfl.participation import Participation
+from dpfl.planning.request import Request
 from dpfl.simulation.training import plan as plan_lib
 from dpfl.simulation.training.sampling_config import SamplingConfig
-from experiments.planning.request import Request
 
 
 def plan(

@@ -23,8 +23,8 @@ import tqdm
 
 from dpfl import errors
 from dpfl.runtime import signals
-from experiments.studies import jobs as jobs_lib
-from experiments.studies import work
+from dpfl.studies import jobs as jobs_lib
+from dpfl.studies import work
 
 _IMPORTED_ONCE = (
     'dpfl.simulation.outputs',

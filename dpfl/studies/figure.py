@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from experiments.studies import definition, measures, statistics
+from dpfl.studies import definition, measures, statistics
 
 _LABELS = {
     'round': 'round',

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpfl import _storage, errors
-from experiments.studies import definition
+from dpfl.studies import definition
 
 _TRAIN = 'train'
 _LEDGER = 'ledger.jsonl'

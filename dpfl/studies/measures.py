@@ -22,7 +22,7 @@ import numpy as np
 
 from dpfl import Participation, _storage, errors, mechanisms
 from dpfl.accounting.records import archive
-from experiments.studies import definition
+from dpfl.studies import definition
 
 SMALLER_IS_BETTER = ('loss', 'rounds_to_threshold', 'epsilon', 'rho', 'max_loss', 'rms_loss')
 SMOOTHED = ('accuracy', 'accuracy_with_oov', 'loss')

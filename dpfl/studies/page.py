@@ -10,7 +10,7 @@ import markdown
 
 from dpfl import accounting
 from dpfl.reporting import html_page
-from experiments.studies import definition, measures, prediction, statistics
+from dpfl.studies import definition, measures, prediction, statistics
 
 _STYLE = 'table { display: block; overflow-x: auto; }\n'
 _ROUNDED_UP = ('epsilon', 'rho')

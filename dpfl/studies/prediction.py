@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from dpfl.errors import ArgumentError
-from experiments.studies import definition, statistics
+from dpfl.studies import definition, statistics
 
 _FEWEST_POINTS = 4
 

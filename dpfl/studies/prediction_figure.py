@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from experiments.studies import definition, statistics
-from experiments.studies.prediction import Prediction
+from dpfl.studies import definition, statistics
+from dpfl.studies.prediction import Prediction
 
 _MARKERS = 'os^vD*xPX<'
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from dpfl import _validate
-from experiments.studies import definition, measures
+from dpfl.studies import definition, measures
 
 CONFIDENCE = 0.95
 HOLDS, FAILS, OPEN = 'holds', 'fails', 'not settled'

@@ -4,14 +4,14 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from dpfl._setting_texts import with_texts
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
+from dpfl.planning import optimization
 from dpfl.simulation.training import PretrainConfig, TrainConfig, pretrain, train
 from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
 from dpfl.simulation.training.sampling_config import participation, required
 from dpfl.simulation.training.server_config import ScheduleConfig
-from experiments.flags.settings_flags import with_texts
-from experiments.results import optimization, run_summary
 
 Texts = Mapping[str, str]
 # Flags about where a result goes and how it is printed.
@@ -50,12 +50,12 @@ def _train(flags: Texts) -> dict[str, Any]:
         resume=True,
         files={archive.FLAGS: ''.join(f'{line}\n' for line in lines)},
     )
-    return run_summary.summary(result)
+    return result.summary()
 
 
 def _pretrain(flags: Texts) -> dict[str, Any]:
     config = with_texts(PretrainConfig(), _without(flags, _OF_THE_BINARY))
-    return run_summary.of_pretraining(pretrain(config, flags['output']))
+    return pretrain(config, flags['output']).summary()
 
 
 def _optimize_strategy(flags: Texts) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from dpfl import accounting
 from dpfl.simulation.training.plan import build_plan
-from experiments.studies import definition, work
+from dpfl.studies import definition, work
 
 _STUDY = {
     'title': 'T',

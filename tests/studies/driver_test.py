@@ -13,7 +13,7 @@ import time
 import pytest
 
 from dpfl import errors
-from experiments.studies import driver, jobs, work
+from dpfl.studies import driver, jobs, work
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dpfl import errors
-from experiments.studies import definition, jobs
+from dpfl.studies import definition, jobs
 
 
 def _study(**fields):

@@ -7,7 +7,7 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting.records import archive
-from experiments.studies import definition, measures
+from dpfl.studies import definition, measures
 
 _METRICS = """round,epsilon,seconds,loss,accuracy
 1,0.5,1.0,,

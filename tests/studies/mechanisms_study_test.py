@@ -8,7 +8,7 @@ from dpfl.mechanisms import registry
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
 from dpfl.simulation.training.sampling_config import participation
-from experiments.studies import definition, jobs, work
+from dpfl.studies import definition, jobs, work
 
 _DOCS = pathlib.Path(__file__).parents[3] / 'docs' / 'studies.md'
 _HEADING = '| mechanism | buffers | max loss | rms loss |'

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from experiments.studies import definition, figure, measures, page, prediction, statistics
+from dpfl.studies import definition, figure, measures, page, prediction, statistics
 
 
 def _study(**fields):

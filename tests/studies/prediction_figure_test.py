@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.studies import definition, figure, measures, prediction, prediction_figure
+from dpfl.studies import definition, figure, measures, prediction, prediction_figure
 
 _CURVE = measures.Curve(*(np.array([1.0]) for _ in range(4)))
 _LOSSES = {'a': 1.0, 'b': 2.0, 'c': 4.0, 'd': 8.0}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpfl.errors import ArgumentError
-from experiments.studies import definition, measures, prediction
+from dpfl.studies import definition, measures, prediction
 
 _CURVE = measures.Curve(*(np.array([1.0]) for _ in range(4)))
 _MAX = {'a': 1.0, 'b': 2.0, 'c': 4.0, 'd': 8.0}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.studies import definition, measures, statistics
+from dpfl.studies import definition, measures, statistics
 
 _CURVE = measures.Curve(*(np.array([1.0]) for _ in range(4)))
 

@@ -18,8 +18,8 @@ from absl import app, flags, logging
 
 from dpfl import _files, errors
 from dpfl._settings import Settings
+from dpfl.cli.command import preset, standard_streams
 from dpfl.runtime import default_context
-from experiments.command import preset, standard_streams
 
 _REFUSED = 1
 _BAD_USAGE = 2
@@ -171,29 +171,6 @@ def flags_text() -> str:
     own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
     lines = [flag.serialize() for flag in own if flag.value is not None]
     return ''.join(f'{line}\n' for line in sorted(lines) if line)
-
-
-def table(values: dict) -> str:
-    """A table with a name and its value in each line."""
-    width = max(map(len, values))
-    return '\n'.join(
-        f'{name:<{width}}  {value:.4g}' if isinstance(value, float) else f'{name:<{width}}  {value}'
-        for name, value in values.items()
-    )
-
-
-def columns(rows: list[dict]) -> str:
-    """A table of rows that have the same names; numbers have four digits."""
-    names = list(rows[0])
-    cells = [names] + [
-        [f'{row[name]:.4g}' if isinstance(row[name], float) else str(row[name]) for name in names]
-        for row in rows
-    ]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
-    return '\n'.join(
-        '  '.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in cells
-    )
 
 
 def _parse(arguments):

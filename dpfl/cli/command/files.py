@@ -3,7 +3,7 @@
 import pathlib
 from typing import TYPE_CHECKING
 
-from experiments.command.command_line import UsageError
+from dpfl.cli.command.command_line import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,8 +5,8 @@ import os
 import socket
 import sys
 
+from dpfl.cli.command.command_line import UsageError, refusing_bad_values
 from dpfl.runtime.workers import tokens
-from experiments.command.command_line import UsageError, refusing_bad_values
 
 
 def check_address(address: str, *, has_token: bool, allow_anybody: bool) -> None:

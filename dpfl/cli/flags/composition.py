@@ -10,7 +10,7 @@ from dpfl import accounting
 from dpfl._settings import Settings, setting
 from dpfl.accounting import events
 from dpfl.accounting.reports import checklist
-from experiments.command import command_line
+from dpfl.cli.command import command_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

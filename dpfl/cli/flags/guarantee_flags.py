@@ -5,7 +5,7 @@ import dataclasses
 from dpfl import accounting
 from dpfl._settings import Settings, setting
 from dpfl.accounting.selection import Selection
-from experiments.command import command_line
+from dpfl.cli.command import command_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

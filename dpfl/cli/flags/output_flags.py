@@ -113,7 +113,7 @@ class StatementsConfig(Settings):
     statements: str | None = setting(
         None,
         'Data file with what the documents say about their figures; by default the file in '
-        'experiments/figures.',
+        'dpfl/published/figures.',
     )
 
 

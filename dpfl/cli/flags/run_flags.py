@@ -8,9 +8,9 @@ from absl import flags
 
 from dpfl import errors
 from dpfl.accounting.records import archive
+from dpfl.cli.command import command_line
+from dpfl.cli.flags.output_flags import RunDirectoryConfig
 from dpfl.simulation import checkpoint_folder
-from experiments.command import command_line
-from experiments.flags.output_flags import RunDirectoryConfig
 
 # Flags about what happens to an earlier run, or instead of a run; flags.txt leaves them out.
 _ONCE = ('resume', 'overwrite', 'dry_run')

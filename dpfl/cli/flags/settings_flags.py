@@ -3,7 +3,6 @@
 A binary chooses the settings it has. The class of the settings is the only definition of a flag.
 """
 
-import dataclasses
 import inspect
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -11,10 +10,9 @@ from typing import Any, Generic, TypeVar
 
 from absl import flags
 
-from dpfl import _settings
+from dpfl import _setting_texts, _settings
 from dpfl._settings import Settings
-from dpfl.errors import NOT_SHOWN, ArgumentError
-from experiments.command.command_line import refusing_bad_values
+from dpfl.cli.command.command_line import refusing_bad_values
 
 _S = TypeVar('_S', bound=Settings)
 
@@ -48,7 +46,7 @@ class SettingsFlags(Generic[_S]):
         assert frame is not None and frame.f_back is not None
         module = frame.f_back.f_globals['__name__']
         self._module = sys.argv[0] if module == '__main__' else module
-        for name, field, kind, value in _leaves(self._base):
+        for name, field, kind, value in _setting_texts.leaves(self._base):
             if name in skip or (only is not None and name not in only):
                 continue
             text = (help or {}).get(name, field.metadata['help'])
@@ -74,7 +72,7 @@ class SettingsFlags(Generic[_S]):
         return {name: _value(flags.FLAGS[name], self._kind(name)) for name in self._names}
 
     def _kind(self, name: str) -> _settings.Kind:
-        return next(kind for each, _, kind, _ in _leaves(self._base) if each == name)
+        return next(kind for each, _, kind, _ in _setting_texts.leaves(self._base) if each == name)
 
     def _define(
         self, name: str, kind: _settings.Kind, default: Any, text: str, allowed: Sequence[str]
@@ -103,46 +101,6 @@ class SettingsFlags(Generic[_S]):
         flags.FLAGS.register_key_flag_for_module(self._module, flag)
 
 
-def with_texts(settings: _S, texts: Mapping[str, str]) -> _S:
-    """Settings in which some values are replaced by the text of flags.
-
-    Raises:
-      ArgumentError: If a name is unknown, or a value is not allowed.
-    """
-    kinds = {name: kind for name, _, kind, _ in _leaves(settings)}
-    values = {}
-    for name, text in texts.items():
-        if name not in kinds:
-            raise ArgumentError(name, NOT_SHOWN, f'is not a setting of {type(settings).__name__}')
-        values[name] = _from_text(name, kinds[name], text)
-    return settings.with_values(values)
-
-
-def _from_text(name: str, kind: _settings.Kind, text: str) -> Any:
-    if kind.is_tuple:
-        entries = text.split(',') if text else []
-        return _entries(name, kind.scalar, entries)
-    try:
-        if kind.scalar is bool:
-            return flags.BooleanParser().parse(text)
-        return kind.scalar(text) if kind.scalar in (int, float) else text
-    except ValueError:
-        raise ArgumentError(name, text, f'must be a value of type {kind.scalar.__name__}') from None
-
-
-def _leaves(settings: Settings) -> list[tuple[str, dataclasses.Field, _settings.Kind, Any]]:
-    """Name, field, type and value of every setting, including those of nested settings."""
-    found = []
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
-        if isinstance(value, Settings):
-            found += _leaves(value)
-        else:
-            kind = _settings.kind_of(type(settings), field.name)
-            found.append((field.name, field, kind, value))
-    return found
-
-
 def _listed(default: tuple | None) -> list[str] | None:
     return None if default is None else [str(entry) for entry in default]
 
@@ -152,18 +110,4 @@ def _value(flag: flags.Flag, kind: _settings.Kind) -> Any:
     if not kind.is_tuple or flag.value is None:
         return flag.value
     with refusing_bad_values():
-        return _entries(flag.name, kind.scalar, flag.value)
-
-
-def _entries(name: str, scalar: type, texts: Sequence[str]) -> tuple:
-    """The entries of a list: texts, numbers, or pairs of a round and a norm such as `100:0.5`."""
-    if scalar is str:
-        return tuple(texts)
-    try:
-        if scalar in (int, float):
-            return tuple(map(scalar, texts))
-        pairs = [text.split(':') for text in texts]
-        return tuple((int(first), float(norm)) for first, norm in pairs)
-    except ValueError:
-        allowed = {int: 'integers', float: 'numbers'}.get(scalar, 'round:norm')
-        raise ArgumentError(name, ','.join(texts), f'must be comma-separated {allowed}') from None
+        return _setting_texts.entries(flag.name, kind.scalar, flag.value)

@@ -4,10 +4,11 @@ import tqdm
 
 from dpfl.auditing import aggregator_audit
 from dpfl.auditing.config import AggregatorAuditConfig
+from dpfl.cli.command import command_line
+from dpfl.reporting import plain_text
 from dpfl.simulation.training import plan as plans
 from dpfl.simulation.training.privacy_config import ParticipationConfig, PrivacyConfig
 from dpfl.simulation.training.sampling_config import SamplingConfig
-from experiments.command import command_line
 
 # Coordinates of a run with rounding: fewer, because every update is rotated.
 _ROTATED_COORDINATES = 1024
@@ -45,4 +46,4 @@ def text(found: aggregator_audit.AggregatorAudit) -> str:
     assumptions = values.pop('assumptions')
     values['pattern'] = ','.join(map(str, values['pattern']))
     values['exceeded'] = 'yes' if values.pop('exceeds_claim') else 'no'
-    return '\n'.join([command_line.table(values), '', *(f'- {each}' for each in assumptions)])
+    return '\n'.join([plain_text.table(values), '', *(f'- {each}' for each in assumptions)])

@@ -6,8 +6,8 @@ from typing import Any
 
 from dpfl.accounting.measured import section
 from dpfl.accounting.measured.measured import Measured
-from experiments.command import command_line
-from experiments.results import verified_run
+from dpfl.cli.command import command_line
+from dpfl.cli.results import verified_run
 
 
 def audited(directory: str) -> dict[str, Any]:

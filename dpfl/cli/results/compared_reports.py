@@ -5,8 +5,8 @@ import json
 from dpfl import _json, accounting, errors
 from dpfl.accounting.reports import two_reports, two_reports_page
 from dpfl.accounting.reports.differences import SIDES
-from experiments.command import command_line
-from experiments.results import report_inputs
+from dpfl.cli.command import command_line
+from dpfl.cli.results import report_inputs
 
 
 def render(names: tuple[str, ...], form: str) -> str:

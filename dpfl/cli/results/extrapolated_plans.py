@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dpfl import accounting
 from dpfl.accounting import extrapolation
 from dpfl.accounting.records import archive
-from experiments.command import command_line
+from dpfl.reporting import plain_text
 
 if TYPE_CHECKING:
     from dpfl.reporting import charts
@@ -133,9 +133,9 @@ def text(run: dict[str, Any], rows: list[dict[str, Any]], assumed: list[str]) ->
         {name: _shown(name, value) for name, value in each.items() if value is not None}
         for each in rows
     ]
-    first = command_line.table({name: _shown(name, value) for name, value in run.items()})
+    first = plain_text.table({name: _shown(name, value) for name, value in run.items()})
     lines = [f'- {line}' for line in assumed]
-    return '\n'.join([first, '', command_line.columns(shown), '', 'Assumptions:', *lines])
+    return '\n'.join([first, '', plain_text.columns(shown), '', 'Assumptions:', *lines])
 
 
 def _shown(name: str, value: Any) -> str:

@@ -1,9 +1,9 @@
 """The page about what the privacy report of a GAN means for its generator. No TensorFlow."""
 
 from dpfl import accounting
+from dpfl.cli.flags import scale_flags
+from dpfl.reporting import plain_text
 from dpfl.simulation.training import TrainResult
-from experiments.command import command_line
-from experiments.flags import scale_flags
 
 NAME = 'gan_report.md'
 
@@ -71,7 +71,7 @@ def render(
         '## Accounting',
         '',
         '```',
-        command_line.columns(rows(report, scaled)),
+        plain_text.columns(rows(report, scaled)),
         '```',
         '',
         *_assumptions(report.plan, scaled),

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpfl import accounting
+from dpfl.cli.command import command_line
+from dpfl.cli.flags.participation_log import LogConfig
 from dpfl.simulation.training import plan as plans
 from dpfl.simulation.training.mechanism import build
 from dpfl.simulation.training.privacy_config import (
@@ -12,8 +14,6 @@ from dpfl.simulation.training.privacy_config import (
     SecureAggregationConfig,
 )
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation
-from experiments.command import command_line
-from experiments.flags.participation_log import LogConfig
 
 
 def of(

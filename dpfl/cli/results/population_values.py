@@ -8,9 +8,9 @@ import numpy as np
 from dpfl import ParticipationLog, mechanisms
 from dpfl.mechanisms.sensitivities import pattern_sensitivity
 from dpfl.participation import LogStatistics
+from dpfl.reporting import plain_text
 from dpfl.simulation import population_run
 from dpfl.simulation.population import Population
-from experiments.command import command_line
 
 
 def of_simulation(
@@ -113,7 +113,7 @@ def text(values: dict[str, Any]) -> str:
             shown.update({f'minutes_per_round.{which}': m for which, m in value.items()})
         elif name not in ('separations', 'minutes_by_hour'):
             shown[name] = value
-    return command_line.table(shown)
+    return plain_text.table(shown)
 
 
 def _minutes(minutes: np.ndarray) -> dict:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
 from dpfl.accounting.reports import checklist
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import recorded_flags
 from dpfl.tasks.config import DATA_VOCABULARY
-from experiments.command import command_line
-from experiments.flags import recorded_flags
 
 # Full names, as patterns. These files are computed from what the run released, so the guarantee
 # covers them.

@@ -10,10 +10,10 @@ from absl import flags
 
 from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
-from experiments.command import command_line
-from experiments.flags import composition
-from experiments.flags.report_files_flags import ReportFilesConfig
-from experiments.results import compared_reports, signed_report
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import composition
+from dpfl.cli.flags.report_files_flags import ReportFilesConfig
+from dpfl.cli.results import compared_reports, signed_report
 
 
 def answer(config: ReportFilesConfig, form: str) -> str | None:

@@ -4,7 +4,7 @@ import pathlib
 
 from dpfl import _files
 from dpfl.accounting.records import archive
-from experiments.command import command_line
+from dpfl.cli.command import command_line
 
 
 def path_of(name: str) -> pathlib.Path:

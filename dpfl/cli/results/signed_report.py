@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from dpfl import _json, _storage, errors
 from dpfl.accounting.records import signatures
-from experiments.command import command_line
-from experiments.results import report_inputs
+from dpfl.cli.command import command_line
+from dpfl.cli.results import report_inputs
 
 
 def signer(key_file: str) -> Callable[[pathlib.Path], None]:

@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from dpfl import ParticipationLog, mechanisms
+from dpfl.cli.results import population_values
 from dpfl.errors import ArgumentError
 from dpfl.mechanisms import registry
 from dpfl.reporting import plots
@@ -16,7 +17,6 @@ from dpfl.simulation import population_run
 from dpfl.simulation.population import Population
 from dpfl.simulation.training.mechanism_names import load_strategy
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig, required
-from experiments.results import population_values
 
 Draw = Callable[[], Figure]
 

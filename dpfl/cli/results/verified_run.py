@@ -6,8 +6,8 @@ import sys
 
 from dpfl import ParticipationLog, _storage, accounting
 from dpfl.accounting.records import archive, verification
-from experiments.command import command_line
-from experiments.flags import recorded_flags
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import recorded_flags
 
 _DIFFERS = 1
 

@@ -3,15 +3,15 @@
 import dataclasses
 from typing import Any
 
-from experiments.debugging.generators import (
+from dpfl.inspection.generators import (
     images_part,
     joint,
     sentences_part,
     sides,
     words_part,
 )
-from experiments.debugging.generators.config import ComparisonConfig
-from experiments.debugging.generators.verdict import Area, Verdict
+from dpfl.inspection.generators.config import ComparisonConfig
+from dpfl.inspection.generators.verdict import Area, Verdict
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 from dpfl.debugging import allowance
 from dpfl.debugging.differences import Difference
 from dpfl.debugging.text import distances, ngrams
-from experiments.debugging.generators.config import ComparisonConfig
-from experiments.debugging.generators.verdict import Area
+from dpfl.inspection.generators.config import ComparisonConfig
+from dpfl.inspection.generators.verdict import Area
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from dpfl import accounting
 from dpfl.debugging.differences import Difference
-from experiments.debugging.generators.verdict import Verdict
+from dpfl.inspection.generators.verdict import Verdict
 
 STYLE = """
 body { max-width: 74rem; }

@@ -10,11 +10,11 @@ import numpy as np
 from dpfl.debugging import allowance, differences
 from dpfl.debugging.differences import Difference
 from dpfl.debugging.images import drawn as drawn_lib
+from dpfl.inspection.generators.config import ComparisonConfig
+from dpfl.inspection.generators.sides import Generator, gan_config
+from dpfl.inspection.generators.verdict import Area
 from dpfl.tasks.image_fault_config import ImageFaultConfig
 from dpfl.tasks.images.image_measures import effective_classes, mean_distance
-from experiments.debugging.generators.config import ComparisonConfig
-from experiments.debugging.generators.sides import Generator, gan_config
-from experiments.debugging.generators.verdict import Area
 
 _SHEET_IMAGES = 72
 # From pixels [n, 28, 28] to probabilities of classes and features.

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpfl.accounting import PrivacyReport
-from experiments.debugging.generators.sides import Side
-from experiments.debugging.text import results
+from dpfl.inspection.generators.sides import Side
+from dpfl.inspection.text import results
 
 
 def guarantees(sides: tuple[Side, Side]) -> list[dict[str, Any]]:

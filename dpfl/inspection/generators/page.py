@@ -9,10 +9,9 @@ import html
 import numpy as np
 from matplotlib import figure
 
-from dpfl.reporting import contact_sheet, html_page
-from experiments.debugging.generators import text_sections
-from experiments.debugging.generators.comparison import Comparison
-from experiments.debugging.generators.html_parts import (
+from dpfl.inspection.generators import text_sections
+from dpfl.inspection.generators.comparison import Comparison
+from dpfl.inspection.generators.html_parts import (
     STYLE,
     Cell,
     differences,
@@ -21,8 +20,9 @@ from experiments.debugging.generators.html_parts import (
     p_value,
     table,
 )
-from experiments.debugging.generators.images_part import Classes, Images
-from experiments.debugging.generators.verdict import Verdict
+from dpfl.inspection.generators.images_part import Classes, Images
+from dpfl.inspection.generators.verdict import Verdict
+from dpfl.reporting import contact_sheet, html_page
 
 _SHEET_COLUMNS = 12
 _KINDS = {'word': 'word model', 'char': 'character model', 'images': 'images'}

@@ -8,13 +8,13 @@ import numpy as np
 from dpfl.debugging import allowance, differences
 from dpfl.debugging.differences import Difference, Mean, Share
 from dpfl.debugging.text import ngrams, sentences, traits
+from dpfl.inspection.generators import grams
+from dpfl.inspection.generators.config import ComparisonConfig
+from dpfl.inspection.generators.sides import Generator
+from dpfl.inspection.generators.verdict import Area
 from dpfl.tasks.text import encoding
 from dpfl.tasks.text.models import generation
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
-from experiments.debugging.generators import grams
-from experiments.debugging.generators.config import ComparisonConfig
-from experiments.debugging.generators.sides import Generator
-from experiments.debugging.generators.verdict import Area
 
 _PHRASES = 8
 # Names of tokens that are no words of the vocabulary, by their ids.

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib import figure, ticker
 
-from dpfl.reporting import html_page
-from experiments.debugging.generators import grams as grams_lib
-from experiments.debugging.generators.html_parts import (
+from dpfl.inspection.generators import grams as grams_lib
+from dpfl.inspection.generators.html_parts import (
     Cell,
     differences,
     folded,
@@ -17,9 +16,10 @@ from experiments.debugging.generators.html_parts import (
     percent,
     table,
 )
-from experiments.debugging.generators.sentences_part import Sentences
-from experiments.debugging.generators.verdict import Verdict
-from experiments.debugging.generators.words_part import Words
+from dpfl.inspection.generators.sentences_part import Sentences
+from dpfl.inspection.generators.verdict import Verdict
+from dpfl.inspection.generators.words_part import Words
+from dpfl.reporting import html_page
 
 # As in `charts`: told apart with any colour vision.
 COLORS = ('#0072B2', '#D55E00')

@@ -9,13 +9,13 @@ import numpy as np
 from dpfl.debugging import allowance, differences
 from dpfl.debugging.differences import Difference, Mean
 from dpfl.debugging.text import ngrams, unknown_words
+from dpfl.inspection.generators import grams
+from dpfl.inspection.generators.config import ComparisonConfig
+from dpfl.inspection.generators.sides import Generator
+from dpfl.inspection.generators.verdict import Area
 from dpfl.tasks.text import encoding
 from dpfl.tasks.text.models import generation
 from dpfl.tasks.text.oov_ranking import BYTES
-from experiments.debugging.generators import grams
-from experiments.debugging.generators.config import ComparisonConfig
-from experiments.debugging.generators.sides import Generator
-from experiments.debugging.generators.verdict import Area
 
 
 @dataclasses.dataclass(frozen=True)

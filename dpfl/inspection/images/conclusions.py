@@ -6,7 +6,7 @@ from typing import Any
 
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.images import diagnosis, discriminator
-from experiments.debugging.images import findings, settings
+from dpfl.inspection.images import findings, settings
 
 Diagnosis = diagnosis.Diagnosis
 

@@ -10,8 +10,8 @@ from dpfl import accounting
 from dpfl.accounting import extrapolation
 from dpfl.debugging.differences import Mean, Share
 from dpfl.debugging.images import traits
+from dpfl.inspection.images import runs, settings
 from dpfl.tasks.images import image_measures, saved_classifiers
-from experiments.debugging.images import runs, settings
 
 _HALF_SHIFT = 'replace_one_half_shift'
 

@@ -11,15 +11,15 @@ from matplotlib import figure
 
 from dpfl import accounting
 from dpfl.debugging.differences import Mean
-from dpfl.reporting import html_page
-from dpfl.tasks.images import image_selection
-from experiments.debugging.images import (
+from dpfl.inspection.images import (
     conclusions,
     findings,
     html_parts,
     settings,
     verdict_page,
 )
+from dpfl.reporting import html_page
+from dpfl.tasks.images import image_selection
 
 _STYLE = """
 body { max-width: 70rem; }

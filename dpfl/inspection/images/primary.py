@@ -12,13 +12,13 @@ import numpy as np
 import tqdm
 
 from dpfl import _npz, _storage, errors
+from dpfl.inspection.images import settings
 from dpfl.tasks.images import (
     classifier_training,
     classifiers,
     image_selection,
     saved_classifiers,
 )
-from experiments.debugging.images import settings
 
 _FOLDER = 'primary'
 _CONFIGURATION = 'configuration'

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dpfl import accounting
+from dpfl.inspection.images import settings
 from dpfl.simulation.training import GanClients, GanConfig, train_gan
 from dpfl.simulation.training import gan as gan_lib
-from experiments.debugging.images import settings
 
 _EVALUATIONS = 5
 

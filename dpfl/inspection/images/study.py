@@ -11,15 +11,15 @@ import numpy as np
 
 from dpfl import _storage, errors
 from dpfl.debugging.differences import Mean
+from dpfl.inspection.images import conclusions, findings, page, primary, runs, settings
+from dpfl.inspection.images import config as config_lib
+from dpfl.inspection.images.config import StudyConfig
 from dpfl.reporting import contact_sheet
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks.image_fault_config import ImageFaultConfig, as_of_old
 from dpfl.tasks.images import image_selection, saved_classifiers
 from dpfl.tasks.images.image_task import open_clients
-from experiments.debugging.images import conclusions, findings, page, primary, runs, settings
-from experiments.debugging.images import config as config_lib
-from experiments.debugging.images.config import StudyConfig
 
 _SHEET_IMAGES = 72
 # Public images that generated ones are compared with.

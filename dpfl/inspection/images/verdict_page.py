@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from dpfl.debugging.differences import Difference
 from dpfl.debugging.images import diagnosis, discriminator
-from experiments.debugging.images import conclusions, html_parts, settings
+from dpfl.inspection.images import conclusions, html_parts, settings
 
 _STATES = {
     settings.BUG: 'with the fault',

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from dpfl import _storage
-from experiments.command import command_line
-from experiments.debugging.power import measured, page
-from experiments.debugging.power.cells import Cell
+from dpfl.inspection.power import measured, page
+from dpfl.inspection.power.cells import Cell
+from dpfl.reporting import plain_text
 
 
 def write(directory: pathlib.Path, cells: Sequence[Cell], power: float, form: str) -> str:
@@ -35,7 +35,7 @@ def write(directory: pathlib.Path, cells: Sequence[Cell], power: float, form: st
         _storage.write_atomically(directory / name, functools.partial(_write, data))
     if form == 'json':
         return values
-    return f'{command_line.columns(found.rows())}\n\n{directory / "power.html"}'
+    return f'{plain_text.columns(found.rows())}\n\n{directory / "power.html"}'
 
 
 def _write(data: bytes, file: BinaryIO) -> None:

@@ -16,15 +16,15 @@ import numpy as np
 
 from dpfl.debugging.differences import Mean, Share
 from dpfl.debugging.images import diagnosis, traits
+from dpfl.inspection.images import primary, runs, settings
+from dpfl.inspection.images.config import PrimaryConfig
+from dpfl.inspection.power.cells import NOISE, Cell, Cells
+from dpfl.inspection.power.config import ImageGridConfig
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks.image_fault_config import ImageFaultConfig
 from dpfl.tasks.images import image_selection, saved_classifiers
 from dpfl.tasks.images.image_task import open_clients
-from experiments.debugging.images import primary, runs, settings
-from experiments.debugging.images.config import PrimaryConfig
-from experiments.debugging.power.cells import NOISE, Cell, Cells
-from experiments.debugging.power.config import ImageGridConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 from dpfl.debugging import power as power_lib
 from dpfl.debugging.power import Fit, Trials
 from dpfl.debugging.text import diagnosis
-from experiments.debugging.power.cells import Cell
+from dpfl.inspection.power.cells import Cell
 
 
 @dataclasses.dataclass(frozen=True)

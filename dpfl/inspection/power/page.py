@@ -6,8 +6,8 @@ import io
 import numpy as np
 from matplotlib.figure import Figure
 
+from dpfl.inspection.power.measured import Measured
 from dpfl.reporting import html_page
-from experiments.debugging.power.measured import Measured
 
 # As in `charts`: told apart with any colour vision.
 _COLORS = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#000000', '#E69F00')

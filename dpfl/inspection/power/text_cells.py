@@ -11,14 +11,14 @@ import sys
 from collections.abc import Iterator
 
 from dpfl.debugging.text import diagnosis
+from dpfl.inspection.power.cells import EPSILON, Cell, Cells
+from dpfl.inspection.power.config import TextGridConfig
+from dpfl.inspection.text import results
+from dpfl.inspection.text.clients import OpenedText
+from dpfl.inspection.text.config import Case, StudyConfig
+from dpfl.inspection.text.study import Study
 from dpfl.simulation.training import TrainConfig
 from dpfl.tasks.config import TextTaskConfig
-from experiments.debugging.power.cells import EPSILON, Cell, Cells
-from experiments.debugging.power.config import TextGridConfig
-from experiments.debugging.text import results
-from experiments.debugging.text.clients import OpenedText
-from experiments.debugging.text.config import Case, StudyConfig
-from experiments.debugging.text.study import Study
 
 # Added to the seed of the reference.
 _OTHER = 1_000_000

@@ -11,14 +11,14 @@ import numpy as np
 
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.text import diagnosis, traits
+from dpfl.inspection.text import results, settings
 from dpfl.simulation.training import TrainResult
 from dpfl.tasks.text import encoding
 from dpfl.tasks.text.models import generation, pretraining, row_scores, saved_models
 from dpfl.tasks.text.token_ids import BOS_ID, NUM_SPECIAL_TOKENS, PAD_ID
-from experiments.debugging.text import results, settings
 
 if TYPE_CHECKING:
-    from experiments.debugging.text.results import Compared, Written
+    from dpfl.inspection.text.results import Compared, Written
 
 _SHOWN = 20
 # How a model goes on learning from private sentences.

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpfl.debugging.text import diagnosis, traits
-from experiments.debugging.text import tables
-from experiments.debugging.text.tables import Cell
+from dpfl.inspection.text import tables
+from dpfl.inspection.text.tables import Cell
 
 if TYPE_CHECKING:
-    from experiments.debugging.text.study import Found
+    from dpfl.inspection.text.study import Found
 
 
 def method() -> str:

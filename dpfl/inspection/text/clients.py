@@ -9,8 +9,8 @@ from dpfl.tasks.config import TextTaskConfig
 from dpfl.tasks.text import synthetic_task
 
 if TYPE_CHECKING:
+    from dpfl.inspection.text import settings
     from dpfl.tasks.text import real_task, word_clients
-    from experiments.debugging.text import settings
 
 _ENDLESS = 2**62
 # Number of the first synthetic client that is held out, beyond any population.
@@ -54,8 +54,8 @@ class OpenedText:
 
     def text(self) -> 'settings.Text':
         """Clients as they are, and the vocabulary of the word model."""
+        from dpfl.inspection.text import settings
         from dpfl.tasks.text import synthetic_text, vocabulary, word_clients
-        from experiments.debugging.text import settings
 
         if self.config.task != 'synthetic_text':
             task = self._real.task

@@ -10,13 +10,13 @@ from matplotlib import figure, ticker
 
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.text import traits
+from dpfl.inspection.text import background, tables
+from dpfl.inspection.text.tables import Cell
 from dpfl.reporting import html_page
-from experiments.debugging.text import background, tables
-from experiments.debugging.text.tables import Cell
 
 if TYPE_CHECKING:
-    from experiments.debugging.text.results import CaseResult, Compared, Written
-    from experiments.debugging.text.study import Found
+    from dpfl.inspection.text.results import CaseResult, Compared, Written
+    from dpfl.inspection.text.study import Found
 
 
 def render(found: 'Found') -> str:

@@ -9,12 +9,12 @@ import numpy as np
 from dpfl import accounting
 from dpfl.debugging.differences import Difference, Share
 from dpfl.debugging.text import diagnosis, traits, word_differences
+from dpfl.inspection.text import settings
+from dpfl.inspection.text.config import CHAR, WORD, Case, Generator
 from dpfl.simulation.training import TrainResult
 from dpfl.tasks.text import encoding, oov_ranking
 from dpfl.tasks.text.models import generation
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS, OOV_ID
-from experiments.debugging.text import settings
-from experiments.debugging.text.config import CHAR, WORD, Case, Generator
 
 _PHRASES = 10
 

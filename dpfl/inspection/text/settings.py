@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from dpfl import _validate
+from dpfl.inspection.text.config import KINDS, WORD, Case
 from dpfl.tasks import selection
 from dpfl.tasks.text import (
     encoding,
@@ -15,7 +16,6 @@ from dpfl.tasks.text import (
     word_clients,
 )
 from dpfl.tasks.text.models import architectures, catalog, generation
-from experiments.debugging.text.config import KINDS, WORD, Case
 
 
 @dataclasses.dataclass(frozen=True)

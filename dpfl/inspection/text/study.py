@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting
+from dpfl.inspection.text import results, settings, training
+from dpfl.inspection.text.clients import OpenedText
+from dpfl.inspection.text.config import CHAR, WORD, Case, Generator, StudyConfig
 from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task
-from experiments.debugging.text import results, settings, training
-from experiments.debugging.text.clients import OpenedText
-from experiments.debugging.text.config import CHAR, WORD, Case, Generator, StudyConfig
 
 if TYPE_CHECKING:
+    from dpfl.inspection.text import against_model
     from dpfl.tasks.text.models import saved_models
-    from experiments.debugging.text import against_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Study:
         self, primary: 'saved_models.LanguageModel', found: CaseRun
     ) -> tuple[list['against_model.Ratios'], list['against_model.Learned']]:
         """What tasks T6 and T5 find in a case, as far as they are inspected."""
-        from experiments.debugging.text import against_model
+        from dpfl.inspection.text import against_model
 
         ratios, learned = [], []
         name, written = found.result.case.name, found.result.written[WORD]

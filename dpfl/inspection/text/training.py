@@ -3,10 +3,10 @@
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+from dpfl.inspection.text import settings
 from dpfl.simulation.training import TrainConfig, TrainResult, run_model, train
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.selection_config import SelectionConfig
-from experiments.debugging.text import settings
 
 if TYPE_CHECKING:
     from dpfl.tasks.text import selected_sentences

@@ -1,6 +1,6 @@
 """All figures by name."""
 
-from experiments.figures import (
+from dpfl.published.figures import (
     extensions,
     gboard,
     private_gan,
@@ -8,7 +8,7 @@ from experiments.figures import (
     sampled_training,
     separations,
 )
-from experiments.figures.drawn import Recipe
+from dpfl.published.figures.drawn import Recipe
 
 RECIPES = (
     Recipe(

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.figures.drawn import Drawn
-from experiments.figures.statements import Statement
-from experiments.tables import calculations, rows
+from dpfl.published.figures.drawn import Drawn
+from dpfl.published.figures.statements import Statement
+from dpfl.published.tables import calculations, rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from dpfl import Participation, mechanisms
+from dpfl.published.figures import designs
+from dpfl.published.figures.designs import Design
+from dpfl.published.figures.drawn import Drawn
 from dpfl.reporting.charts import Line, Panel
-from experiments.figures import designs
-from experiments.figures.designs import Design
-from experiments.figures.drawn import Drawn
 
 _SEPARATION = 400
 _ROUNDS = 2000

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from dpfl import Participation, mechanisms
+from dpfl.published.figures import table_rows
+from dpfl.published.figures.drawn import Drawn
 from dpfl.reporting.charts import Line, Panel
-from experiments.figures import table_rows
-from experiments.figures.drawn import Drawn
 
 # The noise that was good enough with a report goal of 6500 (section 3), and scaled from there.
 _NOISE_MULTIPLIER = 7.0

@@ -4,10 +4,10 @@ import dp_accounting
 import numpy as np
 
 from dpfl.accounting import moments
+from dpfl.published.figures import table_rows
+from dpfl.published.figures.drawn import Drawn
+from dpfl.published.tables import rows
 from dpfl.reporting.charts import Line, Panel
-from experiments.figures import table_rows
-from experiments.figures.drawn import Drawn
-from experiments.tables import rows
 
 _POPULATIONS = tuple(np.geomspace(100_000, 2_000_000, 40).round().astype(int).tolist())
 _SMALL_POPULATIONS = tuple(np.geomspace(300, 3400, 12).round().astype(int).tolist())

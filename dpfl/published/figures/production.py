@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpfl import Participation, mechanisms, strategies
+from dpfl.published.figures import designs, table_rows
+from dpfl.published.figures.designs import Design
+from dpfl.published.figures.drawn import Drawn
 from dpfl.reporting.charts import Line, Panel
-from experiments.figures import designs, table_rows
-from experiments.figures.designs import Design
-from experiments.figures.drawn import Drawn
 
 _REPORT_GOAL = 6500
 _BANDED_ROUNDS = 2000

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from experiments.command import command_line
-from experiments.figures.checks import Check, Result
+from dpfl.published.figures.checks import Check, Result
+from dpfl.reporting import plain_text
 
 _MATCH = {True: 'yes', False: 'NO', None: 'cannot'}
 
@@ -13,7 +13,7 @@ def text(results: Sequence[Result]) -> str:
     lines = []
     for result in results:
         lines += [f'{result.figure}: {result.title} ({result.png}, {result.data})']
-        lines += [command_line.columns([_cells(check) for check in result.checks])]
+        lines += [plain_text.columns([_cells(check) for check in result.checks])]
         lines += [
             f'{check.id}: {check.says} {check.note}'
             for check in result.checks

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpfl.accounting import moments
+from dpfl.published.figures import table_rows
+from dpfl.published.figures.drawn import Drawn
+from dpfl.published.tables import rows
 from dpfl.reporting.charts import Line, Panel
-from experiments.figures import table_rows
-from experiments.figures.drawn import Drawn
-from experiments.tables import rows
 
 _PRINTED = 'as printed'
 _BLACK = 4

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from dpfl import Participation, mechanisms
+from dpfl.published.figures import designs
+from dpfl.published.figures.designs import Design
+from dpfl.published.figures.drawn import Drawn
 from dpfl.reporting.charts import Line, Panel
-from experiments.figures import designs
-from experiments.figures.designs import Design
-from experiments.figures.drawn import Drawn
 
 _ROUNDS = 2000
 _MADE_FOR = 400

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpfl import _validate, errors
-from experiments.tables import rows
+from dpfl.published.tables import rows
 
 # Relative difference up to which numbers are about the same; the documents only say so in words.
 _ABOUT = 0.02

@@ -1,9 +1,9 @@
 """Keeps the data of figures on disk, so that a second call only draws them.
 
-An entry is used by exactly the code that computed it: its key has a digest of all files of `dpfl`,
-`experiments/figures` and `experiments/tables`, and the versions of the libraries for numbers. Only
-computed numbers are kept, never whether they match. The directory is that of the optimisers'
-results (`dpfl.mechanisms.optimize.cache`); without one, nothing is kept.
+An entry is used by exactly the code that computed it: its key has a digest of all files of `dpfl`
+and the versions of the libraries for numbers. Only computed numbers are kept, never whether they
+match. The directory is that of the optimisers' results (`dpfl.mechanisms.optimize.cache`); without
+one, nothing is kept.
 """
 
 import contextlib
@@ -18,11 +18,10 @@ import tempfile
 import dpfl
 from dpfl import _files
 from dpfl.mechanisms.optimize import cache
-from experiments.figures.drawn import Drawn, Recipe
+from dpfl.published.figures.drawn import Drawn, Recipe
 
 _LIBRARIES = ('numpy', 'scipy', 'dp-accounting')
-_HERE = pathlib.Path(__file__).parent
-_SOURCES = (pathlib.Path(dpfl.__file__).parent, _HERE, _HERE.parent / 'tables')
+_SOURCES = pathlib.Path(dpfl.__file__).parent
 
 
 def drawn(recipe: Recipe) -> Drawn:
@@ -48,11 +47,10 @@ def _sources() -> str:
     digest = hashlib.sha256()
     for name in _LIBRARIES:
         digest.update(f'{name} {importlib.metadata.version(name)}\n'.encode())
-    for folder in _SOURCES:
-        for path in sorted(folder.rglob('*')):
-            if path.suffix in ('.py', '.json', '.npz'):
-                content = hashlib.sha256(path.read_bytes()).hexdigest()
-                digest.update(f'{path.relative_to(folder.parent)} {content}\n'.encode())
+    for path in sorted(_SOURCES.rglob('*')):
+        if path.suffix in ('.py', '.json', '.npz'):
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            digest.update(f'{path.relative_to(_SOURCES)} {content}\n'.encode())
     return digest.hexdigest()
 
 

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Mapping, Sequence
 
-from experiments.tables import calculations, rows
+from dpfl.published.tables import calculations, rows
 
 
 def selected(*beginnings: str) -> list[rows.Row]:

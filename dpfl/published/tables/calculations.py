@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dpfl import errors
-from experiments.tables import losses, releases, rounding, rows, sampled
+from dpfl.published.tables import losses, releases, rounding, rows, sampled
 
 # The calculation for each `Row.mechanism`.
 _CALCULATIONS: dict[str, Callable[[rows.Row], dict[str, Any]]] = {

@@ -3,7 +3,7 @@
 import functools
 
 from dpfl import Participation, mechanisms, strategies
-from experiments.tables import rows
+from dpfl.published.tables import rows
 
 
 def full_honaker_tree(row: rows.Row) -> dict[str, float]:

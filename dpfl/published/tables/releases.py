@@ -7,7 +7,7 @@ import functools
 from typing import NamedTuple
 
 from dpfl import Participation, accounting, errors, mechanisms, strategies
-from experiments.tables import rounding, rows
+from dpfl.published.tables import rounding, rows
 
 
 class _EpsilonMethod(NamedTuple):

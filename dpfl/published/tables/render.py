@@ -2,8 +2,8 @@
 
 import math
 
-from experiments.command import command_line
-from experiments.tables import rows
+from dpfl.published.tables import rows
+from dpfl.reporting import plain_text
 
 _MATCH = {True: 'yes', False: 'NO', None: 'cannot'}
 _DIGITS_BEYOND = 2
@@ -17,7 +17,7 @@ def text(results: list[rows.Result]) -> str:
         lines += [f'Rows {source}: {rows.SOURCES[source]}', '']
         for group in groups:
             cells, notes = _cells(group)
-            lines += [group[0].row.table, *_method_lines(group), command_line.columns(cells)]
+            lines += [group[0].row.table, *_method_lines(group), plain_text.columns(cells)]
             lines += [f'[{number}] {note}' for note, number in notes.items()] + ['']
     return '\n'.join([*lines, summary(results)])
 

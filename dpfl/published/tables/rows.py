@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dpfl import _validate, errors
-from experiments.tables import rounding
+from dpfl.published.tables import rounding
 
 # The documents by the number that their row ids begin with.
 SOURCES = {

@@ -6,7 +6,7 @@ The numbers are those of [McMahan18] and [Augenstein20].
 import dp_accounting
 
 from dpfl import accounting
-from experiments.tables import rows
+from dpfl.published.tables import rows
 
 
 def poisson(row: rows.Row) -> dict[str, float]:

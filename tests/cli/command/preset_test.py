@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.command import preset
+from dpfl.cli.command import preset
 from tests import forked_binaries
 
 _FILES = {

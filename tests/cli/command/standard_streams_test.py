@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dpfl import _storage, errors
-from experiments.command import command_line
+from dpfl.cli.command import command_line
 from tests import binaries
 
 _PLAN = ['--mechanism=gaussian', '--rounds=4', '--noise_multiplier=2', '--delta=1e-5']
@@ -19,7 +19,7 @@ def _run(code='', *, closed=(), **streams):
     if code:
         program = (
             'import os, signal, sys, time\n'
-            'from experiments.command import command_line\n'
+            'from dpfl.cli.command import command_line\n'
             'def main():\n'
             + ''.join(f'    {line}\n' for line in code.splitlines())
             + 'command_line.run(main)\n'
@@ -144,7 +144,7 @@ def test_a_bug_still_shows_its_traceback():
     'name', ['two\nlines', ' at its end ', 'a\0b', b'\xff'.decode(errors='surrogateescape')]
 )
 def test_names_that_no_line_of_flags_can_hold_are_refused(name):
-    from experiments.flags import output_flags, run_flags
+    from dpfl.cli.flags import output_flags, run_flags
 
     config = output_flags.RunDirectoryConfig(output_dir=name)
     with pytest.raises(command_line.UsageError, match='must have printable characters') as caught:

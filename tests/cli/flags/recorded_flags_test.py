@@ -7,8 +7,8 @@ import os
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
+from dpfl.cli.flags import recorded_flags
 from dpfl.simulation.training import PrivacyConfig, SamplingConfig, TrainConfig, noise_matching
-from experiments.flags import recorded_flags
 
 _FLAGS = """\
 --adjacency=zero_out

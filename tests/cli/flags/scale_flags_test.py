@@ -7,8 +7,8 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting import extrapolation
-from experiments.flags import scale_flags
-from experiments.results import gan_page
+from dpfl.cli.flags import scale_flags
+from dpfl.cli.results import gan_page
 from tests import paths
 
 _PUBLISHED = paths.PUBLISHED

@@ -7,15 +7,15 @@ import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting.records import archive
-from dpfl.tasks.text import encoding
-from dpfl.tasks.text.models import architectures, catalog, saved_models
-from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS, OOV_ID
-from experiments.debugging.generators import comparison, page, sides
-from experiments.debugging.generators.config import (
+from dpfl.inspection.generators import comparison, page, sides
+from dpfl.inspection.generators.config import (
     ClassifierConfig,
     ComparisonConfig,
     SamplesConfig,
 )
+from dpfl.tasks.text import encoding
+from dpfl.tasks.text.models import architectures, catalog, saved_models
+from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS, OOV_ID
 from tests import forked_binaries
 
 _WORDS = tuple(f'w{i}' for i in range(12))

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from experiments.debugging.generators import images_part
-from experiments.debugging.generators.config import ComparisonConfig
-from experiments.debugging.generators.verdict import Verdict
+from dpfl.inspection.generators import images_part
+from dpfl.inspection.generators.config import ComparisonConfig
+from dpfl.inspection.generators.verdict import Verdict
 
 
 def _images(seed, level):

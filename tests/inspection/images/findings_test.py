@@ -9,10 +9,10 @@ import pytest
 
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.images import traits
+from dpfl.inspection.images import conclusions, findings, page, settings
+from dpfl.published.tables import rows as published_rows
 from dpfl.simulation.training import GanConfig, PrivacyConfig, SamplingConfig
 from dpfl.tasks.images.image_selection import Subpopulation, Thresholds
-from experiments.debugging.images import conclusions, findings, page, settings
-from experiments.tables import rows as published_rows
 from tests import paths
 
 

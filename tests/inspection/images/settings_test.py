@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from dpfl.inspection.images import settings
 from dpfl.simulation.training import GanConfig, PrivacyConfig, SamplingConfig
 from dpfl.tasks.images.image_selection import Subpopulation, Thresholds, Verdicts
 from dpfl.tasks.images.synthetic_glyphs import SyntheticGlyphs
-from experiments.debugging.images import settings
 
 _DATA = SyntheticGlyphs(seed=2, min_examples=4, median_examples=20, max_examples=40)
 

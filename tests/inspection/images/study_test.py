@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from dpfl.errors import ArgumentError
+from dpfl.inspection.images import runs, settings, study
+from dpfl.inspection.images.config import PrimaryConfig, StudyConfig
 from dpfl.simulation.training import (
     EvaluationConfig,
     GanConfig,
@@ -14,8 +16,6 @@ from dpfl.simulation.training import (
     SamplingConfig,
 )
 from dpfl.tasks.images import classifiers
-from experiments.debugging.images import runs, settings, study
-from experiments.debugging.images.config import PrimaryConfig, StudyConfig
 
 _BASE = GanConfig(
     privacy=PrivacyConfig(mechanism='gaussian', noise_multiplier=1.0),

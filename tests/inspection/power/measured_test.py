@@ -5,8 +5,8 @@ import json
 import pytest
 
 from dpfl import errors
-from experiments.debugging.power import measured, page
-from experiments.debugging.power.cells import EPSILON, Cell, Cells
+from dpfl.inspection.power import measured, page
+from dpfl.inspection.power.cells import EPSILON, Cell, Cells
 
 
 def _cell(epsilon, seed, fault, share, verdict, named=()):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dpfl.debugging.text import traits
+from dpfl.inspection.text import against_model, settings
+from dpfl.inspection.text.config import Case, Generator
 from dpfl.tasks.text.models import catalog, generation, saved_models
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordClients
-from experiments.debugging.text import against_model, settings
-from experiments.debugging.text.config import Case, Generator
 
 _WORDS = tuple(f'w{i}' for i in range(12))
 _CLIENTS = WordClients(3, lambda client: [['w1', 'w2', 'w3'], ['w4', 'w1', 'w2']] * 20)

@@ -3,7 +3,7 @@
 import pytest
 
 from dpfl import errors
-from experiments.debugging.text.config import Case, StudyConfig
+from dpfl.inspection.text.config import Case, StudyConfig
 
 
 def test_names_of_cases():

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from dpfl.inspection.text import config, settings
 from dpfl.tasks.text import encoding, sentence_batches
 from dpfl.tasks.text.vocabulary import Vocabulary
 from dpfl.tasks.text.word_clients import WordClients
-from experiments.debugging.text import config, settings
 
 _SENTENCES = [['good', 'day', 'to', 'käse'], ['xyz', 'good'], ['day']]
 _CLIENTS = WordClients(4, lambda client: [words[:] for words in _SENTENCES])

@@ -9,8 +9,8 @@ from dp_accounting import rdp
 
 from dpfl import Participation
 from dpfl.mechanisms import tree
-from experiments.figures import gboard, private_gan, sampled_training, table_rows
-from experiments.tables import rounding
+from dpfl.published.figures import gboard, private_gan, sampled_training, table_rows
+from dpfl.published.tables import rounding
 from tests import oracles
 
 

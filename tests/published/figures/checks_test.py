@@ -1,8 +1,8 @@
 import pytest
 
-from experiments.figures import checks, statements
-from experiments.figures.drawn import Drawn
-from experiments.tables import rows
+from dpfl.published.figures import checks, statements
+from dpfl.published.figures.drawn import Drawn
+from dpfl.published.tables import rows
 
 _STATEMENT = statements.Statement(
     '002/fig3/worse', 'section 1', 'It is worse.', {'ratio': 1}, {'ratio': 'above'}, True, 'A note.'

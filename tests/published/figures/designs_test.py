@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
-from experiments.figures import designs
+from dpfl.published.figures import designs
 from tests import oracles
 
 _SCHEMA = Participation(12, 3, 3)

@@ -7,8 +7,8 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms, strategies
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
+from dpfl.published.figures import designs, extensions, production, separations
 from dpfl.reporting.charts import Line
-from experiments.figures import designs, extensions, production, separations
 from tests import oracles
 
 

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from experiments.figures import catalogue, statements
+from dpfl.published.figures import catalogue, statements
 
 _SAID = statements.load(statements.PUBLISHED)
 _ENTRY = {

@@ -1,8 +1,8 @@
 import pytest
 
+from dpfl.published.figures import store
+from dpfl.published.figures.drawn import Drawn, Recipe
 from dpfl.reporting.charts import Line, Panel
-from experiments.figures import store
-from experiments.figures.drawn import Drawn, Recipe
 
 _PANEL = Panel('a', 'x', 'y', [Line('one', [1, 2], [0.1, 1e-300], 3, None, 'l')], y_range=(0, 1))
 _DRAWN = Drawn([_PANEL], 2, {'002/fig3/a': {'ratio': 1 / 3}})
@@ -54,7 +54,7 @@ def test_other_code_computes_anew(calls, monkeypatch):
 def test_the_digest_is_of_code_and_data(tmp_path, monkeypatch):
     folder = tmp_path / 'code'
     folder.mkdir()
-    monkeypatch.setattr(store, '_SOURCES', (folder,))
+    monkeypatch.setattr(store, '_SOURCES', folder)
     digests = set()
     for name, content in (('a.py', '1'), ('a.py', '2'), ('b.json', '2'), ('b.json', '3')):
         (folder / name).write_text(content)

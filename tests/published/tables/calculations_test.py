@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from experiments.tables import calculations, losses, releases, rows
+from dpfl.published.tables import calculations, losses, releases, rows
 from tests import paths
 
 _PATH = paths.PUBLISHED

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from experiments.tables import losses, render, rows
+from dpfl.published.tables import losses, render, rows
 from tests import paths
 
 _PATH = paths.PUBLISHED

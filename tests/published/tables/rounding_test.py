@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments.tables import rounding
+from dpfl.published.tables import rounding
 
 _MODES = {
     'nearest': decimal.ROUND_HALF_EVEN,

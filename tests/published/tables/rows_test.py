@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dpfl import accounting
-from experiments.tables import rounding, rows
+from dpfl.published.tables import rounding, rows
 from tests import paths
 
 _PATH = paths.PUBLISHED

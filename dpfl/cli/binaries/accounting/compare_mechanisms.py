@@ -32,14 +32,14 @@ from typing import Any
 from absl import flags
 
 from dpfl import Participation, accounting, mechanisms
+from dpfl.cli.command import command_line, files
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import ArgumentError
-from dpfl.reporting import plots
+from dpfl.reporting import plain_text, plots
 from dpfl.simulation.training.mechanism_names import NamedMechanism
 from dpfl.simulation.training.privacy_config import NoiseConfig, ParticipationConfig
 from dpfl.simulation.training.sampling_config import participation
-from experiments.command import command_line, files
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _MECHANISMS = flags.DEFINE_list(
@@ -98,7 +98,7 @@ def main() -> None:
         loss = f'{_LOSS.read().loss}_loss'
         figure = plots.losses(rows, vary, loss, _RELATIVE_TO.value)
         files.save_plot(figure, path)
-    print(json.dumps(rows) if _FORMAT.read().format == 'json' else command_line.columns(rows))
+    print(json.dumps(rows) if _FORMAT.read().format == 'json' else plain_text.columns(rows))
 
 
 def _values(base: Participation, vary: str) -> list[int]:

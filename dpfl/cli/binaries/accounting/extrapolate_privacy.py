@@ -19,11 +19,11 @@ from typing import Any
 from absl import flags
 
 from dpfl.accounting.records import archive
+from dpfl.cli.command import command_line, files
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.cli.results import extrapolated_plans
 from dpfl.simulation.training.privacy_config import NoiseConfig
-from experiments.command import command_line, files
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import extrapolated_plans
 
 _RUN = SettingsFlags(output_flags.RunDirConfig)
 _POPULATIONS = flags.DEFINE_list('populations', None, 'Numbers of clients, comma-separated.')

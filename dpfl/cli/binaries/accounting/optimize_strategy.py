@@ -15,14 +15,15 @@ import pathlib
 
 from absl import flags
 
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.mechanisms import registry
+from dpfl.planning import optimization
+from dpfl.reporting import plain_text
 from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
 from dpfl.simulation.training.sampling_config import participation
 from dpfl.simulation.training.server_config import ScheduleConfig
-from experiments.command import command_line
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import optimization
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _MECHANISM = SettingsFlags(
@@ -73,7 +74,7 @@ def main() -> None:
             schedule=_SCHEDULE.read(),
         )
     is_json = _FORMAT.read().format == 'json'
-    print(json.dumps(result) if is_json else command_line.table(result))
+    print(json.dumps(result) if is_json else plain_text.table(result))
 
 
 if __name__ == '__main__':

@@ -50,17 +50,17 @@ whose columns have norm 1 here, is the published 1.411 for columns of squared no
 import json
 
 from dpfl import accounting
+from dpfl.cli.command import command_line, files
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.planning import plan_rows
+from dpfl.planning.answer import answer, figure_of
+from dpfl.planning.pace import PaceConfig
+from dpfl.planning.request import PlanningConfig, Request
 from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import AUTO, ClippingConfig, PrivacyConfig
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
 from dpfl.simulation.training.server_config import ServerConfig
-from experiments.command import command_line, files
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.planning import plan_rows
-from experiments.planning.answer import answer, figure_of
-from experiments.planning.pace import PaceConfig
-from experiments.planning.request import PlanningConfig, Request
 
 _SCHEMA = SettingsFlags(
     SamplingConfig,

@@ -25,6 +25,16 @@ signs a report, --verify=<report> --public_key=<file> verifies it (docs/report_s
 from absl import flags
 
 from dpfl import accounting
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import (
+    composition,
+    guarantee_flags,
+    output_flags,
+    participation_log,
+    report_files_flags,
+)
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.cli.results import planned_report, report_files, verified_run
 from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import (
     ClippingConfig,
@@ -33,16 +43,6 @@ from dpfl.simulation.training.privacy_config import (
     SecureAggregationConfig,
 )
 from dpfl.simulation.training.sampling_config import SamplingConfig
-from experiments.command import command_line
-from experiments.flags import (
-    composition,
-    guarantee_flags,
-    output_flags,
-    participation_log,
-    report_files_flags,
-)
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import planned_report, report_files, verified_run
 
 _MECHANISM = SettingsFlags(MechanismConfig, choices={'mechanism': NAMES})
 _NOISE = SettingsFlags(NoiseConfig)

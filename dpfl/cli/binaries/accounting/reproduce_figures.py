@@ -21,13 +21,13 @@ import time
 
 import tqdm
 
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.published.figures import catalogue, checks, render, statements, store
+from dpfl.published.figures.drawn import Recipe
+from dpfl.published.tables import rows
 from dpfl.reporting import charts
-from experiments.command import command_line
-from experiments.figures import catalogue, checks, render, statements, store
-from experiments.figures.drawn import Recipe
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.tables import rows
 
 _DIRECTORY = SettingsFlags(
     output_flags.RunDirectoryConfig,

@@ -2,7 +2,7 @@
 
 The documents are, by the numbers at the start of row ids, [Xu23] (000), [McMahan18] (001),
 [McMahan24] (002), [Xu23-accounting] (003) and [Augenstein20] (004). The published values are in
-experiments/tables/published.json. Example: the tables of [McMahan24],
+dpfl/published/tables/published.json. Example: the tables of [McMahan24],
 
   python -m experiments.reproduce_tables --only=002-T
 
@@ -16,10 +16,10 @@ import sys
 import tqdm
 from absl import flags
 
-from experiments.command import command_line
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.tables import calculations, render, rows
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.published.tables import calculations, render, rows
 
 _SELECTION = SettingsFlags(
     output_flags.SelectionConfig,

@@ -22,12 +22,13 @@ from typing import Any
 from absl import flags
 
 from dpfl import ParticipationLog
+from dpfl.cli.command import command_line, files
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.cli.results import population_values, simulated_population
+from dpfl.reporting import plain_text
 from dpfl.simulation.training.privacy_config import MechanismConfig, NoiseConfig
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
-from experiments.command import command_line, files
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import population_values, simulated_population
 
 _SAMPLING = SettingsFlags(
     SamplingConfig,
@@ -109,7 +110,7 @@ def main() -> None:
     if is_json:
         print(json.dumps(values))
     elif isinstance(values, list):
-        print(command_line.columns([population_values.short(row, str(vary)) for row in values]))
+        print(plain_text.columns([population_values.short(row, str(vary)) for row in values]))
     else:
         print(population_values.text(values))
 

@@ -16,10 +16,11 @@ import json
 import sys
 from typing import Any
 
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.reporting import plain_text
 from dpfl.simulation.attacks.membership_config import MembershipConfig
-from experiments.command import command_line
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 _RUN = SettingsFlags(output_flags.RunDirConfig)
 _CONFIG = SettingsFlags(MembershipConfig)
@@ -65,7 +66,7 @@ def _text(values: dict[str, Any]) -> str:
         for name, found in attacks.items()
         for test in (*found['tests'], found['best'])
     ]
-    return f'{command_line.table({**values, **alike})}\n\n{command_line.columns(rows)}'
+    return f'{plain_text.table({**values, **alike})}\n\n{plain_text.columns(rows)}'
 
 
 if __name__ == '__main__':

@@ -22,12 +22,12 @@ from absl import flags
 
 from dpfl import errors
 from dpfl.auditing.config import AggregatorAuditConfig
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.cli.results import audited_run
 from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import ParticipationConfig, PrivacyConfig
-from experiments.command import command_line
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import audited_run
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _PRIVACY = SettingsFlags(
@@ -71,7 +71,7 @@ def main() -> None:
         return
     schema, privacy, config, form = _SCHEMA.read(), _PRIVACY.read(), _AUDIT.read(), _FORMAT.read()
     # Loads TensorFlow, which takes seconds: a bad flag is refused before.
-    from experiments.results import aggregator_audit
+    from dpfl.cli.results import aggregator_audit
 
     found = aggregator_audit.of(schema, privacy, config)
     if form.format == 'json':

@@ -17,10 +17,11 @@ import json
 
 from absl import flags
 
+from dpfl.cli.command import command_line, files
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.reporting import plain_text
 from dpfl.simulation.attacks.exposure_config import ExposureConfig
-from experiments.command import command_line, files
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 _RUNS = flags.DEFINE_list(
     'run_dirs', None, 'Directories of finished runs with secrets, comma-separated.'
@@ -38,8 +39,8 @@ def main() -> None:
         raise command_line.UsageError('--run_dirs: must be given')
     files.check_writable(data, plot)
     # Importing TensorFlow takes seconds, so everything else is checked first.
+    from dpfl.cli.results import exposures
     from dpfl.simulation.attacks import finished_run, secrets
-    from experiments.results import exposures
 
     with command_line.refusing_bad_values(run_dir=_RUNS.name):
         opened = [finished_run.open_run(directory) for directory in _RUNS.value]
@@ -52,7 +53,7 @@ def main() -> None:
         values = {'rows': table, 'runs': [each.to_dict() for each in found]}
         print(json.dumps(values, allow_nan=False))
         return
-    print(command_line.columns(table))
+    print(plain_text.columns(table))
 
 
 if __name__ == '__main__':

@@ -16,13 +16,14 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.reporting import plain_text
 from dpfl.reporting.charts import Line, Panel, draw
 from dpfl.tasks.config import DATA_VOCABULARY, TextConfig, TextTaskConfig
 from dpfl.tasks.text import real_task, word_recall
 from dpfl.tasks.text.private_words import WordCounts
-from experiments.command import command_line
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 _READING = ('client_column', 'text_column', 'strict', 'author_max_words')
 _TASK = SettingsFlags(
@@ -49,7 +50,7 @@ def main() -> None:
         print(json.dumps({'rows': rows, 'not_covered': word_recall.NOT_PRIVATE}))
         return
     shown = [{**row, 'epsilon': row['epsilon'] or 'without noise'} for row in rows]
-    print(command_line.columns(shown), word_recall.NOT_PRIVATE, sep='\n\n')
+    print(plain_text.columns(shown), word_recall.NOT_PRIVATE, sep='\n\n')
 
 
 def _clients(

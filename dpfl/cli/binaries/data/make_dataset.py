@@ -14,11 +14,12 @@ import json
 
 from absl import flags
 
+from dpfl.cli.command import command_line, files
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.reporting import plain_text
 from dpfl.tasks.config import DataConfig, TextConfig
 from dpfl.tasks.text.messages import dataset
-from experiments.command import command_line, files
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 _FROM = flags.DEFINE_enum(
     'from',
@@ -71,7 +72,7 @@ def main() -> None:
     for group in ('history', 'kept'):
         values |= made[group]
     values |= {f'removed {name}': count for name, count in made['removed'].items()}
-    print(command_line.table(values))
+    print(plain_text.table(values))
 
 
 if __name__ == '__main__':

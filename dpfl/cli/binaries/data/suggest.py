@@ -16,14 +16,15 @@ import shlex
 import sys
 from typing import Any
 
+from dpfl.cli.command import command_line, files
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.reporting import plain_text
 from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.suggestion import NOT_PRIVATE, SuggestConfig, Suggestion, suggest
 from dpfl.tasks.config import REAL_TASKS, TaskConfig
 from dpfl.tasks.image_fault_config import ImageFaultConfig
 from dpfl.tasks.planting_config import PlantingConfig
-from experiments.command import command_line, files
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 _TASK = SettingsFlags(
     TaskConfig,
@@ -54,7 +55,7 @@ def main() -> None:
     if _FORMAT.read().format == 'json':
         print(json.dumps(_values(found, command)))
         return
-    print(command_line.table(found.data), end='\n\n')
+    print(plain_text.table(found.data), end='\n\n')
     names = [f'--{each.name}={each.value}' for each in found.proposals]
     width = max(map(len, names))
     for name, each in zip(names, found.proposals, strict=True):

@@ -12,11 +12,12 @@ NOT private: by default the words of the training clients are counted without no
 import json
 import sys
 
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.reporting import plain_text
 from dpfl.tasks.config import TextTaskConfig
 from dpfl.tasks.text import baselines, real_task, yardstick
-from experiments.command import command_line
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 _TASK = SettingsFlags(
     TextTaskConfig,
@@ -50,7 +51,7 @@ def main() -> None:
         }
         for name in baselines.NAMES
     ]
-    print(command_line.table(found), command_line.columns(rows), not_covered, sep='\n\n')
+    print(plain_text.table(found), plain_text.columns(rows), not_covered, sep='\n\n')
 
 
 if __name__ == '__main__':

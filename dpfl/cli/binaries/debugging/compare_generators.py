@@ -23,10 +23,10 @@ from typing import BinaryIO
 
 from dpfl import _storage
 from dpfl._settings import Settings, setting
-from experiments.command import command_line
-from experiments.debugging.generators.config import ComparisonConfig
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.inspection.generators.config import ComparisonConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def main() -> None:
     for name in ('a', 'b'):
         command_line.required(given, name)
     with command_line.refusing_bad_values():
-        from experiments.debugging.generators import comparison, page, sides
+        from dpfl.inspection.generators import comparison, page, sides
 
         first, second = sides.open_side('a', given.a), sides.open_side('b', given.b)
         found = comparison.compare(first, second, config)

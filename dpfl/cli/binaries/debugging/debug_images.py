@@ -21,6 +21,11 @@ With --resume, what is finished is kept, and an interrupted run continues.
 import json
 from typing import TYPE_CHECKING, Any
 
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.inspection.images.config import StudyConfig
+from dpfl.reporting import plain_text
 from dpfl.simulation.training import (
     EvaluationConfig,
     ExecutionConfig,
@@ -30,13 +35,9 @@ from dpfl.simulation.training import (
     SamplingConfig,
 )
 from dpfl.tasks.image_selection_config import ImageSelectionConfig
-from experiments.command import command_line
-from experiments.debugging.images.config import StudyConfig
-from experiments.flags import output_flags, run_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 if TYPE_CHECKING:
-    from experiments.debugging.images import findings
+    from dpfl.inspection.images import findings
 
 _DEFAULTS = GanConfig(
     task=ImageTaskConfig(),
@@ -81,7 +82,7 @@ def main() -> None:
     """Checks the flags, trains what is missing, and writes the page."""
     where, config, base = _DIRECTORY.read(), _STUDY.read(), _CONFIG.read()
     output_dir = run_flags.directory(where)
-    from experiments.debugging.images import study as study_lib
+    from dpfl.inspection.images import study as study_lib
 
     with command_line.refusing_bad_values(directory='output_dir'):
         study, results = study_lib.Study(
@@ -95,7 +96,7 @@ def main() -> None:
     if _FORMAT.read().format == 'json':
         print(json.dumps(summary))
         return
-    print(command_line.columns([_row(each) for each in results]))
+    print(plain_text.columns([_row(each) for each in results]))
     print(f'\n{summary["conclusion"]}\n{page}')
 
 

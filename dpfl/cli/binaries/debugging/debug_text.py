@@ -22,17 +22,18 @@ import json
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dpfl import _storage
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.inspection.text.clients import OpenedText
+from dpfl.inspection.text.config import KINDS, NOT_OF_TASK, NOT_OF_TRAINING, StudyConfig
+from dpfl.reporting import plain_text
 from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.tasks.config import TextTaskConfig
-from experiments.command import command_line
-from experiments.debugging.text.clients import OpenedText
-from experiments.debugging.text.config import KINDS, NOT_OF_TASK, NOT_OF_TRAINING, StudyConfig
-from experiments.flags import output_flags, run_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 if TYPE_CHECKING:
-    from experiments.debugging.text import results
+    from dpfl.inspection.text import results
 
 _TASK = SettingsFlags(TextTaskConfig, skip=NOT_OF_TASK)
 _STUDY = SettingsFlags(StudyConfig)
@@ -53,8 +54,8 @@ def main() -> None:
     with command_line.refusing_bad_values(directory='output_dir'):
         for kind in KINDS:  # Checks both before the long part begins.
             _check(study.train_config(base, kind), opened)
-        from experiments.debugging.text import page
-        from experiments.debugging.text.study import Study
+        from dpfl.inspection.text import page
+        from dpfl.inspection.text.study import Study
 
         run = Study(config=study, base=base, opened=opened)
         found = run.run(output_dir, resume=where.resume, overwrite=where.overwrite)
@@ -65,7 +66,7 @@ def main() -> None:
     if _FORMAT.read().format == 'json':
         print(summary)
         return
-    print(command_line.columns([_row(case, one) for case in found.cases for one in case.written]))
+    print(plain_text.columns([_row(case, one) for case in found.cases for one in case.written]))
     for each in found.compared:
         print(f'\n{each.title}: {each.diagnosis.verdict}. {each.diagnosis.text}')
     print(f'\n{page_path}')

@@ -17,15 +17,15 @@ The same command continues where it was interrupted. More seeds, epsilons, fault
 added later; finished cells are kept.
 """
 
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import ArgumentError
+from dpfl.inspection.power import files
+from dpfl.inspection.power.config import TextGridConfig
+from dpfl.inspection.text.config import NOT_OF_TASK, NOT_OF_TRAINING, StudyConfig
 from dpfl.simulation.training import PrivacyConfig, TrainConfig, mechanism
 from dpfl.tasks.config import TextTaskConfig
-from experiments.command import command_line
-from experiments.debugging.power import files
-from experiments.debugging.power.config import TextGridConfig
-from experiments.debugging.text.config import NOT_OF_TASK, NOT_OF_TRAINING, StudyConfig
-from experiments.flags import output_flags, run_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 _TASK = SettingsFlags(TextTaskConfig, skip=NOT_OF_TASK)
 _STUDY = SettingsFlags(StudyConfig, skip=('primary_model', 'wrong_accuracy', 'poor_accuracy'))
@@ -57,7 +57,7 @@ def main() -> None:
     with command_line.refusing_bad_values(directory='output_dir'):
         if not study.inject:
             raise ArgumentError('inject', '', 'must name at least one fault')
-        from experiments.debugging.power import text_cells
+        from dpfl.inspection.power import text_cells
 
         cells = text_cells.make(directory, config, study, base, task)
     print(files.write(directory, cells, config.power, _FORMAT.read().format))

@@ -10,7 +10,13 @@ cells, without a fault, tell how often an alarm is false. The files are those of
 the same command continues where it was interrupted.
 """
 
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import ArgumentError
+from dpfl.inspection.images.config import PrimaryConfig, StudyConfig
+from dpfl.inspection.power import files
+from dpfl.inspection.power.config import ImageGridConfig
 from dpfl.simulation.training import (
     EvaluationConfig,
     ExecutionConfig,
@@ -19,12 +25,6 @@ from dpfl.simulation.training import (
     SamplingConfig,
 )
 from dpfl.tasks.image_selection_config import ImageSelectionConfig
-from experiments.command import command_line
-from experiments.debugging.images.config import PrimaryConfig, StudyConfig
-from experiments.debugging.power import files
-from experiments.debugging.power.config import ImageGridConfig
-from experiments.flags import output_flags, run_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 _DEFAULTS = GanConfig(
     privacy=PrivacyConfig(mechanism='gaussian', clip_norm=1.0, noise_multiplier=0.01),
@@ -67,7 +67,7 @@ def main() -> None:
             raise ArgumentError('inject', '', 'must name at least one fault')
         if not how.is_trained:
             raise ArgumentError('primary_model', how.primary_model, 'must be trained here')
-        from experiments.debugging.power.image_cells import ImageStudy
+        from dpfl.inspection.power.image_cells import ImageStudy
 
         cells = ImageStudy(
             config=config,

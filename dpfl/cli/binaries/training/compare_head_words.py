@@ -19,14 +19,15 @@ import json
 
 from absl import flags
 
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.reporting import plain_text
 from dpfl.simulation.training import EvaluationConfig, TaskConfig, execution
 from dpfl.tasks import config as tasks
 from dpfl.tasks import source
 from dpfl.tasks.image_fault_config import ImageFaultConfig
 from dpfl.tasks.planting_config import PlantingConfig
-from experiments.command import command_line
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 _TASK = SettingsFlags(
     TaskConfig,
@@ -137,7 +138,7 @@ def _table(i: int, head: int, rows: list[dict]) -> str:
         cells.append({'model': row['model'], 'accuracy': row['accuracy'], **shares})
     return (
         f'Positions in %, by how many of the {len(rows[0]["counts"][i]) - 1} most probable words '
-        f'are among the {head} most frequent:\n{command_line.columns(cells)}'
+        f'are among the {head} most frequent:\n{plain_text.columns(cells)}'
     )
 
 

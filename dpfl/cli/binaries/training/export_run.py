@@ -19,10 +19,10 @@ from absl import flags
 
 from dpfl.accounting.records import archive
 from dpfl.accounting.reports import checklist
-from experiments.command import command_line
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import public_copy, verified_run
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.cli.results import public_copy, verified_run
 
 _RUN = SettingsFlags(output_flags.RunDirConfig)
 _COPY = SettingsFlags(

@@ -12,10 +12,10 @@ import math
 
 from absl import flags
 
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.simulation.training import GenerateConfig, generate
-from experiments.command import command_line
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
 
 _MODEL_DIR = flags.DEFINE_string(
     'model_dir', None, 'A SavedModel, or the directory of a run that contains one.'

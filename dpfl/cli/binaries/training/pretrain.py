@@ -12,11 +12,11 @@ it, as a file for --vocabulary_file.
 
 import json
 
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.reporting import plain_text
 from dpfl.simulation.training import PretrainConfig, pretrain
-from experiments.command import command_line
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import run_summary
 
 _CONFIG = SettingsFlags(PretrainConfig)
 _OUTPUT = SettingsFlags(
@@ -30,9 +30,9 @@ def main() -> None:
     config, output = _CONFIG.read(), command_line.required(_OUTPUT.read(), 'output')
     with command_line.refusing_bad_values():
         result = pretrain(config, output)
-    summary = run_summary.of_pretraining(result)
+    summary = result.summary()
     is_json = _FORMAT.read().format == 'json'
-    print(json.dumps(summary) if is_json else command_line.table(summary))
+    print(json.dumps(summary) if is_json else plain_text.table(summary))
 
 
 if __name__ == '__main__':

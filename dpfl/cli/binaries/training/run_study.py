@@ -22,10 +22,10 @@ import shlex
 from absl import flags
 
 from dpfl import _storage
-from experiments.command import command_line
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.studies import (
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.studies import (
     definition,
     driver,
     figure,

@@ -20,9 +20,9 @@ import sys
 
 from absl import flags
 
+from dpfl.cli.command import command_line, listening
 from dpfl.runtime import failures, signals
 from dpfl.runtime.workers import service
-from experiments.command import command_line, listening
 
 _PORT = flags.DEFINE_integer('port', 8000, 'TCP port.', lower_bound=1, upper_bound=65535)
 _ADDRESS = flags.DEFINE_string(

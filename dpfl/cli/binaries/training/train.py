@@ -12,12 +12,12 @@ nothing is written, and what the run would cost is printed.
 import sys
 
 from dpfl.accounting.records import archive
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags, run_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.cli.results import run_summary
 from dpfl.simulation.training import TrainConfig, dry_run, mechanism, train
 from dpfl.tasks import config as tasks
-from experiments.command import command_line
-from experiments.flags import output_flags, run_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import run_summary
 
 _CONFIG = SettingsFlags(
     TrainConfig,

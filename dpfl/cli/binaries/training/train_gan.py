@@ -13,11 +13,11 @@ held-out clients.
 import sys
 
 from dpfl.accounting.records import archive
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import output_flags, run_flags, scale_flags
+from dpfl.cli.flags.settings_flags import SettingsFlags
+from dpfl.cli.results import gan_page, run_summary
 from dpfl.simulation.training import GanConfig, mechanism, train_gan
-from experiments.command import command_line
-from experiments.flags import output_flags, run_flags, scale_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import gan_page, run_summary
 
 _CONFIG = SettingsFlags(
     GanConfig,

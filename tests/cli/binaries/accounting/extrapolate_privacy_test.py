@@ -8,7 +8,7 @@ import pytest
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting import extrapolation
 from dpfl.accounting.records import archive
-from experiments.results import extrapolated_plans
+from dpfl.cli.results import extrapolated_plans
 from tests import forked_binaries
 
 _run = functools.partial(forked_binaries.run, 'extrapolate_privacy')

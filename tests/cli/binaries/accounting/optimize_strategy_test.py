@@ -6,8 +6,8 @@ import json
 import pytest
 
 from dpfl import Participation, errors, mechanisms
+from dpfl.planning import optimization
 from dpfl.simulation.training.server_config import ScheduleConfig
-from experiments.results import optimization
 from tests import forked_binaries
 
 _run = functools.partial(forked_binaries.run, 'optimize_strategy')

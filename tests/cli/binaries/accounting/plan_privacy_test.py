@@ -11,10 +11,10 @@ import pytest
 from dpfl import Participation, accounting, mechanisms
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.participation import UniformCohorts
+from dpfl.planning import answer
+from dpfl.planning.request import PlanningConfig, Request
 from dpfl.simulation.training.privacy_config import PrivacyConfig
 from dpfl.simulation.training.server_config import ServerConfig
-from experiments.planning import answer
-from experiments.planning.request import PlanningConfig, Request
 from tests import binaries, forked_binaries
 
 _forked = functools.partial(forked_binaries.run, 'plan_privacy')
@@ -279,7 +279,7 @@ def test_text_shows_what_differs_and_rounds_guarantees_up(run):
 
 def test_no_tensorflow():
     code = (
-        'import sys, experiments.plan_privacy\n'
+        'import sys, dpfl.cli.binaries.accounting.plan_privacy\n'
         'print([m for m in sys.modules if m.startswith("tensorflow")])'
     )
     done = subprocess.run(

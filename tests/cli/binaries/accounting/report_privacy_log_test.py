@@ -6,8 +6,8 @@ import json
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.cli.flags import participation_log
 from dpfl.participation import UniformCohorts
-from experiments.flags import participation_log
 from tests import forked_binaries
 
 _run = functools.partial(forked_binaries.run, 'report_privacy')

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from dpfl import Participation, mechanisms
-from experiments.figures import catalogue, statements
+from dpfl.published.figures import catalogue, statements
 from tests import binaries, forked_binaries
 
 _run = functools.partial(forked_binaries.run, 'reproduce_figures')

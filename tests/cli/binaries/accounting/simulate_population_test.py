@@ -232,7 +232,7 @@ def test_a_round_that_is_never_filled_is_an_error_that_names_the_flag():
 
 def test_no_tensorflow_is_loaded():
     code = (
-        'import sys, experiments.simulate_population\n'
+        'import sys, dpfl.cli.binaries.accounting.simulate_population\n'
         'print([m for m in sys.modules if m.split(".")[0].startswith("tensorflow")])'
     )
     done = subprocess.run(

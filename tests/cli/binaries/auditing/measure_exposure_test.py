@@ -6,9 +6,9 @@ import math
 import pytest
 
 from dpfl.auditing import exposure
+from dpfl.cli.results import exposures
 from dpfl.errors import ArgumentError
 from dpfl.simulation.attacks import secrets
-from experiments.results import exposures
 from tests import attacked_runs, forked_binaries
 
 pytestmark = pytest.mark.tff

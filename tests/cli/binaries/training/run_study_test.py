@@ -8,7 +8,7 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.simulation.training.plan import build_plan
-from experiments.studies import definition, jobs, work
+from dpfl.studies import definition, jobs, work
 from tests import binaries, forked_binaries
 
 _STUDY = {

@@ -260,8 +260,8 @@ def test_a_strategy_file_that_changed_is_noticed(copied, tmp_path):
     code = (
         'import sys\n'
         'from dpfl.simulation.training import mechanism\n'
-        'from experiments import train\n'
-        'from experiments.command import command_line\n'
+        'from dpfl.cli.binaries.training import train\n'
+        'from dpfl.cli.command import command_line\n'
         'from dpfl import mechanisms\n'
         'sys.argv[0] = train.__name__\n'  # Whose flags count.
         f'mechanism.load_strategy = lambda *args: mechanisms.load({str(changed)!r})\n'
