@@ -41,3 +41,8 @@ def find(
     known = {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.glob(f'**/*{suffix}')}
     name = str(name_or_path).removeprefix('configs/').removesuffix(suffix) + suffix
     return known.get(name) or known.get(f'{folder}/{name}')
+
+
+def lock() -> pathlib.Path:
+    """The versions of TensorFlow Federated and of all that it needs, as requirements of pip."""
+    return FOLDER / 'requirements.lock'

@@ -28,6 +28,7 @@ _LAYERS = (
     ('published', 'planning', 'inspection'),
     ('studies',),
     ('cli',),
+    ('__main__',),
 )
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}
 _PURE = {

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import errno
 import os
+import pathlib
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from absl import app, flags, logging
 
 from dpfl import errors
 from dpfl._settings import Settings
-from dpfl.cli.command import flagfiles, preset, standard_streams
+from dpfl.cli.command import flagfiles, missing, preset, program, standard_streams
 from dpfl.runtime import default_context
 
 _REFUSED = 1
@@ -108,6 +109,11 @@ def run(
             _fail(str(error), _BAD_USAGE)
         except (errors.RunError, errors.DataError) as error:
             _fail(str(error), _REFUSED)
+        except ModuleNotFoundError as error:
+            message = missing.explained(error, program.shown(pathlib.Path(sys.argv[0]).stem))
+            if message is None:
+                raise
+            _fail(message, missing.STATUS)
         except KeyboardInterrupt as error:
             # A second Ctrl-C ends the process while it cleans up, without a message.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -175,6 +181,8 @@ def _parse(arguments):
     try:
         expanded = flagfiles.expand(arguments[1:])
         if _asks_for_help(arguments):
+            main = sys.modules['__main__']
+            main.__doc__ = program.adapted(main.__doc__ or '')
             return app.parse_flags_with_usage([arguments[0], *expanded])
         adjusted = preset.adjust(arguments[1:], flagfiles.read)
         rest = flags.FLAGS([arguments[0], *adjusted.arguments])
