@@ -12,7 +12,7 @@ unset PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
 # What the locked packages come to, in MB.
 download_mb=510
-installed_mb=2200
+installed_mb=2300
 
 say() { printf 'bootstrap: %s\n' "$*"; }
 
