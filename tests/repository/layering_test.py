@@ -15,7 +15,7 @@ _ROOT = paths.ROOT
 _LAYERS = (
     ('errors',),
     ('_validate', '_files', '_json', '_storage'),
-    ('_npz', '_random', '_settings', 'runtime'),
+    ('_npz', '_progress', '_random', '_settings', 'runtime'),
     ('participation',),
     ('mechanisms',),
     ('accounting', 'strategies'),
@@ -31,6 +31,7 @@ _PURE = {
     '_files',
     '_json',
     '_npz',
+    '_progress',
     '_random',
     '_settings',
     '_storage',
