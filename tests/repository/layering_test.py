@@ -16,7 +16,7 @@ _ROOT = paths.ROOT
 _LAYERS = (
     ('errors',),
     ('_validate', '_files', '_json', '_storage'),
-    ('_npz', '_random', '_settings', 'runtime'),
+    ('_npz', '_progress', '_random', '_settings', 'runtime'),
     ('_setting_texts',),
     ('participation',),
     ('mechanisms',),
@@ -36,6 +36,7 @@ _PURE = {
     '_files',
     '_json',
     '_npz',
+    '_progress',
     '_random',
     '_settings',
     '_setting_texts',

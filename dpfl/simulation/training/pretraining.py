@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-import tqdm
 
-from dpfl import _storage
+from dpfl import _progress, _storage
 from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks.config import WORD_MODELS
@@ -137,7 +136,7 @@ def pretrain(
             curve.append({'step': step, 'loss': loss, 'accuracy': accuracy})
 
     # How long a file is, nobody knows before it is read.
-    with tqdm.tqdm(unit='step', dynamic_ncols=True, disable=not progress) as bar:
+    with _progress.bar(unit='step', disable=not progress) as bar:
         measure(0, initial)
 
         def report(step: int, loss: float, weights: Any) -> None:
