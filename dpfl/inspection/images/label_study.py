@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tqdm
 
-from dpfl import _random
+from dpfl import _progress, _random
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.images import labelling
 from dpfl.errors import ArgumentError, renaming
@@ -187,9 +186,7 @@ def _train(model: str, data: Examples, config: LabelConfig) -> saved_classifiers
         steps=config.steps,
         learning_rate=config.learning_rate,
         seed=config.seed,
-        progress=lambda steps: tqdm.tqdm(
-            steps, f'{model} on {len(data[1]):,} images', unit='step', dynamic_ncols=True
-        ),
+        progress=lambda steps: _progress.bar(steps, f'{model} on {len(data[1]):,} images'),
     )
     return saved_classifiers.of_weights(model, weights)
 
