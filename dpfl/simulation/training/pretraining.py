@@ -87,6 +87,23 @@ class PretrainResult:
     losses: np.ndarray
     curve: tuple[dict[str, float], ...] = ()
 
+    def summary(self) -> dict[str, Any]:
+        """What was made, and how well the model does on held-out sentences, by name."""
+        tail = max(1, len(self.losses) // 10)
+        return {
+            'output': str(self.output),
+            'vocabulary_file': str(self.vocabulary_file),
+            'words': self.num_words,
+            'sentences': self.num_sentences,
+            'steps': len(self.losses),
+            'loss': float(np.mean(self.losses[-tail:])),
+            **(
+                {f'heldout_{name}': self.curve[-1][name] for name in ('loss', 'accuracy')}
+                if self.curve
+                else {}
+            ),
+        }
+
 
 def pretrain(
     config: PretrainConfig, output: str | os.PathLike[str], *, progress: bool = True
