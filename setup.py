@@ -26,6 +26,6 @@ setuptools.setup(
         'scipy',
         'tqdm',
     ],
-    packages=setuptools.find_packages(include=['dpfl', 'dpfl.*', 'experiments', 'experiments.*']),
+    packages=setuptools.find_packages(include=['dpfl', 'dpfl.*']),
     package_data={'': ['*.json', '*.npz', 'py.typed']},
 )

@@ -79,6 +79,17 @@ def test_same_seeds_give_the_same_run(run, tmp_path):
         np.testing.assert_array_equal(a['0'], b['0'])
 
 
+@pytest.mark.parametrize('planned, warnings', [(3, 0), (30, 1)])
+def test_a_cohort_far_from_the_plan_is_mentioned_once(planned, warnings, tmp_path, caplog):
+    experiment = toy_experiment.experiment(plan_fields={'clients_per_round': planned})
+    program.run_training(experiment, outputs.RunDirectory(tmp_path))
+    found = [each.getMessage() for each in caplog.records if 'clients came' in each.getMessage()]
+    assert len(found) == warnings
+    if found:
+        assert found[0].startswith('round 1: 3 clients came, 30 are planned')
+        assert 'mean update is 0.1 times' in found[0]
+
+
 def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):
     experiment = toy_experiment.experiment()
     broken_client = int(experiment.sampler.cohort(2)[0])

@@ -17,9 +17,9 @@ from dpfl.accounting.records import ledger_lines
 from dpfl.errors import DataError
 from dpfl.mechanisms.optimize import cache
 from dpfl.simulation import checkpoint, ledger
+from dpfl.studies import definition
 from dpfl.tasks.text import vocabulary
 from dpfl.tasks.text.files import record_files, record_index, user_text
-from experiments.studies import definition
 
 
 class Checkpoint(Target):

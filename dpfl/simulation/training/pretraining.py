@@ -54,6 +54,9 @@ class PretrainConfig(Settings):
         None,
         'Text file with one word per line; by default the most frequent words of the public text.',
     )
+    vocabulary_marks: bool = setting(
+        True, 'Add the 32 punctuation marks of ASCII to a --vocabulary_file that has none of them.'
+    )
     sentence_length: int = setting(20, 'Longer sentences are cut to this many words.', minimum=1)
     model: str = setting('small', 'Name of the model, as in --model of train.', choices=WORD_MODELS)
     public_clients: int = setting(
@@ -85,6 +88,23 @@ class PretrainResult:
     num_sentences: int
     losses: np.ndarray
     curve: tuple[dict[str, float], ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """What was made, and how well the model does on held-out sentences, by name."""
+        tail = max(1, len(self.losses) // 10)
+        return {
+            'output': str(self.output),
+            'vocabulary_file': str(self.vocabulary_file),
+            'words': self.num_words,
+            'sentences': self.num_sentences,
+            'steps': len(self.losses),
+            'loss': float(np.mean(self.losses[-tail:])),
+            **(
+                {f'heldout_{name}': self.curve[-1][name] for name in ('loss', 'accuracy')}
+                if self.curve
+                else {}
+            ),
+        }
 
 
 def pretrain(
@@ -258,6 +278,7 @@ def _public(config: PretrainConfig) -> tuple[tuple[str, ...], _Sentences]:
     with renaming(vocabulary_text='public_text'):
         if config.vocabulary_file is not None:
             words = vocabulary.load(config.vocabulary_file, None)
+            words = words.with_marks() if config.vocabulary_marks else words
         else:
             words = vocabulary.count_public_text(path, config.vocabulary_size)
 
