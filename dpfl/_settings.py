@@ -1,7 +1,7 @@
 """Settings: frozen dataclasses of plain values, read from JSON and from flags of the same names.
 
 A class of settings says once what a value is for, what type it has and which values are allowed.
-`experiments.flags` makes flags from it, so a flag and an argument cannot drift apart.
+`dpfl.cli.flags` makes flags from it, so a flag and an argument cannot drift apart.
 """
 
 import dataclasses

@@ -1,1 +1,1 @@
-"""Binaries, run from the repository root as `python -m experiments.<name> --flags`."""
+"""The commands of dpfl, run from a checkout as `python -m experiments.<name> --flags`."""

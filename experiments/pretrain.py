@@ -1,39 +1,9 @@
-r"""Trains a word model centrally on public text, for --warm_start of experiments.train.
+"""Trains a word model centrally on public text, for --warm_start of experiments.train.
 
-Example:
-  python -m experiments.pretrain --public_text=corpus.txt --vocabulary_size=9996 \
-      --output=runs/pretrained
-
-NOT private: the text must be public. Without --public_text it is synthetic text of clients that no
-run trains on or holds out, in the language of --seed; give the run the same seed. The model is a
-SavedModel that experiments.generate and plain TensorFlow can load. Its vocabulary is written beside
-it, as a file for --vocabulary_file.
+The code is in dpfl.cli.binaries.training.pretrain.
 """
 
-import json
-
-from dpfl.simulation.training import PretrainConfig, pretrain
-from experiments.command import command_line
-from experiments.flags import output_flags
-from experiments.flags.settings_flags import SettingsFlags
-from experiments.results import run_summary
-
-_CONFIG = SettingsFlags(PretrainConfig)
-_OUTPUT = SettingsFlags(
-    output_flags.OutputConfig, help={'output': 'Folder for the SavedModel; replaced if it exists.'}
-)
-_FORMAT = SettingsFlags(output_flags.FormatConfig)
-
-
-def main() -> None:
-    """Checks the flags, trains, and writes the model."""
-    config, output = _CONFIG.read(), command_line.required(_OUTPUT.read(), 'output')
-    with command_line.refusing_bad_values():
-        result = pretrain(config, output)
-    summary = run_summary.of_pretraining(result)
-    is_json = _FORMAT.read().format == 'json'
-    print(json.dumps(summary) if is_json else command_line.table(summary))
-
+from dpfl.cli import launch
 
 if __name__ == '__main__':
-    command_line.run(main)
+    launch.run('pretrain')

@@ -27,7 +27,8 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
-from experiments.command import command_line  # noqa: E402
+from dpfl.cli.command import command_line  # noqa: E402
+from dpfl.reporting import plain_text
 from scripts import fault_list, faults_at_writes  # noqa: E402
 
 _EVERY = flags.DEFINE_integer(
@@ -71,7 +72,7 @@ def _files(folder: pathlib.Path, noise_seed: int | None) -> int:
         by_fault[outcome.fault].append(outcome)
     print(f'Noise {folder.name}: {places} system calls on files, {len(outcomes)} faults played')
     print(
-        command_line.columns(
+        plain_text.columns(
             [
                 {
                     'fault': name,

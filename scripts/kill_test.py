@@ -25,8 +25,8 @@ from absl import flags
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
+from dpfl.cli.command import command_line  # noqa: E402
 from dpfl.simulation import checkpoint_folder, outputs, program  # noqa: E402
-from experiments.command import command_line  # noqa: E402
 from tests import runs  # noqa: E402
 from tests.simulation import toy_experiment  # noqa: E402
 

@@ -3,5 +3,5 @@
 import pathlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PUBLISHED = ROOT / 'experiments' / 'tables' / 'published.json'
+PUBLISHED = ROOT / 'dpfl' / 'published' / 'tables' / 'published.json'
 STRATEGIES = ROOT / 'dpfl' / 'strategies'

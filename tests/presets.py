@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from dpfl._setting_texts import with_texts
 from dpfl.simulation.training import GanConfig, TrainConfig
-from experiments.flags.settings_flags import with_texts
 from scripts import presets_page
 
 _CONFIGS = {'train': TrainConfig, 'train_gan': GanConfig}

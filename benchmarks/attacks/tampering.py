@@ -26,7 +26,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 from dpfl import ParticipationLog  # noqa: E402
 from dpfl.accounting.records import archive, ledger_lines, verification  # noqa: E402
-from experiments.flags import recorded_flags  # noqa: E402
+from dpfl.cli.flags import recorded_flags  # noqa: E402
 
 
 def train(folder: pathlib.Path) -> pathlib.Path:

@@ -20,8 +20,8 @@ from dpfl.simulation import data_digest, earlier_run
 
 _KEY = 'data.key'
 # Files that the guarantee of a run does not cover: they hold exact counts, times that depend on
-# single clients, or digests with which guesses about these can be checked. docs/threat_model.md
-# gives the reasons.
+# single clients, or digests with which guesses about these can be checked.
+# docs/reference/threat_model.md gives the reasons.
 _PRIVATE = frozenset(
     {
         archive.SUMS,

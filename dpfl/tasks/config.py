@@ -118,7 +118,8 @@ class TextConfig(Settings):
         None,
         'Make the vocabulary of the words that most training clients use. data: THIS IS NOT '
         'PRIVATE, no guarantee covers it. private: find them before training with '
-        '--vocabulary_epsilon; the guarantee of the run counts it (docs/private_vocabulary.md).',
+        '--vocabulary_epsilon; the guarantee of the run counts it '
+        '(docs/how_to/private_vocabulary.md).',
         choices=(DATA_VOCABULARY, PRIVATE_VOCABULARY),
     )
     vocabulary_epsilon: float | None = setting(

@@ -274,7 +274,7 @@ def test_the_schema_has_the_version_and_the_names_of_the_code():
 
 
 def test_the_tables_of_the_page_are_those_of_the_schema():
-    page = (paths.ROOT / 'docs' / 'report_schema.md').read_text()
+    page = (paths.ROOT / 'docs' / 'reference' / 'report_schema.md').read_text()
     # After a change: `python -m tests.accounting.report_schema` prints them.
     assert report_schema.tables() in page
 

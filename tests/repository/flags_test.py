@@ -10,7 +10,7 @@ from tests import paths
 def _defined():
     """Names of flags that are defined by `flags.DEFINE_...`, with the files that do so."""
     found = collections.defaultdict(list)
-    for path in sorted((paths.ROOT / 'experiments').rglob('*.py')):
+    for path in sorted((paths.ROOT / 'dpfl' / 'cli').rglob('*.py')):
         for node in ast.walk(ast.parse(path.read_text())):
             is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
             if is_call and node.func.attr.startswith('DEFINE_') and node.args:
@@ -29,6 +29,6 @@ def test_no_flag_of_a_binary_has_the_name_of_a_setting_of_runs():
 
 
 def test_no_module_is_imported_anew():
-    for path in sorted((paths.ROOT / 'experiments').rglob('*.py')):
+    for path in sorted((paths.ROOT / 'dpfl' / 'cli').rglob('*.py')):
         for node in ast.walk(ast.parse(path.read_text())):
             assert not (isinstance(node, ast.Delete) and 'sys.modules' in ast.unparse(node)), path

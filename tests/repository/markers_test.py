@@ -10,7 +10,7 @@ _FILES = sorted((paths.ROOT / 'tests').rglob('*_test.py'))
 # Files in which every test is slow, and why.
 _SLOW_FILES = {
     'simulation/killed_runs_test.py': 'one test, of runs that are killed',
-    'experiments/train_noise_test.py': 'one test, of a run that is killed and resumed',
+    'cli/binaries/training/train_noise_test.py': 'one test, of a run that is killed and resumed',
 }
 
 

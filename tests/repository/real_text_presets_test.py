@@ -3,10 +3,10 @@
 import pytest
 
 from dpfl import Participation, mechanisms
+from dpfl._setting_texts import with_texts
+from dpfl.inspection.text.config import StudyConfig
 from dpfl.simulation.training import TrainConfig
-from experiments.debugging.text.config import StudyConfig
-from experiments.flags.settings_flags import with_texts
-from experiments.studies import definition
+from dpfl.studies import definition
 from tests import paths
 
 _PRESETS = [

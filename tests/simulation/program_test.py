@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import ParticipationLog, accounting
@@ -58,13 +59,15 @@ def test_report_and_log_agree_with_the_run(run):
 
 
 def test_tensorboard_and_plot_are_there(run):
-    _, directory, _ = run
+    experiment, directory, _ = run
     events = event_accumulator.EventAccumulator(
         str(directory.path / 'tensorboard'), size_guidance={'tensors': 0}
     )
     events.Reload()
-    assert {'loss', 'accuracy', 'epsilon'} <= set(events.Tags()['tensors'])
+    assert {'loss', 'accuracy', 'epsilon', 'clip_norm'} <= set(events.Tags()['tensors'])
     assert len(events.Tensors('epsilon')) == toy_experiment.ROUNDS
+    norms = [float(tf.make_ndarray(event.tensor_proto)) for event in events.Tensors('clip_norm')]
+    assert norms == [experiment.plan.clip_norm] * toy_experiment.ROUNDS
     assert (directory.path / 'plots' / 'training.png').stat().st_size > 5000
 
 

@@ -106,11 +106,7 @@ def _unexpected(error: Exception) -> str:
 
 def _where(error: Exception) -> str:
     """The innermost line of dpfl in the traceback of an error."""
-    frames = [
-        f
-        for f in traceback.extract_tb(error.__traceback__)
-        if '/dpfl/' in f.filename or '/experiments/' in f.filename
-    ]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if '/dpfl/' in f.filename]
     if not frames:
         return 'the campaign itself'
     return f'{pathlib.Path(frames[-1].filename).name}:{frames[-1].lineno}'

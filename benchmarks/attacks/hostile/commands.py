@@ -17,6 +17,7 @@ from absl.testing import flagsaver
 
 from benchmarks.attacks.hostile import archives, mutations
 from benchmarks.attacks.hostile.target import Target, require
+from dpfl.cli import catalogue
 
 # Of each binary: flags of a command line that works in a moment, and others, not all of which go
 # together with them.
@@ -199,8 +200,8 @@ class Commands(Target):
     def __init__(self, folder, binary: str):
         super().__init__(folder)
         self.name = binary
-        self._module = importlib.import_module(f'experiments.{binary}')
-        from experiments.command import command_line
+        self._module = importlib.import_module(catalogue.binaries()[binary].module)
+        from dpfl.cli.command import command_line
 
         self._run, self._streams = command_line.run, {}
         sys.argv[0] = str(pathlib.Path(self._module.__file__))

@@ -12,14 +12,14 @@ import numpy as np
 from benchmarks.attacks.hostile import archives, mutations
 from benchmarks.attacks.hostile.privacy_targets import spoil_text
 from benchmarks.attacks.hostile.target import Target, require
-from dpfl import Participation, ParticipationLog, errors, mechanisms
+from dpfl import Participation, ParticipationLog, errors, mechanisms, presets
 from dpfl.accounting.records import ledger_lines
 from dpfl.errors import DataError
 from dpfl.mechanisms.optimize import cache
 from dpfl.simulation import checkpoint, ledger
+from dpfl.studies import definition
 from dpfl.tasks.text import vocabulary
 from dpfl.tasks.text.files import record_files, record_index, user_text
-from experiments.studies import definition
 
 
 class Checkpoint(Target):
@@ -138,8 +138,8 @@ class Study(Target):
     def __init__(self, folder):
         super().__init__(folder)
         self._values = [
-            json.loads((definition.FOLDER / f'{name}.json').read_text())
-            for name in definition.names()
+            json.loads((presets.FOLDER / 'studies' / f'{name}.json').read_text())
+            for name in presets.studies()
         ]
 
     def mutate(self, rng):

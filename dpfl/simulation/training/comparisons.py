@@ -11,7 +11,8 @@ from dpfl.tasks.text import token_ids
 
 def model_name(config: TrainConfig) -> str:
     """Name of the model that is trained; empty for a task of one's own."""
-    return config.task.model or next(iter(MODELS[config.task.task]), '')
+    names: Sequence[str] = MODELS[config.task.task]
+    return config.task.model or (names[0] if names else '')
 
 
 def uniform_loss(config: TrainConfig, language: tuple[str, Sequence[str]] | None) -> float | None:

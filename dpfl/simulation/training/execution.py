@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +71,30 @@ class TrainResult:
             if name != 'round' and known.size:
                 found[name] = float(known[-1])
         return found
+
+    def summary(self) -> dict[str, Any]:
+        """The last metrics and the guarantee, by name."""
+        report, measured = self.report, self.report.measured
+        return {
+            'output_dir': str(self.directory),
+            'rounds': report.guarantee.rounds,
+            **self.last,
+            **self.reference_accuracies,
+            **{
+                f'test_{name}': value
+                for name, value in self.test_metrics.items()
+                if not math.isnan(value)
+            },
+            **({} if self.noise_storage is None else {'noise_place': self.noise_storage}),
+            'rho': report.guarantee.rho,
+            'epsilon': report.guarantee.epsilons[0],
+            'delta': report.deltas[0],
+            **(
+                {}
+                if measured is None
+                else {'epsilon_estimate': measured.to_dict()['epsilon_estimate']}
+            ),
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-import tqdm
 
-from dpfl import _storage
+from dpfl import _progress, _storage
 from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks.config import WORD_MODELS
@@ -90,6 +89,23 @@ class PretrainResult:
     losses: np.ndarray
     curve: tuple[dict[str, float], ...] = ()
 
+    def summary(self) -> dict[str, Any]:
+        """What was made, and how well the model does on held-out sentences, by name."""
+        tail = max(1, len(self.losses) // 10)
+        return {
+            'output': str(self.output),
+            'vocabulary_file': str(self.vocabulary_file),
+            'words': self.num_words,
+            'sentences': self.num_sentences,
+            'steps': len(self.losses),
+            'loss': float(np.mean(self.losses[-tail:])),
+            **(
+                {f'heldout_{name}': self.curve[-1][name] for name in ('loss', 'accuracy')}
+                if self.curve
+                else {}
+            ),
+        }
+
 
 def pretrain(
     config: PretrainConfig, output: str | os.PathLike[str], *, progress: bool = True
@@ -123,7 +139,7 @@ def pretrain(
             curve.append({'step': step, 'loss': loss, 'accuracy': accuracy})
 
     # How long a file is, nobody knows before it is read.
-    with tqdm.tqdm(unit='step', dynamic_ncols=True, disable=not progress) as bar:
+    with _progress.bar(unit='step', disable=not progress) as bar:
         measure(0, initial)
 
         def report(step: int, loss: float, weights: Any) -> None:

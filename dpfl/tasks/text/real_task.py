@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tqdm
 
+from dpfl import _progress
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import data_path
 from dpfl.tasks.before_training import WORDS, BeforeTraining
@@ -264,7 +264,9 @@ class RealTextTask:
 
 
 def _sentences(training: word_clients.WordClients) -> Iterator[Iterable[list[str]]]:
-    clients = tqdm.tqdm(range(training.count), 'vocabulary', unit='client', delay=2, leave=False)
+    clients = _progress.bar(
+        range(training.count), 'vocabulary', unit='client', delay=2, leave=False
+    )
     return map(training.sentences, clients)
 
 

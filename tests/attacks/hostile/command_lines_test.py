@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.attacks.hostile import commands
 from dpfl import Participation, mechanisms
+from dpfl.cli.command import command_line
 from dpfl.simulation import population_run
-from experiments.command import command_line
 from tests import paths
 from tests.attacks.hostile.refusals import refused, within_seconds
 

@@ -8,10 +8,10 @@ import pytest
 from dpfl import ParticipationLog, _files, _npz, errors, mechanisms
 from dpfl.errors import DataError
 from dpfl.simulation import checkpoint, ledger
+from dpfl.studies import definition
 from dpfl.tasks.images import emnist_files
 from dpfl.tasks.text import vocabulary
 from dpfl.tasks.text.files import parquet_records, record_index, stackoverflow
-from experiments.studies import definition
 from tests.attacks.hostile.refusals import refused, within_seconds
 
 

@@ -6,13 +6,13 @@ import json
 import pytest
 
 from dpfl import accounting
+from dpfl.cli.flags import recorded_flags
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import (
     TrainConfig,
     train,
 )
 from dpfl.simulation.training.plan import build_plan
-from experiments.flags import recorded_flags
 from tests.simulation.training import small_config
 
 _CONFIG = small_config.GAUSSIAN.with_values(

@@ -9,10 +9,10 @@ import pytest
 from dpfl.accounting.measured.measured import AUDIT, Measured, Scores
 from dpfl.accounting.records import archive, verification
 from dpfl.accounting.sampling import monte_carlo
+from dpfl.cli.command import command_line
+from dpfl.cli.results import audited_run, public_copy
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TrainConfig, train
-from experiments.command import command_line
-from experiments.results import audited_run, public_copy, run_summary
 from tests import forked_binaries, json_schema, runs
 from tests.repository import threat_model
 from tests.simulation.training import small_config
@@ -100,7 +100,7 @@ def test_files_and_summary_say_what_they_are(run):
     path, result = run
     assert threat_model.shared_by_mistake(path) == []
     assert threat_model.readers(path)[AUDIT] == 'everyone'
-    found = run_summary.summary(result)
+    found = result.summary()
     assert found['epsilon_estimate'] == result.report.measured.releases.epsilon
 
 

@@ -7,12 +7,12 @@ import shutil
 import pytest
 
 from dpfl.accounting.records import archive, verification
+from dpfl.cli.flags import recorded_flags
 from dpfl.errors import ArgumentError, RunError
 from dpfl.simulation import outputs
 from dpfl.simulation.training import before_training, dry_run, train
 from dpfl.tasks.before_training import BeforeTraining
 from dpfl.tasks.text.private_words import WordRelease
-from experiments.flags import recorded_flags
 from tests import text_files
 from tests.repository import threat_model
 from tests.simulation.training import small_config

@@ -5,10 +5,10 @@ import pathlib
 
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import verification
+from dpfl.cli.flags import recorded_flags
 from dpfl.simulation.sampling import Sampler
 from dpfl.simulation.training import TrainConfig, train
 from dpfl.simulation.training.plan import build_plan
-from experiments.flags import recorded_flags
 from tests.simulation.training import small_config
 
 ROUNDS, POPULATION, CLIENTS = 5, 24, 4

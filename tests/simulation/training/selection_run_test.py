@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from dpfl.accounting.records import archive, verification
+from dpfl.cli.flags import recorded_flags
 from dpfl.errors import RunError
 from dpfl.simulation import training
 from dpfl.simulation.training import before_training, execution
 from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks.private_quantiles import QuantileRelease
-from experiments.flags import recorded_flags
 from tests.simulation.training import small_config
 
 

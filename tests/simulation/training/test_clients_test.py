@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 
 from dpfl import learning
 from dpfl.accounting.records import archive
+from dpfl.cli.results import public_copy
 from dpfl.errors import ArgumentError
 from dpfl.simulation import last_evaluation
 from dpfl.simulation.training import (
@@ -25,7 +26,6 @@ from dpfl.tasks import source
 from dpfl.tasks.config import DataConfig
 from dpfl.tasks.text.models import catalog
 from dpfl.tasks.text.synthetic_text import NUM_SPECIAL_TOKENS, SyntheticText
-from experiments.results import public_copy, run_summary
 from tests.repository import threat_model
 from tests.simulation.training import small_config
 
@@ -73,7 +73,7 @@ def test_the_final_model_is_measured_on_clients_of_their_own(tested):
     )
     stated = json.loads((tested.directory / 'test_metrics.json').read_text())
     assert stated == {'rounds': 2, 'metrics': tested.test_metrics}
-    assert run_summary.summary(tested)['test_loss'] == tested.test_metrics['loss']
+    assert tested.summary()['test_loss'] == tested.test_metrics['loss']
     # The held-out metrics are those of others.
     assert tested.last['num_tokens'] != expected['num_tokens']
     others = [language.tokens(0), *language.heldout_clients(1)]

@@ -1,0 +1,66 @@
+"""Settings from text, as in flag files and studies. No TensorFlow."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from dpfl import _settings
+from dpfl._settings import Settings
+from dpfl.errors import NOT_SHOWN, ArgumentError
+
+_S = TypeVar('_S', bound=Settings)
+_TRUTHS = {'true': True, 't': True, '1': True, 'false': False, 'f': False, '0': False}
+
+
+def with_texts(settings: _S, texts: Mapping[str, str]) -> _S:
+    """Settings in which some values are replaced by the text of flags.
+
+    Raises:
+      ArgumentError: If a name is unknown, or a value is not allowed.
+    """
+    kinds = {name: kind for name, _, kind, _ in leaves(settings)}
+    values = {}
+    for name, text in texts.items():
+        if name not in kinds:
+            raise ArgumentError(name, NOT_SHOWN, f'is not a setting of {type(settings).__name__}')
+        values[name] = _from_text(name, kinds[name], text)
+    return settings.with_values(values)
+
+
+def _from_text(name: str, kind: _settings.Kind, text: str) -> Any:
+    if kind.is_tuple:
+        texts = text.split(',') if text else []
+        return entries(name, kind.scalar, texts)
+    try:
+        if kind.scalar is bool:
+            return _TRUTHS[text.lower()]
+        return kind.scalar(text) if kind.scalar in (int, float) else text
+    except (ValueError, KeyError):
+        raise ArgumentError(name, text, f'must be a value of type {kind.scalar.__name__}') from None
+
+
+def leaves(settings: Settings) -> list[tuple[str, dataclasses.Field, _settings.Kind, Any]]:
+    """Name, field, type and value of every setting, including those of nested settings."""
+    found = []
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, Settings):
+            found += leaves(value)
+        else:
+            kind = _settings.kind_of(type(settings), field.name)
+            found.append((field.name, field, kind, value))
+    return found
+
+
+def entries(name: str, scalar: type, texts: Sequence[str]) -> tuple:
+    """The entries of a list: texts, numbers, or pairs of a round and a norm such as `100:0.5`."""
+    if scalar is str:
+        return tuple(texts)
+    try:
+        if scalar in (int, float):
+            return tuple(map(scalar, texts))
+        pairs = [text.split(':') for text in texts]
+        return tuple((int(first), float(norm)) for first, norm in pairs)
+    except ValueError:
+        allowed = {int: 'integers', float: 'numbers'}.get(scalar, 'round:norm')
+        raise ArgumentError(name, ','.join(texts), f'must be comma-separated {allowed}') from None

@@ -1,0 +1,1 @@
+"""Commands that only compute: guarantees, plans, mechanisms, published numbers. No TensorFlow."""

@@ -1,0 +1,1 @@
+"""Commands that attack: lower bounds on epsilon, membership, exposure."""

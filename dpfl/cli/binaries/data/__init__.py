@@ -1,0 +1,1 @@
+"""Commands about data sets: making them, looking at them, counting their words."""

@@ -1,0 +1,1 @@
+"""Commands that inspect data that nobody may look at, by private generators."""

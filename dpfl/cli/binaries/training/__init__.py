@@ -1,0 +1,1 @@
+"""Commands that train models, and those for the runs that come of it."""

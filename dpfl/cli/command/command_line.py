@@ -1,0 +1,216 @@
+"""What all binaries share: flags, one-line errors, and the exit status.
+
+A bad flag, or a value that the library refuses, gives one line `error: --flag=value: what is
+allowed` on standard error and exit status 2. A failure of the machine (a file, memory) gives one
+line and exit status 1, Ctrl-C one line and 130. Anything else is a bug and shows its traceback.
+"""
+
+import atexit
+import contextlib
+import errno
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from absl import app, flags, logging
+
+from dpfl import errors
+from dpfl._settings import Settings
+from dpfl.cli.command import flagfiles, missing, preset, program, standard_streams
+from dpfl.runtime import default_context
+
+_REFUSED = 1
+_BAD_USAGE = 2
+_INTERRUPTED = 130
+# Longest message. A value from the command line or a file may have any length.
+_MOST_CHARACTERS = 2000
+# Python's message if there is no memory for the stack of a thread, or there are too many threads.
+_NO_THREAD = "can't start new thread"
+
+
+class UsageError(Exception):
+    """The user asked for something that cannot be done. The message is one line."""
+
+
+@contextlib.contextmanager
+def refusing_bad_values(**flags_of_arguments: str) -> Iterator[None]:
+    """Context that turns a ValueError of the library into a `UsageError` that names the flag.
+
+    Args:
+      **flags_of_arguments: Name of the flag by the name of the argument, if the two differ.
+    """
+    try:
+        yield
+    except errors.ArgumentError as error:
+        name = flags_of_arguments.get(error.name, error.name)
+        message = f'--{error.named(name)}' if name in flags.FLAGS else str(error)
+        raise UsageError(message) from error
+    except ValueError as error:
+        raise UsageError(' '.join(str(error).split())) from error
+
+
+def required(settings: Settings, name: str) -> Any:
+    """The value of a flag that must be given.
+
+    Raises:
+      UsageError: If it is not given, or empty.
+    """
+    value = getattr(settings, name)
+    if value in (None, '', ()):
+        raise UsageError(f'--{name}: must be given')
+    return value
+
+
+def run(
+    main: Callable[[], None],
+    *,
+    threads_per_operation: int | None = None,
+    operands_of: str | None = None,
+    operands: Sequence[str] = (),
+) -> None:
+    """Parses the flags and calls `main`; does not return.
+
+    Args:
+      main: The work of the binary.
+      operands_of: Flag with a list that also takes the arguments that are no flags, if it is given:
+        `--flag one other` is then `--flag=one,other`.
+      operands: Flags with lists that arguments stand for, in this order, if neither is given:
+        `binary one other` is then `binary --a=one --b=other`.
+      threads_per_operation: Threads of each TensorFlow operation, unless the environment sets
+        them. Use 1 if shards run in parallel: `runtime.local_runtime` cannot set it once a model
+        is traced.
+    """
+    if threads_per_operation is not None:
+        os.environ.setdefault('TF_NUM_INTRAOP_THREADS', str(threads_per_operation))
+    # Faster kernels. By default TensorFlow uses them only on the processors of one maker.
+    os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
+    # Logs of libraries are shown on request only (TF_CPP_MIN_LOG_LEVEL, --verbosity).
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+    def guarded(arguments):
+        try:
+            if not flags.FLAGS['verbosity'].present:
+                logging.set_verbosity(logging.WARNING)
+            if operands_of is not None and flags.FLAGS[operands_of].present:
+                flags.FLAGS[operands_of].value += arguments[1:]
+            elif len(arguments) == 1 + len(operands) and not any(
+                flags.FLAGS[name].present for name in operands
+            ):
+                for name, argument in zip(operands, arguments[1:], strict=True):
+                    flags.FLAGS[name].parse(argument)
+            elif len(arguments) > 1:
+                raise UsageError(f'{arguments[1]}: is not a flag')
+            main()
+            standard_streams.flush_results()
+        except UsageError as error:
+            _fail(str(error), _BAD_USAGE)
+        except (errors.RunError, errors.DataError) as error:
+            _fail(str(error), _REFUSED)
+        except ModuleNotFoundError as error:
+            message = missing.explained(error, program.shown(pathlib.Path(sys.argv[0]).stem))
+            if message is None:
+                raise
+            _fail(message, missing.STATUS)
+        except KeyboardInterrupt as error:
+            # A second Ctrl-C ends the process while it cleans up, without a message.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            _fail(f'interrupted: {error}'.removesuffix(': '), _INTERRUPTED)
+        except MemoryError as error:
+            _fail(' '.join(f'out of memory: {error}'.removesuffix(': ').split()), _REFUSED)
+        except RuntimeError as error:
+            if str(error) != _NO_THREAD:
+                raise
+            _fail(f'out of memory: {error}', _REFUSED)
+        except BrokenPipeError:  # The reader of standard output has gone.
+            standard_streams.drop_results()
+            sys.exit(_REFUSED)
+        except OSError as error:
+            standard_streams.drop_results()
+            is_bad_name = error.errno == errno.ENAMETOOLONG
+            _fail(_what_failed(error), _BAD_USAGE if is_bad_name else _REFUSED)
+
+    standard_streams.prepare()
+    app.call_after_init = _leave_out
+    sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
+    atexit.register(default_context.drop)
+    app.run(guarded, flags_parser=_parse)
+
+
+def _leave_out(callback: Callable[[], object]) -> None:
+    """Takes the place of `absl.app.call_after_init`, and does not call back.
+
+    Binaries import TensorFlow when absl has started already. A test module of TensorFlow would then
+    be called back at once, and ask for devices before eager execution is on. From then on, while
+    the main thread traces a function, TensorFlow believes to be in a graph of version 1, where `==`
+    of tensors compares the Python objects. JAX also asks, for flags that it does not have here.
+    """
+
+
+def _what_failed(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    if error.filename is None:
+        return ' '.join(reason.split())
+    return f'{errors.shown(error.filename, 80)}: {reason}'
+
+
+def _uncaught(kind, error, trace):
+    """Reports a Ctrl-C that comes while another one is handled in one line: it is no bug."""
+    if issubclass(kind, KeyboardInterrupt):
+        print('error: interrupted', file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+def _unraisable(unraisable):
+    """Hides a Ctrl-C that a finalizer swallows: the runtime raises it again."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt | SystemExit):
+        sys.__unraisablehook__(unraisable)
+
+
+def flags_text() -> str:
+    """The flags of the binary with their values, one per line, as a file for --flagfile."""
+    own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
+    lines = [flag.serialize() for flag in own if flag.value is not None]
+    return ''.join(f'{line}\n' for line in sorted(lines) if line)
+
+
+def _parse(arguments):
+    try:
+        expanded = flagfiles.expand(arguments[1:])
+        if _asks_for_help(arguments):
+            main = sys.modules['__main__']
+            main.__doc__ = program.adapted(main.__doc__ or '')
+            return app.parse_flags_with_usage([arguments[0], *expanded])
+        adjusted = preset.adjust(arguments[1:], flagfiles.read)
+        rest = flags.FLAGS([arguments[0], *adjusted.arguments])
+        for message in adjusted.messages:
+            print(message, file=sys.stderr)
+        return rest
+    except flags.Error as error:
+        _fail(_explain(error), _BAD_USAGE)
+
+
+def _asks_for_help(arguments) -> bool:
+    return any(argument.lstrip('-').startswith('help') for argument in arguments[1:])
+
+
+def _explain(error: flags.Error) -> str:
+    """Rewrites a message of absl as `--flag=value: what is allowed`."""
+    message = ' '.join(str(error).split())
+    flag = message.removeprefix('flag ').partition(': ')[0]
+    name = flag.removeprefix('--').partition('=')[0]
+    if isinstance(error, flags.IllegalFlagValueError) and name in flags.FLAGS:
+        parser = flags.FLAGS[name].parser
+        if isinstance(parser, flags.EnumParser):
+            return f'{flag}: must be one of {", ".join(parser.enum_values)}'
+        return f'{flag}: must be {parser.syntactic_help}' if parser.syntactic_help else message
+    return message
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    message = errors.shown(message, _MOST_CHARACTERS)
+    print(f'error: {message}', file=sys.stderr, flush=True)
+    sys.exit(status)

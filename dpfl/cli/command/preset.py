@@ -1,0 +1,112 @@
+"""Flags of a preset that no longer apply, because the command line says something else.
+
+A preset is what --flagfile holds. What follows it on the command line wins over it. Some flags of
+the preset then have no meaning: the parameters of another mechanism, or a second amount of noise.
+They are dropped, and a message says so.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+
+_OF_A_MECHANISM = ('strategy', 'blt_decay', 'blt_scale', 'bands')
+_OF_TREES = ('tree_released', 'tree_completed')
+_AMOUNTS = ('noise_multiplier', 'target_epsilon', 'match')
+# Flags of a preset that are dropped, by the flag that is given instead.
+_REPLACED = {
+    'mechanism': (*_OF_A_MECHANISM, *_OF_TREES),
+    'strategy': ('blt_decay', 'blt_scale'),
+    'blt_decay': ('strategy',),
+    'blt_scale': ('strategy',),
+    **{name: tuple(other for other in _AMOUNTS if other != name) for name in _AMOUNTS},
+}
+# What a run without noise has no use for.
+_OF_NOISE = (*_AMOUNTS, 'match_momentum')
+
+
+@dataclasses.dataclass(frozen=True)
+class Adjusted:
+    """Arguments of the command line, and what was changed in the preset.
+
+    Attributes:
+      arguments: those of the preset that still apply, then the others.
+      messages: a line for each flag of the preset that was changed or dropped.
+    """
+
+    arguments: tuple[str, ...]
+    messages: tuple[str, ...]
+
+
+def adjust(arguments: Sequence[str], read: Callable[[str], Iterable[str]]) -> Adjusted:
+    """Drops what the command line replaces in the preset before it.
+
+    Args:
+      arguments: of the command line, without the name of the program.
+      read: maps the value of --flagfile to the arguments in that file, and in files it names.
+    """
+    last = max((i for i, each in enumerate(arguments) if _name(each) == 'flagfile'), default=None)
+    if last is None:
+        return Adjusted(tuple(arguments), ())
+    if '=' not in arguments[last]:
+        last += 1  # The path is an argument of its own.
+    # Each argument up to there, and whether it is of a preset.
+    first: list[tuple[str, bool]] = []
+    following = iter(arguments[: last + 1])
+    for each in following:
+        if _name(each) == 'flagfile':
+            path = each.partition('=')[2] if '=' in each else next(following, '')
+            first += [(line, True) for line in read(path)]
+        else:
+            first.append((each, False))
+    preset = _values([line for line, is_preset in first if is_preset])
+    own = _values(arguments[last + 1 :])
+    dropped, messages = _replaced(preset, own)
+    kept = [line for line, is_preset in first if not is_preset or _name(line) not in dropped]
+    rounds, separation = own.get('rounds', ''), preset.get('min_separation', '')
+    if rounds.isdecimal() and separation.isdecimal() and int(separation) > int(rounds) > 0:
+        # Either way no client takes part twice.
+        if 'min_separation' not in own:
+            kept.append(f'--min_separation={rounds}')
+            messages.append(
+                f'--min_separation={separation} of the preset: {rounds} here, since --rounds='
+                f'{rounds} is given'
+            )
+    return Adjusted((*kept, *arguments[last + 1 :]), tuple(messages))
+
+
+def _replaced(preset: dict[str, str], own: dict[str, str]) -> tuple[set[str], list[str]]:
+    """Names of the preset that are dropped, and a message for each."""
+    dropped: set[str] = set()
+    messages = []
+    for name, value in own.items():
+        others = _REPLACED.get(name, ())
+        if name == 'mechanism':
+            if preset.get(name) == value:
+                continue
+            if value == 'none':
+                others = (*others, *_OF_NOISE)
+        for other in others:
+            if other in preset and other not in own and other not in dropped:
+                dropped.add(other)
+                messages.append(
+                    f'--{other}={preset[other]} of the preset: dropped, since --{name}={value} is '
+                    'given'
+                )
+    return dropped, messages
+
+
+def _name(argument: str) -> str:
+    """Name of the flag of an argument; '' for another argument."""
+    return argument.strip().partition('=')[0].lstrip('-') if argument.startswith('-') else ''
+
+
+def _values(arguments: Sequence[str]) -> dict[str, str]:
+    """Value of each flag that has one, the last if it is there twice."""
+    found: dict[str, str] = {}
+    for i, argument in enumerate(arguments):
+        name, separator, value = argument.strip().partition('=')
+        if not name.startswith('-'):
+            continue
+        if not separator and i + 1 < len(arguments) and not arguments[i + 1].startswith('-'):
+            value = arguments[i + 1]
+        found[name.lstrip('-')] = value
+    return found

@@ -1,0 +1,69 @@
+"""Flags about the directory of a run, for binaries that train. No TensorFlow."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+
+from absl import flags
+
+from dpfl import errors
+from dpfl.accounting.records import archive
+from dpfl.cli.command import command_line
+from dpfl.cli.flags.output_flags import RunDirectoryConfig
+from dpfl.simulation import checkpoint_folder
+
+# Flags about what happens to an earlier run, or instead of a run; flags.txt leaves them out.
+_ONCE = ('resume', 'overwrite', 'dry_run')
+
+
+def directory(config: RunDirectoryConfig) -> pathlib.Path:
+    """The directory of --output_dir.
+
+    Raises:
+      UsageError: If it is not given, if the flags contradict each other, or if its name cannot be
+        written as a line of flags.txt.
+    """
+    if config.resume and config.overwrite:
+        raise command_line.UsageError('--resume: cannot be combined with --overwrite')
+    name = config.output_dir
+    if not name:
+        raise command_line.UsageError('--output_dir: must be given')
+    if not name.isprintable() or name != name.strip():
+        raise command_line.UsageError(
+            f'--output_dir={name!a}: must have printable characters only, and no space at either '
+            'end'
+        )
+    return pathlib.Path(name)
+
+
+@contextlib.contextmanager
+def saying_what_is_saved(config: RunDirectoryConfig) -> Iterator[None]:
+    """Context in which Ctrl-C ends the run with a message about the rounds that are not lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        path = pathlib.Path(config.output_dir or '')
+        try:
+            saved = checkpoint_folder.latest(path / archive.CHECKPOINTS, lambda reason: None)
+        except errors.RunError:
+            saved = None
+        if saved is None:
+            raise
+        rounds = 'round is' if saved.rounds == 1 else 'rounds are'
+        raise KeyboardInterrupt(
+            f'{saved.rounds} {rounds} saved in {path}; --resume continues'
+        ) from None
+
+
+def refuse_earlier_run(config: RunDirectoryConfig) -> None:
+    """Raises UsageError if a flag says what happens to an earlier run, for a dry run."""
+    for name in ('resume', 'overwrite'):
+        if getattr(config, name):
+            raise command_line.UsageError(f'--{name}: cannot be combined with --dry_run')
+
+
+def flags_text() -> str:
+    """The flags as a file for --flagfile, without those about an earlier run."""
+    lines = command_line.flags_text().splitlines(keepends=True)
+    once = [f'{flags.FLAGS[name].serialize()}\n' for name in _ONCE if name in flags.FLAGS]
+    return ''.join(line for line in lines if line not in once)

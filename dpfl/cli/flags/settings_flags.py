@@ -1,0 +1,113 @@
+"""Flags defined from settings: one per value, with its name, type, default and help text.
+
+A binary chooses the settings it has. The class of the settings is the only definition of a flag.
+"""
+
+import inspect
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from absl import flags
+
+from dpfl import _setting_texts, _settings
+from dpfl._settings import Settings
+from dpfl.cli.command.command_line import refusing_bad_values
+
+_S = TypeVar('_S', bound=Settings)
+
+
+class SettingsFlags(Generic[_S]):
+    """Defines flags for settings, and reads them.
+
+    Args:
+      settings: Class of the settings, or settings whose values are the defaults of the flags.
+      defaults: Other defaults of flags, by name.
+      choices: Allowed values of flags, by name, if they differ from those of the class.
+      help: Other help texts of flags, by name.
+      only: Names of the values that get a flag; by default all.
+      skip: Names of values that get no flag.
+    """
+
+    def __init__(
+        self,
+        settings: type[_S] | _S,
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        choices: Mapping[str, Sequence[str]] | None = None,
+        help: Mapping[str, str] | None = None,
+        only: Collection[str] | None = None,
+        skip: Collection[str] = (),
+    ):
+        self._base: Any = settings if isinstance(settings, Settings) else settings()
+        self._names: list[str] = []
+        # The flags belong to the module that calls this, so that --help shows them.
+        frame = inspect.currentframe()
+        assert frame is not None and frame.f_back is not None
+        module = frame.f_back.f_globals['__name__']
+        self._module = sys.argv[0] if module == '__main__' else module
+        for name, field, kind, value in _setting_texts.leaves(self._base):
+            if name in skip or (only is not None and name not in only):
+                continue
+            text = (help or {}).get(name, field.metadata['help'])
+            allowed = (choices or {}).get(name, field.metadata['choices'])
+            self._define(name, kind, (defaults or {}).get(name, value), text, allowed)
+            self._names.append(name)
+
+    def read(self) -> _S:
+        """The settings with the values of the flags.
+
+        Raises:
+          UsageError: If a value is not allowed.
+        """
+        with refusing_bad_values():
+            return self._base.with_values(self.values())
+
+    def values(self) -> dict[str, Any]:
+        """The values of the flags by name, not checked by the settings.
+
+        Raises:
+          UsageError: If an entry of a list has another type.
+        """
+        return {name: _value(flags.FLAGS[name], self._kind(name)) for name in self._names}
+
+    def _kind(self, name: str) -> _settings.Kind:
+        return next(kind for each, _, kind, _ in _setting_texts.leaves(self._base) if each == name)
+
+    def _define(
+        self, name: str, kind: _settings.Kind, default: Any, text: str, allowed: Sequence[str]
+    ) -> None:
+        parser: flags.ArgumentParser
+        if kind.is_tuple:
+            parser, default = flags.ListParser(), _listed(default)
+            serializer: Any = flags.CsvListSerializer(',')
+        elif allowed:
+            parser, serializer = flags.EnumParser(list(allowed)), flags.ArgumentSerializer()
+        else:
+            parsers = {
+                bool: flags.BooleanParser,
+                int: flags.IntegerParser,
+                float: flags.FloatParser,
+            }
+            parser = parsers.get(kind.scalar, flags.ArgumentParser)()
+            serializer = flags.ArgumentSerializer()
+        if kind.scalar is bool:
+            flag: flags.Flag = flags.BooleanFlag(name, default, text)
+        elif allowed and not kind.is_tuple:
+            flag = flags.EnumFlag(name, default, text, list(allowed))
+        else:
+            flag = flags.Flag(parser, serializer, name, default, text)
+        flags.DEFINE_flag(flag, module_name=self._module)
+        flags.FLAGS.register_key_flag_for_module(self._module, flag)
+
+
+def _listed(default: tuple | None) -> list[str] | None:
+    return None if default is None else [str(entry) for entry in default]
+
+
+def _value(flag: flags.Flag, kind: _settings.Kind) -> Any:
+    """The value of a flag, converted to the type of its setting."""
+    if not kind.is_tuple or flag.value is None:
+        return flag.value
+    with refusing_bad_values():
+        return _setting_texts.entries(flag.name, kind.scalar, flag.value)

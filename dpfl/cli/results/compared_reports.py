@@ -1,0 +1,43 @@
+"""Two reports, compared: what `report_privacy --compare` prints."""
+
+import json
+
+from dpfl import _json, accounting, errors
+from dpfl.accounting.reports import two_reports, two_reports_page
+from dpfl.accounting.reports.differences import SIDES
+from dpfl.cli.command import command_line
+from dpfl.cli.results import report_inputs
+
+
+def render(names: tuple[str, ...], form: str) -> str:
+    """The comparison of two reports.
+
+    Args:
+      names: the two, as files or as directories of runs.
+      form: 'text' or 'json'.
+
+    Raises:
+      UsageError: If one of them is not a report, or the form is another one.
+    """
+    if form not in ('text', 'json'):
+        raise command_line.UsageError(f'--format={form}: must be text or json with --compare')
+    contents = [report_inputs.read('compare', report_inputs.path_of(name)) for name in names]
+    first, second = (_report(*each) for each in zip(names, contents, strict=True))
+    with command_line.refusing_bad_values():
+        values = two_reports.compare(first, second, (names[0], names[1])).to_dict()
+    for side, content in zip(SIDES, contents, strict=True):
+        if 'composition' in _json.loads(content):
+            values['notes'].append(
+                f'The report of the {side} also states a joint guarantee with other runs, which '
+                'is not compared.'
+            )
+    if form == 'json':
+        return json.dumps(values, indent=2, allow_nan=False)
+    return two_reports_page.render(values)
+
+
+def _report(name: str, content: bytes) -> accounting.PrivacyReport:
+    try:
+        return accounting.PrivacyReport.from_json(content, with_selection=True)
+    except ValueError as error:
+        raise command_line.UsageError(f'--compare={name}: {errors.shown(error)}') from None

@@ -1,0 +1,69 @@
+"""The report of a plan that flags describe, without a run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpfl import accounting
+from dpfl.cli.command import command_line
+from dpfl.cli.flags.participation_log import LogConfig
+from dpfl.simulation.training import plan as plans
+from dpfl.simulation.training.mechanism import build
+from dpfl.simulation.training.privacy_config import (
+    MechanismConfig,
+    NoiseConfig,
+    SecureAggregationConfig,
+)
+from dpfl.simulation.training.sampling_config import SamplingConfig, participation
+
+
+def of(
+    sampling: Mapping[str, Any],
+    mechanism: MechanismConfig,
+    noise: NoiseConfig,
+    secagg: SecureAggregationConfig,
+    *,
+    clip_norm: float,
+    group_size: int,
+    source: LogConfig,
+    has_cohort: bool,
+) -> accounting.PrivacyReport:
+    """The report of a plan.
+
+    Args:
+      sampling: Settings of `SamplingConfig` by name; `sampling` is one of `accounting.SAMPLINGS`.
+      mechanism: The mechanism.
+      noise: The noise, delta and accountant; it has a noise multiplier.
+      secagg: Rounding for secure aggregation.
+      clip_norm: L2 bound of a client's update.
+      group_size: Number of clients that count as one.
+      source: The log that the plan is compared with, if there is one.
+      has_cohort: Whether the planned cohort size was given.
+
+    Raises:
+      UsageError: If there is no such plan, or the log cannot be used.
+    """
+    values = dict(sampling)
+    kind, cohort = values.pop('sampling'), values['clients_per_round']
+    with command_line.refusing_bad_values():
+        config = SamplingConfig(**values, **({} if kind == 'none' else {'sampling': kind}))
+        schema = participation(config)
+        made = build(mechanism, schema.rounds)
+        sampled: dict[str, Any] = dict(
+            sampling=kind, population=config.population, participation=schema
+        )
+        sampled |= plans.sampling_fields(config, made, schema, lambda: config.population)
+        plan = accounting.PrivacyPlan(
+            mechanism=made,
+            clip_norm=clip_norm,
+            noise_multiplier=command_line.required(noise, 'noise_multiplier'),
+            clients_per_round=cohort,
+            adjacency=noise.adjacency,
+            group_size=group_size,
+            noise=noise.noise,
+            **sampled,
+            discretization=plans.discretization(secagg, clip_norm, cohort),
+        )
+        found = source.found(plan, has_cohort=has_cohort)
+        return accounting.PrivacyReport.from_plan(
+            plan, [noise.delta], accountant=plans.accountant(noise, plan), **found
+        )

@@ -1,0 +1,160 @@
+"""The public copy of a run: which runs may be copied, which files, and which metrics."""
+
+import csv
+import io
+import pathlib
+import re
+import shutil
+from collections.abc import Mapping
+
+from dpfl import _storage, accounting
+from dpfl.accounting.records import archive
+from dpfl.accounting.reports import checklist
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import recorded_flags
+from dpfl.tasks.config import DATA_VOCABULARY
+
+# Full names, as patterns. These files are computed from what the run released, so the guarantee
+# covers them.
+_COPIED = (
+    r'model\.npz',
+    r'audit\.(npz|html)',
+    r'before_training\.json',
+    r'plots/generated_\d+\.png',
+    r'(saved_model|generator)/(saved_model\.pb|fingerprint\.pb|variables/variables\.'
+    r'(index|data-\d+-of-\d+)|assets\.extra/model\.json)',
+)
+_HTML = 'privacy_report.html'
+# Metrics that follow from the plan, and those that are private releases.
+_COVERED = ('round', 'epsilon', 'clip_norm', 'clip_norm_estimate', 'clip_count', 'clip_restart')
+# Metrics that are never copied: durations, and those of training clients.
+_NEVER = ('seconds', 'train_')
+
+
+def check(
+    run: pathlib.Path,
+    report: accounting.PrivacyReport,
+    *,
+    has_old_ledger: bool,
+    public_heldout: bool,
+    simulation: bool,
+) -> None:
+    """Checks that a copy of a run reveals only what the guarantee covers.
+
+    Args:
+      run: Directory of the run.
+      report: Its report.
+      has_old_ledger: Whether the ledger has format 1, which ties the run to no plan.
+      public_heldout: Whether metrics of held-out clients are copied.
+      simulation: Whether a simulation may be copied.
+
+    Raises:
+      UsageError: If the run must not be copied.
+    """
+    recorded = (recorded_flags.read_config(run), recorded_flags.read(run))
+    made_with = [values for values in recorded if values is not None]
+    reason = None
+    if report.observed is None:
+        reason = 'is a copy already'
+    elif has_old_ledger:
+        reason = 'was made by an older version, and cannot be verified as a whole'
+    elif not report.plan.noise_multiplier:
+        reason = 'adds no noise: there is no guarantee'
+    elif report.basis == 'log':
+        reason = (
+            'breaks its plan: its guarantee rests on the participation log, which is confidential'
+        )
+    elif not archive.has_ended(run) or _rounds(run) < report.plan.participation.rounds:
+        reason = 'must be finished'
+    elif not made_with:
+        reason = f'must have {archive.FLAGS}, which says what the model was made from'
+    elif any(map(_has_private_vocabulary, made_with)):
+        reason = "has a vocabulary that was counted on the clients' text, without noise"
+    elif public_heldout and any(each.get('task') == 'emnist' for each in made_with):
+        raise command_line.UsageError(
+            '--public_heldout: with --task=emnist, metrics are those of training clients'
+        )
+    elif _is_simulation(report) and not simulation:
+        reason = 'is a simulation: its noise or cohorts came from a seed; --simulation exports it'
+    if reason is not None:
+        raise command_line.UsageError(f'--run_dir={run}: {reason}')
+
+
+def write(
+    run: pathlib.Path, output: pathlib.Path, record: archive.PlanRecord, *, public_heldout: bool
+) -> list[str]:
+    """Writes the whole copy, or nothing.
+
+    Args:
+      run: Directory of the run.
+      output: Directory of the copy; it does not exist, or is empty.
+      record: Plan of the run, from which the report of the copy is made.
+      public_heldout: Whether to copy metrics of held-out clients.
+
+    Returns:
+      The names of the files of the copy.
+
+    Raises:
+      StorageError: If a file cannot be read or written.
+    """
+    from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
+
+    partial = output.with_name(output.name + '.partial')
+    with _storage.naming(output):
+        partial.mkdir(parents=True)
+        try:
+            for name in archive.listed(run):
+                is_covered = any(re.fullmatch(pattern, name) for pattern in _COPIED)
+                if is_covered or public_heldout and name == archive.TEST:
+                    (partial / name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(run / name, partial / name)
+            shutil.copyfile(run / archive.STRATEGY, partial / archive.STRATEGY)
+            (partial / archive.METRICS).write_text(_metrics(run / archive.METRICS, public_heldout))
+            course = archive.read_clip_course(partial, record.plan)
+            report = record.report(None, course, archive.read_measured(partial, record))
+            for name, text in (
+                (archive.PLAN, record.to_json()),
+                (archive.REPORT, report.to_json() + '\n'),
+                (archive.PAGE, report.render()),
+                (_HTML, privacy_page.render(report)),
+            ):
+                (partial / name).write_text(text)
+            (partial / archive.SUMS).write_text(archive.digests(partial))
+            if output.exists():
+                output.rmdir()
+            partial.rename(output)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    return sorted([archive.SUMS, *archive.listed(output)])
+
+
+def _has_private_vocabulary(values: Mapping[str, str]) -> bool:
+    """Whether the vocabulary was counted on the clients' text; older runs have a switch for it."""
+    switch = values.get('vocabulary_from_private_data')
+    return values.get('vocabulary') == DATA_VOCABULARY or switch == 'true'
+
+
+def _rounds(run: pathlib.Path) -> int:
+    with open(run / archive.METRICS, newline='') as file:
+        return sum(1 for _ in csv.DictReader(file))
+
+
+def _is_simulation(report: accounting.PrivacyReport) -> bool:
+    seeded_cohorts = report.sampling_is_seeded and checklist.uses_sampling(report)
+    return report.noise_is_seeded or seeded_cohorts
+
+
+def _metrics(path: pathlib.Path, public_heldout: bool) -> str:
+    """The columns of metrics.csv that may be published."""
+    with open(path, newline='') as file:
+        reader = csv.DictReader(file)
+        columns = [
+            name
+            for name in reader.fieldnames or ()
+            if name in _COVERED or public_heldout and not name.startswith(_NEVER)
+        ]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, extrasaction='ignore', lineterminator='\n')
+        writer.writeheader()
+        writer.writerows(reader)
+    return text.getvalue()

@@ -1,0 +1,118 @@
+"""What `report_privacy` does with reports in files: compares, verifies, writes and signs them."""
+
+import functools
+import json
+import pathlib
+import sys
+from collections.abc import Callable
+
+from absl import flags
+
+from dpfl import _storage, accounting
+from dpfl.accounting.records import archive
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import composition
+from dpfl.cli.flags.report_files_flags import ReportFilesConfig
+from dpfl.cli.results import compared_reports, signed_report
+
+
+def answer(config: ReportFilesConfig, form: str) -> str | None:
+    """What --compare and --verify ask for; None without these flags.
+
+    Raises:
+      UsageError: If a file or another flag cannot be used.
+      DataError: If a signature is missing or not valid.
+    """
+    if config.compare:
+        _refuse_others('compare', 'format', 'output')
+        return compared_reports.render(config.compare, form)
+    if config.verify is not None and config.public_key is not None:
+        _refuse_others('verify', 'public_key', 'format', 'output')
+        return signed_report.verified(config.verify, config.public_key, form)
+    return None
+
+
+def signer(config: ReportFilesConfig, run_dir: str | None, form: str) -> Callable[[], None]:
+    """A function that signs what --sign is to sign; without the flag it does nothing.
+
+    The key is read now, so that nothing is computed for a key that cannot be used.
+
+    Args:
+      config: The flags.
+      run_dir: Directory of the run; None for the report of a plan.
+      form: Format of the report.
+
+    Raises:
+      UsageError: If the key cannot be used, or there is no report to sign.
+    """
+    if config.sign is None:
+        return lambda: None
+    signed = _signed(config, run_dir, form)
+    return functools.partial(signed_report.signer(config.sign), signed)
+
+
+def rendered(report: accounting.PrivacyReport, together: dict | None, form: str) -> str:
+    """A report in a format, with the joint guarantee of several runs, if there are any."""
+    if form == 'html':
+        from dpfl.reporting import privacy_page  # matplotlib takes a second to import.
+
+        return privacy_page.render(report, composition.render(together) if together else '')
+    if form == 'json':
+        values = report.to_dict()
+        if together:
+            values['composition'] = together
+        return json.dumps(values, indent=2, allow_nan=False)
+    return report.render() + (composition.render(together) if together else '')
+
+
+def show(text: str, output: str | None) -> None:
+    """Prints a text, or writes it to the file of --output.
+
+    Raises:
+      StorageError: If it cannot be written.
+    """
+    if output is None:
+        print(text)
+        return
+    path = pathlib.Path(output)
+    _storage.write_atomically(path, lambda file: file.write(text.encode() + b'\n'))
+
+
+def _refuse_others(purpose: str, *allowed: str) -> None:
+    """Refuses the flags of the binary that do not apply to a purpose.
+
+    Args:
+      purpose: Name of the flag that says what is done.
+      *allowed: Names of the other flags that apply.
+
+    Raises:
+      UsageError: If another flag is given.
+    """
+    for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0]):
+        if flag.present and flag.name not in (purpose, *allowed):
+            raise command_line.UsageError(f'--{flag.name}: cannot be combined with --{purpose}')
+
+
+def _signed(config: ReportFilesConfig, run_dir: str | None, form: str) -> pathlib.Path:
+    """The file that --sign signs: that of --output, or else the report of the run.
+
+    Args:
+      config: The flags.
+      run_dir: Directory of the run; None for the report of a plan.
+      form: Format of the report.
+
+    Raises:
+      UsageError: If there is no such file, or it is not the report that the flags describe.
+    """
+    if config.output is not None:
+        if form != 'json':
+            raise command_line.UsageError(f'--format={form}: must be json with --sign')
+        return pathlib.Path(config.output)
+    if run_dir is None:
+        raise command_line.UsageError('--sign: needs --run_dir or --output')
+    for name in ('group_size', 'selected_from', 'compose_with'):
+        if flags.FLAGS[name].present:
+            raise command_line.UsageError(
+                f'--{name}: needs --output with --sign: the report in --run_dir is another one'
+            )
+    return pathlib.Path(run_dir) / archive.REPORT

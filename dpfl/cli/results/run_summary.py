@@ -1,0 +1,50 @@
+"""What binaries print about a run they trained."""
+
+import json
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from dpfl.reporting import plain_text
+from dpfl.simulation.training import Cost, TrainResult
+
+
+def print_result(result: TrainResult, form: str, **more: Any) -> None:
+    """Prints the summary of a run, followed by other values, as 'text' or 'json'."""
+    values = {**result.summary(), **more}
+    print(json.dumps(values) if form == 'json' else plain_text.table(values))
+    accuracy, least = result.last.get('accuracy'), values.get('unigram_accuracy')
+    if accuracy is not None and least is not None and accuracy < least:
+        print(
+            f'accuracy {accuracy:.4g} is below {least:.4g}, that of always guessing the most '
+            'frequent word: the model has learnt nothing yet. experiments.suggest proposes '
+            'settings for a data set',
+            file=sys.stderr,
+        )
+
+
+def print_cost(cost: Cost, form: str) -> None:
+    """Prints what a run would cost, as 'text' or 'json'."""
+    values = cost.to_dict()
+    if form == 'json':
+        print(json.dumps(values))
+        return
+    values['not_measured'] = '; '.join(cost.not_measured) or 'nothing else'
+    how = values.pop('how')
+    print(plain_text.table(values), textwrap.fill(how, 100), sep='\n')
+
+
+def print_candidates(candidates: Sequence[Any]) -> None:
+    """Prints the mechanisms that `mechanism='auto'` compared, on standard error."""
+    rows = [
+        {
+            'mechanism': candidate.name,
+            'copies of the model': candidate.buffers,
+            'GB': candidate.gigabytes,
+            'max loss': '' if candidate.loss is None else f'{candidate.loss:.4g}',
+            'verdict': candidate.verdict,
+        }
+        for candidate in candidates
+    ]
+    print(plain_text.columns(rows), file=sys.stderr)

@@ -1,0 +1,269 @@
+"""Finds the plans that answer a request."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from dpfl import accounting, mechanisms
+from dpfl.accounting import planning
+from dpfl.errors import NOT_SHOWN, ArgumentError
+from dpfl.participation import Participation
+from dpfl.planning import plan_rows, sampled
+from dpfl.planning.request import Request
+from dpfl.simulation.training import mechanism as mechanism_lib
+from dpfl.simulation.training import plan as plan_lib
+from dpfl.simulation.training.privacy_config import AUTO
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """Plans as rows of numbers.
+
+    Attributes:
+      rows: A row for each plan, the best first; for a sweep, a row for each point.
+      left: Mechanisms that were left out, with the reason.
+      assumptions: Assumptions behind the numbers, one item each.
+    """
+
+    rows: list[dict[str, Any]]
+    left: list[dict[str, Any]]
+    assumptions: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of `experiments.plan_privacy`."""
+        return {'plans': self.rows, 'left': self.left, 'assumptions': self.assumptions}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Candidate:
+    """A mechanism to plan with.
+
+    Attributes:
+      name: Its name in the table.
+      make: Makes it over the rounds of a schema; None if it has fewer rounds.
+      verdict: Why it was taken or left; None if it was given.
+      noise_multiplier: Noise multiplier of its own; None for the amount that the request gives.
+    """
+
+    name: str
+    make: Callable[[Participation], mechanisms.Mechanism | None]
+    verdict: str | None = None
+    noise_multiplier: float | None = None
+
+
+def answer(request: Request) -> Answer:
+    """Finds the plans for a request; shows a progress bar for a sweep.
+
+    Raises:
+      ArgumentError: If values are missing or not allowed, or no plan meets the target.
+    """
+    sweeps = request.sweeps()
+    rows, plans = [], []
+    left: list[dict[str, Any]] = []
+    for point in tqdm(_points(sweeps), disable=None if sweeps else True):
+        deployment = _deployment(request, point)
+        candidates, left = _candidates(request, deployment)
+        if sweeps and not request.contenders:  # The given mechanism, or the best.
+            candidates, left = candidates[:1], []
+        for candidate in candidates:
+            found, simulation = _plan(request, candidate, deployment)
+            plans.append((*found, simulation))
+            rows.append(
+                plan_rows.row(
+                    candidate.name,
+                    candidate.verdict,
+                    *found,
+                    simulation=simulation,
+                    delta=request.privacy.delta,
+                    accountant=request.accountant,
+                )
+            )
+    if not rows:
+        names = ','.join(request.planning.mechanisms or ())
+        raise ArgumentError('mechanisms', names, 'are all made for fewer rounds')
+    failure = request.planning.failure_probability
+    return Answer(rows, left, plan_rows.assumptions(plans, failure))
+
+
+def figure_of(request: Request, found: Answer) -> 'Figure':
+    """Draws the plans of a sweep: what they were made to find, over what is swept first."""
+    from dpfl.reporting import plots  # matplotlib takes a second to import.
+
+    sweeps = list(request.sweeps())
+    lines = [*(['mechanism'] if request.contenders else []), *sweeps[1:]]
+    return plots.plans(found.rows, sweeps[0], _measures(request), lines)
+
+
+def _measures(request: Request) -> list[str]:
+    if request.searches_cohort:
+        found = ['clients_per_round', 'noise_multiplier']
+    elif request.has_target:
+        found = ['noise_multiplier', 'prefix_noise']
+    elif request.sampling != 'none':
+        found = ['epsilon', 'prefix_noise']
+    elif request.contenders:
+        found = ['rho', 'prefix_noise']
+    else:
+        found = ['rho', 'min_separation']
+    return [name for name in found if name not in request.sweeps()]
+
+
+def _points(sweeps: dict[str, list[int]]) -> list[dict[str, int]]:
+    """All combinations of the values. The first quantity changes fastest."""
+    names = list(reversed(sweeps))
+    return [
+        dict(zip(names, values, strict=True))
+        for values in itertools.product(*(sweeps[name] for name in names))
+    ]
+
+
+def _deployment(request: Request, point: dict[str, int]) -> planning.Deployment:
+    """The deployment of a request, with the values of a point of the sweep."""
+    given = request.schema
+    fields = {
+        **given,
+        # A search starts with one client.
+        'clients_per_round': 1 if request.searches_cohort else given['clients_per_round'],
+        'availability': request.planning.availability,
+        'round_minutes': None if request.pace else request.timing.round_minutes,
+        'pace': request.pace,
+        **point,
+    }
+    for name in ('population', 'clients_per_round'):
+        if fields[name] is None:
+            raise ArgumentError(name, NOT_SHOWN, 'must be given')
+    deployment = planning.Deployment(**fields)
+    most = deployment.max_participations
+    reachable = dataclasses.replace(deployment, max_participations=None).participation
+    is_given = not point and not request.searches_cohort
+    if is_given and most is not None and most > reachable.count:
+        raise ArgumentError(
+            'max_participations',
+            most,
+            f'must be <= {reachable.count}, what {reachable.rounds} rounds and a separation of '
+            f'{reachable.min_separation} allow',
+        )
+    return deployment
+
+
+def _candidates(
+    request: Request, deployment: planning.Deployment
+) -> tuple[list[_Candidate], list[dict[str, Any]]]:
+    """The mechanisms, the best first, and those that were left out."""
+    privacy = request.privacy
+    if request.contenders:
+        return [
+            _Candidate(each.label, each.make, noise_multiplier=each.noise_multiplier)
+            for each in request.contenders
+            if each.make(deployment.participation) is not None
+        ], []
+    if privacy.mechanism != AUTO:
+        made = mechanism_lib.build(privacy, request.schema['rounds'])
+        return [_Candidate(str(privacy.mechanism), _always(made))], []
+    assert privacy.model_dimension is not None  # `Request.check` requires it.
+    schema = deployment.participation
+    _, candidates = mechanisms.choose(
+        schema, privacy.model_dimension, privacy.memory_limit, request.workload(schema.rounds)
+    )
+    found = [
+        _Candidate(each.name, _always(each.mechanism), each.verdict)
+        for each in candidates
+        if each.mechanism
+    ]
+    left: list[dict[str, Any]] = [
+        {
+            'mechanism': each.name,
+            'buffers': each.buffers,
+            'gigabytes': each.gigabytes,
+            'verdict': each.verdict,
+        }
+        for each in candidates
+        if not each.mechanism
+    ]
+    return found, left
+
+
+def _always(made: mechanisms.Mechanism) -> Callable[[Participation], mechanisms.Mechanism]:
+    return lambda schema: made
+
+
+def _plan(
+    request: Request, candidate: _Candidate, deployment: planning.Deployment
+) -> tuple[tuple[planning.Deployment, accounting.PrivacyPlan], planning.Simulation | None]:
+    """The deployment with the cohort size that was found, its plan, and what was scaled to it."""
+    if request.sampling != 'none':
+        own = candidate.noise_multiplier
+        mechanism = candidate.make(deployment.participation)
+        assert mechanism is not None  # Candidates that have fewer rounds are left out.
+        return (deployment, sampled.plan(request, mechanism, deployment, own)), None
+    planner = _planner(request, candidate, deployment.participation)
+    most, target, simulation = (
+        request.planning.max_clients_per_round,
+        request.target,
+        request.simulation,
+    )
+    if most is not None:
+        assert target is not None and simulation is not None  # `Request.check` requires them.
+        return planner.with_simulation(deployment, target, simulation, most), simulation
+    if target is not None:
+        return (deployment, planner.with_target(deployment, target)), None
+    if simulation is not None:
+        scaled = simulation.scaled(deployment.clients_per_round)
+        return (deployment, planner.with_noise(deployment, scaled)), simulation
+    matched: accounting.PrivacyPlan | None = None
+    noise = candidate.noise_multiplier
+    noise = request.privacy.noise_multiplier if noise is None else noise
+    if noise is None:
+        matched = _matched(request, candidate, deployment)
+        noise = matched.noise_multiplier
+    scaling = request.scaling(noise)
+    if scaling is not None:
+        noise = scaling.scaled(deployment.clients_per_round)
+    plan = planner.with_noise(deployment, noise)
+    if matched is not None and scaling is None:
+        plan = dataclasses.replace(plan, noise_match=matched.noise_match)
+    return (deployment, plan), scaling
+
+
+def _matched(
+    request: Request, candidate: _Candidate, deployment: planning.Deployment
+) -> accounting.PrivacyPlan:
+    """The plan whose noise matches, for a run that stops in the round of the match.
+
+    Its noise is the same at every point of a sweep over rounds, and for the cohort of a simulation
+    if there is one.
+    """
+    match = request.match
+    assert match is not None  # `Request.check` requires an amount of noise.
+    rounds = request.schema['rounds'] if match.rounds is None else match.rounds
+    cohort = request.planning.simulated_clients_per_round or deployment.clients_per_round
+    if not 1 <= rounds <= request.schema['rounds']:
+        raise ArgumentError(
+            'match', match.text, f'must have a round from 1 to {request.schema["rounds"]}'
+        )
+    whole = dataclasses.replace(
+        deployment, rounds=request.schema['rounds'], clients_per_round=cohort
+    )
+    if candidate.make(whole.participation) is None:  # It was made for fewer rounds.
+        whole = dataclasses.replace(whole, rounds=rounds)
+    silent = _planner(request, candidate, whole.participation).with_noise(whole, 0.0)
+    return dataclasses.replace(match, rounds=rounds).resolve(silent, request.privacy.match_momentum)
+
+
+def _planner(request: Request, candidate: _Candidate, schema: Participation) -> planning.Planner:
+    privacy = request.privacy
+    mechanism = candidate.make(schema)
+    if mechanism is None:
+        raise ArgumentError('mechanisms', candidate.name, f'is made for fewer than {schema.rounds}')
+    return planning.Planner(
+        mechanism=mechanism,
+        clip_norm=privacy.clip_norm,
+        adjacency=privacy.adjacency,
+        discretize=lambda cohort: plan_lib.discretization(privacy, privacy.clip_norm, cohort),
+    )

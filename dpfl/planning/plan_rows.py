@@ -1,0 +1,227 @@
+"""Plans as rows of numbers and as text, with the assumptions behind them."""
+
+import dataclasses
+import math
+
+from dpfl import accounting
+from dpfl.accounting import planning
+from dpfl.accounting.sampling import estimates
+from dpfl.participation import UniformCohorts
+from dpfl.reporting import plain_text
+
+_ROUNDED_UP = ('rho', 'mu', 'epsilon')
+# For programs only: in a table for people they would repeat other columns.
+_NOT_IN_COLUMNS = ('mu', 'population_separation', 'timer_separation')
+
+
+def row(
+    name: str,
+    verdict: str | None,
+    deployment: planning.Deployment,
+    plan: accounting.PrivacyPlan,
+    *,
+    simulation: planning.Simulation | None,
+    delta: float,
+    accountant: str,
+) -> dict:
+    """The row of one plan: deployment, participation, noise, guarantee and cost.
+
+    `noise_over_simulation` is the noise relative to what was good enough in the simulation.
+    Numbers that are not finite, such as rho without noise, are None.
+    """
+    scaled = simulation and simulation.scaled(deployment.clients_per_round)
+    values = {
+        'mechanism': name,
+        'population': deployment.population,
+        'availability': deployment.availability,
+        'clients_per_round': deployment.clients_per_round,
+        'rounds': deployment.rounds,
+        'population_separation': deployment.population_separation,
+        'timer_separation': deployment.timer_separation,
+        'min_separation': plan.participation.min_separation,
+        'separation_limit': (
+            deployment.separation_limit if plan.sampling == 'none' else plan.sampling
+        ),
+        'max_participations': plan.participation.count,
+        'noise_multiplier': plan.noise_multiplier,
+        'noise_over_simulation': scaled and plan.noise_multiplier / scaled,
+        'sensitivity': plan.sensitivity,
+        'sensitivity_is_exact': plan.sensitivity_is_exact,
+        'rho': plan.rho,
+        'mu': plan.mu,
+        'delta': delta,
+        'epsilon': plan.epsilon(delta, accountant),
+        'accountant': accountant,
+        'adjacency': plan.adjacency,
+        'matched_value': None if plan.noise_match is None else plan.noise_match.value,
+        'prefix_noise': planning.prefix_noise(plan),
+        'buffers': plan.mechanism.kernel().buffers,
+        'verdict': verdict,
+    }
+    if plan.discretization is not None:
+        cohort = deployment.clients_per_round
+        values['inflated_norm'] = plan.discretization.inflated_norm
+        values['bits_per_parameter'] = plan.discretization.bits_per_parameter(cohort)
+    return {key: _finite(value) for key, value in values.items()}
+
+
+def text(rows: list[dict], left: list[dict], assumptions: list[str]) -> str:
+    """The values that all plans share, a table of the others, and the assumptions."""
+    first = rows[0]
+    shared = [key for key in first if all(each[key] == first[key] for each in rows)]
+    parts = [
+        plain_text.table(
+            {
+                key: _shown(key, first[key])
+                for key in shared
+                if first[key] is not None or key in _ROUNDED_UP
+            }
+        )
+    ]
+    if len(shared) < len(first):
+        differ = [key for key in first if key not in (*shared, *_NOT_IN_COLUMNS)]
+        parts.append(
+            plain_text.columns([{key: _shown(key, each[key]) for key in differ} for each in rows])
+        )
+    if left:
+        parts.append('Left out:\n' + plain_text.columns(left))
+    parts.append('\n'.join(['Assumptions:', *(f'- {line}' for line in assumptions)]))
+    return '\n\n'.join(parts)
+
+
+def assumptions(
+    plans: list[tuple[planning.Deployment, accounting.PrivacyPlan, planning.Simulation | None]],
+    failure: float,
+) -> list[str]:
+    """The conditions under which plans can be reached and guarantee what they say.
+
+    Args:
+      plans: Deployment and plan of each row, and what its noise was scaled from.
+      failure: Probability with which uniform cohorts may break the limits that are stated.
+    """
+    deployment, plan, simulation = plans[0]
+    if not plan.noise_multiplier:
+        return ['There is no noise: the run would have no privacy guarantee.']
+    if plan.sampling != 'none':
+        return _with_sampling(plan)
+    releases = dict.fromkeys(
+        (each.mechanism.name, each.mechanism.describe_release()) for _, each, _ in plans
+    )
+    matches = dict.fromkeys(
+        f'{each.mechanism.name}: noise multiplier {each.noise_multiplier:.6g}. '
+        f'{each.noise_match.describe()}'
+        for _, each, _ in plans
+        if each.noise_match is not None
+    )
+    lines = [
+        f'The population is an estimate, and {deployment.availability:.0%} of it reports at some '
+        'time. These numbers determine the separation that can be reached. The guarantee depends '
+        'on the separation that clients really keep; it must be enforced, and the log shows it.',
+        'Cohorts are exactly as large as planned. Larger cohorts, for example from over-selection, '
+        'use up the population sooner.',
+        'min_separation b: rounds i < j of a client have j - i >= b (MinS of the papers is b - 1).',
+        *_separation(deployment),
+        'Each client takes part in at most max_participations rounds: as many as rounds and '
+        'separation allow, unless a lower limit is given.',
+        *_uniform({each for each, _, _ in plans}, failure),
+        'No amplification by sampling is claimed.',
+        *(f'{name}: {sentence}' for name, sentence in releases),
+        *matches,
+        'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
+        'updates, if the norm of each update is at most the clip norm.',
+    ]
+    scaled = dict.fromkeys(
+        f'{each.noise_multiplier:g} with {each.clients_per_round} clients'
+        for _, _, each in plans
+        if each is not None
+    )
+    if scaled:
+        lines.append(
+            f'Utility stays about the same if noise multiplier and cohort size grow in proportion '
+            f'from {", from ".join(scaled)}. '
+            'This is a hypothesis (Xu et al. 2023, section 2.2). The simulation used the same '
+            'mechanism.'
+        )
+        if any(_exceeds(*each) for each in plans):
+            lines.append(
+                'noise_over_simulation above 1: the target needs more noise than was good enough '
+                'in the simulation, so expect less utility (Xu et al. 2023, section 2.5, '
+                'strategy 3).'
+            )
+    if plan.discretization is not None:
+        lines.append(
+            'The sensitivity includes the larger norm due to rounding for secure aggregation.'
+        )
+    return lines
+
+
+def _with_sampling(plan: accounting.PrivacyPlan) -> list[str]:
+    silent = dataclasses.replace(plan, noise_multiplier=0.0)  # Which needs no long accounting.
+    report = accounting.PrivacyReport.from_plan(silent, [0.5], accountant='best')
+    estimated = [
+        'Epsilon is an estimate by Monte Carlo, an upper bound but for a failure probability of '
+        '1e-06 over the choice of its samples (docs/reference/sampling.md).'
+    ]
+    sampling = [line for line in report.to_dict()['assumptions'] if line.startswith('Sampling: ')]
+    return [
+        *sampling,
+        *(estimated if plan.sampling in estimates.SAMPLINGS else []),
+        'Who takes part is secret, and so are the random numbers that choose the cohorts.',
+        'The guarantee relies on amplification by sampling. Devices that choose by themselves when '
+        'they are available do not keep such a sampling.',
+        'prefix_noise: largest standard deviation of a coordinate of the noise in the sum of mean '
+        'updates, if the norm of each update is at most the clip norm.',
+    ]
+
+
+def _exceeds(deployment, plan, simulation) -> bool:
+    if simulation is None:
+        return False
+    return plan.noise_multiplier > simulation.scaled(deployment.clients_per_round) * (1 + 1e-9)
+
+
+def _uniform(deployments, failure: float) -> list[str]:
+    """What uniform cohorts would do to the limits, if all plans share a deployment."""
+    if len(deployments) > 1:
+        return []
+    [deployment] = deployments
+    schema = deployment.participation
+    return UniformCohorts(
+        population=deployment.reporting_clients,
+        clients_per_round=deployment.clients_per_round,
+        rounds=deployment.rounds,
+    ).sentences(schema.min_separation, schema.count, failure)
+
+
+def _separation(deployment) -> list[str]:
+    if deployment.pace is not None:
+        return [
+            f'A timer of {deployment.timer_hours:g} hours covers {deployment.timer_separation} '
+            f'rounds: {deployment.pace.describe()}. If the population allows less, rounds wait for '
+            'clients.'
+        ]
+    if deployment.timer_hours is not None:
+        return [
+            f'Rounds take {deployment.round_minutes:g} minutes at most, so a timer of '
+            f'{deployment.timer_hours:g} hours covers {deployment.timer_separation} of them. If '
+            'the population allows less, rounds wait for clients.'
+        ]
+    if deployment.min_separation is None:
+        return [
+            'The separation is the largest that the population allows. Few runs come near it: a '
+            'suitable timer has to be found (Xu et al. 2023, section 2.5, strategy 4).'
+        ]
+    return ['The separation is enforced in rounds.']
+
+
+def _shown(key: str, value) -> str:
+    """Text of a cell. Guarantees are rounded up."""
+    if key in _ROUNDED_UP:
+        return accounting.round_up(value)
+    if value is None:
+        return '-'
+    return f'{value:.4g}' if isinstance(value, float) else str(value)
+
+
+def _finite(value):
+    return None if isinstance(value, float) and not math.isfinite(value) else value

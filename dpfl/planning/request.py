@@ -1,0 +1,336 @@
+"""What `plan_privacy` is asked: a deployment, and a noise multiplier, a target or a simulation."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+
+from dpfl._settings import Settings, setting
+from dpfl.accounting import planning as planning_lib
+from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
+from dpfl.participation import Pace
+from dpfl.planning import contenders
+from dpfl.planning.pace import PaceConfig
+from dpfl.simulation.training import noise_matching
+from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS, PrivacyConfig
+from dpfl.simulation.training.server_config import ServerConfig
+
+SWEPT = ('clients_per_round', 'population', 'rounds', 'min_separation')
+# Settings of one mechanism; 'auto' chooses them itself.
+_OF_ONE_MECHANISM = ('restart_first', 'restart_every')
+# Those that 'auto' has no use for either, and several mechanisms do not share.
+_NOT_SHARED = (*_OF_ONE_MECHANISM, 'tree_released', 'tree_completed')
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanningConfig(Settings):
+    """Availability, targets, a simulation, and sweeps."""
+
+    mechanisms: tuple[str, ...] | None = setting(
+        None,
+        'Compares several mechanisms, comma-separated, instead of --mechanism: NAME, or '
+        'NAME=NOISE_MULTIPLIER. NAME is a mechanism without parameters, '
+        'KIND:SIZE@ROUNDS/MIN_SEPARATION (made for that schema), best_KIND:SIZE (made for each '
+        'plan), a name in dpfl/strategies or a file. A mechanism that was made for fewer rounds '
+        'has no plan for more. For example blt_b400=7.379,honaker_tree=7.',
+    )
+    availability: float = setting(
+        1.0, 'Share of the population that reports at some time, > 0 and <= 1.'
+    )
+    simulated_noise_multiplier: float | None = setting(
+        None,
+        'Noise multiplier that was good enough in a small simulation of the same mechanism. It is '
+        'scaled in proportion to the cohort size.',
+    )
+    simulated_clients_per_round: int | None = setting(
+        None,
+        'Cohort size of that simulation. With --mechanisms or --match, whose noise multipliers '
+        'are then for this cohort size, and are scaled in proportion.',
+    )
+    target_rho: float | None = setting(None, 'Rho of the zCDP guarantee to meet.')
+    max_clients_per_round: int | None = setting(
+        None,
+        'Largest cohort that the system supports. With a target and a simulation, the binary looks '
+        'for the smallest cohort up to this size that meets the target; do not give '
+        '--clients_per_round then.',
+    )
+    failure_probability: float = setting(
+        1e-6,
+        'Also state which limits of participation uniformly random cohorts would break with at '
+        'most this probability. No guarantee depends on it.',
+        above=0,
+        below=1,
+    )
+    sweep_clients_per_round: tuple[str, ...] | None = setting(
+        None, 'Values of clients_per_round, comma-separated.'
+    )
+    sweep_population: tuple[str, ...] | None = setting(
+        None, 'Values of population, comma-separated.'
+    )
+    sweep_rounds: tuple[str, ...] | None = setting(None, 'Values of rounds, comma-separated.')
+    sweep_min_separation: tuple[str, ...] | None = setting(
+        None, 'Values of min_separation, comma-separated.'
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request for plans.
+
+    Attributes:
+      privacy: Mechanism, noise and accounting.
+      planning: Targets, simulation and sweeps.
+      schema: rounds, min_separation, max_participations, population, clients_per_round and
+        timer_hours by name; None for those that are not given.
+      server: Optimizer of the server, whose models mechanism 'auto' is optimised for with
+        workload=server.
+      timing: What is known about the times of rounds, for a timer.
+      sampling: Sampling that the guarantee relies on, one of `accounting.SAMPLINGS`.
+      groups: Groups of clients, for cyclic Poisson sampling; None for the bands of the mechanism.
+      cohort_cap: Largest cohort, for truncated Poisson sampling.
+    """
+
+    privacy: PrivacyConfig
+    planning: PlanningConfig
+    schema: dict[str, Any]
+    server: ServerConfig = dataclasses.field(default_factory=ServerConfig)
+    timing: PaceConfig = dataclasses.field(default_factory=PaceConfig)
+    sampling: str = 'none'
+    groups: int | None = None
+    cohort_cap: int | None = None
+
+    @property
+    def has_target(self) -> bool:
+        """Whether a guarantee is asked for."""
+        return self.planning.target_rho is not None or self.privacy.target_epsilon is not None
+
+    @property
+    def has_simulation(self) -> bool:
+        """Whether the noise of a simulation is given."""
+        return self.planning.simulated_noise_multiplier is not None
+
+    @property
+    def contenders(self) -> list[contenders.Contender]:
+        """The mechanisms of --mechanisms; empty without it."""
+        return contenders.parse(self.planning.mechanisms or ())
+
+    @property
+    def match(self) -> noise_matching.MatchRequest | None:
+        """The noise match that is asked for; None without one."""
+        return None if self.privacy.match is None else noise_matching.parse(self.privacy.match)
+
+    @functools.cached_property
+    def pace(self) -> Pace | None:
+        """The times of rounds, as far as they are known; None if all rounds take as long.
+
+        Raises:
+          ArgumentError: If a file cannot be read, or a number is not allowed.
+        """
+        return self.timing.pace()
+
+    @property
+    def searches_cohort(self) -> bool:
+        """Whether the cohort size is to be found."""
+        return self.planning.max_clients_per_round is not None
+
+    def check(self) -> None:
+        """Raises ArgumentError if values are missing or contradict each other."""
+        self._check_sampling()
+        self._check_pairs()
+        if self.planning.target_rho is not None and self.privacy.target_epsilon is not None:
+            raise _refused('target_rho', 'cannot be combined with target_epsilon')
+        if self.privacy.noise_multiplier is not None and (self.has_target or self.has_simulation):
+            raise _refused('noise_multiplier', 'cannot be combined with a target or a simulation')
+        if self.privacy.match is not None and (self.has_target or self.has_simulation):
+            raise _refused('match', 'cannot be combined with a target or a simulation')
+        self._check_amount()
+        if (self.has_target and self.has_simulation) != self.searches_cohort:
+            raise _refused(
+                'max_clients_per_round', 'needs a target and a simulation, and both need it'
+            )
+        if self.searches_cohort and self.schema['clients_per_round'] is not None:
+            raise _refused('clients_per_round', 'cannot be combined with max_clients_per_round')
+        if self.searches_cohort and self.planning.sweep_clients_per_round is not None:
+            raise _refused(
+                'sweep_clients_per_round', 'cannot be combined with max_clients_per_round'
+            )
+        if self.privacy.mechanism == AUTO and self.planning.mechanisms is None:
+            self._check_auto()
+        if self.privacy.workload == PREFIX_SUMS:
+            self._refuse_server()
+
+    def _check_amount(self) -> None:
+        """Each mechanism has an amount of noise, and only one."""
+        common = (
+            self.has_target
+            or self.has_simulation
+            or self.privacy.noise_multiplier is not None
+            or self.privacy.match is not None
+        )
+        if self.planning.mechanisms is None:
+            if not common:
+                raise _refused('noise_multiplier', 'must be given, or a target, or a simulation')
+            return
+        for each in self.contenders:
+            if common == (each.noise_multiplier is not None):
+                allowed = (
+                    'cannot have a noise multiplier beside noise_multiplier, match or a target'
+                    if common
+                    else 'must have a noise multiplier, as in NAME=7'
+                )
+                raise ArgumentError('mechanisms', each.label, allowed)
+        if self.privacy.mechanism != AUTO:
+            raise ArgumentError(
+                'mechanism', self.privacy.mechanism, 'cannot be combined with mechanisms'
+            )
+        if self.has_simulation or self.searches_cohort:
+            name = 'simulated_noise_multiplier' if self.has_simulation else 'max_clients_per_round'
+            raise _refused(name, 'cannot be combined with mechanisms')
+        for name in _NOT_SHARED:
+            if getattr(self.privacy, name) != getattr(PrivacyConfig(), name):
+                raise _refused(name, 'cannot be combined with mechanisms')
+
+    def _check_sampling(self) -> None:
+        """Raises ArgumentError for values that the sampling has no use for."""
+        if self.sampling == 'none':
+            for name in ('groups', 'cohort_cap'):
+                value = getattr(self, name)
+                if value is not None:
+                    raise ArgumentError(name, value, 'needs a sampling that has it')
+            return
+        planning_config, schema = self.planning, self.schema
+        shown = f'sampling={self.sampling}'
+        for name, value in (
+            ('timer_hours', schema['timer_hours']),
+            ('min_separation', schema['min_separation']),
+            ('max_participations', schema['max_participations']),
+            ('target_rho', planning_config.target_rho),
+            ('simulated_noise_multiplier', planning_config.simulated_noise_multiplier),
+            ('simulated_clients_per_round', planning_config.simulated_clients_per_round),
+            ('max_clients_per_round', planning_config.max_clients_per_round),
+            ('sweep_min_separation', planning_config.sweep_min_separation),
+            ('match', self.privacy.match),
+        ):
+            if value is not None:
+                raise ArgumentError(name, NOT_SHOWN, f'cannot be combined with {shown}')
+        if planning_config.availability != 1:
+            raise ArgumentError(
+                'availability', planning_config.availability, f'must be 1 with {shown}'
+            )
+        if planning_config.failure_probability != type(planning_config).failure_probability:
+            raise ArgumentError(
+                'failure_probability',
+                planning_config.failure_probability,
+                f'cannot be combined with {shown}',
+            )
+        if self.privacy.mechanism == AUTO and planning_config.mechanisms is None:
+            raise ArgumentError('mechanism', AUTO, f'cannot be combined with {shown}')
+
+    def _check_pairs(self) -> None:
+        values = {**self.planning.flat(), **self.schema}
+        pair = ('simulated_noise_multiplier', 'simulated_clients_per_round')
+        for name, needed in (pair, pair[::-1]):
+            if values[name] is not None and values[needed] is None:
+                if name == 'simulated_clients_per_round' and self._scales_other_noise:
+                    continue
+                raise ArgumentError(name, values[name], f'needs {needed}')
+        timer, timing = values['timer_hours'], self.timing.given
+        if timer is not None and not timing:
+            raise ArgumentError(
+                'timer_hours', timer, 'needs round_minutes, round_times or rounds_by_day'
+            )
+        if timing and timer is None:
+            raise ArgumentError(timing[0], self.timing.shown(timing[0]), 'needs timer_hours')
+
+    @property
+    def _scales_other_noise(self) -> bool:
+        """Whether the noise that is scaled is that of --mechanisms or --match."""
+        own = [each.noise_multiplier for each in self.contenders]
+        return self.privacy.match is not None or (bool(own) and None not in own)
+
+    def _refuse_server(self) -> None:
+        """What is given of the server's optimizer needs workload=server, to have an effect."""
+        for name, value in self.server.flat().items():
+            if value != getattr(ServerConfig, name):
+                raise ArgumentError(name, value, 'needs workload=server')
+
+    def _check_auto(self) -> None:
+        if self.has_simulation:
+            raise ArgumentError(
+                'mechanism',
+                AUTO,
+                'cannot be combined with a simulation: its noise multiplier belongs to one '
+                'mechanism',
+            )
+        for name in _OF_ONE_MECHANISM:
+            if getattr(self.privacy, name) is not None:
+                raise _refused(name, 'needs a mechanism other than auto')
+        if self.privacy.model_dimension is None:
+            raise _refused('model_dimension', 'must be given')
+
+    @property
+    def target(self) -> planning_lib.Target | None:
+        """The guarantee that is asked for; None without one."""
+        if not self.has_target or self.sampling != 'none':
+            return None
+        with renaming(rho='target_rho', epsilon='target_epsilon'):
+            return planning_lib.Target(
+                rho=self.planning.target_rho,
+                epsilon=self.privacy.target_epsilon,
+                delta=self.privacy.delta,
+                accountant=self.accountant,
+            )
+
+    def workload(self, rounds: int) -> np.ndarray | None:
+        """The workload that mechanism 'auto' is optimised for; None for the prefix sums."""
+        return None if self.privacy.workload == PREFIX_SUMS else self.server.workload(rounds)
+
+    @property
+    def accountant(self) -> str:
+        """Accountant that computes epsilon."""
+        return self.privacy.accountant or ('pld' if self.sampling == 'none' else 'best')
+
+    @property
+    def simulation(self) -> planning_lib.Simulation | None:
+        """The simulation whose noise was good enough; None without one."""
+        return self.scaling(self.planning.simulated_noise_multiplier)
+
+    def scaling(self, noise_multiplier: float | None) -> planning_lib.Simulation | None:
+        """How a noise multiplier follows the cohort size; None if it does not."""
+        cohort = self.planning.simulated_clients_per_round
+        if not noise_multiplier or cohort is None:
+            return None
+        return planning_lib.Simulation(noise_multiplier, cohort)
+
+    def sweeps(self) -> dict[str, list[int]]:
+        """Values of the swept quantities, by name; the first is on the plot's horizontal axis."""
+        found = {}
+        for name in SWEPT:
+            given = getattr(self.planning, f'sweep_{name}')
+            if given is not None:
+                found[name] = _integers(f'sweep_{name}', given)
+        if len(found) > 2:
+            raise _refused(f'sweep_{list(found)[2]}', 'at most two sweeps can be combined')
+        rounds = self.schema['rounds']
+        if rounds is None:
+            raise _refused('rounds', 'must be given')
+        if max(found.get('rounds', [rounds])) > rounds:
+            raise ArgumentError(
+                'sweep_rounds', max(found['rounds']), f'must be <= {rounds}, the value of rounds'
+            )
+        return found
+
+
+def _refused(name: str, allowed: str) -> ArgumentError:
+    return ArgumentError(name, NOT_SHOWN, allowed)
+
+
+def _integers(name: str, given: tuple[str, ...]) -> list[int]:
+    try:
+        values = [int(value) for value in given]
+    except ValueError:
+        values = []
+    if not values:
+        raise ArgumentError(name, ','.join(given), 'must be comma-separated integers')
+    return values

@@ -1,0 +1,1 @@
+"""The published numbers and figures of the papers, recomputed."""

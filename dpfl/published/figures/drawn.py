@@ -1,0 +1,60 @@
+"""A figure as data: what is drawn, and the numbers that are measured on it."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dpfl.reporting.charts import Line, Panel
+
+# Numbers by the id of what a document says about them, and by name.
+Measured = Mapping[str, Mapping[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """The data of a figure.
+
+    Attributes:
+      panels: what is drawn.
+      columns: number of panels in a row.
+      measured: numbers that are compared with what the document says: id of the statement
+        (`statements.Statement`) or of the row (`dpfl.published.tables.rows.Row`) -> name -> number.
+    """
+
+    panels: Sequence[Panel]
+    columns: int
+    measured: Measured
+
+    def to_dict(self) -> dict[str, Any]:
+        """The data as plain values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> 'Drawn':
+        """The data that `to_dict` gave.
+
+        Raises:
+          TypeError, KeyError: If the values have another form.
+        """
+        panels = [
+            Panel(**{**panel, 'lines': [Line(**line) for line in panel['lines']]})
+            for panel in values['panels']
+        ]
+        return cls(panels, values['columns'], values['measured'])
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How a figure is made.
+
+    Attributes:
+      name: `<document>/<figure>`, such as 002/fig3.
+      title: What it shows.
+      compute: Computes its data.
+      is_kept: Whether the data of an earlier call may be used; not if they are times.
+    """
+
+    name: str
+    title: str
+    compute: Callable[[], Drawn]
+    is_kept: bool = True

@@ -1,0 +1,89 @@
+"""Tables 3, 5 and 13 of [Augenstein20] as curves: epsilon of training on samples of fixed size."""
+
+import dp_accounting
+import numpy as np
+
+from dpfl.accounting import moments
+from dpfl.published.figures import table_rows
+from dpfl.published.figures.drawn import Drawn
+from dpfl.published.tables import rows
+from dpfl.reporting.charts import Line, Panel
+
+_POPULATIONS = tuple(np.geomspace(100_000, 2_000_000, 40).round().astype(int).tolist())
+_SMALL_POPULATIONS = tuple(np.geomspace(300, 3400, 12).round().astype(int).tolist())
+_ROUNDS = tuple(np.unique(np.geomspace(1, 3000, 40).round().astype(int)).tolist())
+_READINGS = (
+    ('z, as published', 1.0),
+    ('z / 2: replacing a client moves the sum by up to 2 clip norms', 2.0),
+)
+_PRINTED = 'as printed'
+
+
+def table3() -> Drawn:
+    """Epsilon against the size of the subpopulation, for the GANs that users are selected for."""
+    return _by_population('004-T3')
+
+
+def table13() -> Drawn:
+    """The same for selection by example."""
+    return _by_population('004-T13')
+
+
+def table5() -> Drawn:
+    """Epsilon against rounds for the language models of section 5."""
+    found = table_rows.selected('004-S5')
+    lines = []
+    for color, row in enumerate(found):
+        inputs = row.inputs
+        for dash, (name, factor) in enumerate(_READINGS):
+            one_round = _one_round(inputs['N'], inputs['qN'], inputs['z'] / factor)
+            epsilons = [moments.epsilon(t * one_round, inputs['delta']) for t in _ROUNDS]
+            lines.append(Line(f'N = {inputs["N"]:,}, {name}', _ROUNDS, epsilons, color, dash))
+    lines.append(
+        Line(_PRINTED, [row.inputs['rounds'] for row in found], _printed(found), len(found), None)
+    )
+    title = f'{found[0].inputs["qN"]:,} clients per round, delta = {found[0].inputs["delta"]:g}'
+    panel = Panel(title, 'rounds', 'epsilon', lines, x_log=True, y_log=True)
+    return Drawn([panel], 1, table_rows.measured(found))
+
+
+def _by_population(beginning: str) -> Drawn:
+    found = table_rows.selected(f'{beginning} ')
+    panels = [
+        _panel('realistic', [row for row in found if ' real ' in row.id], _POPULATIONS),
+        _panel('simulation', [row for row in found if ' sim ' in row.id], _SMALL_POPULATIONS),
+    ]
+    return Drawn(panels, 2, table_rows.measured(found))
+
+
+def _panel(name: str, found: list[rows.Row], populations: tuple[int, ...]) -> Panel:
+    inputs = found[0].inputs
+    lines = []
+    for dash, (reading, factor) in enumerate(_READINGS):
+        epsilons = []
+        for population in populations:
+            one_round = _one_round(population, inputs['qN'], inputs['z'] / factor)
+            delta = inputs['delta_times_N'] / population
+            epsilons.append(moments.epsilon(inputs['rounds'] * one_round, delta))
+        lines.append(Line(reading, populations, epsilons, dash, dash))
+    lines.append(
+        Line(_PRINTED, [row.inputs['N'] for row in found], _printed(found), len(_READINGS), None)
+    )
+    title = (
+        f'{name}: {inputs["qN"]:,} clients per round, z = {inputs["z"]:g}, '
+        f'delta = {inputs["delta_times_N"]:g} / N'
+    )
+    return Panel(
+        title, 'N: clients that meet the criteria', 'epsilon', lines, x_log=True, y_log=True
+    )
+
+
+def _one_round(population: int, cohort: int, noise_multiplier: float) -> np.ndarray:
+    """Log moments of one round."""
+    noise = dp_accounting.GaussianDpEvent(noise_multiplier)
+    event = dp_accounting.SampledWithoutReplacementDpEvent(population, cohort, noise)
+    return moments.sampled_without_replacement(event)
+
+
+def _printed(found: list[rows.Row]) -> list[float]:
+    return [row.published['eps'] for row in found if isinstance(row.published, dict)]

@@ -1,0 +1,265 @@
+"""Figures of [McMahan24] that use mechanisms at other separations than they were made for.
+
+Figures 2, 3, 4, 6 and 12. Rounds and participations are those of the captions; the document does
+not say for which separations it has points, nor how many buffers a BLT has.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from dpfl import Participation, mechanisms
+from dpfl.published.figures import designs
+from dpfl.published.figures.designs import Design
+from dpfl.published.figures.drawn import Drawn
+from dpfl.reporting.charts import Line, Panel
+
+_ROUNDS = 2000
+_MADE_FOR = 400
+# As the production mechanisms have (section 5).
+_BUFFERS = 4
+_BANDS = (200, 400, 800)
+_LOSS_NAMES = {'rms': 'RMS loss', 'max': 'max loss'}
+_SEPARATION = 'min separation b (rounds)'
+# Separations at which the right panel of figure 2 still admits five participations.
+_MOST_OF_FIVE = 499
+_Choose = Callable[[int], Participation]
+
+
+def figure2() -> Drawn:
+    """RMS loss of BLT, BandMF and TreeAgg-Full for two and five participations."""
+    drawn = _by_participations('rms')
+    pair = (2, 'rms')
+    separations, ratio = _ratio(_blts()[pair], designs.banded(_ROUNDS, 400), 2, 'rms')
+    better = {'below': separations[separations < 390], 'above': separations[separations > 700]}
+    measured = {
+        f'002/fig2/{side}': {'loss_ratio': max(ratio[int(b)] for b in wanted)}
+        for side, wanted in better.items()
+    }
+    measured['002/fig2/buffers'] = {
+        f'separation_{buffers}': _crossing(designs.blt(_ROUNDS, _MADE_FOR, 2, buffers, 'rms'))
+        for buffers in (2, 4)
+    }
+    measured['002/fig2/tree'] = {'loss_ratio': _against_tree('rms')}
+    return Drawn(drawn, 2, measured)
+
+
+def figure12() -> Drawn:
+    """The mechanisms of figure 2, compared on max loss."""
+    blts = _blts()
+    other = {'rms': 'max', 'max': 'rms'}
+    ratios = [
+        blts[k, kind].loss(schema, kind) / blts[k, other[kind]].loss(schema, kind)
+        for k in (2, 5)
+        for kind in ('rms', 'max')
+        for schema in [Participation(_ROUNDS, _MADE_FOR, k)]
+    ]
+    measured = {
+        '002/fig12/metric': {'loss_ratio': max(ratios)},
+        '002/fig12/tree': {'loss_ratio': _against_tree('max')},
+    }
+    return Drawn(_by_participations('max'), 2, measured)
+
+
+def figure3() -> Drawn:
+    """BandMF and BLT for three participations at separations from 10 to 999."""
+    separations = sorted(
+        {*np.geomspace(10, 999, 31).round().astype(int).tolist(), 200, 400, 667, 800, 990}
+    )
+
+    def choose(separation: int) -> Participation:
+        return Participation(_ROUNDS, separation, 3)
+
+    everything = _bands_and_blts(lambda bands: Participation(_ROUNDS, bands, 3).count)
+    at = {name: _losses(design, choose, separations) for name, design in everything.items()}
+    measured = {
+        '002/fig3/near-bands': {
+            f'loss_ratio_{bands}': at[f'BandMF, {bands} bands'][bands]
+            / at[f'BLT, b = {bands}'][bands]
+            for bands in _BANDS
+        },
+        '002/fig3/small-separation': {
+            f'loss_ratio_{bands}': at[f'BandMF, {bands} bands'][10] / at[f'BLT, b = {bands}'][10]
+            for bands in _BANDS
+        },
+        '002/fig3/last-separation': {
+            f'loss_ratio_{bands}': at[f'BandMF, {bands} bands'][999] / at[f'BLT, b = {bands}'][999]
+            for bands in _BANDS
+        },
+        '002/fig3/columns': {'columns': _columns_of(choose(999), 3)},
+    }
+    return Drawn(_relative_and_absolute(at, 'BLT, b = 400'), 2, measured)
+
+
+def figure4() -> Drawn:
+    """BandMF and BLT for as many participations as fit, at separations that divide the rounds."""
+    separations = [b for b in range(10, _ROUNDS + 1) if _ROUNDS % b == 0]
+
+    def choose(separation: int) -> Participation:
+        return Participation(_ROUNDS, separation, _ROUNDS // separation)
+
+    everything = _bands_and_blts(lambda bands: _ROUNDS // bands)
+    at = {name: _losses(design, choose, separations) for name, design in everything.items()}
+    measured = {}
+    for bands in _BANDS:
+        ratio = {
+            b: at[f'BandMF, {bands} bands'][b] / at[f'BLT, b = {bands}'][b] for b in separations
+        }
+        within = [ratio[b] for b in separations if b <= bands]
+        measured[f'002/fig4/bands-{bands}'] = {
+            'mean_loss_ratio': float(np.mean(within)),
+            'most_loss_ratio': max(within),
+        }
+        measured[f'002/fig4/degrades-{bands}'] = {
+            'growth_of_ratio': ratio[_ROUNDS] / ratio[bands if bands in ratio else 1000]
+        }
+    return Drawn(_relative_and_absolute(at, 'BLT, b = 400'), 2, measured)
+
+
+def figure6() -> Drawn:
+    """BLT against BandToep, BandFHU and BandMF, made for separation 400, five participations."""
+    schema = Participation(_ROUNDS, _MADE_FOR, 5)
+    own = f'BLT, {_BUFFERS} buffers'
+    everything = {
+        own: designs.blt(_ROUNDS, _MADE_FOR, 5, _BUFFERS, 'rms'),
+        'BandToep, 400 bands': Design(mechanisms.optimize_banded_toeplitz(schema, _MADE_FOR)),
+        'BandFHU, 400 bands': Design(mechanisms.BandedToeplitz.fichtenberger(_ROUNDS, _MADE_FOR)),
+        'BandMF, 400 bands': designs.banded(_ROUNDS, _MADE_FOR),
+    }
+    separations = sorted({*np.geomspace(50, 499, 31).round().astype(int).tolist(), 390, 399, 400})
+
+    def choose(separation: int) -> Participation:
+        return Participation(_ROUNDS, separation, 5)
+
+    at = {name: _losses(design, choose, separations) for name, design in everything.items()}
+    measured = {
+        f'002/fig6/{word}': {
+            'least_loss_ratio': min(at[name][b] / at[own][b] for b in separations),
+            'mean_loss_ratio': float(np.mean([at[name][b] / at[own][b] for b in separations])),
+        }
+        for word, name in (
+            ('toeplitz', 'BandToep, 400 bands'),
+            ('fichtenberger', 'BandFHU, 400 bands'),
+        )
+    }
+    panel = _panel(_relative(at, own), '5 participations, 2,000 rounds', f'RMS loss / {own}')
+    return Drawn([panel], 1, measured)
+
+
+def _blts() -> dict[tuple[int, str], Design]:
+    """The BLTs of figures 2 and 12, by participations and loss."""
+    return {
+        (k, loss): designs.blt(_ROUNDS, _MADE_FOR, k, _BUFFERS, loss)
+        for k in (2, 5)
+        for loss in ('rms', 'max')
+    }
+
+
+def _by_participations(kind: str) -> list[Panel]:
+    """Losses for two and five participations, and relative to the BLT for exactly that."""
+    words = {'rms': 'mean', 'max': 'max'}
+    blts = {f'BLT (k = {k}, {words[loss]})': one for (k, loss), one in _blts().items()}
+    bands = {f'BandMF, {bands} bands': designs.banded(_ROUNDS, bands) for bands in _BANDS}
+    everything = {**blts, **bands, 'TreeAgg-Full': designs.full_honaker_tree(_ROUNDS)}
+    absolute, relative = [], []
+    for k in (2, 5):
+        separations = _separations(k)
+
+        def choose(separation: int, k: int = k) -> Participation:
+            return Participation(_ROUNDS, separation, k)
+
+        at = {
+            name: _losses(design, choose, separations, kind) for name, design in everything.items()
+        }
+        own = f'BLT (k = {k}, {words[kind]})'
+        title = f'{k} participations, 2,000 rounds'
+        absolute.append(_panel(at, title, _LOSS_NAMES[kind]))
+        relative.append(
+            _panel(_relative(at, own), f'{title}, relative', f'{_LOSS_NAMES[kind]} / {own}')
+        )
+    return [*absolute, *relative]
+
+
+def _separations(participations: int) -> list[int]:
+    """Separations that admit so many participations, closer around 400."""
+    most = 1000 if participations == 2 else _MOST_OF_FIVE
+    values = {*range(50, most + 1, 50), 375, 385, 389, 395, 399, 410, most}
+    return sorted(b for b in values if b <= most)
+
+
+def _bands_and_blts(participations: Callable[[int], int]) -> dict[str, Design]:
+    """BandMF and, for each number of bands, the BLT for that separation."""
+    everything = {f'BandMF, {bands} bands': designs.banded(_ROUNDS, bands) for bands in _BANDS}
+    for bands in _BANDS:
+        everything[f'BLT, b = {bands}'] = designs.blt(
+            _ROUNDS, bands, participations(bands), _BUFFERS, 'rms'
+        )
+    return everything
+
+
+def _losses(
+    design: Design, choose: _Choose, separations: Sequence[int], kind: str = 'rms'
+) -> dict[int, float]:
+    return {b: design.loss(choose(b), kind) for b in separations}
+
+
+def _relative(at: Mapping[str, Mapping[int, float]], own: str) -> dict[str, dict[int, float]]:
+    return {name: {b: loss / at[own][b] for b, loss in line.items()} for name, line in at.items()}
+
+
+def _relative_and_absolute(at: Mapping[str, Mapping[int, float]], own: str) -> list[Panel]:
+    return [
+        _panel(_relative(at, own), 'relative', f'RMS loss / {own}', x_log=True),
+        _panel(at, 'absolute', 'RMS loss', x_log=True),
+    ]
+
+
+def _panel(
+    at: Mapping[str, Mapping[int, float]], title: str, y_label: str, *, x_log: bool = False
+) -> Panel:
+    """A panel of losses. BLTs are solid, BandMF is dashed, others are dotted."""
+    lines = []
+    for color, (name, line) in enumerate(at.items()):
+        dash = 0 if name.startswith('BLT') else 1 if name.startswith('BandMF') else 2
+        lines.append(Line(name, list(line), list(line.values()), color, dash))
+    return Panel(title, _SEPARATION, y_label, lines, x_log=x_log)
+
+
+def _ratio(
+    design: Design, other: Design, participations: int, kind: str
+) -> tuple[np.ndarray, dict[int, float]]:
+    """Loss of one design over that of another at many separations."""
+    separations = np.array([*range(50, 390, 20), 389, 400, *range(701, 1000, 10), 1000])
+    schemas = {int(b): Participation(_ROUNDS, int(b), participations) for b in separations}
+    return separations, {
+        b: design.loss(schema, kind) / other.loss(schema, kind) for b, schema in schemas.items()
+    }
+
+
+def _crossing(design: Design) -> float:
+    """Least separation above 400 from which on a BLT beats BandMF with 400 bands (k = 2)."""
+    other = designs.banded(_ROUNDS, _MADE_FOR)
+    separations = range(410, 1000, 5)
+    worse = [
+        b
+        for b in separations
+        for schema in [Participation(_ROUNDS, b, 2)]
+        if design.loss(schema, 'rms') >= other.loss(schema, 'rms')
+    ]
+    return float(max(worse) + 5)
+
+
+def _against_tree(kind: str) -> float:
+    """Largest loss of a BLT over that of TreeAgg-Full, over all separations of the figure."""
+    tree = designs.full_honaker_tree(_ROUNDS)
+    return max(
+        design.loss(schema, kind) / tree.loss(schema, kind)
+        for (k, _), design in _blts().items()
+        for schema in (Participation(_ROUNDS, b, k) for b in _separations(k))
+    )
+
+
+def _columns_of(schema: Participation, participations: int) -> float:
+    """Number of rounds in which a client of so many participations can take part."""
+    slack = schema.rounds - 1 - (participations - 1) * schema.min_separation
+    return float(participations * (slack + 1))

@@ -1,0 +1,180 @@
+"""Rows of the data file with the published numbers."""
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from dpfl import _validate, errors
+from dpfl.published.tables import rounding
+
+# The documents by the number that their row ids begin with.
+SOURCES = {
+    '000': 'Xu et al. 2023. Federated Learning of Gboard Language Models with Differential Privacy',
+    '001': 'McMahan et al. 2018. Learning Differentially Private Recurrent Language Models',
+    '002': 'McMahan et al. 2024. A Hassle-free Algorithm for Private Learning in Practice (BLT)',
+    '003': 'Supplement to McMahan and Thakurta 2022. Colab: accounting of the Gboard es-ES model',
+    '004': 'Augenstein et al. 2020. '
+    'Generative Models for Effective ML on Private, Decentralized Datasets',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Published numbers that belong together, and the inputs they follow from.
+
+    Attributes:
+      id: Unique name that begins with the source.
+      source: The document, a key of `SOURCES`.
+      table: Place in the document.
+      mechanism: Calculation that recomputes the row, see `calculations.compute`.
+      inputs: Inputs of the calculation, as the document gives them. `MinS` counts the rounds
+        strictly between two participations.
+      published: Name -> number as it is printed; or words, for parameters that are shipped in
+        dpfl/strategies.
+      decimals: Name -> number of digits that are printed after the point.
+      method: Name -> how it is computed. The method of `eps` begins with an accountant and ends
+        with the rho that the accountant is given.
+      rounding: One of `rounding.CONVENTIONS` for all numbers, or name -> convention.
+      reproducible: Whether the numbers follow from what the documents say.
+      note: What a reader must know. If the row is not reproducible, the reason.
+
+    Raises:
+      ValueError: If a field has another form.
+    """
+
+    id: str
+    source: str
+    table: str
+    mechanism: str
+    inputs: dict
+    published: dict[str, float] | str
+    decimals: dict[str, int]
+    method: dict[str, str]
+    rounding: str | dict[str, str]
+    reproducible: bool
+    note: str
+
+    def __post_init__(self):
+        _validate.choice('source', self.source, tuple(SOURCES))
+        for name in ('inputs', 'decimals', 'method'):
+            if not isinstance(getattr(self, name), dict):
+                raise errors.ArgumentError(name, getattr(self, name), 'must be an object')
+        if not isinstance(self.published, (dict, str)):
+            raise errors.ArgumentError('published', self.published, 'must be an object or words')
+        if isinstance(self.published, dict):
+            if not self.published or self.published.keys() != self.decimals.keys():
+                raise ValueError('decimals: must have the names of published, at least one')
+            for name, value in self.published.items():
+                _validate.number(name, value)
+        for name, places in self.decimals.items():
+            _validate.integer('decimals', places, minimum=-300, maximum=300)
+            _validate.choice('rounding', self.convention(name), rounding.CONVENTIONS)
+        for name, value in _leaves(self.inputs):
+            _validate.number(name, value)
+        if not isinstance(self.reproducible, bool):
+            raise errors.ArgumentError('reproducible', self.reproducible, 'must be true or false')
+        if not self.reproducible and not self.note:
+            raise ValueError('note: must say why the row is not reproducible')
+
+    def convention(self, name: str) -> str:
+        """How the number with this name is rounded in print."""
+        if isinstance(self.rounding, str):
+            return self.rounding
+        convention: Any = self.rounding.get(name)
+        return convention
+
+    @property
+    def method_text(self) -> str:
+        """The method of all numbers in one line."""
+        return '; '.join(f'{name}: {words}' for name, words in self.method.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A row, the numbers that were computed for it, and whether they agree.
+
+    Attributes:
+      row: The row.
+      published: Name -> published number or list of numbers.
+      computed: The same names -> computed numbers, not rounded.
+      match: Whether all numbers agree in the digits that the document prints; None if the row is
+        not reproducible.
+      note: `row.note`, and what the calculation adds to it.
+    """
+
+    row: Row
+    published: dict
+    computed: dict
+    match: bool | None
+    note: str
+
+    def to_dict(self) -> dict:
+        """What `--format=json` prints. Numbers that are not finite are None."""
+        return {
+            'id': self.row.id,
+            'published': self.row.published,
+            'computed': {name: _plain(value) for name, value in self.computed.items()},
+            'method': self.row.method_text,
+            'match': self.match,
+        }
+
+
+# The data file of the published numbers.
+PUBLISHED = pathlib.Path(__file__).with_name('published.json')
+_FIELDS = {field.name for field in dataclasses.fields(Row)}
+
+
+def load(path: str | os.PathLike[str]) -> list[Row]:
+    """Reads the rows of a data file.
+
+    Raises:
+      ValueError: If the file cannot be read, has no rows or a malformed one, or repeats an id.
+    """
+    return [_row(name, entry) for name, entry in entries(path).items()]
+
+
+def entries(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """Reads the objects of a data file, by their ids.
+
+    Raises:
+      ValueError: If the file cannot be read, is not a list of objects, at least one, or an object
+        has no id of its own.
+    """
+    try:
+        listed = json.loads(pathlib.Path(path).read_text(encoding='utf-8'))
+    except (OSError, ValueError) as error:
+        raise ValueError(f'cannot be read ({error})') from None
+    if not isinstance(listed, list) or not listed:
+        raise ValueError('must be a list of rows, at least one')
+    found: dict[str, dict[str, Any]] = {}
+    for number, entry in enumerate(listed, 1):
+        name = entry.get('id') if isinstance(entry, dict) else None
+        if not isinstance(name, str) or name in found:
+            raise ValueError(f'row {number}: must be an object with an id of its own')
+        found[name] = entry
+    return found
+
+
+def _row(name: str, entry: dict[str, Any]) -> Row:
+    try:
+        if entry.keys() != _FIELDS:
+            raise ValueError(f'must have the fields {", ".join(sorted(_FIELDS))}, no others')
+        return Row(**entry)
+    except ValueError as error:
+        raise ValueError(f'row {name}: {error}') from None
+
+
+def _leaves(values: dict) -> Iterator[tuple[str, Any]]:
+    """Names and values, including those of nested dictionaries."""
+    for name, value in values.items():
+        yield from _leaves(value) if isinstance(value, dict) else [(name, value)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return float(value) if math.isfinite(value) else None

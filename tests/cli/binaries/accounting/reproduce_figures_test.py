@@ -1,0 +1,170 @@
+import csv
+import functools
+import json
+import math
+import os
+
+import pytest
+
+from dpfl import Participation, mechanisms
+from dpfl.published.figures import catalogue, statements
+from tests import binaries, forked_binaries
+
+_run = functools.partial(forked_binaries.run, 'reproduce_figures')
+_ENTRIES = {entry['id']: entry for entry in json.loads(statements.PUBLISHED.read_text())}
+
+
+def _points(path, panel, line):
+    with open(path, newline='') as file:
+        rows = [row for row in csv.DictReader(file) if (row['panel'], row['line']) == (panel, line)]
+    return {float(row['x']): float(row['y']) for row in rows}
+
+
+def test_a_figure_is_drawn_written_and_compared(tmp_path):
+    done = _run('--only=002/fig10', f'--output_dir={tmp_path / "new"}', '--format=json')
+    assert (done.returncode, done.stderr) == (0, '')
+    (result,) = json.loads(done.stdout)
+    assert (result['figure'], result['match']) == ('002/fig10', True)
+    (check,) = result['checks']
+    assert check['id'] == '002/fig10/decay' and check['match'] is True
+    assert check['computed']['ratio_to_400'] < 1e-6
+    assert {path.name for path in (tmp_path / 'new').iterdir()} == {
+        '002_fig10.png',
+        '002_fig10.csv',
+        'checks.json',
+    }
+    assert (tmp_path / 'new' / '002_fig10.png').read_bytes().startswith(b'\x89PNG')
+    assert json.loads((tmp_path / 'new' / 'checks.json').read_text()) == [result]
+    points = _points(tmp_path / 'new' / '002_fig10.csv', '(a) C', 'BLT, b = 400')
+    assert points[1] == pytest.approx(0.0070314825 + 0.1061380690 + 0.1898159060 + 0.1966594748)
+
+
+def test_a_second_call_prints_the_same_numbers(tmp_path):
+    run = functools.partial(
+        _run,
+        '--only=001',
+        f'--output_dir={tmp_path / "o"}',
+        '--format=json',
+        DPFL_CACHE_DIR=str(tmp_path / 'kept'),
+    )
+    first, second = (json.loads(run().stdout) for _ in range(2))
+    for result in (*first, *second):
+        result.pop('seconds')
+    assert first == second
+    assert len(list((tmp_path / 'kept').iterdir())) == 2
+    assert [result['figure'] for result in first] == ['001/table1', '001/table2']
+
+
+def test_a_text_shows_published_and_computed_numbers(tmp_path):
+    done = _run('--only=001/table2', f'--output_dir={tmp_path}')
+    assert done.returncode == 0
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert '001-T2-K763430-C5000-z1-T5000 eps 4.634 eps 4.63379 yes'.split() in lines
+    assert done.stdout.endswith(
+        '1 figures, 9 checks: 9 match, 0 differ, 0 cannot be compared for the reason in their '
+        'note.\n'
+    )
+
+
+def _changed(tmp_path, name, **changes):
+    path = tmp_path / 'statements.json'
+    path.write_text(json.dumps([{**_ENTRIES[name], **changes}]))
+    return f'--statements={path}'
+
+
+def test_a_wrong_statement_is_found(tmp_path):
+    wrong = {'ratio_to_400': 1e-9, 'ratio_to_1000': 1}
+    flag = _changed(tmp_path, '002/fig10/decay', published=wrong)
+    done = _run('--only=002/fig10', flag, f'--output_dir={tmp_path}', '--format=json')
+    assert (done.returncode, done.stderr) == (1, '')
+    (result,) = json.loads(done.stdout)
+    assert result['match'] is False and result['checks'][0]['published'] == wrong
+
+
+def test_a_wrong_statement_that_cannot_be_compared_is_no_failure(tmp_path):
+    flag = _changed(
+        tmp_path,
+        '002/fig10/decay',
+        published={'ratio_to_400': 1e-9},
+        comparison={'ratio_to_400': 'below'},
+        reproducible=False,
+        note='Inputs are missing.',
+    )
+    done = _run('--only=002/fig10', flag, f'--output_dir={tmp_path}')
+    assert done.returncode == 0
+    assert 'cannot\n' in done.stdout and 'Inputs are missing.' in done.stdout
+
+
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        (['--only=005'], '--only=005: must be the beginning of one of 000/fig4, 001/table1'),
+        (['--format=xml'], '--format=xml: must be one of text, json'),
+        (['--output_dir='], '--output_dir: must be given'),
+        (['--output_dir=/dev/null/a'], '--output_dir=/dev/null/a: Not a directory'),
+        (['--statements=absent.json'], '--statements=absent.json: cannot be read'),
+        (['word'], 'word: is not a flag'),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(flags, message):
+    done = _run('--only=002/fig10', *flags)
+    assert (done.returncode, done.stdout) == (2, '')
+    assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
+    assert message in done.stderr
+
+
+def test_statements_that_a_figure_does_not_measure_are_refused(tmp_path):
+    flag = _changed(tmp_path, '002/fig10/decay', id='002/fig10/new')
+    done = _run('--only=002/fig10', flag, f'--output_dir={tmp_path}')
+    assert done.returncode == 2
+    assert 'statement 002/fig10/new: is not of a figure that is drawn' in done.stderr
+
+
+@pytest.fixture(scope='module', name='everything')
+def _everything(tmp_path_factory):
+    """The complete command, which finds no kept results: minutes."""
+    directory = tmp_path_factory.mktemp('figures')
+    kept = {**os.environ, 'DPFL_CACHE_DIR': str(tmp_path_factory.mktemp('kept'))}
+    done = binaries.run('reproduce_figures', f'--output_dir={directory}', '--format=json', env=kept)
+    assert (done.returncode, done.stderr) == (0, '')
+    results = {result['figure']: result for result in json.loads(done.stdout)}
+    return directory, results, kept['DPFL_CACHE_DIR']
+
+
+@pytest.mark.slow
+def test_every_figure_is_drawn_and_every_statement_is_compared(everything):
+    directory, results, _ = everything
+    assert list(results) == [recipe.name for recipe in catalogue.RECIPES]
+    checks = [check for result in results.values() for check in result['checks']]
+    assert {check['id'] for check in checks} >= set(_ENTRIES)
+    assert len({check['id'] for check in checks}) == len(checks)
+    for result in results.values():
+        assert result['match'] is True
+    matches = [check['match'] for check in checks]
+    assert (matches.count(True), matches.count(False), matches.count(None)) == (116, 0, 11)
+    assert len(list(directory.glob('*.png'))) == len(list(directory.glob('*.csv'))) == len(results)
+
+
+@pytest.mark.slow
+def test_losses_of_bandmf_are_those_of_orthogonal_columns_of_norm_1(everything, monkeypatch):
+    directory, _, kept = everything
+    monkeypatch.setenv('DPFL_CACHE_DIR', kept)
+    path = directory / '002_fig2.csv'
+    title = '2 participations, 2,000 rounds'
+    band = mechanisms.optimize_banded(Participation(2000, 400), 400)
+    points = _points(path, title, 'BandMF, 400 bands')
+    for separation in (400, 600, 1000):
+        assert points[separation] == pytest.approx(band.rms_error() * math.sqrt(2))
+    relative = _points(path, f'{title}, relative', 'BandMF, 400 bands')
+    blt = _points(path, title, 'BLT (k = 2, mean)')
+    assert relative[500] == pytest.approx(points[500] / blt[500])
+
+
+@pytest.mark.slow
+def test_rho_of_bandmf_is_that_of_its_participations(everything):
+    directory, *_ = everything
+    points = _points(directory / '002_fig9.csv', '(b) min separation 400', 'BandMF, 400 bands')
+    assert max(points) == 2000
+    assert points[2000] == pytest.approx(5 * 0.2 / (2 * 1.411**2))
+    points = _points(directory / '002_fig9.csv', '(c) min separation 1,000', 'BandMF, 1,000 bands')
+    assert points[2000] == pytest.approx(2 / (2 * 4.523**2), rel=1e-3)

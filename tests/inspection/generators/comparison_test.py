@@ -1,0 +1,149 @@
+"""Comparisons of generators that are in directories of runs: verdicts, pages, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.accounting.records import archive
+from dpfl.inspection.generators import comparison, page, sides
+from dpfl.inspection.generators.config import (
+    ClassifierConfig,
+    ComparisonConfig,
+    SamplesConfig,
+)
+from dpfl.tasks.text import encoding
+from dpfl.tasks.text.models import architectures, catalog, saved_models
+from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS, OOV_ID
+from tests import forked_binaries
+
+_WORDS = tuple(f'w{i}' for i in range(12))
+_CONFIG = ComparisonConfig(
+    top=3,
+    orders=2,
+    splits=19,
+    drawn=SamplesConfig(samples=800, images=100, sentence_length=5, word_length=5),
+    classifier=ClassifierConfig(classifier_steps=0),
+)
+
+
+def _run(path, name, vocabulary, boosted, adjacency='zero_out'):
+    """A directory as a finished run leaves it, whose model prefers one token after all others."""
+    num_tokens = (
+        encoding.NUM_BYTE_TOKENS if vocabulary is None else len(vocabulary) + NUM_SPECIAL_TOKENS
+    )
+    model = architectures.build(catalog.ALL[name], num_tokens, 5, 0)
+    weights = [np.array(weight) for weight in model.initial_weights[0]]
+    bias = next(i for i, weight in enumerate(weights) if weight.shape == (num_tokens,))
+    weights[bias][boosted] += 3
+    path.mkdir(parents=True)
+    saved_models.save(
+        saved_models.LanguageModel(name, tuple(weights), vocabulary), path / saved_models.IN_RUN
+    )
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(4),
+        participation=Participation(rounds=4, min_separation=4, max_participations=1),
+        clip_norm=1.0,
+        noise_multiplier=2.0,
+        clients_per_round=5,
+        adjacency=adjacency,
+    )
+    report = accounting.PrivacyReport.from_plan(plan, deltas=[1e-6])
+    (path / archive.REPORT).write_text(report.to_json())
+    (path / archive.SUMS).write_text(f'{"0" * 64}  {archive.MODEL}\n')
+    return str(path)
+
+
+@pytest.fixture(scope='module', name='runs')
+def _runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp('runs')
+    return {
+        'plain': _run(root / 'plain', 'micro', _WORDS, 5),
+        'unknown': _run(root / 'unknown', 'micro', _WORDS, OOV_ID),
+        'other words': _run(root / 'other', 'micro', (*_WORDS[:-1], 'x'), 5),
+        'char': _run(root / 'char', 'char_tiny', None, 97),
+        'replaced': _run(root / 'replaced', 'char_tiny', None, 32, 'replace_one'),
+    }
+
+
+def test_a_model_does_not_differ_from_itself_and_its_page_says_so(runs):
+    side = sides.open_side('a', [runs['plain'], runs['char']])
+    found = comparison.compare(side, side, _CONFIG)
+    assert not found.verdict.differing and found.verdict.text.startswith('No clear difference')
+    text = page.render(found)
+    assert 'class="verdict"' in text and 'class=clear' not in text
+    # One run guarantees less than two of them.
+    one, both = found.guarantees[0], found.guarantees[2]
+    assert (one['runs'], both['runs']) == (2, 4) and one['epsilon'] < both['epsilon']
+
+
+def test_more_unknown_words_are_a_clear_difference(runs):
+    first = sides.open_side('a', [runs['plain']])
+    second = sides.open_side('b', [runs['unknown']])
+    found = comparison.compare(first, second, _CONFIG)
+    names = [area.name for area in found.verdict.differing]
+    assert 'unknown words by position' in names and 'words' in names
+    clear = {each.name for each in found.verdict.areas[0].clear(found.verdict.of_area)}
+    assert 'all positions' in clear
+    values = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    unknown = values['sentences']['unknown'][0]
+    assert unknown['first'] + 0.2 < unknown['second'] and unknown['high'] < 0
+    words = {each['word']: each for each in values['sentences']['words']}
+    assert words['UNK']['ranks'][1] == 1 and words['w1']['ranks'][0] == 1
+    text = page.render(found)
+    assert 'verdict differs' in text and 'class=clear' in text
+    assert '<script' not in text and 'src=' not in text.replace('src="data:', '')
+
+
+def test_sides_that_cannot_be_compared_are_refused(runs, tmp_path):
+    plain, char = (sides.open_side('a', [runs[name]]) for name in ('plain', 'char'))
+    with pytest.raises(errors.ArgumentError, match=r'kinds of generators of a \(word\), has char'):
+        comparison.compare(plain, char, _CONFIG)
+    other = sides.open_side('b', [runs['other words']])
+    with pytest.raises(errors.ArgumentError, match='12 words against 12, 11 in common'):
+        comparison.compare(plain, other, _CONFIG)
+    with pytest.raises(errors.ArgumentError, match='second generator of kind word'):
+        sides.open_side('a', [runs['plain'], runs['unknown']])
+    with pytest.raises(errors.ArgumentError, match='must be the directory of a finished run'):
+        sides.open_side('a', [str(tmp_path)])
+
+
+def test_guarantees_of_other_adjacencies_are_not_added_up(runs):
+    first = sides.open_side('a', [runs['char']])
+    second = sides.open_side('b', [runs['replaced']])
+    found = comparison.compare(first, second, _CONFIG)
+    assert found.guarantees[0]['epsilon'] is not None
+    assert found.guarantees[2]['epsilon'] is None
+    assert 'adjacency: replace_one, zero_out' in found.guarantees[2]['remark']
+    assert any('kinds of characters' in area.name for area in found.verdict.differing)
+    assert 'adjacency: replace_one, zero_out' in page.render(found)
+
+
+def test_the_binary_takes_directories_without_flags_and_refuses_in_one_line(runs, tmp_path):
+    def run(*arguments):
+        return forked_binaries.run('compare_generators', *arguments)
+
+    done = run(
+        runs['plain'],
+        runs['unknown'],
+        f'--output_dir={tmp_path}/out',
+        '--samples=300',
+        '--orders=1',
+        '--sentence_length=4',
+        '--splits=19',
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith('Differs clearly in ')
+    values = json.loads((tmp_path / 'out/comparison.json').read_text())
+    assert values['verdict']['differs'] and (tmp_path / 'out/comparison.html').is_file()
+    for arguments, message in (
+        ([runs['plain']], f'{runs["plain"]}: is not a flag'),
+        ([runs['plain'], runs['char']], f'--b={runs["char"]}: must have the kinds'),
+        ([f'--a={runs["plain"]}'], '--b: must be given'),
+        ([f'--a={runs["plain"]}', '--b=nowhere'], '--b=nowhere: must be the directory of'),
+    ):
+        refused = run(*arguments, f'--output_dir={tmp_path}/none')
+        assert refused.returncode == 2 and refused.stdout == ''
+        assert refused.stderr.startswith(f'error: {message}'), refused.stderr
+        assert len(refused.stderr.splitlines()) == 1

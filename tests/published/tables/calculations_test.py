@@ -1,0 +1,195 @@
+"""Calculations of rows against numbers that do not come from them."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, mechanisms
+from dpfl.published.tables import calculations, losses, releases, rows
+from tests import paths
+
+_PATH = paths.PUBLISHED
+_ROWS = {row.id: row for row in rows.load(_PATH)}
+
+
+def _with_inputs(row, **inputs):
+    return dataclasses.replace(row, inputs={**row.inputs, **inputs})
+
+
+def test_squared_sensitivities_of_trees_are_the_known_integers():
+    # 002-T4-id-ID and 000-T1-pt-PT: more than participations at 0, b, 2b, .. would give.
+    known = {'003-colab': 79, '000-T2-de-DE': 87, '000-T1-pt-PT': 182, '002-T4-id-ID-TreeAgg': 92}
+    for name, squared in known.items():
+        computed = calculations.compute(_ROWS[name]).computed
+        assert computed['zcdp'] * 98 == pytest.approx(squared, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    'row',
+    [row for row in _ROWS.values() if row.mechanism in ('tree', 'blt')],
+    ids=lambda row: row.id,
+)
+def test_sensitivities_that_are_called_exact_are(row):
+    inputs = row.inputs
+    schema = Participation.from_rounds_between(inputs['rounds'], inputs['MinS'], inputs['MaxP'])
+    mechanism = mechanisms.BinaryTree(inputs['rounds'])
+    if row.mechanism == 'blt':
+        folder = paths.STRATEGIES
+        mechanism = mechanisms.load(folder / f'blt_b{inputs["blt_appA"]}.npz')
+        mechanism = mechanism.with_rounds(inputs['rounds'])
+    assert mechanism.sensitivity_is_exact(schema)
+    assert 'exact sensitivity' in row.method['zcdp']
+
+
+def test_what_is_published_takes_no_part_in_what_is_computed():
+    fast = [
+        row
+        for row in _ROWS.values()
+        if row.mechanism
+        in (
+            'tree',
+            'blt',
+            'gaussian',
+            'launch',
+            'poisson_sampled_gaussian',
+            'gaussian_without_replacement',
+            'largest_separations',
+        )
+    ]
+    assert len(fast) == 110
+    for row in fast[::5]:
+        wrong = {
+            name: value + 7 * 10.0 ** -row.decimals[name] for name, value in row.published.items()
+        }
+        tampered = calculations.compute(dataclasses.replace(row, published=wrong))
+        result = calculations.compute(row)
+        assert tampered.computed == result.computed
+        assert result.match is (True if row.reproducible else None), row.id
+        assert tampered.match is (False if row.reproducible else None), row.id
+
+
+def test_each_published_number_is_compared():
+    for name in ('000-T2-de-DE', '002-T4-es-ES-BLT', '004-T3 real 3a', '002-launch-id-ID_OTF'):
+        row = _ROWS[name]
+        for key, value in row.published.items():
+            wrong = {**row.published, key: value + 10.0 ** -row.decimals[key]}
+            assert not calculations.compute(dataclasses.replace(row, published=wrong)).match
+
+
+def test_bands_that_do_not_overlap_need_no_matrix():
+    row = _ROWS['002-T4-es-ES-BandMF']
+    rho = releases.banded(_with_inputs(row, MinS=400, MaxP=3))['zcdp']
+    assert rho == pytest.approx(0.2 * 3 / (2 * 1.411**2), rel=1e-12)
+
+
+def test_bands_that_overlap_cost_more_than_their_norms_and_less_than_one_block():
+    row = _ROWS['002-T4-es-ES-BandMF']
+    small = _with_inputs(row, n=200, rounds=150, bands=40, MinS=29, MaxP=4)
+    rho = releases.banded(small)['zcdp']
+    apart = 0.2 / (2 * 1.411**2) * 4
+    assert apart < rho < apart * 4
+    strategy = mechanisms.optimize_banded(Participation(200, 40), 40).strategy_matrix()[:150, :150]
+    norms = [np.sum(strategy[:, first + 30 * np.arange(4)].sum(axis=1) ** 2) for first in range(60)]
+    attained = 0.2 * max(norms) / (2 * 1.411**2)
+    assert rho >= attained - 1e-12
+    assert rho == pytest.approx(attained, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    'convention, round_to',
+    [
+        ('nearest', lambda value, decimals: round(value, decimals)),
+        ('up', lambda value, decimals: math.ceil(value * 10**decimals) / 10**decimals),
+    ],
+)
+def test_exact_rho_prints_as_both_numbers_and_no_other_does(convention, round_to):
+    for row in (row for row in _ROWS.values() if row.mechanism == 'launch'):
+        low, high = releases.exact_rho(row, convention)
+        width = high - low
+        for rho, inside in (
+            (low + 0.01 * width, True),
+            (high - 0.01 * width, True),
+            (low - 0.01 * width, False),
+            (high + 0.01 * width, False),
+        ):
+            epsilon = accounting.epsilon_from_rho(rho, 1e-10, 'analytic_gaussian')
+            prints = (
+                round_to(rho, row.decimals['zcdp']) == row.published['zcdp']
+                and round_to(epsilon, row.decimals['eps']) == row.published['eps']
+            )
+            assert prints == inside, (row.id, rho)
+
+
+def test_no_exact_rho():
+    row = dataclasses.replace(_ROWS['002-launch-id-ID_OTF'], published={'zcdp': 0.099, 'eps': 2.84})
+    assert releases.exact_rho(row, 'nearest') is None
+    assert 'no rho prints as both numbers, rounded up' in calculations.compute(row).note
+
+
+def test_the_launch_in_portugal_is_the_run_of_table_4():
+    run = calculations.compute(_ROWS['002-T4-pt-PT-5.5-BLT']).computed
+    launch = _ROWS['002-launch-pt-PT_OTF']
+    low, high = releases.exact_rho(launch, 'up')
+    assert low < run['zcdp'] < high
+    assert f'{run["zcdp"]:.5f}' in launch.note
+
+
+@pytest.mark.parametrize(
+    'name, epsilon',
+    [
+        ('004-T3 real 3a', 18.78),
+        ('004-S5 RNN N=342477', 58.76),
+    ],
+)
+def test_note_on_half_the_noise(name, epsilon):
+    note = calculations.compute(_ROWS[name]).note
+    assert float(re.search(r'epsilon would be (\S+)\.$', note).group(1)) == epsilon
+
+
+@pytest.mark.parametrize('name', ['002-AppA-b100', '002-AppA-b400', '002-AppA-b1000'])
+def test_published_parameters_are_a_stationary_point_of_max_loss(name):
+    row = _ROWS[name]
+    published = losses.parameters(row)
+    schema = Participation(row.inputs['n'], row.inputs['b'], row.inputs['k'])
+    start = np.concatenate([np.log1p(-np.array(published['decay'])), np.log(published['scale'])])
+
+    def log_loss(logs):
+        mechanism = mechanisms.Blt(schema.rounds, -np.expm1(logs[:4]), np.exp(logs[4:]))
+        return math.log(mechanism.max_loss(schema))
+
+    def gradient(logs):
+        steps = 1e-4 * np.eye(8)
+        return np.array([(log_loss(logs + s) - log_loss(logs - s)) / 2e-4 for s in steps])
+
+    assert np.abs(gradient(start)).max() < 2e-6
+    assert np.abs(gradient(start + 0.05)).max() > 1e-4
+
+
+def test_parameters_that_are_not_close_do_not_match(monkeypatch):
+    row = _ROWS['002-AppA-b1000']
+    assert calculations.compute(row).match
+    published = losses.parameters(row)
+    wrong = {**published, 'scale': [*published['scale'][:3], published['scale'][3] + 1e-4]}
+    monkeypatch.setattr(losses, 'parameters', lambda row: wrong)
+    assert calculations.compute(row).match is False
+
+
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        ({'mechanism': 'magic'}, 'mechanism=magic: must be one of tree, '),
+        ({'inputs': {'rounds': 5}}, 'noise_multiplier: must be given'),
+        (
+            {'inputs': {'rounds': 0, 'MinS': 1, 'MaxP': 1, 'noise_multiplier': 1}},
+            'rounds=0: must be',
+        ),
+        ({'mechanism': 'gaussian', 'inputs': {'alpha': 0}}, 'an input is 0: must be above 0'),
+    ],
+)
+def test_rows_that_cannot_be_computed_say_why(change, message):
+    row = dataclasses.replace(_ROWS['000-T1-de-DE'], **change)
+    with pytest.raises(ValueError, match=message):
+        calculations.compute(row)
