@@ -21,7 +21,7 @@ img, svg { max-width: 100%; height: auto; }
 @media (max-width: 40rem) {
   body { padding: 0 .6rem; }
   table { display: block; overflow-x: auto; font-size: .85rem; }
-  th, td { padding: .2rem .3rem; overflow-wrap: anywhere; }
+  th, td { padding: .2rem .3rem; }
 }
 """
 
