@@ -199,6 +199,7 @@ class _Run:
                 self._rounds,
                 experiment.reference_accuracies,
                 rows,
+                clip_norm=self._clip_norm,
                 progress=experiment.progress,
             ) as recorded,
             contextlib.closing(shards),
@@ -236,6 +237,12 @@ class _Run:
                 raise
             self._profile.begin('end')
         return reached[1], recorded.rows
+
+    def _clip_norm(self, t: int) -> float:
+        """The clip norm of a round, unless it is adaptive."""
+        plan = self._experiment.plan
+        norms = [(0, plan.clip_norm), *plan.clip_schedule]
+        return next(norm for first, norm in reversed(norms) if first <= t)
 
     @contextlib.contextmanager
     def _noise(self) -> Iterator[Callable[[Any], Any]]:

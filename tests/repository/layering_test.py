@@ -15,8 +15,9 @@ _ROOT = paths.ROOT
 # Lowest first. Parts of one layer do not import each other unless they stand in the same entry.
 _LAYERS = (
     ('errors',),
+    ('presets',),
     ('_validate', '_files', '_json', '_storage'),
-    ('_npz', '_random', '_settings', 'runtime'),
+    ('_npz', '_progress', '_random', '_settings', 'runtime'),
     ('_setting_texts',),
     ('participation',),
     ('mechanisms',),
@@ -27,15 +28,18 @@ _LAYERS = (
     ('published', 'planning', 'inspection'),
     ('studies',),
     ('cli',),
+    ('__main__',),
 )
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}
 _PURE = {
     '',
     'errors',
+    'presets',
     '_validate',
     '_files',
     '_json',
     '_npz',
+    '_progress',
     '_random',
     '_settings',
     '_setting_texts',

@@ -261,9 +261,11 @@ def build_experiment(
     process = learning.build_dp_fedavg(
         task.model,
         plan,
-        client_optimizer=None if how.client_update == 'fedsgd' else sgd(how.client_learning_rate),
+        client_optimizer_fn=None
+        if how.client_update == 'fedsgd'
+        else sgd(how.client_learning_rate),
         client_update=how.client_update,
-        server_optimizer=learning.build_server_optimizer(
+        server_optimizer_fn=learning.build_server_optimizer(
             how.server_optimizer,
             how.rates(plan.participation.rounds),
             momentum=0.0 if how.server_optimizer == 'adagrad' else how.server_momentum,

@@ -185,8 +185,8 @@ def build_process(
     return learning.build_dp_fedavg_gan(
         build_model(how, config.seed),
         plan,
-        client_optimizer=optimizers.build_sgdm(how.client_learning_rate),
-        server_optimizer=optimizers.build_sgdm(how.server_learning_rate, how.server_momentum),
+        client_optimizer_fn=optimizers.build_sgdm(how.client_learning_rate),
+        server_optimizer_fn=optimizers.build_sgdm(how.server_learning_rate, how.server_momentum),
         generator_optimizer=generator,
         generator_steps=how.generator_steps,
         generator_every=how.generator_every,

@@ -1,0 +1,36 @@
+"""What to say if a package is missing that a command needs. One line."""
+
+STATUS = 2
+# Other packages than TensorFlow Federated and what comes with it, with how to get them.
+_LIGHT = {
+    'absl': 'absl-py',
+    'cryptography': 'cryptography',
+    'dp_accounting': 'dp-accounting',
+    'markdown': 'markdown',
+    'matplotlib': 'matplotlib',
+    'numpy': 'numpy',
+    'scipy': 'scipy',
+    'tqdm': 'tqdm',
+}
+_PYARROW = ('pyarrow', 'pandas')
+
+
+def explained(error: ModuleNotFoundError, command: str) -> str | None:
+    """Says what is missing and how to get it; None if the module is our own.
+
+    Args:
+      error: of the import.
+      command: as the user typed it.
+    """
+    name = (error.name or '').partition('.')[0]
+    if name in ('', 'dpfl', 'experiments'):
+        return None
+    if name in _LIGHT:
+        return f"{command} needs {name}, which is not installed: pip install 'dpfl[accounting]'"
+    if name in _PYARROW:
+        return f'{command} needs {name}, which is not installed: pip install {name}'
+    return (
+        f'{command} needs TensorFlow Federated, which is not installed here (no module {name}). On '
+        'Linux with Python 3.11 or 3.10: dpfl lock > tff.lock; pip install --no-deps '
+        '--require-hashes -r tff.lock'
+    )
