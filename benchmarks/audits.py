@@ -6,7 +6,7 @@ For every case, over the seeds 0, 1, ..: how often a lower bound was above the c
 the bounds divided by the claim, and the median seconds of an audit. At confidence 95 % each of the
 bounds on mu and epsilon may exceed the claim in one of twenty audits; because rates have whole
 numbers of errors and two attackers share the error, it is less often. Exits with status 1 if it is
-more often than a chance of one in a thousand allows. docs/auditing.md has the table.
+more often than a chance of one in a thousand allows. docs/how_to/auditing.md has the table.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Writes docs/presets.md: every preset of a paper, its parameters, and where they come from.
+"""Writes docs/papers/presets.md: every preset of a paper, its parameters, and where they come from.
 
 configs/presets.json holds what the papers state, with the place, and why other values were taken.
 The values themselves are those of the flag files in configs.
@@ -12,7 +12,7 @@ import pathlib
 import textwrap
 
 _ROOT = pathlib.Path(__file__).parents[1]
-PAGE = _ROOT / 'docs' / 'presets.md'
+PAGE = _ROOT / 'docs' / 'papers' / 'presets.md'
 _CONFIGS = _ROOT / 'configs'
 _WIDTH = 118
 _TABLE = ('| flag | value | source |', '|---|---|---|')

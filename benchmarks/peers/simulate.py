@@ -68,8 +68,8 @@ def dpfl(job):
     process = learning.build_dp_fedavg(
         job.model,
         job.plan(),
-        client_optimizer=_optimizers.build_sgdm(_RATE),
-        server_optimizer=_server(),
+        client_optimizer_fn=_optimizers.build_sgdm(_RATE),
+        server_optimizer_fn=_server(),
         train_metrics=False,
     )
     idle = [shard.take(0) for shard in learning.shard(job.data)]

@@ -1,8 +1,8 @@
 """What hardened noise changes in the accounting: integers, their rounding, discrete Gaussians.
 
-docs/hardened.md has the theorem and its proof. A run with `noise='hardened'` releases integers with
-discrete Gaussian noise of standard deviation `STDDEV` per unit of the strategy. One client's update
-is a vector of integers of norm at most `STDDEV / noise_multiplier`.
+docs/reference/hardened.md has the theorem and its proof. A run with `noise='hardened'` releases
+integers with discrete Gaussian noise of standard deviation `STDDEV` per unit of the strategy. One
+client's update is a vector of integers of norm at most `STDDEV / noise_multiplier`.
 """
 
 import functools

@@ -44,18 +44,19 @@ class PrivacyPlan(PlanValues):
       independently of the others ([McMahan18]). Zeroing a client out is then the same as removing
       it.
     - 'cyclic_poisson': the same within one group of clients, and the groups take turns
-      ([Choquette23], theorem 4; docs/sampling.md). The noise may be correlated over as many rounds
-      as there are groups.
+      ([Choquette23], theorem 4; docs/reference/sampling.md). The noise may be correlated over as
+      many rounds as there are groups.
     - 'truncated_poisson': as 'poisson', but of more than `cohort_cap` clients a random subset of
-      that size is taken ([Ganesh25]; docs/sampling.md).
+      that size is taken ([Ganesh25]; docs/reference/sampling.md).
     - 'balls_in_bins', 'random_allocation': each client takes part in the rounds of one of `groups`
-      bins, or in one round of each `groups`, uniformly (docs/sampling.md). Not for trees.
+      bins, or in one round of each `groups`, uniformly (docs/reference/sampling.md). Not for trees.
     - 'b_min_sep': each client that took part in none of the last `groups` - 1 rounds takes part
-      with the same probability ([Dong26]; docs/sampling.md). The noise may have as many bands.
+      with the same probability ([Dong26]; docs/reference/sampling.md). The noise may have as many
+      bands.
     - 'without_replacement': a uniformly random set of `clients_per_round` clients ([Augenstein20]).
       Population and cohorts of neighbouring runs have the same sizes. A cohort without a client
       holds another client in its place, which moves the sum by two clip norms, also if neighbours
-      only zero the client out; see docs/accounting_sampling.md.
+      only zero the client out; see docs/reference/accounting_sampling.md.
 
     The fields are those of `PlanValues`. Noise that is distributed among the clients is
     `aggregators.DistributedNoise`; it is not part of a plan.

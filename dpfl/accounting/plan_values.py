@@ -48,8 +48,8 @@ class PlanValues(abc.ABC):
       estimator: how the mean of a round is estimated ([McMahan18]). The noise is in units of how
         far one client moves the estimate, so the guarantee is that of `noise_multiplier`.
       noise: 'default' for continuous Gaussian noise in floating point; 'hardened' for discrete
-        Gaussian noise on integer sums from a cryptographic generator (docs/hardened.md), whose
-        rounding the sensitivity counts.
+        Gaussian noise on integer sums from a cryptographic generator (docs/reference/hardened.md),
+        whose rounding the sensitivity counts.
       earlier: plans of runs, perhaps on the same clients, whose model this run begins with. The
         guarantee (mu, rho, epsilon) is that of all of them together; the sensitivity and the noise
         are those of this run alone. Clients may take part in every run as its plan allows.

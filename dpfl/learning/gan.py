@@ -31,8 +31,8 @@ def build_dp_fedavg_gan(
     model: gan_models.GanModel,
     plan: accounting.PrivacyPlan,
     *,
-    client_optimizer: tff.learning.optimizers.Optimizer,
-    server_optimizer: tff.learning.optimizers.Optimizer,
+    client_optimizer_fn: tff.learning.optimizers.Optimizer,
+    server_optimizer_fn: tff.learning.optimizers.Optimizer,
     generator_optimizer: tff.learning.optimizers.Optimizer,
     generator_steps: int = 6,
     generator_every: int = 1,
@@ -55,9 +55,9 @@ def build_dp_fedavg_gan(
       model: generator and discriminator.
       plan: determines clipping, noise and denominator. The generator has the plan's guarantee too,
         since it is computed from released values only.
-      client_optimizer: of a client's discriminator steps, fresh in every round.
-      server_optimizer: takes the noised mean of the clients' deltas as a gradient; SGD with rate 1
-        in the algorithm.
+      client_optimizer_fn: of a client's discriminator steps, fresh in every round.
+      server_optimizer_fn: takes the noised mean of the clients' deltas as a gradient; SGD with
+        rate 1 in the algorithm.
       generator_optimizer: its state is kept from round to round.
       generator_steps: training steps of the generator each time it is trained.
       generator_every: number of rounds between two trainings of the generator.
@@ -82,8 +82,8 @@ def build_dp_fedavg_gan(
     inner = processes.build_dp_fedavg(
         gan_work.discriminator_model(model, gradient_penalty, seed),
         plan,
-        client_optimizer=client_optimizer,
-        server_optimizer=server_optimizer,
+        client_optimizer_fn=client_optimizer_fn,
+        server_optimizer_fn=server_optimizer_fn,
         noise_seed=noise_seed,
         train_metrics=train_metrics,
         clip=clip,

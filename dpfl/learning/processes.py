@@ -26,8 +26,8 @@ def build_dp_fedavg(
     model: tff.learning.models.FunctionalModel,
     plan: accounting.PrivacyPlan,
     *,
-    client_optimizer: tff.learning.optimizers.Optimizer | None = None,
-    server_optimizer: tff.learning.optimizers.Optimizer,
+    client_optimizer_fn: tff.learning.optimizers.Optimizer | None = None,
+    server_optimizer_fn: tff.learning.optimizers.Optimizer,
     client_update: str = 'fedavg',
     noise_seed: int | None = None,
     train_metrics: bool = True,
@@ -48,8 +48,8 @@ def build_dp_fedavg(
         `example_cap` of its estimator a client has the weight `min(n_k / example_cap, 1)`
         ([McMahan18], algorithm 1), where n_k counts the rows of the batches that it trained on in
         the round, each pass over its data anew.
-      client_optimizer: of the local steps, fresh in every round; for 'fedavg' only.
-      server_optimizer: takes the noised mean of the records as a gradient.
+      client_optimizer_fn: of the local steps, fresh in every round; for 'fedavg' only.
+      server_optimizer_fn: takes the noised mean of the records as a gradient.
       client_update: 'fedavg', or 'fedsgd' (DP-FedSGD): the record of a client is the gradient of
         its mean loss at the broadcast model instead of a delta.
       noise_seed: None for noise keys from the operating system; an integer for a simulation.
@@ -81,9 +81,9 @@ def build_dp_fedavg(
             'must be a tff.learning.models.FunctionalModel; functional_model_from_keras makes one '
             'from a Keras model',
         )
-    if (client_update == 'fedavg') != (client_optimizer is not None):
+    if (client_update == 'fedavg') != (client_optimizer_fn is not None):
         raise errors.ArgumentError(
-            'client_optimizer', client_optimizer, 'must be given for fedavg, not for fedsgd'
+            'client_optimizer_fn', client_optimizer_fn, 'must be given for fedavg, not for fedsgd'
         )
     if clip_each_batch and client_update != 'fedavg':
         raise errors.ArgumentError('clip_each_batch', True, 'must be False for fedsgd')
@@ -94,7 +94,7 @@ def build_dp_fedavg(
             'must be False with adaptive_clip: no update would be above the norm that adapts',
         )
     if client_update == 'fedavg':
-        update = client_work.fedavg(model, client_optimizer, clip if clip_each_batch else None)
+        update = client_work.fedavg(model, client_optimizer_fn, clip if clip_each_batch else None)
     else:
         update = client_work.fedsgd(model)
     specs: Any = tff.types.type_to_tf_tensor_specs(_weights_type(model).trainable)
@@ -109,7 +109,7 @@ def build_dp_fedavg(
         supplied_noise=supplied_noise,
         canaries=canaries,
     )
-    return _compose(model, update, query, server_optimizer, train_metrics, weighted)
+    return _compose(model, update, query, server_optimizer_fn, train_metrics, weighted)
 
 
 def _initial_weights(model):
@@ -129,7 +129,7 @@ def _compose(
     model: tff.learning.models.FunctionalModel,
     client_update: client_work.ClientUpdate,
     query: tfp.DPQuery,
-    server_optimizer: tff.learning.optimizers.Optimizer,
+    server_optimizer_fn: tff.learning.optimizers.Optimizer,
     train_metrics: bool,
     weighted: bool,
 ) -> tff.learning.templates.LearningProcess:
@@ -139,7 +139,7 @@ def _compose(
     initial_query_state = tff.tensorflow.computation(query.initial_global_state)
     query_type = initial_query_state.type_signature.result
     finalizer = tff.learning.templates.build_apply_optimizer_finalizer(
-        server_optimizer, weights_type
+        server_optimizer_fn, weights_type
     )
 
     @tff.federated_computation

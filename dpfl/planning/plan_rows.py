@@ -160,7 +160,7 @@ def _with_sampling(plan: accounting.PrivacyPlan) -> list[str]:
     report = accounting.PrivacyReport.from_plan(silent, [0.5], accountant='best')
     estimated = [
         'Epsilon is an estimate by Monte Carlo, an upper bound but for a failure probability of '
-        '1e-06 over the choice of its samples (docs/sampling.md).'
+        '1e-06 over the choice of its samples (docs/reference/sampling.md).'
     ]
     sampling = [line for line in report.to_dict()['assumptions'] if line.startswith('Sampling: ')]
     return [

@@ -89,6 +89,13 @@ class Ledger:
         """Digest of the cohort of a round."""
         return self._lines.entries[round_index].cohort
 
+    def changes(self, round_index: int, entry: Entry) -> tuple[str, ...]:
+        """Names of the digests in which a round differs from the same one in the ledger."""
+        if round_index >= self.rounds:
+            return ()
+        recorded = self._lines.entries[round_index].values()
+        return tuple(name for name, value in entry.values().items() if value != recorded[name])
+
     def record(self, round_index: int, entry: Entry) -> None:
         """Writes a round to disk before its release; a round that is run again must be the same.
 
@@ -121,14 +128,12 @@ class Ledger:
         self._lines.end = chain
 
     def _require_same(self, round_index: int, entry: Entry) -> None:
-        recorded = self._lines.entries[round_index].values()
-        for name, value in entry.values().items():
-            if value != recorded[name]:
-                other = 'other' if name == 'data' else 'another'
-                raise LedgerError(
-                    f'{self._path}: round {round_index} was released with {other} {name}; the same '
-                    'noise must not be used again'
-                )
+        for name in self.changes(round_index, entry):
+            other = 'other' if name == 'data' else 'another'
+            raise LedgerError(
+                f'{self._path}: round {round_index} was released with {other} {name}; the same '
+                'noise must not be used again'
+            )
 
     def _drop_rest(self) -> None:
         """Removes the incomplete last line, unless the file has changed since it was read."""

@@ -8,14 +8,13 @@ import io
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-import tqdm
 
-from dpfl import _storage, errors
+from dpfl import _progress, _storage, errors
 from dpfl.reporting import plots
 from dpfl.simulation.outputs import RunDirectory
 
@@ -29,8 +28,11 @@ class Metrics:
       directory: the directory of the run.
       rounds: number of rounds, for the bar.
       reference_accuracies: accuracies drawn as lines in the plot, by name.
+      uniform_loss: loss of a uniform guess, drawn as a line in the plot.
       rows: metrics of the completed rounds, if the run continues. They replace everything that an
         earlier process has left in `metrics.csv` and for TensorBoard.
+      clip_norm: the clip norm of a round, counted from 0, for TensorBoard; not needed where the
+        metrics have it. A column of one number would tell nothing.
       progress: show the bar.
 
     Attributes:
@@ -48,9 +50,13 @@ class Metrics:
         reference_accuracies: Mapping[str, float] | None = None,
         rows: Sequence[Mapping[str, float]] = (),
         *,
+        uniform_loss: float | None = None,
+        clip_norm: Callable[[int], float] | None = None,
         progress: bool = True,
     ):
         self._directory = directory
+        self._uniform_loss = uniform_loss
+        self._clip_norm = clip_norm
         self._references = reference_accuracies or {}
         self.rows: list[Mapping[str, float]] = []
         self.last: dict[str, float] = {}
@@ -70,10 +76,9 @@ class Metrics:
             values = {name: value for name, value in row.items() if name != 'round'}
             self._keep(row['round'], values)
             self._writer.submit(self._write_events, row['round'], values).result()
-        self._bar = tqdm.tqdm(
+        self._bar = _progress.bar(
             total=rounds,
             unit='round',
-            dynamic_ncols=True,
             initial=len(rows),
             disable=not progress,
         )
@@ -113,6 +118,8 @@ class Metrics:
         self._write_events(round_number, values)
 
     def _write_events(self, round_number: float, values: Mapping[str, float]) -> None:
+        if self._clip_norm is not None:
+            values = {'clip_norm': self._clip_norm(int(round_number) - 1), **values}
         finite = {name: value for name, value in values.items() if np.isfinite(value)}
         with _naming(self._directory.path / 'tensorboard'):
             asyncio.run(self._tensorboard.release(finite, round_number))
@@ -120,8 +127,10 @@ class Metrics:
     def _plot(self) -> None:
         if not self.rows:
             return
-        path = self._directory.path / 'plots' / 'training.png'
-        figure = plots.training_curves(self.rows, self._references)
+        path = self._directory.path / plots.TRAINING
+        figure = plots.training_curves(
+            self.rows, self._references, self._uniform_loss, self._directory.path.name
+        )
         with _storage.naming(path):
             path.parent.mkdir(exist_ok=True)
         _storage.write_atomically(

@@ -4,9 +4,8 @@ import dataclasses
 import itertools
 
 import numpy as np
-import tqdm
 
-from dpfl import _validate
+from dpfl import _progress, _validate
 from dpfl.participation import ParticipationLog, RoundTimes
 from dpfl.simulation.population import Population
 
@@ -66,7 +65,7 @@ def run(population: Population, rounds: int, *, progress: bool = False) -> Popul
     """
     _validate.integer('rounds', rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
     log, closed = ParticipationLog(), []
-    with tqdm.tqdm(total=rounds, unit='round', disable=not progress, dynamic_ncols=True) as bar:
+    with _progress.bar(total=rounds, unit='round', disable=not progress) as bar:
         for one in itertools.islice(population.rounds(), rounds):
             log.append(one.clients)
             closed.append((one.start_hours, one.duration_hours, one.selected, one.dropped))

@@ -1,6 +1,8 @@
 """The rounds that a run has released: its ledger and its participation log, kept in step."""
 
 import collections
+import logging
+import math
 from typing import Any
 
 from dpfl import errors
@@ -10,6 +12,16 @@ from dpfl.simulation import checkpoint, data_digest, outputs
 from dpfl.simulation import ledger as ledger_lib
 from dpfl.simulation import state as state_lib
 from dpfl.simulation.experiment import Experiment
+
+_log = logging.getLogger(__name__)
+# A cohort is far from the plan if it is under half or over one and a half times the planned one,
+# and if that is no accident of Poisson sampling.
+_FAR = 0.5
+_DEVIATIONS = 4
+_FAR_COHORT = (
+    'round %d: %d clients came, %d are planned (clients_per_round). The noised sum is divided by '
+    'the planned number, so the mean update is %.2g times that of a full cohort. Said once'
+)
 
 
 class Releases:
@@ -42,6 +54,9 @@ class Releases:
         self._data_key = directory.data_key(is_new=start is None)
         # Data digests of the cohorts whose shards are ready, next round first.
         self._data_digests: collections.deque[str] = collections.deque()
+        # The planned cohort where a mean over it is released; None once its size was mentioned.
+        plan = experiment.plan
+        self._planned = plan.clients_per_round if plan.estimator.kind == 'fixed' else None
 
     def _released(self, start: checkpoint.Checkpoint | None) -> ParticipationLog:
         """The log of all rounds in the ledger, including those after the checkpoint."""
@@ -95,6 +110,16 @@ class Releases:
         self._ledger.record(t, entry)
         if t == self._log.rounds:  # Otherwise the round is run again, and the log has it already.
             self._log.append(cohort)
+        self._compare(t, len(cohort))
+
+    def _compare(self, t: int, size: int) -> None:
+        """Warns once of a cohort that is far from the planned one."""
+        planned = self._planned
+        if planned is None:
+            return
+        if abs(size - planned) > max(_FAR * planned, _DEVIATIONS * math.sqrt(planned)):
+            self._planned = None
+            _log.warning(_FAR_COHORT, t + 1, size, planned, size / planned)
 
     def checkpoint(self, done: int) -> dict[str, Any]:
         """The fields `ledger` and `cohorts` of a checkpoint after `done` rounds."""

@@ -110,17 +110,31 @@ def ledger_entry(state: Any, cohort: Sequence[int], data: str) -> ledger_lines.E
     Raises:
       ValueError: if the state has no noise of a privacy plan.
     """
-    positions = [[part.key, part.round] for part in _parts(state, correlated.NoiseState)]
-    if not positions:
-        raise errors.ArgumentError(
-            'process', errors.NOT_SHOWN, 'must hold the noise of a privacy plan in its state'
-        )
+    positions = [[part.key, part.round] for part in _noise(state)]
     return ledger_lines.Entry(
         cohort=ledger_lines.cohort_digest(cohort),
         model=ledger_lines.digest(tree.flatten(state.global_model_weights)),
         noise=ledger_lines.digest(tree.flatten(positions)),
         data=data,
     )
+
+
+def rounds_done(state: Any) -> int:
+    """The number of rounds that a state has behind it.
+
+    Raises:
+      ValueError: if the state has no noise of a privacy plan.
+    """
+    return int(np.asarray(_noise(state)[0].round))
+
+
+def _noise(state: Any) -> list[correlated.NoiseState]:
+    found = _parts(state, correlated.NoiseState)
+    if not found:
+        raise errors.ArgumentError(
+            'process', errors.NOT_SHOWN, 'must hold the noise of a privacy plan in its state'
+        )
+    return found
 
 
 def _parts(state: Any, kind: type[_P]) -> list[_P]:

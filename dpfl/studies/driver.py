@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 import tqdm
 
-from dpfl import errors
+from dpfl import _progress, errors
 from dpfl.runtime import signals
 from dpfl.studies import jobs as jobs_lib
 from dpfl.studies import work
@@ -138,11 +138,10 @@ class _Bar:
     def __init__(self, jobs, results, label):
         self._jobs = jobs
         self._results = results
-        self._bar = tqdm.tqdm(
+        self._bar = _progress.bar(
             total=sum(map(_size, jobs)),
             desc=label,
             unit='round',
-            dynamic_ncols=True,
             initial=self._count(),
             smoothing=0.02,
         )

@@ -104,6 +104,11 @@ class TextConfig(Settings):
         'Text file with one word per line, the most frequent first. What follows a word on its '
         'line, such as a count, is ignored.',
     )
+    vocabulary_marks: bool = setting(
+        True,
+        'Add the 32 punctuation marks of ASCII to a --vocabulary_file that has none of them: a '
+        'list of plain words. In the text of clients every mark is a token of its own.',
+    )
     vocabulary_text: str | None = setting(
         None,
         'Public text; the vocabulary is made of its most frequent words. A text file, JSON Lines, '
@@ -113,7 +118,8 @@ class TextConfig(Settings):
         None,
         'Make the vocabulary of the words that most training clients use. data: THIS IS NOT '
         'PRIVATE, no guarantee covers it. private: find them before training with '
-        '--vocabulary_epsilon; the guarantee of the run counts it (docs/private_vocabulary.md).',
+        '--vocabulary_epsilon; the guarantee of the run counts it '
+        '(docs/how_to/private_vocabulary.md).',
         choices=(DATA_VOCABULARY, PRIVATE_VOCABULARY),
     )
     vocabulary_epsilon: float | None = setting(
@@ -212,7 +218,12 @@ class TextConfig(Settings):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> 'TextConfig':
-        """As `Settings.from_dict`; also reads what versions without `vocabulary` have written."""
+        """As `Settings.from_dict`; also reads what older versions have written.
+
+        Versions without `vocabulary_marks` added no marks.
+        """
+        if isinstance(values, Mapping) and values.get('vocabulary_file') is not None:
+            values = {'vocabulary_marks': False, **values}
         if isinstance(values, Mapping) and _OLD_SWITCH in values:
             values = dict(values)
             if _validate.truth(_OLD_SWITCH, values.pop(_OLD_SWITCH)):

@@ -20,8 +20,7 @@ import time
 import urllib.error
 import urllib.request
 
-import tqdm
-
+from dpfl import _progress
 from dpfl.errors import DataError
 
 _BLOCK = 1 << 20
@@ -123,7 +122,7 @@ def _append(url: str, partial: pathlib.Path) -> dict[str, str]:
         _tag_path(partial).write_text(json.dumps(headers.get('etag')))
         with (
             open(partial, 'ab' if have else 'wb') as file,
-            tqdm.tqdm(
+            _progress.bar(
                 total=total, initial=have, desc='download', unit='B', unit_scale=True, delay=2
             ) as bar,
         ):
@@ -187,7 +186,7 @@ def _unpack(packed: pathlib.Path, path: pathlib.Path) -> None:
         with (
             open(packed, 'rb') as source,
             open(partial, 'wb') as file,
-            tqdm.tqdm(
+            _progress.bar(
                 total=packed.stat().st_size, desc='unpack', unit='B', unit_scale=True, delay=2
             ) as bar,
         ):

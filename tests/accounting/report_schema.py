@@ -1,4 +1,4 @@
-"""The tables of docs/report_schema.md, from the schema of reports; running this prints them."""
+"""The tables of docs/reference/report_schema.md, from the schema; running this prints them."""
 
 from collections.abc import Iterator
 from typing import Any

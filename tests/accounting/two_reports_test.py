@@ -249,7 +249,7 @@ def test_an_earlier_run_counts():
 
 def test_the_page_has_every_key_of_a_comparison():
     values, _ = _compared(_report(), _report(noise_multiplier=15.0))
-    page = (paths.ROOT / 'docs' / 'report_schema.md').read_text()
+    page = (paths.ROOT / 'docs' / 'reference' / 'report_schema.md').read_text()
     table = page.partition('| key of the comparison |')[2].partition('\n\n')[0]
     rows = re.findall(r'^\| (`.*?) \|', table, re.MULTILINE)
     assert [name for row in rows for name in re.findall('`(\\w+)`', row)] == list(values)

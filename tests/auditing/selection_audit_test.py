@@ -45,8 +45,8 @@ def _process(plan):
     return learning.build_dp_fedavg(
         _task().model,
         plan,
-        client_optimizer=tff.learning.optimizers.build_sgdm(1.0),
-        server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
+        server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
         train_metrics=False,
     )
 

@@ -43,8 +43,8 @@ def _process(plan, client_update='fedavg', **changes):
     return learning.build_dp_fedavg(
         models.least_squares(),
         plan,
-        client_optimizer=_sgd(_RATE) if client_update == 'fedavg' else None,
-        server_optimizer=_sgd(1.0),
+        client_optimizer_fn=_sgd(_RATE) if client_update == 'fedavg' else None,
+        server_optimizer_fn=_sgd(1.0),
         client_update=client_update,
         train_metrics=False,
         **changes,
@@ -275,5 +275,5 @@ def test_shards_of_clients_without_data_have_no_weight():
 def test_a_function_that_makes_a_model_is_no_model():
     with pytest.raises(ArgumentError, match='model=function: must be a tff.learning.models.Funct'):
         learning.build_dp_fedavg(
-            lambda: models.least_squares(), None, server_optimizer=None, client_update='fedsgd'
+            lambda: models.least_squares(), None, server_optimizer_fn=None, client_update='fedsgd'
         )

@@ -43,8 +43,8 @@ def _process(plan, **changes):
         plan,
         **{
             **dict(
-                client_optimizer=_sgd(_RATE),
-                server_optimizer=_sgd(1.0),
+                client_optimizer_fn=_sgd(_RATE),
+                server_optimizer_fn=_sgd(1.0),
                 generator_optimizer=_sgd(_GENERATOR_RATE),
                 generator_steps=2,
                 generator_batch_size=5,
@@ -159,8 +159,8 @@ def test_the_discriminator_is_trained_by_dp_fedavg():
     plain = learning.build_dp_fedavg(
         model,
         plan,
-        client_optimizer=_sgd(_RATE),
-        server_optimizer=_sgd(1.0),
+        client_optimizer_fn=_sgd(_RATE),
+        server_optimizer_fn=_sgd(1.0),
         noise_seed=1,
         train_metrics=False,
     )

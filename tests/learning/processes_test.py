@@ -83,7 +83,11 @@ def test_equals_stock_tff(case):
     make_model, make_client, optimizer = _CASES[case]
     model = make_model()
     ours = learning.build_dp_fedavg(
-        model, _plan(), client_optimizer=optimizer, server_optimizer=_server(), noise_seed=_SEED
+        model,
+        _plan(),
+        client_optimizer_fn=optimizer,
+        server_optimizer_fn=_server(),
+        noise_seed=_SEED,
     )
     stock = tff.learning.algorithms.build_unweighted_fed_avg(
         model,
@@ -111,8 +115,8 @@ def test_single_clients_are_shards_too():
     process = learning.build_dp_fedavg(
         model,
         _plan(),
-        client_optimizer=_optimizers.build_sgdm(0.1),
-        server_optimizer=_server(),
+        client_optimizer_fn=_optimizers.build_sgdm(0.1),
+        server_optimizer_fn=_server(),
         noise_seed=_SEED,
     )
     cohort = _cohorts(models.client)[0]
@@ -130,7 +134,7 @@ def test_fedsgd_steps_along_the_clipped_gradients():
         model,
         _plan(noise_multiplier=0.0, clip_norm=100.0),
         client_update='fedsgd',
-        server_optimizer=_optimizers.build_sgdm(0.3),
+        server_optimizer_fn=_optimizers.build_sgdm(0.3),
         train_metrics=False,
     )
     cohort = _cohorts(models.client)[0]
@@ -152,8 +156,8 @@ def test_it_is_a_learning_process():
     process = learning.build_dp_fedavg(
         models.least_squares(),
         _plan(),
-        client_optimizer=_optimizers.build_sgdm(0.1),
-        server_optimizer=_server(),
+        client_optimizer_fn=_optimizers.build_sgdm(0.1),
+        server_optimizer_fn=_server(),
     )
     assert isinstance(process, tff.learning.templates.LearningProcess)
     state = process.initialize()
@@ -168,7 +172,10 @@ def test_it_is_a_learning_process():
 def test_a_batch_without_rows_is_one_line():
     model = models.least_squares()
     process = learning.build_dp_fedavg(
-        model, _plan(), client_optimizer=_optimizers.build_sgdm(0.1), server_optimizer=_server()
+        model,
+        _plan(),
+        client_optimizer_fn=_optimizers.build_sgdm(0.1),
+        server_optimizer_fn=_server(),
     )
     broken = models.client(0, [2, 0, 2])
     with pytest.raises(contexts.ComputationError, match='batch without rows'):
@@ -179,12 +186,12 @@ def test_a_batch_without_rows_is_one_line():
     'changes, message',
     [
         (dict(client_update='fedprox'), 'client_update=fedprox: must be one of fedavg, fedsgd'),
-        (dict(client_optimizer=None), 'client_optimizer=None: must be given for fedavg'),
-        (dict(client_update='fedsgd'), 'client_optimizer=.*, not for fedsgd'),
+        (dict(client_optimizer_fn=None), 'client_optimizer_fn=None: must be given for fedavg'),
+        (dict(client_update='fedsgd'), 'client_optimizer_fn=.*, not for fedsgd'),
         (dict(noise_seed=-1), 'seed=-1: must be an integer >= 0'),
     ],
 )
 def test_bad_arguments_are_named(changes, message):
-    arguments = dict(client_optimizer=_optimizers.build_sgdm(0.1), server_optimizer=_server())
+    arguments = dict(client_optimizer_fn=_optimizers.build_sgdm(0.1), server_optimizer_fn=_server())
     with pytest.raises(ValueError, match=message):
         learning.build_dp_fedavg(models.least_squares(), _plan(), **{**arguments, **changes})

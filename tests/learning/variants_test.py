@@ -64,8 +64,8 @@ def test_both_release_the_same(name):
     ours = learning.build_dp_fedavg(
         model,
         plan,
-        client_optimizer=optimizers[0],
-        server_optimizer=optimizers[1],
+        client_optimizer_fn=optimizers[0],
+        server_optimizer_fn=optimizers[1],
         noise_seed=_SEED,
         clip=clip,
         train_metrics=False,

@@ -1,4 +1,4 @@
-"""The examples of docs/*.md run as they are printed, and print what they say."""
+"""The examples of the pages in docs run as they are printed, and print what they say."""
 
 import re
 
@@ -8,6 +8,7 @@ import pytest
 from tests import paths
 
 _DOCS = paths.ROOT / 'docs'
+_PAGES = sorted(path.relative_to(_DOCS).as_posix() for path in _DOCS.rglob('*.md'))
 _NUMBER = re.compile(r'-?\d+\.?\d*(?:e-?\d+)?')
 
 
@@ -29,7 +30,7 @@ def _numbers(text):
 
 @pytest.mark.slow
 @pytest.mark.tff
-@pytest.mark.parametrize('name', sorted(path.name for path in _DOCS.glob('*.md')))
+@pytest.mark.parametrize('name', _PAGES)
 def test_examples_run_and_print_what_they_say(name, capsys):
     namespace = {}
     for code in _examples((_DOCS / name).read_text()):
@@ -48,7 +49,7 @@ def test_a_print_and_its_promise_are_found():
     assert _numbers('(6, 1e-06) True -2.5') == [6, 1e-6, 1, -2.5]
 
 
-@pytest.mark.parametrize('name', sorted(path.name for path in _DOCS.glob('*.md')))
+@pytest.mark.parametrize('name', _PAGES)
 def test_documents_fit_their_width(name):
     lines = (_DOCS / name).read_text().splitlines()
     assert [line for line in lines if len(line) > 120 and not line.startswith('|')] == []

@@ -44,7 +44,7 @@ def test_values_are_those_of_the_paper_and_all_have_a_source(preset):
 
 
 def test_every_preset_of_a_paper_is_in_the_list():
-    files = {path.stem for path in presets_page.PAGE.parents[1].glob('configs/*.00?.*.flags')}
+    files = {path.stem for path in presets_page.PAGE.parents[2].glob('configs/*.00?.*.flags')}
     assert files == set(_PRESETS)
 
 

@@ -1,4 +1,4 @@
-"""Citation keys are resolved in docs/references.md, and CITATION.cff agrees with the package."""
+"""Citation keys are resolved in docs/papers/references.md; CITATION.cff agrees with the package."""
 
 import re
 
@@ -6,7 +6,7 @@ import dpfl
 from tests import paths
 
 _KEY = re.compile(r'\[([A-Z][a-z]+(?:[A-Z][a-z]+)?\d{2}(?:-[a-z]+)?)\b')
-_REFERENCES = paths.ROOT / 'docs' / 'references.md'
+_REFERENCES = paths.ROOT / 'docs' / 'papers' / 'references.md'
 
 
 def _cited(text: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""The table of docs/threat_model.md: what each file of a run reveals, and who may see it."""
+"""The table of docs/reference/threat_model.md: what files of a run reveal, and who may see them."""
 
 import fnmatch
 import pathlib
@@ -6,7 +6,7 @@ import re
 
 from tests import paths
 
-_PAGE = paths.ROOT / 'docs' / 'threat_model.md'
+_PAGE = paths.ROOT / 'docs' / 'reference' / 'threat_model.md'
 
 
 def table() -> dict[str, str]:

@@ -52,6 +52,20 @@ def test_metrics_go_on_from_the_rows_of_a_checkpoint(tmp_path, done):
     assert tf.make_ndarray(events.Tensors('epsilon')[1].tensor_proto) == np.float32(1 / 3)
 
 
+def test_tensorboard_has_the_clip_norm_of_each_round(tmp_path):
+    directory = outputs.RunDirectory(tmp_path)
+    rows = [{'round': 1, 'loss': 1.0}, {'round': 2, 'loss': 1.0}]
+    norms = {0: 0.5, 1: 0.25, 2: 0.125, 3: 9.0}
+    with metrics.Metrics(directory, 9, rows=rows, clip_norm=norms.__getitem__) as recorded:
+        recorded.release(3, {'loss': 1.0})
+        recorded.release(4, {'clip_norm': 2.0})
+    events = event_accumulator.EventAccumulator(str(tmp_path / 'tensorboard'))
+    events.Reload()
+    shown = [float(tf.make_ndarray(each.tensor_proto)) for each in events.Tensors('clip_norm')]
+    assert shown == [0.5, 0.25, 0.125, 2.0]
+    assert [row.get('clip_norm') for row in _metrics_of(tmp_path)] == ['', '', '', '2.0']
+
+
 @pytest.mark.parametrize('name', ['metrics.csv', 'tensorboard'])
 def test_metrics_that_cannot_be_written_are_named(tmp_path, name):
     directory = outputs.RunDirectory(tmp_path)

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import ParticipationLog, accounting
@@ -58,13 +59,15 @@ def test_report_and_log_agree_with_the_run(run):
 
 
 def test_tensorboard_and_plot_are_there(run):
-    _, directory, _ = run
+    experiment, directory, _ = run
     events = event_accumulator.EventAccumulator(
         str(directory.path / 'tensorboard'), size_guidance={'tensors': 0}
     )
     events.Reload()
-    assert {'loss', 'accuracy', 'epsilon'} <= set(events.Tags()['tensors'])
+    assert {'loss', 'accuracy', 'epsilon', 'clip_norm'} <= set(events.Tags()['tensors'])
     assert len(events.Tensors('epsilon')) == toy_experiment.ROUNDS
+    norms = [float(tf.make_ndarray(event.tensor_proto)) for event in events.Tensors('clip_norm')]
+    assert norms == [experiment.plan.clip_norm] * toy_experiment.ROUNDS
     assert (directory.path / 'plots' / 'training.png').stat().st_size > 5000
 
 
@@ -74,6 +77,17 @@ def test_same_seeds_give_the_same_run(run, tmp_path):
     program.run_training(toy_experiment.experiment(), again)
     with np.load(directory.path / 'model.npz') as a, np.load(tmp_path / 'model.npz') as b:
         np.testing.assert_array_equal(a['0'], b['0'])
+
+
+@pytest.mark.parametrize('planned, warnings', [(3, 0), (30, 1)])
+def test_a_cohort_far_from_the_plan_is_mentioned_once(planned, warnings, tmp_path, caplog):
+    experiment = toy_experiment.experiment(plan_fields={'clients_per_round': planned})
+    program.run_training(experiment, outputs.RunDirectory(tmp_path))
+    found = [each.getMessage() for each in caplog.records if 'clients came' in each.getMessage()]
+    assert len(found) == warnings
+    if found:
+        assert found[0].startswith('round 1: 3 clients came, 30 are planned')
+        assert 'mean update is 0.1 times' in found[0]
 
 
 def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):

@@ -81,8 +81,8 @@ def experiment(
     process = learning.build_dp_fedavg(
         model,
         plan,
-        client_optimizer=sgd(0.2),
-        server_optimizer=sgd(0.8, momentum=0.2),
+        client_optimizer_fn=sgd(0.2),
+        server_optimizer_fn=sgd(0.8, momentum=0.2),
         noise_seed=noise_seed,
         supplied_noise=noise_storage is not None and noise_storage.is_supplied,
     )

@@ -10,7 +10,7 @@ from dpfl.simulation.training.privacy_config import MechanismConfig, Participati
 from dpfl.simulation.training.sampling_config import participation
 from dpfl.studies import definition, jobs, work
 
-_DOCS = pathlib.Path(__file__).parents[3] / 'docs' / 'studies.md'
+_DOCS = pathlib.Path(__file__).parents[3] / 'docs' / 'papers' / 'studies.md'
 _HEADING = '| mechanism | buffers | max loss | rms loss |'
 
 

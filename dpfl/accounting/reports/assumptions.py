@@ -158,7 +158,7 @@ def _hardened(plan: PrivacyPlan) -> list[str]:
         'key streams of AES-256. The result is converted to floats only afterwards. The '
         'sensitivity counts the rounding of correlated noise. Epsilon counts that the discrete '
         f'Gaussian is within {plan.slack:.1g} of the Gaussian in every probability '
-        '(docs/hardened.md).'
+        '(docs/reference/hardened.md).'
     ]
 
 
@@ -245,7 +245,7 @@ def _estimates(report: ReportValues) -> list[str]:
     items = [
         'A client releases a mixture of Gaussians, one of each set of rounds in which it may take '
         'part. Updates that point in one direction, through the absolute values of the strategy C, '
-        'are the worst (docs/sampling.md).'
+        'are the worst (docs/reference/sampling.md).'
     ]
     for each in found:
         if each.is_amplified:

@@ -5,10 +5,10 @@ probability p, independently of all others. The process is stationary from round
 client has waited as long as it would have in the middle of a long run.
 
 As with balls in bins, zeroing a client out compares Q = N(0, I) with a mixture P of N(m_i, I) over
-the sets i of rounds in which it may take part, m_i = |C| u_i / z (docs/sampling.md has the proof).
-If C has at most b bands, the columns of C of the rounds of a set do not overlap, so that the
-density ratio is a sum over sets of products over their rounds, which a recursion over the rounds
-computes. `Release` draws samples of the losses from these proposals:
+the sets i of rounds in which it may take part, m_i = |C| u_i / z (docs/reference/sampling.md has
+the proof). If C has at most b bands, the columns of C of the rounds of a set do not overlap, so
+that the density ratio is a sum over sets of products over their rounds, which a recursion over the
+rounds computes. `Release` draws samples of the losses from these proposals:
 
 - for P from the mixture of N(s m_i) with weights in proportion to `w_i exp(s (s - 1) |m_i|^2 / 2)`.
   With Z the sum of these, its density ratio B to Q is `sum_i w_i X_i^s / Z`, with X_i that of

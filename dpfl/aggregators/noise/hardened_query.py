@@ -2,7 +2,7 @@
 
 A round releases a vector of 64-bit integers: the sum of the clients' integers, the same in every
 order of summation, plus noise that a `HardenedRing` supplies. All that follows, the scaling to
-floating-point numbers included, is post-processing (docs/hardened.md).
+floating-point numbers included, is post-processing (docs/reference/hardened.md).
 """
 
 import math

@@ -18,9 +18,8 @@ import functools
 import os
 
 import numpy as np
-import tqdm
 
-from dpfl import accounting, errors
+from dpfl import _progress, accounting, errors
 from dpfl.accounting import hardened
 from dpfl.aggregators.noise import correlated, hardened_query, past_noise, rows_ahead
 from dpfl.mechanisms.hardened import discrete_gaussian, keystream, stream
@@ -95,7 +94,7 @@ class _Stream:
             self._past[...] = 0.0
             self._done = 0
         rounds = range(self._done, t + 1)
-        for r in tqdm.tqdm(
+        for r in _progress.bar(
             rounds,
             f'noise of {len(rounds)} rounds',
             leave=False,

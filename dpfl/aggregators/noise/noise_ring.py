@@ -23,8 +23,8 @@ import os
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
+from dpfl import _progress
 from dpfl.aggregators import flat
 from dpfl.aggregators.noise import correlated, keys, normal, past_noise, rows_ahead
 from dpfl.mechanisms.streaming import kernels, ring_steps
@@ -129,7 +129,7 @@ class _Stream:
             self._past[blocks.start : blocks.stop] = past
 
         parts = range(0, self._blocks, _DRAWN[0])
-        with tqdm.tqdm(
+        with _progress.bar(
             desc=f'noise of {t + 1} rounds',
             total=len(parts),
             leave=False,

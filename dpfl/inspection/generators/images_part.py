@@ -78,7 +78,7 @@ class Images:
 def compare(first: Generator, second: Generator, config: ComparisonConfig) -> Images:
     """Draws images of two generators and compares them."""
     inference = _classifier(first, config)
-    draw = [_sampler(each) for each in (first, second)]
+    draw = [sampler(each) for each in (first, second)]
     seed, count = 2 * config.drawn.seed, config.drawn.images
     # Sheets have the same inputs; the measures have other ones, so that samples are independent.
     samples = draw[0](count, seed), draw[1](count, seed + 1)
@@ -122,7 +122,8 @@ def of_samples(
     return Images(len(samples[0]), sheets, compared(*measures), classes)
 
 
-def _sampler(each: Generator) -> Callable[[int, int], np.ndarray]:
+def sampler(each: Generator) -> Callable[[int, int], np.ndarray]:
+    """Draws images of a generator: maps their number and a seed to pixels [n, 28, 28]."""
     from dpfl import learning
     from dpfl.simulation.training import gan
 

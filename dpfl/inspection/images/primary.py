@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tqdm
 
-from dpfl import _npz, _storage, errors
+from dpfl import _npz, _progress, _storage, errors
 from dpfl.inspection.images import settings
 from dpfl.tasks.images import (
     classifier_training,
@@ -84,7 +83,7 @@ def train(
             steps=recipe.steps,
             learning_rate=recipe.learning_rate,
             seed=recipe.seed,
-            progress=lambda steps: tqdm.tqdm(steps, 'classifier', unit='step', dynamic_ncols=True),
+            progress=lambda steps: _progress.bar(steps, 'classifier', unit='step'),
         )
         arrays = {str(number): weight for number, weight in enumerate(weights)}
         _write(path, arrays, configuration)
@@ -120,7 +119,7 @@ def judge(
     path = directory / _FOLDER / f'{name}.npz'
     arrays = _read(path, configuration) if resume else None
     if arrays is None:
-        clients = tqdm.tqdm(range(population), f'classify ({name})', unit='client')
+        clients = _progress.bar(range(population), f'classify ({name})', unit='client')
         found = image_selection.judge(
             lambda pixels: model.probabilities(pixels).argmax(axis=1),
             range(population),

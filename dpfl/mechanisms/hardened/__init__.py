@@ -6,5 +6,6 @@
 - `stream`: the correlated integer noise of each round, one block of coordinates at a time.
 - `rounding`: how much the rounding of predictions adds to the sensitivity.
 
-docs/hardened.md has the theorem and its proof. This folder uses NumPy and `cryptography` only.
+docs/reference/hardened.md has the theorem and its proof. This folder uses NumPy and `cryptography`
+only.
 """

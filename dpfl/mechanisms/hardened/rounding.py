@@ -2,8 +2,8 @@
 
 Compare neighbouring runs with the same release. Each coordinate of z_t differs between them by an
 integer that is within `1 + 2 E_t` of the difference in the exact mechanism: one unit for two
-roundings to integers, and E_t for the error of each computed prediction. docs/hardened.md has the
-proof. This file computes E_t, from the operations of `stream` in their order.
+roundings to integers, and E_t for the error of each computed prediction. docs/reference/hardened.md
+has the proof. This file computes E_t, from the operations of `stream` in their order.
 """
 
 import math

@@ -30,10 +30,9 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import tqdm
 from scipy import linalg
 
-from dpfl import _validate, errors
+from dpfl import _progress, _validate, errors
 from dpfl.mechanisms import banded
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.optimize import banded_newton, banded_start, cache
@@ -106,7 +105,7 @@ def optimize_banded(
         blocks = _blocks(participation)
 
     def compute() -> banded.Banded:
-        with tqdm.tqdm(desc='banded', unit=' steps', disable=not progress) as bar:
+        with _progress.bar(desc='banded', unit='step', disable=not progress) as bar:
             search = banded_newton.Search(
                 loss=loss,
                 deadline=math.inf if max_seconds is None else time.monotonic() + max_seconds,
@@ -155,7 +154,7 @@ def _blocks(participation: Participation) -> np.ndarray:
 
 
 def _reporter(
-    bar: tqdm.tqdm, participation: Participation, loss: str
+    bar: _progress.Bar, participation: Participation, loss: str
 ) -> Callable[[int, float], None]:
     """Shows the rounds and the loss of the current problem after each step."""
 

@@ -17,7 +17,7 @@ class AuditConfig(Settings):
         False,
         'Also estimate epsilon from this run: canary clients with known random updates take part '
         'besides the real ones, and the report says how well they can be told from canaries that '
-        'did not (docs/auditing_runs.md). Their updates act like a little more noise; the '
+        'did not (docs/how_to/auditing_runs.md). Their updates act like a little more noise; the '
         'guarantee does not change.',
     )
     audit_canaries: int | None = setting(

@@ -65,7 +65,13 @@ class EvaluationConfig(Settings):
     """What is measured during a run."""
 
     eval_every: int = setting(10, 'Rounds between two evaluations.', minimum=1)
-    eval_clients: int = setting(50, 'Held-out clients of an evaluation.', minimum=1)
+    eval_clients: int = setting(
+        50,
+        'Held-out clients of an evaluation. For text, `accuracy` is over the words that the model '
+        'knows, `accuracy_with_oov` over all words, where one that it does not know is a miss, and '
+        '`accuracy_known` is `accuracy` if the model never predicts the unknown word.',
+        minimum=1,
+    )
     test_clients: int = setting(
         0,
         'Clients of a test of the final model, after the last round; 0 for no test. They are '
@@ -113,6 +119,8 @@ class ExecutionConfig(Settings):
 
 # Settings that do not affect what a run trains, records or reports, not even by a bit.
 FREE = ('checkpoint_every', 'keep_checkpoints', 'workers', 'worker_token_file', 'profile')
+# Settings that change the vocabulary, whose digest a run that continues must have.
+_OF_THE_DIGEST = ('vocabulary_marks',)
 # Settings whose defaults are what versions without them did: a run of such a version can continue.
 _ADDED_LATER = (
     'packing',
@@ -176,7 +184,8 @@ class RunConfig(Settings):
             name: value.to_dict() if hasattr(value, 'to_dict') else value
             for name, value in as_of_old(values).items()
         }
-        return {name: value for name, value in plain.items() if name not in FREE}
+        left_out = (*FREE, *_OF_THE_DIGEST)
+        return {name: value for name, value in plain.items() if name not in left_out}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -328,5 +328,5 @@ def require_data(path: pathlib.Path, values: Mapping[str, Any]) -> None:
             'data_path',
             NOT_SHOWN,
             f'must have the data and the vocabulary with which the run began; {path} says what '
-            'they were',
+            'they were (early versions added no marks to a vocabulary_file: vocabulary_marks)',
         )

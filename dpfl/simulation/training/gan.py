@@ -185,8 +185,8 @@ def build_process(
     return learning.build_dp_fedavg_gan(
         build_model(how, config.seed),
         plan,
-        client_optimizer=optimizers.build_sgdm(how.client_learning_rate),
-        server_optimizer=optimizers.build_sgdm(how.server_learning_rate, how.server_momentum),
+        client_optimizer_fn=optimizers.build_sgdm(how.client_learning_rate),
+        server_optimizer_fn=optimizers.build_sgdm(how.server_learning_rate, how.server_momentum),
         generator_optimizer=generator,
         generator_steps=how.generator_steps,
         generator_every=how.generator_every,
@@ -296,6 +296,11 @@ def _experiment(
         reference_accuracies={'cannot_tell_apart': 0.5},
         noise_is_seeded=config.noise_seed is not None,
         not_covered=(*clients.not_covered, *NOT_COVERED),
+        about=accounting.About(
+            task=config.task.task,
+            model=how.model,
+            parameters=sum(weight.size for weight in model.initial_discriminator),
+        ),
         remarks=config.task.selection.remarks(),
         num_shards=config.execution.shards,
         checkpoint_every=config.execution.checkpoint_every,

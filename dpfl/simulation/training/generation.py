@@ -22,6 +22,11 @@ class GenerateConfig(Settings):
     top_k: int | None = setting(
         None, 'Draw from this many of the most probable tokens only.', minimum=1
     )
+    unknown: bool = setting(
+        True,
+        'Whether the token for unknown words, UNK, may be drawn. Without it the others become more '
+        'probable; the probability that is shown stays that under the model.',
+    )
     rank: int | None = setting(
         None,
         'Draw this many texts, and return the distinct complete ones with the highest joint '
@@ -31,8 +36,8 @@ class GenerateConfig(Settings):
     seed: int = setting(0, 'Seed of the draws.', minimum=0)
 
     def check(self) -> None:
-        """Checks that texts are ranked by the model itself, without temperature and top_k."""
-        for name, default in (('temperature', 1.0), ('top_k', None)):
+        """Checks that texts are ranked by the model itself, with all of its tokens."""
+        for name, default in (('temperature', 1.0), ('top_k', None), ('unknown', True)):
             if self.rank is not None and getattr(self, name) != default:
                 raise ArgumentError('rank', self.rank, f'cannot be combined with {name}')
 
@@ -56,7 +61,7 @@ def generate(config: GenerateConfig, model_directory: str | os.PathLike[str]) ->
     Raises:
       ArgumentError: if there is no such model, or a value is not allowed.
     """
-    from dpfl.tasks.text import encoding, oov_ranking
+    from dpfl.tasks.text import encoding, oov_ranking, token_ids
     from dpfl.tasks.text.models import generation, saved_models
 
     model = saved_models.load(model_directory)
@@ -70,6 +75,7 @@ def generate(config: GenerateConfig, model_directory: str | os.PathLike[str]) ->
         seed=config.seed,
         temperature=config.temperature,
         top_k=config.top_k,
+        never=() if config.unknown or model.vocabulary is None else (token_ids.OOV_ID,),
     )
     tokens, scores = drawn.tokens, drawn.log_probabilities
     if config.rank is not None:

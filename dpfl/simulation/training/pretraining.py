@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
-import tqdm
 
-from dpfl import _storage
+from dpfl import _progress, _storage
 from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks.config import WORD_MODELS
@@ -54,6 +53,9 @@ class PretrainConfig(Settings):
     vocabulary_file: str | None = setting(
         None,
         'Text file with one word per line; by default the most frequent words of the public text.',
+    )
+    vocabulary_marks: bool = setting(
+        True, 'Add the 32 punctuation marks of ASCII to a --vocabulary_file that has none of them.'
     )
     sentence_length: int = setting(20, 'Longer sentences are cut to this many words.', minimum=1)
     model: str = setting('small', 'Name of the model, as in --model of train.', choices=WORD_MODELS)
@@ -137,7 +139,7 @@ def pretrain(
             curve.append({'step': step, 'loss': loss, 'accuracy': accuracy})
 
     # How long a file is, nobody knows before it is read.
-    with tqdm.tqdm(unit='step', dynamic_ncols=True, disable=not progress) as bar:
+    with _progress.bar(unit='step', disable=not progress) as bar:
         measure(0, initial)
 
         def report(step: int, loss: float, weights: Any) -> None:
@@ -276,6 +278,7 @@ def _public(config: PretrainConfig) -> tuple[tuple[str, ...], _Sentences]:
     with renaming(vocabulary_text='public_text'):
         if config.vocabulary_file is not None:
             words = vocabulary.load(config.vocabulary_file, None)
+            words = words.with_marks() if config.vocabulary_marks else words
         else:
             words = vocabulary.count_public_text(path, config.vocabulary_size)
 

@@ -129,7 +129,8 @@ class NoiseConfig(Settings):
     noise: str = setting(
         'default',
         'default: Gaussian noise in floating point. hardened: exact discrete Gaussian noise on '
-        'sums of integers, from a cryptographic generator (docs/hardened.md); the guarantee '
+        'sums of integers, from a cryptographic generator (docs/reference/hardened.md); the '
+        'guarantee '
         'accounts for the rounding.',
         choices=accounting.NOISES,
     )

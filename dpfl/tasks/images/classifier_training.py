@@ -37,7 +37,7 @@ def train_centrally(
       batch_size: examples per batch, drawn with replacement.
       learning_rate: learning rate of the first step.
       seed: integer in [0, 2**64); decides the batches.
-      progress: wraps the iterable of steps, for example `tqdm.tqdm`.
+      progress: wraps the iterable of steps, for example `dpfl._progress.bar`.
 
     Returns:
       The trained weights, float32. On one machine they are a pure function of the arguments.

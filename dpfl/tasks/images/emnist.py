@@ -70,8 +70,8 @@ class Emnist:
         pixels, labels = self.files.read('train', self.writers[self.faults.source(client)])
         return self.faults.processed(client, pixels[:limit], labels[:limit])
 
-    def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """Test examples of the first writers, without faults, as pixels and labels.
+    def heldout_clients(self, num_clients: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Test examples of the first writers, without faults, as pixels and labels of each.
 
         Raises:
           ValueError: if the number is not a positive integer.
@@ -81,8 +81,11 @@ class Emnist:
         writers = self.files.writers('test')[:num_clients]
         if not writers:
             raise DataError(f'{self.files.path}: has no test split')
-        parts = [self.files.read('test', writer) for writer in writers]
-        pixels, labels = zip(*parts, strict=True)
+        return [self.files.read('test', writer) for writer in writers]
+
+    def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
+        """The examples of `heldout_clients` together, as pixels and labels."""
+        pixels, labels = zip(*self.heldout_clients(num_clients), strict=True)
         return np.concatenate(pixels), np.concatenate(labels)
 
     def client_batches(

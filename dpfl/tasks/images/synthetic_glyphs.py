@@ -79,12 +79,14 @@ class SyntheticGlyphs:
         pixels, labels = self._examples(_TRAIN, self.faults.source(client), limit)
         return self.faults.processed(client, pixels, labels)
 
-    def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """Pooled examples of held-out clients, without faults, as pixels and labels."""
+    def heldout_clients(self, num_clients: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Examples of held-out clients, without faults, as pixels and labels of each client."""
         _validate.integer('num_clients', num_clients, minimum=1)
-        pixels, labels = zip(
-            *(self._examples(_HELDOUT, client, None) for client in range(num_clients)), strict=True
-        )
+        return [self._examples(_HELDOUT, client, None) for client in range(num_clients)]
+
+    def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
+        """The examples of `heldout_clients` together, as pixels and labels."""
+        pixels, labels = zip(*self.heldout_clients(num_clients), strict=True)
         return np.concatenate(pixels), np.concatenate(labels)
 
     def client_batches(

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tqdm
 
+from dpfl import _progress
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.tasks import data_path
 from dpfl.tasks.before_training import WORDS, BeforeTraining
@@ -22,7 +22,7 @@ from dpfl.tasks.config import (
     TextConfig,
 )
 from dpfl.tasks.federated_task import FederatedTask
-from dpfl.tasks.text import baselines, private_words, vocabulary, word_clients
+from dpfl.tasks.text import baselines, coverage, private_words, vocabulary, word_clients
 from dpfl.tasks.text.files import public_text, stackoverflow, user_text
 from dpfl.tasks.text.messages import git_log
 from dpfl.tasks.text.synthetic_task import DEFAULT_VOCABULARY_SIZE, packing_of
@@ -140,7 +140,8 @@ def public_vocabulary(config: TextConfig) -> vocabulary.Vocabulary | None:
     vocabulary_source(config)
     size = config.vocabulary_size
     if config.vocabulary_file:
-        return vocabulary.load(config.vocabulary_file, size)
+        words = vocabulary.load(config.vocabulary_file, size)
+        return words.with_marks() if config.vocabulary_marks else words
     if config.vocabulary_text:
         return vocabulary.count_public_text(config.vocabulary_text, size or DEFAULT_VOCABULARY_SIZE)
     return None
@@ -253,6 +254,8 @@ class RealTextTask:
         model = catalog.build(
             self._model, task.vocabulary.num_tokens, task.packing.length, self._seed
         )
+        for sentence in coverage.of_heldout(task).sentences():
+            self._tell(sentence)
         return self.data.with_model(model)
 
     def language_model(self) -> tuple[str, Sequence[str]]:
@@ -261,7 +264,9 @@ class RealTextTask:
 
 
 def _sentences(training: word_clients.WordClients) -> Iterator[Iterable[list[str]]]:
-    clients = tqdm.tqdm(range(training.count), 'vocabulary', unit='client', delay=2, leave=False)
+    clients = _progress.bar(
+        range(training.count), 'vocabulary', unit='client', delay=2, leave=False
+    )
     return map(training.sentences, clients)
 
 

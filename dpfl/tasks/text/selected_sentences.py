@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tqdm
 
-from dpfl import _random, errors
+from dpfl import _progress, _random, errors
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.selection_config import Criterion, SelectionConfig
 from dpfl.tasks.text import sentence_batches
@@ -115,7 +114,9 @@ def values_of_clients(
     """
     wanted = config.quantiles
     values = {name: np.full(count, np.nan) for name in wanted}
-    for client in tqdm.trange(count, desc='quantiles', unit='client', delay=2, leave=False):
+    for client in _progress.bar(
+        range(count), desc='quantiles', unit='client', delay=2, leave=False
+    ):
         x, y = _rows(task.client_batches(client, _ROWS, 1, None))
         if not len(y):
             continue

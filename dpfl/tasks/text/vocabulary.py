@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import os
+import string
 from collections.abc import Iterable, Mapping
 
 from dpfl import _validate, errors
@@ -17,6 +18,8 @@ from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.files import public_text
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
 
+# Tokens of ordinary text that a list of plain words lacks.
+MARKS = tuple(string.punctuation)
 # Most distinct words that a `_Counter` holds.
 _MOST_COUNTED = 4_000_000
 
@@ -40,6 +43,10 @@ class Vocabulary:
     def num_tokens(self) -> int:
         """Number of token ids: the words and the four special tokens."""
         return len(self.words) + NUM_SPECIAL_TOKENS
+
+    def with_marks(self) -> 'Vocabulary':
+        """The words and the 32 punctuation marks of ASCII after them, unless it has any mark."""
+        return self if set(MARKS) & set(self.words) else Vocabulary((*self.words, *MARKS))
 
     def digest(self) -> str:
         """SHA-256 of the words in order, in hexadecimal."""

@@ -9,8 +9,8 @@ import itertools
 from typing import Any
 
 import numpy as np
-import tqdm
 
+from dpfl import _progress
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 from dpfl.tasks.text.baselines import Measures, Predictors, limited
@@ -70,7 +70,7 @@ def measure(data: TextData, config: YardstickConfig) -> dict[str, Any]:
     if config.counted_on == PUBLIC and data.public_text is None:
         raise ArgumentError('counted_on', PUBLIC, 'needs vocabulary_text')
     texts = data.public_tokens() if config.counted_on == PUBLIC else task.training_tokens()
-    shown = tqdm.tqdm(texts, 'counting', unit='text', delay=2, leave=False)
+    shown = _progress.bar(texts, 'counting', unit='text', delay=2, leave=False)
     kept = shown if config.most_words is None else limited(shown, config.most_words)
     counts = TrigramCounts.of(kept, task.vocabulary.num_tokens)
     predictors = Predictors.of(counts)

@@ -92,6 +92,19 @@ def test_older_configurations_say_by_a_switch_that_words_come_from_the_data():
         TrainConfig.from_dict(values)
 
 
+def test_older_configurations_add_no_marks_to_a_file_of_words():
+    values = json.loads(json.dumps(TrainConfig().to_dict()))
+    text = values['task']['text']
+    assert text.pop('vocabulary_marks') is True
+    assert TrainConfig.from_dict(values).task.text.vocabulary_marks
+    text['vocabulary_file'] = 'words'
+    config = TrainConfig.from_dict(values)
+    assert not config.task.text.vocabulary_marks
+    # The digest of the vocabulary says whether a run can continue.
+    assert 'vocabulary_marks' not in config.fixed()
+    assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
 @pytest.mark.parametrize('kind', [TrainConfig, GanConfig])
 def test_older_configurations_name_the_share_of_inverted_images(kind):
     images = {'task': {'task': 'synthetic_glyphs'}}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpfl.tasks.text import vocabulary
+from dpfl.tasks.text import tokenization, vocabulary
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
 
 
@@ -15,6 +15,16 @@ def test_a_file_of_words_or_of_words_and_counts(tmp_path):
     assert words.num_tokens == 3 + NUM_SPECIAL_TOKENS
     assert vocabulary.load(path, 2).words == ('the', 'of')
     assert vocabulary.load(path, 2).digest() != words.digest()
+
+
+def test_marks_are_added_to_plain_words_only():
+    plain = vocabulary.Vocabulary(('the', 'of'))
+    marked = plain.with_marks()
+    assert marked.words[:2] == plain.words and len(marked.words) == 2 + 32
+    assert all(tokenization.words(mark) == [mark] for mark in vocabulary.MARKS)
+    assert marked.with_marks() == marked
+    one = vocabulary.Vocabulary(('the', ','))
+    assert one.with_marks() == one
 
 
 @pytest.mark.parametrize(

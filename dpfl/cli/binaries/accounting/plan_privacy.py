@@ -6,7 +6,8 @@ Example: the separation that a population, a report goal and a timer allow, and 
     --timer_hours=24 --round_minutes=4.6 --mechanism=tree --noise_multiplier=7
 
 The same from the times at which the rounds of an earlier run were opened, or with nights in which
-rounds are slow; the timer counts the window with the fewest rounds (docs/production_logs.md):
+rounds are slow; the timer counts the window with the fewest rounds
+(docs/how_to/production_logs.md):
 
   python -m experiments.plan_privacy --population=4210000 --clients_per_round=6500 --rounds=1900 \
     --timer_hours=24 --round_times=times.csv --mechanism=tree --noise_multiplier=7
@@ -110,7 +111,7 @@ _SAMPLING = SettingsFlags(
     choices={'sampling': accounting.SAMPLINGS},
     help={
         'sampling': 'Secret random sampling that the guarantee relies on. Clients are then not '
-        'kept apart otherwise. docs/sampling.md says which noise each of them needs.'
+        'kept apart otherwise. docs/reference/sampling.md says which noise each of them needs.'
     },
 )
 _PLANNING = SettingsFlags(PlanningConfig)

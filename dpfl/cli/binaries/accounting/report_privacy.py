@@ -9,8 +9,8 @@ Example: the numbers of the production run of [Xu23-accounting],
 --clients_per_round=5000 --rounds=5000 --noise_multiplier=1 --delta=1e-9 --accountant=moments.
 
 --participation_log=<file> compares the plan with what happened: rows of client and round that a
-production system wrote, or the log of simulate_population (docs/production_logs.md). If the log
-breaks the plan, the guarantee is that of the log.
+production system wrote, or the log of simulate_population (docs/how_to/production_logs.md). If the
+log breaks the plan, the guarantee is that of the log.
 
 --group_size=3 counts three clients of one person, --tradeoff tells what a membership test can
 reach, and --selected_from=poisson:10 counts that the run is the best of several.
@@ -19,7 +19,7 @@ reach, and --selected_from=poisson:10 counts that the run is the best of several
 participation log, and prints it. If something differs, it says what and exits with status 1.
 
 --compare <report> <report> says which of two runs is more private, and why. --sign=<private key>
-signs a report, --verify=<report> --public_key=<file> verifies it (docs/report_schema.md).
+signs a report, --verify=<report> --public_key=<file> verifies it (docs/reference/report_schema.md).
 """
 
 from absl import flags

@@ -5,15 +5,15 @@ Example:
       --blt_decay=0.9,0.4 --blt_scale=0.2,0.3 --noise_multiplier=2 --delta=1e-6
 
 It runs the aggregator of a training run on canaries, thousands of trials with and without a client,
-and attacks what is released in all rounds (docs/auditing.md). It prints the claimed mu and epsilon,
-and lower bounds that are above the truth with at most the probability 1 - confidence. A bound above
-the claim means that the claim is false, or bad luck; the exit status is then 1.
+and attacks what is released in all rounds (docs/how_to/auditing.md). It prints the claimed mu and
+epsilon, and lower bounds that are above the truth with at most the probability 1 - confidence. A
+bound above the claim means that the claim is false, or bad luck; the exit status is then 1.
 
 --restart_first and --restart_every, --adaptive_clip, --secagg, --noise=hardened, --supplied_noise
 and --resume_after audit the code of these features.
 
 --run_dir=<directory> prints the audit of a finished run of train --audit instead
-(docs/auditing_runs.md).
+(docs/how_to/auditing_runs.md).
 """
 
 import json

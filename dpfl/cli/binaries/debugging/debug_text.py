@@ -13,8 +13,8 @@ directory then has
 - a folder for each model with the files of a run of experiments.train.
 
 The preset trains eight small models on synthetic text, in about five minutes on two cores. With
---resume, finished models are kept, and an interrupted one continues. docs/debug_text.md says how to
-use it on data of one's own.
+--resume, finished models are kept, and an interrupted one continues. docs/how_to/debug_text.md says
+how to use it on data of one's own.
 """
 
 import functools

@@ -7,8 +7,8 @@ The run is verified first. The copy has the model, the plan, a report made from 
 epsilon round by round; for a GAN also the images that its generator made. It has neither the
 participation log, the ledger and what is known about the data, nor times, paths and flags. It has
 no other metrics, because they are measured without noise; --public_heldout adds the metrics of
-held-out data and of test data that are public. docs/threat_model.md says what each file of a run
-reveals. experiments.report_privacy --run_dir also verifies a copy.
+held-out data and of test data that are public. docs/reference/threat_model.md says what each file
+of a run reveals. experiments.report_privacy --run_dir also verifies a copy.
 """
 
 import dataclasses

@@ -18,9 +18,7 @@ import sys
 import tempfile
 from typing import Any, BinaryIO, NoReturn
 
-import tqdm
-
-from dpfl import _files, errors
+from dpfl import _files, _progress, errors
 from dpfl.tasks.text.files import record_files
 
 # Ends of the names of Parquet files.
@@ -135,7 +133,7 @@ def _column(table: Any, argument: str, name: str) -> str:
 
 
 def _write(table: Any, columns: list[str], lines: BinaryIO) -> None:
-    with tqdm.tqdm(
+    with _progress.bar(
         total=table.metadata.num_rows,
         desc='parquet',
         unit='row',

@@ -20,9 +20,8 @@ import tempfile
 from typing import BinaryIO
 
 import numpy as np
-import tqdm
 
-from dpfl import _files, _json, _npz
+from dpfl import _files, _json, _npz, _progress
 from dpfl.mechanisms.optimize import cache
 from dpfl.tasks.text.files import record_files
 
@@ -129,7 +128,7 @@ def build(file: BinaryIO, form: record_files.Format, summary: Summary) -> Record
     empty, first = 0, None
     malformed: collections.Counter[str] = collections.Counter()
     size = os.fstat(file.fileno()).st_size
-    with _progress(size, 'index') as bar:
+    with _shown(size, 'index') as bar:
         for number, record in enumerate(form.scan(file), 1):
             if isinstance(record, record_files.BadRecord):
                 first = first or (record.line, record.reason)
@@ -177,16 +176,16 @@ def sha256(path: pathlib.Path) -> str:
       OSError: if the file cannot be read.
     """
     digest = hashlib.sha256()
-    with _files.open_regular(path) as file, _progress(os.stat(path).st_size, 'digest') as bar:
+    with _files.open_regular(path) as file, _shown(os.stat(path).st_size, 'digest') as bar:
         while block := file.read(_BLOCK):
             digest.update(block)
             bar.update(len(block))
     return digest.hexdigest()
 
 
-def _progress(size: int, what: str) -> tqdm.tqdm:
+def _shown(size: int, what: str) -> _progress.Bar:
     """A progress bar over bytes; it appears after two seconds."""
-    return tqdm.tqdm(total=size, desc=what, unit='B', unit_scale=True, delay=2, leave=False)
+    return _progress.bar(total=size, desc=what, unit='B', unit_scale=True, delay=2, leave=False)
 
 
 def _kept_path(path: pathlib.Path, form: record_files.Format) -> pathlib.Path | None:

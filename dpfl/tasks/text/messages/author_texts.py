@@ -11,8 +11,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import tqdm
-
+from dpfl import _progress
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.files import record_files, record_index
 from dpfl.tasks.text.messages import author_key, prose
@@ -55,7 +54,7 @@ def by_author(
     """
     with tempfile.TemporaryFile(prefix='dpfl-') as file:
         authors = set()
-        bar = tqdm.tqdm(messages, 'messages', unit=' messages', delay=2, leave=False)
+        bar = _progress.bar(messages, 'messages', unit='message', delay=2, leave=False)
         for message in bar:
             client = author_key.client(key, message.author)
             authors.add(bytes.fromhex(client))
@@ -67,7 +66,7 @@ def by_author(
         file.seek(0)
         index = record_index.build(file, _FORM, record_index.Summary(0, 0, ''))
         clients = range(index.num_clients)
-        for number in tqdm.tqdm(clients, 'authors', unit=' authors', delay=2, leave=False):
+        for number in _progress.bar(clients, 'authors', unit='author', delay=2, leave=False):
             first, last = index.starts[number], index.starts[number + 1]
             lines = (
                 os.pread(file.fileno(), int(index.lengths[i]), int(index.offsets[i]))

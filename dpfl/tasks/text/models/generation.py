@@ -62,6 +62,7 @@ def sample(
     seed: int,
     temperature: float = 1.0,
     top_k: int | None = None,
+    never: Sequence[int] = (),
 ) -> Samples:
     """Draws sequences. The begin token and padding are never drawn.
 
@@ -75,6 +76,7 @@ def sample(
       temperature: > 0; logits are divided by it. Values below 1 favour probable tokens.
       top_k: draw only from the k most probable tokens, and ties with the last of them; None for
         all.
+      never: further tokens that are not drawn.
 
     Raises:
       ValueError: if an argument is outside its range; the message names it.
@@ -84,11 +86,11 @@ def sample(
     _validate.integer('length', length, minimum=1)
     _validate.number('temperature', temperature, above=0)
     if top_k is not None:
-        _validate.integer('top_k', top_k, minimum=1, maximum=num_tokens - 2)
+        _validate.integer('top_k', top_k, minimum=1, maximum=num_tokens - 2 - len(never))
     rng = _random.generator('text.samples', _random.check_seed('seed', seed))
     batch_size = min(count, _BATCH)
     forbidden = np.zeros(num_tokens, np.float32)
-    forbidden[[special.pad, special.begin]] = -np.inf
+    forbidden[[special.pad, special.begin, *never]] = -np.inf
 
     def choose(logits: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         logits = logits / temperature + forbidden

@@ -7,6 +7,9 @@ The state of the metrics holds sums and counts only, so adding the states of cli
   argmax over *all* tokens.
 * `accuracy_with_oov`: the same, but targets outside the vocabulary count as misses ([McMahan18]).
   This is what the user of a keyboard sees, since the model cannot offer such words.
+* `accuracy_known`: as `accuracy`, but the prediction is the argmax over all tokens except the one
+  for unknown words, which a keyboard would not offer. Where many words are unknown, a model often
+  predicts that one, and `accuracy` counts it as a miss.
 * `accuracy_top3`, `accuracy_top5`, and both `_with_oov`: the same for targets among the 3 or 5
   tokens with the largest logits, as a keyboard that offers several words. A target whose logit
   equals the largest one without being the prediction is a miss: a model that prefers nothing hits
@@ -102,6 +105,7 @@ def initialize() -> collections.OrderedDict:
     return collections.OrderedDict(
         loss_sum=tf.zeros([], tf.float64),
         num_correct=tf.zeros([], tf.int64),
+        num_correct_known=tf.zeros([], tf.int64),
         **{_top(k): tf.zeros([], tf.int64) for k in TOP},
         num_words=tf.zeros([], tf.int64),
         num_outside=tf.zeros([], tf.int64),
@@ -130,11 +134,16 @@ def update(
     predicted = _predicted(labels, logits)
     is_predicted = tf.equal(predicted, labels)
     of_target, largest = (tf.gather(logits, ids, batch_dims=2) for ids in (labels, predicted))
+    # The token for unknown words comes first, the target second.
+    of_unknown = logits[..., token_ids.OOV_ID]
+    is_next = tf.equal(predicted, token_ids.OOV_ID) & (of_unknown > of_target)
+    is_next &= _within(2, labels, logits)
     is_tied = tf.equal(of_target, largest) & ~is_predicted
     num_tokens = _count(present)
     added = collections.OrderedDict(
         loss_sum=tf.cast(batch_output.loss, tf.float64) * tf.cast(num_tokens, tf.float64),
         num_correct=_count(is_word & is_predicted),
+        num_correct_known=_count(is_word & (is_predicted | is_next)),
         **{_top(k): _count(is_word & ~is_tied & _within(k, labels, logits)) for k in TOP},
         num_words=_count(is_word),
         num_outside=_count(tf.equal(labels, token_ids.OOV_ID)),
@@ -152,6 +161,7 @@ def finalize(state: Mapping[str, tf.Tensor]) -> collections.OrderedDict:
         loss=_ratio(state['loss_sum'], state['num_tokens']),
         accuracy=_ratio(state['num_correct'], state['num_words']),
         accuracy_with_oov=_ratio(state['num_correct'], with_oov),
+        accuracy_known=_ratio(state['num_correct_known'], state['num_words']),
         **{f'accuracy_top{k}': _ratio(state[_top(k)], state['num_words']) for k in TOP},
         **{f'accuracy_top{k}_with_oov': _ratio(state[_top(k)], with_oov) for k in TOP},
         perplexity=tf.exp(_ratio(state['loss_sum'], state['num_tokens'])),

@@ -6,6 +6,7 @@ import hashlib
 import json
 import lzma
 import random
+import re
 
 import pyarrow
 import pytest
@@ -90,7 +91,12 @@ def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_p
     assert result['num_examples'] == 20 * 10 and 0 < result['loss'] < 10
     description = json.loads((tmp_path / 'data.json').read_text())
     assert description['clients'] == {'training': 180, 'heldout': 20}
-    assert description['vocabulary']['words'] == 40
+    assert description['vocabulary']['words'] == 40 + 32  # Marks are added to plain words.
+    # Ten of the 50 words that clients use are unknown, about a fifth of their tokens.
+    line = next(each for each in done.stderr.splitlines() if each.startswith('vocabulary: has'))
+    assert re.match(r'vocabulary: has (7[7-9]|8[0-3])\.\d% of the tokens of 20 held-out cl', line)
+    assert line.split(': ')[-1].split()[0] in _WORDS[40:] and 'key' not in line
+    assert re.search(r'^warning: \d\d% of the tokens are unknown', done.stderr, re.M)
     log = ParticipationLog.load(tmp_path / 'participation.npz')
     assert all(0 <= client < 180 for t in range(3) for client in log.cohort(t))
     _assert_no_keys(tmp_path)

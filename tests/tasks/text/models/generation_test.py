@@ -146,6 +146,18 @@ def test_samples_come_with_their_joint_probability(cell):
     assert ended.any() and not ended.all()
 
 
+def test_a_token_that_is_excluded_is_never_drawn():
+    cell = _CELLS[0]
+    weights = _weights(cell)
+    common = dict(count=300, length=_LENGTH, seed=1)
+    every = generation.sample(cell, weights, _SPECIAL, **common).tokens
+    left = generation.sample(cell, weights, _SPECIAL, never=(3,), **common)
+    assert (every == 3).any() and not (left.tokens == 3).any()
+    # The probabilities stay those under the model.
+    expected = generation.log_probabilities(cell, weights, _SPECIAL, left.tokens)
+    np.testing.assert_allclose(left.log_probabilities, expected, rtol=1e-4)
+
+
 def test_samples_are_a_pure_function_of_the_seed_over_many_batches():
     cell, count = _CELLS[0], 2_500
     weights = _weights(cell)
@@ -170,6 +182,7 @@ def test_samples_are_a_pure_function_of_the_seed_over_many_batches():
         (dict(temperature=0), 'temperature=0: must be a finite number > 0'),
         (dict(temperature=float('nan')), 'temperature=nan: must be a finite number > 0'),
         (dict(top_k=4), 'top_k=4: must be an integer >= 1 and <= 3'),
+        (dict(top_k=3, never=(3,)), 'top_k=3: must be an integer >= 1 and <= 2'),
         (dict(seed=-1), 'seed=-1: must be an integer >= 0'),
     ],
 )

@@ -52,6 +52,7 @@ def test_hand_counted_batch():
         'loss',
         'accuracy',
         'accuracy_with_oov',
+        'accuracy_known',
         'accuracy_top3',
         'accuracy_top5',
         'accuracy_top3_with_oov',
@@ -81,11 +82,24 @@ def test_top_accuracies_are_those_of_sorting():
         assert result[f'{name}_with_oov'] == pytest.approx(hit / (words + outside))
 
 
+def test_accuracy_of_known_words_never_predicts_the_unknown_one():
+    rng = np.random.default_rng(2)
+    logits = rng.normal(size=(30, 7, 12)).astype(np.float32)
+    logits[..., 3] += 2  # The unknown word is often the best guess.
+    labels = rng.integers(0, 12, size=(30, 7)).astype(np.int32)
+    result = _finalize(_update(metrics.initialize(), logits, labels))
+    without = logits.copy()
+    without[..., 3] = -np.inf
+    hit, words, _ = _top_by_hand(without, labels, 1)
+    assert result['accuracy_known'] == pytest.approx(hit / words)
+    assert result['accuracy_known'] > 1.5 * result['accuracy'] > 0
+
+
 @pytest.mark.parametrize('value', [0.0, np.nan, np.inf])
 def test_a_model_that_prefers_nothing_hits_nothing(value):
     labels = np.full((2, 3), 5, np.int32)
     result = _finalize(_update(metrics.initialize(), np.full((2, 3, 9), value, 'f'), labels))
-    assert result['accuracy_top3'] == result['accuracy_top5'] == 0
+    assert result['accuracy_top3'] == result['accuracy_top5'] == result['accuracy_known'] == 0
 
 
 def test_hits_of_sentences_add_up_to_the_accuracy():

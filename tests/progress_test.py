@@ -1,0 +1,142 @@
+"""Progress in a terminal, in a log and in a notebook."""
+
+import io
+import sys
+import types
+
+import pytest
+
+from dpfl import _progress
+
+
+class _Stream(io.StringIO):
+    def __init__(self, is_terminal):
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    def isatty(self):
+        return self._is_terminal
+
+
+class _Cell:
+    """The output of a notebook's cell, as the module IPython."""
+
+    def __init__(self):
+        self.outputs = []
+        self.changes = 0
+        self.display = types.SimpleNamespace(display=self._display)
+        self.core = None
+
+    def get_ipython(self):
+        return types.SimpleNamespace(kernel=object())
+
+    def _display(self, content, raw, display_id):
+        assert raw and display_id
+        self.outputs.append(content)
+        place = len(self.outputs) - 1
+
+        def update(content, raw):
+            assert raw
+            self.outputs[place] = content
+            self.changes += 1
+
+        return types.SimpleNamespace(update=update)
+
+
+@pytest.fixture(name='clock')
+def _clock(monkeypatch):
+    """A clock that `work` moves on; tqdm's constructor and its updates read it."""
+    clock = types.SimpleNamespace(now=1000.0)
+    monkeypatch.setattr('tqdm.std.time', lambda: clock.now)
+    return clock
+
+
+def _stream(monkeypatch, is_terminal):
+    stream = _Stream(is_terminal)
+    monkeypatch.setattr(sys, 'stderr', stream)
+    return stream
+
+
+def _work(bar, clock, steps, seconds=2.0):
+    for step in range(steps):
+        clock.now += seconds
+        bar.set_postfix({'loss': f'{5 - step / 10:.4g}', 'epsilon': f'{step / 10:.4g}'})
+        bar.update()
+
+
+def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end(monkeypatch, clock):
+    stream = _stream(monkeypatch, False)
+    with _progress.bar(total=12, unit='round') as bar:
+        _work(bar, clock, 12)
+    assert stream.getvalue() == (
+        '5 of 12 rounds (42 %), 00:10 so far, 00:14 left, 30 rounds/min, loss=4.6, epsilon=0.4\n'
+        '10 of 12 rounds (83 %), 00:20 so far, 00:04 left, 30 rounds/min, loss=4.1, epsilon=0.9\n'
+        '12 of 12 rounds (100 %), 00:24 so far, 30 rounds/min, loss=3.9, epsilon=1.1\n'
+    )
+
+
+def test_a_run_that_continues_counts_the_rounds_before_but_not_in_its_speed(monkeypatch, clock):
+    stream = _stream(monkeypatch, False)
+    with _progress.bar(total=200, initial=100, unit='round') as bar:
+        _work(bar, clock, 5)
+    assert stream.getvalue().startswith('105 of 200 rounds (52 %), 00:10 so far, 03:10 left, 30 ')
+
+
+def test_a_short_task_leaves_nothing_in_a_log_if_it_need_not(monkeypatch, clock):
+    stream = _stream(monkeypatch, False)
+    for _ in _progress.bar(range(100), 'vocabulary', unit='client', delay=2, leave=False):
+        clock.now += 0.05
+    with _progress.bar(total=3):
+        pass
+    assert stream.getvalue() == ''
+
+
+def test_units_without_a_known_number(monkeypatch, clock):
+    stream = _stream(monkeypatch, False)
+    with _progress.bar(desc='read', unit='B', unit_scale=True) as bar:
+        clock.now += 4
+        bar.update(6_000_000)
+    assert stream.getvalue() == 'read: 6.00M B, 00:04 so far, 1.50MB/s\n'
+
+
+def test_a_terminal_gets_a_bar_with_rounds_per_minute_and_epsilon(monkeypatch, clock):
+    stream = _stream(monkeypatch, True)
+    with _progress.bar(total=12, unit='round') as bar:
+        _work(bar, clock, 6)
+    *_, last = stream.getvalue().split('\r')
+    assert last.startswith(' 50%|') and last.endswith('\n')
+    assert '| 6/12 [00:12<00:12, 30 rounds/min, loss=4.5, epsilon=0.5]' in last
+
+
+def test_a_notebook_has_one_line_that_changes(monkeypatch, clock):
+    stream, cell = _stream(monkeypatch, False), _Cell()
+    monkeypatch.setitem(sys.modules, 'IPython', cell)
+    with _progress.bar(total=12, unit='round') as bar:
+        _work(bar, clock, 12)
+    assert cell.outputs == [
+        {
+            'text/plain': (
+                '12 of 12 rounds (100 %), 00:24 so far, 30 rounds/min, loss=3.9, epsilon=1.1'
+            )
+        }
+    ]
+    assert cell.changes >= 5 and stream.getvalue() == ''
+
+
+@pytest.mark.parametrize('is_terminal', [False, True])
+def test_what_is_disabled_shows_nothing(monkeypatch, clock, is_terminal):
+    stream = _stream(monkeypatch, is_terminal)
+    with _progress.bar(total=12, unit='round', disable=True) as bar:
+        _work(bar, clock, 12, seconds=30)
+    assert stream.getvalue() == ''
+
+
+def test_all_is_gone_through(monkeypatch, clock):
+    _stream(monkeypatch, False)
+    assert list(_progress.bar(iter('abc'))) == ['a', 'b', 'c']
+
+
+def test_a_process_without_standard_error_still_works(monkeypatch):
+    monkeypatch.setattr(sys, 'stderr', None)
+    with _progress.bar(total=2) as bar:
+        bar.update(2)

@@ -1,0 +1,301 @@
+"""A loop of one's own never uses noise twice: what is run again is the same, or it is refused."""
+
+import asyncio
+import collections
+import typing
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from dpfl import Participation, _storage, accounting, aggregators, errors, mechanisms
+from dpfl.aggregators.noise import correlated
+from dpfl.runtime import contexts
+from dpfl.simulation import guard, ledger
+
+_ROUNDS, _CLIENTS = 10, 4
+
+
+def _plan(noise_multiplier=2.0):
+    return accounting.PrivacyPlan(
+        mechanism=mechanisms.Blt(_ROUNDS, [0.9], [0.2]),
+        participation=Participation(_ROUNDS, 5),
+        clip_norm=1.0,
+        noise_multiplier=noise_multiplier,
+        clients_per_round=_CLIENTS,
+    )
+
+
+class _State(typing.NamedTuple):
+    global_model_weights: typing.Any
+    noise: correlated.NoiseState
+
+
+class _Output(typing.NamedTuple):
+    state: _State
+    metrics: typing.Any
+
+
+class _Process:
+    """Adds the sum of the data, and the noise of key and round. `drift` makes it unrepeatable."""
+
+    def __init__(self, drift=0.0, dies=False):
+        self.drift, self.dies, self.keys = drift, dies, iter(range(100))
+        self.returned = []
+
+    def initialize(self):
+        key = np.array([next(self.keys), 7], np.int64)
+        return _State(np.zeros(1), correlated.NoiseState(key, np.int64(0), ()))
+
+    def next(self, state, clients):
+        if self.dies:
+            raise _KilledError
+        key, t, past = state.noise
+        noise = np.random.default_rng([*key, t]).normal()
+        total = sum(np.sum(batch, initial=0.0) for client in clients for batch in client)
+        self.drift *= 2
+        weights = state.global_model_weights + total + noise + self.drift
+        return _Output(_State(weights, correlated.NoiseState(key, t + 1, past)), {})
+
+
+class _KilledError(Exception):
+    pass
+
+
+def _guarded(folder, process=None, plan=None):
+    return guard.GuardedProcess(process or _Process(), plan or _plan(), folder)
+
+
+_DATA = [[[np.ones(2)], [np.zeros(1), np.ones(1)]], [[np.ones(2)], [np.ones(1), np.zeros(1)]]]
+
+
+def _after(guarded, rounds, state=None):
+    """The states after some rounds, the first one before them."""
+    states = [guarded.initialize() if state is None else state]
+    for _ in range(rounds):
+        states.append(guarded.next(states[-1], _DATA[0]).state)
+    return states
+
+
+def test_a_round_is_run_again_with_the_same_data_only(tmp_path):
+    states = _after(_guarded(tmp_path), 7)
+    again = _guarded(tmp_path)
+    assert again.rounds == 7
+    with pytest.raises(ledger.LedgerError) as caught:
+        again.next(states[5], _DATA[1])
+    assert str(caught.value) == (
+        f'{tmp_path}/ledger.jsonl: round 6 was released before with other clients or other data of '
+        'theirs; the same noise must not be used again'
+    )
+    with pytest.raises(ledger.LedgerError, match='round 6 was released before with another cohort'):
+        again.next(states[5], _DATA[0][:1])
+    for before, after in zip(states[5:7], states[6:8], strict=True):
+        repeated = again.next(before, _DATA[0]).state
+        np.testing.assert_array_equal(repeated.global_model_weights, after.global_model_weights)
+    # Beyond the last round, any data may come.
+    assert again.next(states[7], _DATA[1]).state.noise.round == 8
+
+
+def test_another_noise_key_is_another_run(tmp_path):
+    process = _Process()
+    _after(_guarded(tmp_path, process), 2)
+    with pytest.raises(ledger.LedgerError, match='round 1 .* another noise key, .* count both$'):
+        _after(_guarded(tmp_path, process), 1)
+
+
+def test_another_model_is_refused(tmp_path):
+    states = _after(_guarded(tmp_path), 3)
+    changed = states[1]._replace(global_model_weights=np.ones(1))
+    with pytest.raises(ledger.LedgerError, match='round 2 was released before from another model'):
+        _guarded(tmp_path).next(changed, _DATA[0])
+
+
+def test_what_cannot_be_repeated_is_not_released_twice(tmp_path):
+    process = _Process(drift=1e-9)
+    states = _after(_guarded(tmp_path, process), 3)
+    with pytest.raises(ledger.LedgerError, match='releases.txt: round 3 gave another model'):
+        _guarded(tmp_path, process).next(states[2], _DATA[0])
+
+
+def test_another_plan_is_refused(tmp_path):
+    _after(_guarded(tmp_path), 1)
+    with pytest.raises(ledger.LedgerError, match='is the ledger of another plan'):
+        _guarded(tmp_path, plan=_plan(noise_multiplier=3.0))
+
+
+def test_a_state_without_its_ledger_is_refused(tmp_path):
+    states = _after(_guarded(tmp_path / 'a'), 2)
+    with pytest.raises(ledger.LedgerError, match='ends before round 2, at 0'):
+        _guarded(tmp_path / 'b').next(states[2], _DATA[0])
+    with pytest.raises(errors.ArgumentError, match='must hold the noise of a privacy plan'):
+        _guarded(tmp_path / 'b').next(_State(np.zeros(1), ()), _DATA[0])
+
+
+def test_a_round_that_was_recorded_and_not_released_is_run_again(tmp_path):
+    (start,) = _after(_guarded(tmp_path), 0)
+    with pytest.raises(_KilledError):
+        _guarded(tmp_path, _Process(dies=True)).next(start, _DATA[0])
+    assert _guarded(tmp_path).rounds == 1
+    with pytest.raises(ledger.LedgerError, match='round 1 was released before with other clients'):
+        _guarded(tmp_path).next(start, _DATA[1])
+    assert _guarded(tmp_path).next(start, _DATA[0]).state.noise.round == 1
+
+
+def test_a_line_of_the_releases_that_was_cut_off_is_written_anew(tmp_path):
+    states = _after(_guarded(tmp_path), 3)
+    path = tmp_path / 'releases.txt'
+    whole = path.read_bytes()
+    for length in range(1, 65):
+        path.write_bytes(whole[:-length])
+        _guarded(tmp_path).next(states[2], _DATA[0])
+        assert path.read_bytes() == whole
+    for kept in (0, 65, 100):  # No crash does this: the ledger has a round after it.
+        path.write_bytes(whole[:kept])
+        with pytest.raises(ledger.LedgerError, match='releases.txt: ends before round'):
+            _guarded(tmp_path).next(states[1 if kept else 0], _DATA[0])
+
+
+def test_two_processes_cannot_use_a_directory(tmp_path):
+    first, second = _guarded(tmp_path), _guarded(tmp_path)
+    (start,) = _after(first, 0)
+    with _storage.locked(tmp_path), pytest.raises(errors.StorageError, match='in use by another'):
+        first.next(start, _DATA[0])
+    first.next(start, _DATA[0])
+    # It read the ledger before the other one wrote to it.
+    with pytest.raises(errors.StorageError, match='ledger.jsonl: has'):
+        second.next(start, _DATA[1])
+
+
+def test_files_are_for_their_owner_only(tmp_path):
+    _after(_guarded(tmp_path), 1)
+    for name in ('ledger.jsonl', 'releases.txt', 'checkpoints/data.key'):
+        assert (tmp_path / name).stat().st_mode & 0o077 == 0, name
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_no_two_releases_of_a_round_differ_whatever_is_tried(tmp_path, monkeypatch, seed):
+    """Random calls with old and new states, data and keys, restarts and crashes."""
+    random = np.random.default_rng(seed)
+    released = collections.defaultdict(set)
+    process, append, cut = _Process(), _storage.append, []
+
+    def dies_while_it_writes(path, data, *args):
+        if cut and path.name == 'releases.txt':
+            append(path, data[: cut.pop()], *args)
+            raise _KilledError
+        append(path, data, *args)
+
+    monkeypatch.setattr(_storage, 'append', dies_while_it_writes)
+    states, guarded = [process.initialize()], _guarded(tmp_path, process)
+    refused = 0
+    for _ in range(60):
+        match random.integers(8):
+            case 0:
+                guarded = _guarded(tmp_path, process)
+            case 1:
+                states.insert(0, process.initialize())
+            case 2:
+                process.dies = True
+            case 3:
+                cut.append(random.integers(65))
+            case _:
+                process.dies = False
+        if random.random() < 0.1:
+            process.drift = 1e-6
+        state = states[random.integers(len(states))] if random.random() < 0.4 else states[-1]
+        try:
+            after = guarded.next(state, _DATA[int(random.random() < 0.3)]).state
+        except (errors.RunError, _KilledError):
+            refused += 1
+            continue
+        finally:
+            process.drift = 0.0
+        states.append(after)
+        noise = tuple(state.noise.key), int(state.noise.round)
+        released[noise].add(after.global_model_weights.tobytes())
+    assert len(released) >= 2 and refused
+    assert max(map(len, released.values())) == 1
+
+
+def test_a_data_set_is_read_once(tmp_path):
+    """A data set that shuffles gives another order each time: what is recorded is what is used."""
+    rows = tf.data.Dataset.range(10).batch(4).shuffle(3)
+    seen = []
+
+    class Watching(_Process):
+        def next(self, state, clients):
+            seen.append([batch.tolist() for batch in clients[0].as_numpy_iterator()])
+            assert clients[0].element_spec.shape.rank == 1
+            assert not list(clients[1])
+            return super().next(state, [[]])
+
+    states = _after(_guarded(tmp_path, Watching()), 0)
+    for _ in range(20):
+        clients = [rows, rows.take(0)]
+        try:
+            _guarded(tmp_path, Watching()).next(states[0], clients)
+        except ledger.LedgerError as error:
+            assert 'other data of theirs' in str(error)
+    assert all(order == seen[0] for order in seen) and len(seen) < 20
+    assert sorted(seen[0]) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def _data(client):
+    """A client's batches; client 0 has none."""
+    x = np.random.default_rng(client).normal(size=(6 if client else 0, 3)).astype(np.float32)
+    rows = collections.OrderedDict(x=x, y=x[:, :1] - x[:, 1:2])
+    return tf.data.Dataset.from_tensor_slices(rows).batch(4)
+
+
+def _cohort(round_number, seed):
+    drawn = np.random.default_rng([seed, round_number]).choice(9, _CLIENTS, replace=False)
+    return [_data(client) for client in drawn]
+
+
+def _run(process, folder, *, kill_after=None, seed=0):
+    """A run of TFF's loop, which saves its state after every fifth round; the last model."""
+
+    def select(round_number):
+        if kill_after is not None and round_number > kill_after:
+            raise _KilledError
+        return _cohort(round_number, seed)
+
+    guarded = guard.GuardedProcess(process, _plan(), folder / 'run')
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    state = tff.simulation.run_training_process(
+        guarded,
+        select,
+        _ROUNDS,
+        program_state_manager=tff.program.FileProgramStateManager(folder / 'states'),
+        rounds_per_saving_program_state=5,
+    )
+    return guarded.get_model_weights(state).trainable
+
+
+@pytest.mark.slow
+@pytest.mark.tff
+def test_tffs_loop_goes_on_after_a_kill_with_the_same_cohorts_only(tmp_path):
+    model = tff.learning.models.functional_model_from_keras(
+        tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(3,), use_bias=False)]),
+        tf.keras.losses.MeanSquaredError(),
+        _data(1).element_spec,
+    )
+    process = tff.learning.algorithms.build_unweighted_fed_avg(
+        model,
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+        model_aggregator=aggregators.build_aggregator(_plan(), seed=3),
+    )
+    with contexts.local_runtime():
+        with pytest.raises(_KilledError):
+            _run(process, tmp_path, kill_after=7)
+        released = (tmp_path / 'run' / 'releases.txt').read_text().splitlines()
+        assert len(released) == 7
+        with pytest.raises(ledger.LedgerError, match='round 6 was released before with other cli'):
+            _run(process, tmp_path, seed=1)
+        continued = _run(process, tmp_path)
+        again = (tmp_path / 'run' / 'releases.txt').read_text().splitlines()
+        assert again[:7] == released and len(set(again)) == _ROUNDS
+        whole = _run(process, tmp_path / 'whole')
+    for one, other in zip(continued, whole, strict=True):
+        np.testing.assert_array_equal(one, other)
