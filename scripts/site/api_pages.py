@@ -17,10 +17,10 @@ FOLDER = 'reference/api'
 _COMMANDS = ('dpfl', 'cli')
 _INDEX = """# Python interface
 
-`import dpfl` and the packages below it. The names that a package exports are those meant for your own code; each page
-has them first, and then the modules of the package with their other public names. Names that begin with an underscore
-are internal. `dpfl.participation`, `dpfl.mechanisms`, `dpfl.accounting`, `dpfl.strategies` and `dpfl.reporting` never
-load TensorFlow.
+`import dpfl` and the packages below it. The names that a package exports are those meant for your
+own code; each page has them first, and then the modules of the package with their other public
+names. Names that begin with an underscore are internal. `dpfl.participation`, `dpfl.mechanisms`,
+`dpfl.accounting`, `dpfl.strategies` and `dpfl.reporting` never load TensorFlow.
 
 | package | what it holds |
 |---|---|
@@ -108,18 +108,19 @@ def navigation() -> list[Any]:
 
 
 def _page(package: Module) -> str:
-    parts = [f'# {package.name}', _directive(package.name, 2, [*package.exports, *_own(package)])]
+    parts = [f'# {package.name}', _directive(package.name, 2, _shown(package))]
     members = [
         each for each in modules().values() if not each.is_package and each.parent == package.name
     ]
-    parts += [_directive(each.name, 2, _own(each), is_headed=True) for each in members]
+    parts += [_directive(each.name, 2, _shown(each), is_headed=True) for each in members]
     return '\n\n'.join(parts) + '\n'
 
 
-def _own(module: Module) -> list[str]:
-    """Names that a module defines and no package exports."""
+def _shown(module: Module) -> list[str]:
+    """What a module exports, and what it defines and no other one exports."""
     by_origin = exported()
-    return [name for name in module.defined if f'{module.name}.{name}' not in by_origin]
+    own = [name for name in module.defined if f'{module.name}.{name}' not in by_origin]
+    return [*module.exports, *(name for name in own if name not in module.exports)]
 
 
 def _directive(name: str, level: int, members: list[str], is_headed: bool = False) -> str:

@@ -26,12 +26,13 @@ _TITLES = {
 }
 _INDEX = """# Commands
 
-Each command is a program: `.venv/bin/python -m experiments.NAME` in a checkout, `dpfl NAME` where the package is
-installed. Its page has what it does, examples, and all of its flags with type, bounds and default. The pages are made
-from the definitions of the flags, which the programs also check their values against.
+Each command is a program: `.venv/bin/python -m experiments.NAME` in a checkout, `dpfl NAME` where
+the package is installed. Its page has what it does, examples, and all of its flags with type,
+bounds and default. The pages are made from the definitions of the flags, which the programs also
+check values against.
 
-- A bad flag gives one line, `error: --flag=value: what is allowed`, and exit status 2. A failure of the machine gives
-  one line and exit status 1, Ctrl-C one line and 130.
+- A bad flag gives one line, `error: --flag=value: what is allowed`, and exit status 2. A failure of
+  the machine gives one line and exit status 1, Ctrl-C one line and 130.
 - `--flagfile=FILE` reads flags from a file, one per line. Flags after it change them.
 - `--noFLAG` sets a flag of type true or false to false. A list is comma-separated.
 - `--help` prints the page of a command, `--helpfull` also the flags of libraries.

@@ -7,6 +7,7 @@ import functools
 import pathlib
 import posixpath
 import re
+import shutil
 from typing import Any
 
 from mkdocs.exceptions import PluginError
@@ -63,6 +64,8 @@ def on_post_build(config: Any) -> None:
             script.write_text(local)
     for source_map in pathlib.Path(config.site_dir, 'assets').rglob('*.map'):
         source_map.unlink()
+    # Search in other languages than English.
+    shutil.rmtree(pathlib.Path(config.site_dir, 'assets/javascripts/lunr'))
 
 
 @functools.cache

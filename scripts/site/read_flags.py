@@ -102,6 +102,13 @@ def _leaves(cls: type[_settings.Settings]) -> dict[str, tuple[type, dataclasses.
     return found
 
 
+def _owner(cls: type, name: str) -> type:
+    """The class that defines a field first, which a subclass may define anew."""
+    return next(
+        each for each in reversed(cls.__mro__) if name in vars(each).get('__annotations__', {})
+    )
+
+
 def _flag(flag: flags.Flag, setting: tuple[type, dataclasses.Field] | None) -> Flag:
     choices = tuple(getattr(flag.parser, 'enum_values', ()))
     text = flag.help

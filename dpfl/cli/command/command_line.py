@@ -24,6 +24,12 @@ from dpfl.runtime import default_context
 
 _REFUSED = 1
 _BAD_USAGE = 2
+# Flags that show the flags of the binary.
+_HELP = ('help', 'helpshort')
+_MORE_HELP = (
+    '--flagfile=FILE reads flags from a file, one on a line. --helpfull also shows the flags of '
+    'libraries.'
+)
 _INTERRUPTED = 130
 # Longest message. A value from the command line or a file may have any length.
 _MOST_CHARACTERS = 2000
@@ -110,7 +116,7 @@ def run(
         except (errors.RunError, errors.DataError) as error:
             _fail(str(error), _REFUSED)
         except ModuleNotFoundError as error:
-            message = missing.explained(error, program.shown(pathlib.Path(sys.argv[0]).stem))
+            message = missing.explained(error, pathlib.Path(sys.argv[0]).stem)
             if message is None:
                 raise
             _fail(message, missing.STATUS)
@@ -183,6 +189,8 @@ def _parse(arguments):
         if _asks_for_help(arguments):
             main = sys.modules['__main__']
             main.__doc__ = program.adapted(main.__doc__ or '')
+            if any(argument.lstrip('-') in _HELP for argument in arguments[1:]):
+                _show_help(main.__doc__)
             return app.parse_flags_with_usage([arguments[0], *expanded])
         adjusted = preset.adjust(arguments[1:], flagfiles.read)
         rest = flags.FLAGS([arguments[0], *adjusted.arguments])
@@ -195,6 +203,15 @@ def _parse(arguments):
 
 def _asks_for_help(arguments) -> bool:
     return any(argument.lstrip('-').startswith('help') for argument in arguments[1:])
+
+
+def _show_help(text: str) -> NoReturn:
+    """Prints what the binary is for and its flags in groups; absl would sort all of them."""
+    from dpfl.cli.flags import flag_groups
+
+    print(f'{text}\nflags:\n{flag_groups.help_text(sys.argv[0])}\n\n{_MORE_HELP}')
+    standard_streams.flush_results()
+    sys.exit(1)  # As absl does.
 
 
 def _explain(error: flags.Error) -> str:
