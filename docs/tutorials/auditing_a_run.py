@@ -48,7 +48,9 @@ print(f'measured: mu is at least {audit.mu_lower:.3f}, with 95 % confidence')
 # ## A whole run
 #
 # With `audit=True`, a training run takes canaries along: random directions, as long as the clip norm. Half of them take
-# part, the others are there for comparison. The guarantee of the real clients does not change.
+# part, the others are there for comparison. The guarantee of the real clients does not change. (With 10 clients in a
+# round this is not a useful model. Small cohorts make the audit sharp: real updates hide a canary as well as noise does,
+# and no guarantee counts on them.)
 
 # %%
 from dpfl.accounting.measured.measured import Measured, Scores  # noqa: E402
@@ -66,10 +68,10 @@ from dpfl.simulation.training.audit_config import AuditConfig  # noqa: E402
 
 config = TrainConfig(
     task=TaskConfig(model='micro', text=TextConfig(vocabulary_size=96, sentence_length=10)),
-    privacy=PrivacyConfig(mechanism='blt', noise_multiplier=1.0, delta=1e-6, clip_norm=0.2),
-    sampling=SamplingConfig(
-        rounds=16, population=800, clients_per_round=50, min_separation=16, max_participations=1
+    privacy=PrivacyConfig(
+        mechanism=plan.mechanism, noise_multiplier=2.0, delta=1e-6, clip_norm=0.2
     ),
+    sampling=SamplingConfig(rounds=16, population=160, clients_per_round=10, min_separation=8),
     optimization=OptimizationConfig(client_batch_size=16, client_max_batches=1),
     evaluation=EvaluationConfig(eval_every=16),
     audit=AuditConfig(audit=True, audit_canaries=1000),
@@ -120,7 +122,7 @@ verdict(result.report.measured)
 
 # %%
 faulty = train(
-    dataclasses.replace(config, privacy=dataclasses.replace(config.privacy, noise_multiplier=0.5)),
+    dataclasses.replace(config, privacy=dataclasses.replace(config.privacy, noise_multiplier=1.0)),
     'faulty',
 )
 promise = result.report.plan

@@ -44,20 +44,20 @@ def client_data(client):
     return tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=x, y=y)).batch(10)
 
 
-def build_model():
+def build_network():
     tf.keras.utils.set_random_seed(1)
-    network = tf.keras.Sequential(
+    return tf.keras.Sequential(
         [
             tf.keras.layers.Dense(16, activation='tanh', input_shape=(2,)),
             tf.keras.layers.Dense(1, activation='sigmoid'),
         ]
     )
-    return network, tff.learning.models.functional_model_from_keras(
-        network, tf.keras.losses.BinaryCrossentropy(), client_data(0).element_spec
-    )
 
 
-network, model = build_model()
+model = tff.learning.models.functional_model_from_keras(
+    build_network(), tf.keras.losses.BinaryCrossentropy(), client_data(0).element_spec
+)
+network = build_network()  # To look at weights: TFF has turned the other one into a graph.
 
 # %% [markdown]
 # ## A plan

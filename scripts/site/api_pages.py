@@ -8,6 +8,7 @@ import ast
 import dataclasses
 import functools
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 from scripts.site import places
@@ -82,7 +83,7 @@ def public_names() -> list[str]:
     names = set(modules()) | set(by_origin.values())
     for module in modules().values():
         names |= {f'{module.name}.{name}' for name in module.defined}
-    return sorted(names - set(by_origin))
+    return sorted(names - (set(by_origin) - set(by_origin.values())))
 
 
 def pages() -> dict[str, str]:
@@ -152,8 +153,7 @@ def _read(path: pathlib.Path, name: str, is_package: bool) -> Module:
     public = tuple(each for each in defined if not each.startswith('_'))
     imported = {
         alias.asname or alias.name
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom)
+        for node in _imported(tree)
         for alias in node.names
         if _is_module(f'{node.module}.{alias.name}')
     }
@@ -167,10 +167,17 @@ def _imports(module: Module) -> dict[str, str]:
     path = path / '__init__.py' if module.is_package else path.with_suffix('.py')
     return {
         alias.asname or alias.name: f'{node.module}.{alias.name}'
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.ImportFrom)
+        for node in _imported(ast.parse(path.read_text()))
         for alias in node.names
     }
+
+
+def _imported(tree: ast.Module) -> Iterator[ast.ImportFrom]:
+    """The imports from modules, also those for type checkers alone: others load them when asked."""
+    for node in tree.body:
+        for each in node.body if isinstance(node, ast.If) else [node]:
+            if isinstance(each, ast.ImportFrom):
+                yield each
 
 
 def _is_module(name: str) -> bool:

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterable
 from typing import Any
 
 from scripts.site import places
@@ -82,7 +81,7 @@ def index(commands: list[dict[str, Any]]) -> str:
 def page(command: dict[str, Any]) -> str:
     """The page of a command."""
     parts = [f'# {command["name"]}', about(command['about']), '## Flags']
-    for group, members in itertools.groupby(_sorted(command['flags']), lambda flag: flag['group']):
+    for group, members in itertools.groupby(command['flags'], lambda flag: flag['group']):
         parts.append(f'### {group}')
         parts += [_flag(command['name'], flag) for flag in members]
     return '\n\n'.join(parts) + '\n'
@@ -103,8 +102,9 @@ def about(docstring: str) -> str:
 
 
 def _code_block(text: str) -> str:
-    code = textwrap.dedent('  ' + text.strip())
-    code = re.sub(r' {3,}(--|\w)', r' \\\n    \1', code)
+    """Command lines as a block of code; those that Python joined are broken again."""
+    code = re.sub(r'(?<=\S) {3,}(?=--|\w)', ' \\\n', text.strip())
+    code = re.sub(r'\\\n *', '\\\n    ', textwrap.dedent(f'  {code}'))
     code = re.sub(r'^python -m', '.venv/bin/python -m', code, flags=re.MULTILINE)
     return f'```sh\n{code}\n```'
 
@@ -137,13 +137,6 @@ def _escaped(text: str) -> str:
 
 def _summary(command: dict[str, Any]) -> str:
     return command['about'].splitlines()[0]
-
-
-def _sorted(flags: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Flags by their groups, in the order in which the groups first appear."""
-    flags = list(flags)
-    order = {flag['group']: i for i, flag in reversed(list(enumerate(flags)))}
-    return sorted(flags, key=lambda flag: order[flag['group']])
 
 
 def _grouped(commands: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:

@@ -17,12 +17,11 @@ from absl import flags
 
 from dpfl import _settings
 from dpfl.cli import catalogue
+from dpfl.cli.flags import flag_groups
 from dpfl.cli.flags.settings_flags import SettingsFlags
 
 _SCALARS = {bool: 'true or false', int: 'integer', float: 'number', str: 'text'}
 _PLURALS = {int: 'integers', float: 'numbers', str: 'texts'}
-# Flags of a binary alone.
-OWN = 'Flags of this command'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Flag:
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command with its flags, in the order in which it defines them.
+    """A command with its flags, in the order in which its help shows their groups.
 
     Attributes:
       name: such as `train`.
@@ -69,13 +68,20 @@ def read() -> list[Command]:
     for binary in catalogue.binaries().values():
         before = set(flags.FLAGS)
         module = importlib.import_module(binary.module)
-        own = flags.FLAGS.flags_by_module_dict().get(binary.module, [])
+        own = {
+            flag.name: flag for flag in flags.FLAGS.flags_by_module_dict().get(binary.module, [])
+        }
         fields = _fields(module)
-        each = tuple(_flag(flag, fields.get(flag.name)) for flag in own)
+        each = tuple(
+            _flag(own[name], fields.get(name), group)
+            for group, names in flag_groups.grouped(list(own)).items()
+            for name in names
+        )
         about = (module.__doc__ or '').strip()
         found.append(Command(binary.name, binary.group, about, each))
         for name in set(flags.FLAGS) - before:
             delattr(flags.FLAGS, name)
+        flag_groups._classes.clear()
     return found
 
 
@@ -84,7 +90,8 @@ def _fields(module: types.ModuleType) -> dict[str, tuple[type, dataclasses.Field
     found = {}
     for value in vars(module).values():
         if isinstance(value, SettingsFlags):
-            found.update(_leaves(type(value._base)))
+            leaves = _leaves(type(value._base))
+            found.update({name: leaves[name] for name in value._names})
     return found
 
 
@@ -102,14 +109,7 @@ def _leaves(cls: type[_settings.Settings]) -> dict[str, tuple[type, dataclasses.
     return found
 
 
-def _owner(cls: type, name: str) -> type:
-    """The class that defines a field first, which a subclass may define anew."""
-    return next(
-        each for each in reversed(cls.__mro__) if name in vars(each).get('__annotations__', {})
-    )
-
-
-def _flag(flag: flags.Flag, setting: tuple[type, dataclasses.Field] | None) -> Flag:
+def _flag(flag: flags.Flag, setting: tuple[type, dataclasses.Field] | None, group: str) -> Flag:
     choices = tuple(getattr(flag.parser, 'enum_values', ()))
     text = flag.help
     if choices:
@@ -123,15 +123,8 @@ def _flag(flag: flags.Flag, setting: tuple[type, dataclasses.Field] | None) -> F
         choices=choices,
         default=None if default is None else _text(default),
         help=text,
-        group=OWN if setting is None else _group(*setting),
+        group=group,
     )
-
-
-def _group(owner: type, field: dataclasses.Field) -> str:
-    """The heading of a setting: its own, or what its class is about."""
-    if field.metadata.get('group'):
-        return field.metadata['group']
-    return (owner.__doc__ or OWN).strip().splitlines()[0].removesuffix('.')
 
 
 def _kind_of_setting(owner: type, field: dataclasses.Field) -> str:
