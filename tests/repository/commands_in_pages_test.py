@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from dpfl.cli import main
 from scripts.site import command_pages
 from tests import paths
 
@@ -45,7 +46,9 @@ def _lines(text):
 
 def _wrong(name, arguments):
     """What is wrong with the arguments of a command; nothing for placeholders."""
-    flags = _commands().get(name)
+    if name in main._OWN:
+        return []
+    flags = _commands().get(main._ALIASES.get(name, name))
     if flags is None:
         return [f'{name}: no such command']
     found = []
