@@ -29,7 +29,7 @@ table.words td, table.words th { text-align: left; }
 td { font-variant-numeric: tabular-nums; }
 figure { margin: 0; }
 img { image-rendering: pixelated; width: 100%; }
-.yes { color: #2d5f2d; } .no { color: #9a2a00; }
+.yes { color: var(--good); } .no { color: var(--bad); }
 """
 _TITLES = {
     settings.BUG: 'While some devices have the fault',
