@@ -286,7 +286,7 @@ class TaskConfig(Settings):
     warm_start: str | None = setting(
         None,
         'Start from this language model instead of random weights: a SavedModel of '
-        "experiments.pretrain or of an earlier run, or that run's directory. The guarantee of this "
+        "dpfl pretrain or of an earlier run, or that run's directory. The guarantee of this "
         'run does not cover it.',
     )
     data: DataConfig = DataConfig()
