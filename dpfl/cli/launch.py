@@ -4,7 +4,7 @@ import runpy
 import sys
 
 from dpfl.cli import catalogue
-from dpfl.cli.command import missing, program
+from dpfl.cli.command import missing
 
 
 def run(name: str) -> None:
@@ -15,7 +15,7 @@ def run(name: str) -> None:
     try:
         runpy.run_module(catalogue.binaries()[name].module, run_name='__main__', alter_sys=True)
     except ModuleNotFoundError as error:
-        message = missing.explained(error, program.shown(name))
+        message = missing.explained(error, name)
         if message is None:
             raise
         print(f'error: {message}', file=sys.stderr)

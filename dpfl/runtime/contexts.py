@@ -11,8 +11,10 @@ most 2 GB. Here they stay in this process, which starts no other process and ope
 on other hosts (`--workers`) are TFF's.
 """
 
+import atexit
 import concurrent.futures
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -21,7 +23,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import _validate
-from dpfl.runtime import interpreter, memory, shards, signals, split_round
+from dpfl.runtime import default_context, interpreter, memory, shards, signals, split_round
 from dpfl.runtime.failures import ComputationError, OutOfMemoryError, WorkerError
 from dpfl.runtime.workers import addresses, remote
 
@@ -81,8 +83,15 @@ def local_runtime(
         yield
 
 
+@functools.cache
+def _prepare_exit() -> None:
+    """Lets TFF's default context end before the interpreter does, where it still can."""
+    atexit.register(default_context.drop)
+
+
 def _prepare_process() -> None:
-    """Settings of this process that make rounds faster."""
+    """Settings of this process that make rounds faster, and its end clean."""
+    _prepare_exit()
     # Shards already run in parallel: with two threads per operation a round takes a third longer.
     # Once TensorFlow has computed or traced something, the setting cannot be changed
     # (TF_NUM_INTRAOP_THREADS=1 in the environment holds from the start).

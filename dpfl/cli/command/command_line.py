@@ -116,7 +116,7 @@ def run(
         except (errors.RunError, errors.DataError) as error:
             _fail(str(error), _REFUSED)
         except ModuleNotFoundError as error:
-            message = missing.explained(error, program.shown(pathlib.Path(sys.argv[0]).stem))
+            message = missing.explained(error, pathlib.Path(sys.argv[0]).stem)
             if message is None:
                 raise
             _fail(message, missing.STATUS)

@@ -117,12 +117,18 @@ def write(
     path = pathlib.Path(path)
     partial = path.with_name(path.name + '.partial')
     _remove(partial)
+    # In a notebook TensorFlow says where it has written.
+    log = tf.get_logger()
+    level = log.level
+    log.setLevel('WARNING')
     try:
         tf.saved_model.save(module, str(partial), signatures=signatures)
     except tf.errors.OpError as error:
         message = ' '.join(error.message.split())
         # TensorFlow puts the reason after the path.
         raise OSError(message.rpartition('; ')[2]) from None
+    finally:
+        log.setLevel(level)
     complete(partial)
     _remove(path)
     partial.rename(path)

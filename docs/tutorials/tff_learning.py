@@ -1,0 +1,184 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Your aggregator in tff.learning
+#
+# You have a training process of `tff.learning` and want it to be private, and nothing else to change. An aggregator is
+# all that is exchanged: `model_aggregator=build_aggregator(plan)`. The plan also computes the guarantee, so the noise
+# and the number in the report cannot differ.
+#
+# ## A model and clients, as usual
+#
+# Clients hold points of two classes. Each client sees its own part of the plane.
+
+# %%
+import collections
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from dpfl import Participation, ParticipationLog, accounting, aggregators, mechanisms
+from dpfl.runtime import contexts
+
+POPULATION, COHORT, ROUNDS = 600, 20, 30
+
+
+def points(client, count=30):
+    random = np.random.default_rng(client)
+    centre = random.uniform(-1, 1, size=2)
+    x = (centre + 0.5 * random.normal(size=(count, 2))).astype(np.float32)
+    label = np.sin(3 * x[:, 0]) * 0.6 > x[:, 1]
+    return x, label[:, None].astype(np.float32)
+
+
+def client_data(client):
+    x, y = points(client)
+    return tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=x, y=y)).batch(10)
+
+
+def build_network():
+    tf.keras.utils.set_random_seed(1)
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.Dense(16, activation='tanh', input_shape=(2,)),
+            tf.keras.layers.Dense(1, activation='sigmoid'),
+        ]
+    )
+
+
+model = tff.learning.models.functional_model_from_keras(
+    build_network(), tf.keras.losses.BinaryCrossentropy(), client_data(0).element_spec
+)
+network = build_network()  # To look at weights: TFF has turned the other one into a graph.
+
+# %% [markdown]
+# ## A plan
+#
+# 600 clients, 20 in a round, 30 rounds: each client once. The noise is calibrated to epsilon 8.
+
+# %%
+participation = Participation(ROUNDS, min_separation=ROUNDS)
+
+
+def plan_of(mechanism):
+    return accounting.PrivacyPlan.calibrated(
+        epsilon=8.0,
+        delta=1e-5,
+        mechanism=mechanism,
+        participation=participation,
+        clip_norm=0.5,
+        clients_per_round=COHORT,
+    )
+
+
+plans = {
+    'BLT': plan_of(mechanisms.optimize_blt(participation, num_buffers=2)),
+    'independent': plan_of(mechanisms.Identity(ROUNDS)),
+}
+for name, plan in plans.items():
+    print(
+        f'{name:12} noise multiplier {plan.noise_multiplier:.3f}, epsilon {plan.epsilon(1e-5):.2f}'
+    )
+
+# %% [markdown]
+# ## Three processes
+#
+# With a plan the aggregator clips the updates, adds noise, and divides by the planned size of the cohort. Without one,
+# `tff.learning` averages.
+
+
+# %%
+def build_process(aggregator=None):
+    return tff.learning.algorithms.build_unweighted_fed_avg(
+        model,
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.3),
+        server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, momentum=0.9),
+        model_aggregator=aggregator,
+    )
+
+
+processes = {'without noise': build_process()}
+for name, plan in plans.items():
+    processes[name] = build_process(aggregators.build_aggregator(plan))
+
+# %% [markdown]
+# ## The loop
+#
+# It is the usual one. What is new: the cohorts must keep the schema of the plan, and are logged. `local_runtime` runs
+# TFF computations in threads of this process; any TFF context works, more slowly.
+
+# %%
+test = [np.concatenate(part) for part in zip(*map(points, range(10_000, 10_100)), strict=True)]
+
+
+def accuracy(weights):
+    weights.assign_weights_to(network)
+    return float(np.mean((network(test[0]).numpy() > 0.5) == (test[1] > 0.5)))
+
+
+def run(process):
+    order = np.random.default_rng(7).permutation(POPULATION).reshape(ROUNDS, COHORT)
+    log, course = ParticipationLog(), []
+    state = process.initialize()
+    for cohort in order:
+        state = process.next(state, [client_data(client) for client in cohort]).state
+        log.append(cohort)
+        course.append(accuracy(process.get_model_weights(state)))
+    return state, course, log
+
+
+courses, states = {}, {}
+with contexts.local_runtime():
+    for name, process in processes.items():
+        states[name], courses[name], log = run(process)
+        print(f'{name:14} accuracy {courses[name][-1]:.3f}')
+    final = {name: processes[name].get_model_weights(state) for name, state in states.items()}
+
+# %% caption="Accuracy on other clients"
+figure, axes = plt.subplots(figsize=(6.5, 3.4), layout='constrained')
+for (name, course), colour in zip(courses.items(), ('0.5', 'C0', 'C1'), strict=True):
+    axes.plot(range(1, ROUNDS + 1), course, color=colour, label=name)
+axes.set(xlabel='round', ylabel='accuracy', xlim=(0, ROUNDS))
+axes.legend()
+plt.show()
+
+# %% caption="What each model has learned; the line is the true border"
+grid = np.stack(np.meshgrid(np.linspace(-2, 2, 120), np.linspace(-2, 2, 120)), -1)
+figure, panels = plt.subplots(1, 3, figsize=(9.5, 3.2), layout='constrained', sharey=True)
+for panel, (name, weights) in zip(panels, final.items(), strict=True):
+    weights.assign_weights_to(network)
+    shown = network(grid.reshape(-1, 2).astype(np.float32)).numpy().reshape(120, 120)
+    panel.imshow(shown, extent=(-2, 2, -2, 2), origin='lower', cmap='RdBu', vmin=0, vmax=1)
+    panel.plot(grid[0, :, 0], 0.6 * np.sin(3 * grid[0, :, 0]), 'k', lw=1)
+    panel.set(title=name, ylim=(-2, 2))
+plt.show()
+
+# %% [markdown]
+# ## The report
+#
+# Plan and log together make the report. Its statement is about all models of the run.
+
+# %%
+report = accounting.PrivacyReport.from_plan(plans['BLT'], deltas=[1e-5], log=log)
+print(report.render().splitlines()[2])
+print(report.basis, report.guarantee.epsilons)
+
+# %% [markdown]
+# ## Three things that would break the guarantee
+#
+# - **Other cohorts than planned.** A client that comes twice is in the log, and the report then has larger numbers.
+# - **A state that is used twice.** The state holds the noise key. After a crash, a loop that repeats a round with
+#   another cohort uses the same noise again, and the difference of the two models has none. `GuardedProcess` refuses
+#   it: [TFF's training loop](../how_to/run_training_process.md).
+# - **Metrics of the training clients.** `process.next` returns them without noise. They are for nobody's eyes.
+#
+# [Aggregators](../reference/aggregators.md) lists what else a plan can do: adaptive clipping, weights, integers for
+# secure aggregation, queries for loops without TFF.
