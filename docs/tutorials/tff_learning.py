@@ -44,20 +44,16 @@ def client_data(client):
     return tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=x, y=y)).batch(10)
 
 
-def build_network():
-    tf.keras.utils.set_random_seed(1)
-    return tf.keras.Sequential(
-        [
-            tf.keras.layers.Dense(16, activation='tanh', input_shape=(2,)),
-            tf.keras.layers.Dense(1, activation='sigmoid'),
-        ]
-    )
-
-
-model = tff.learning.models.functional_model_from_keras(
-    build_network(), tf.keras.losses.BinaryCrossentropy(), client_data(0).element_spec
+tf.keras.utils.set_random_seed(1)
+network = tf.keras.Sequential(
+    [
+        tf.keras.layers.Dense(16, activation='tanh', input_shape=(2,)),
+        tf.keras.layers.Dense(1, activation='sigmoid'),
+    ]
 )
-network = build_network()  # To look at weights: TFF has turned the other one into a graph.
+model = tff.learning.models.functional_model_from_keras(
+    network, tf.keras.losses.BinaryCrossentropy(), client_data(0).element_spec
+)
 
 # %% [markdown]
 # ## A plan
@@ -119,9 +115,14 @@ for name, plan in plans.items():
 test = [np.concatenate(part) for part in zip(*map(points, range(10_000, 10_100)), strict=True)]
 
 
+def predict(weights, x):
+    """What the network computes, without TensorFlow: the probability of a class, [n, 1]."""
+    first, first_bias, second, second_bias = weights.trainable
+    return 1 / (1 + np.exp(-(np.tanh(x @ first + first_bias) @ second + second_bias)))
+
+
 def accuracy(weights):
-    weights.assign_weights_to(network)
-    return float(np.mean((network(test[0]).numpy() > 0.5) == (test[1] > 0.5)))
+    return float(np.mean((predict(weights, test[0]) > 0.5) == (test[1] > 0.5)))
 
 
 def run(process):
@@ -154,8 +155,7 @@ plt.show()
 grid = np.stack(np.meshgrid(np.linspace(-2, 2, 120), np.linspace(-2, 2, 120)), -1)
 figure, panels = plt.subplots(1, 3, figsize=(9.5, 3.2), layout='constrained', sharey=True)
 for panel, (name, weights) in zip(panels, final.items(), strict=True):
-    weights.assign_weights_to(network)
-    shown = network(grid.reshape(-1, 2).astype(np.float32)).numpy().reshape(120, 120)
+    shown = predict(weights, grid.reshape(-1, 2)).reshape(120, 120)
     panel.imshow(shown, extent=(-2, 2, -2, 2), origin='lower', cmap='RdBu', vmin=0, vmax=1)
     panel.plot(grid[0, :, 0], 0.6 * np.sin(3 * grid[0, :, 0]), 'k', lw=1)
     panel.set(title=name, ylim=(-2, 2))
