@@ -12,7 +12,9 @@ What is compared:
   tree_large       the same at 5000 rounds, separation 200, 25 participations: dpfl alone
   blt              BLT with 4 buffers, 2052 rounds, max loss
   blt_large        BLT with 4 buffers, 200,000 rounds: dpfl alone
-  banded           BandMF with 342 bands, 2052 rounds, RMS loss; both stop after --time_limit
+  banded           BandMF with 342 bands, 2052 rounds, RMS loss; of jax_privacy four routes:
+                   banded.optimize and the matrix that it starts from; the Toeplitz matrix that its
+                   documentation recommends, with columns of equal norm; dense.optimize
   banded_toeplitz  BandToep with 400 bands, 10,000 rounds, RMS loss
   banded_inverse   banded inverse with 8, 16 and 32 bands, 2052 rounds, max loss: dpfl alone
 
@@ -32,7 +34,8 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -45,6 +48,13 @@ from dpfl.participation import Participation
 _PUBLISHED_TREE = (2000, 314, 6)
 _STACKOVERFLOW = (2052, 342, 6)
 _TINY = (64, 16, 4)
+# Functions of benchmarks/peers/with_jax_privacy.py.
+_BANDED_ROUTES = {
+    'banded_start': 'jax_privacy, start of banded.optimize',
+    'banded_normalised_toeplitz': 'jax_privacy, Toeplitz with equal columns',
+    'banded': 'jax_privacy, banded.optimize',
+    'banded_dense': 'jax_privacy, dense.optimize',
+}
 
 
 def main() -> None:
@@ -235,7 +245,8 @@ def _blt_large(args) -> None:
 
 
 def _banded(args) -> None:
-    ours, _ = _compare(optimizers.Problem('banded', _STACKOVERFLOW, 342, 'rms'), args)
+    problem = optimizers.Problem('banded', _STACKOVERFLOW, 342, 'rms')
+    ours, _ = _compare(problem, args, routes=_BANDED_ROUTES)
     _target(
         args,
         f'RMS loss {ours.loss:.4f} after {ours.seconds:.1f} s',
@@ -270,9 +281,16 @@ def _target_excess(args, ours: optimizers.Run, theirs: optimizers.Run, most: flo
 
 
 def _compare(
-    problem: optimizers.Problem, args, with_peer=True
+    problem: optimizers.Problem,
+    args,
+    with_peer=True,
+    routes: Mapping[str, str] = types.MappingProxyType({'': 'jax_privacy'}),
 ) -> tuple[optimizers.Run, optimizers.Run | None]:
-    """Prints table and speed ratio; returns the medians, with None for a peer that did not run."""
+    """Prints table and speed ratios; returns the medians, with None for a peer that did not run.
+
+    `routes` has the functions of the peer and their names in the table; that of the least loss
+    is returned.
+    """
     if args.tiny:
         problem = dataclasses.replace(problem, schema=_TINY, size=2)
     _title(problem)
@@ -280,27 +298,28 @@ def _compare(
     measure = functools.partial(
         optimizers.measure, problem, time_limit=args.time_limit, timeout=args.timeout
     )
-    ours, theirs = [], []
+    ours: list[optimizers.Run] = []
+    theirs: dict[str, list[optimizers.Run]] = {route: [] for route in routes if peer}
     for _ in range(args.repeats):
         ours.append(measure(optimizers.dpfl()))
-        if peer:
+        for route in list(theirs):
             try:
-                theirs.append(measure(peer))
+                theirs[route].append(measure(peer, route=route))
             except NotRunError as error:
-                print(f'not run: {problem.task}: jax_privacy: {error}')
-                peer = None
-    ours = _typical(ours)
-    theirs = _typical(theirs) if theirs else None
-    _table([_row('dpfl', ours)] + ([_row('jax_privacy', theirs)] if theirs else []))
-    if theirs:
+                print(f'not run: {route or problem.task}: jax_privacy: {error}')
+                del theirs[route]
+    typical = _typical(ours)
+    others = {route: _typical(runs) for route, runs in theirs.items()}
+    _table([_row('dpfl', typical), *(_row(routes[route], run) for route, run in others.items())])
+    for route, run in others.items():
         print(
-            f'  seconds, jax_privacy / dpfl: {theirs.seconds / ours.seconds:.1f}; '
-            f'inside: {theirs.inside / ours.inside:.1f}; '
-            f'loss, dpfl / jax_privacy: {ours.loss / theirs.loss:.9f}'
+            f'  {routes[route]}, over dpfl: seconds {run.seconds / typical.seconds:.1f}; '
+            f'inside {run.inside / typical.inside:.1f}; '
+            f'loss {run.loss / typical.loss:.9f}'
         )
-    elif with_peer and not args.peers:
+    if with_peer and not args.peers:
         print('  jax_privacy was not asked for (--peers)')
-    return ours, theirs
+    return typical, min(others.values(), key=lambda run: run.loss, default=None)
 
 
 def _row(name: str, run: optimizers.Run) -> dict[str, str]:

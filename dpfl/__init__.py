@@ -12,8 +12,21 @@ Layers, lowest first; a file imports its own layer and lower ones only:
 Importing `dpfl`, `dpfl.mechanisms` or `dpfl.accounting` does not import TensorFlow.
 """
 
-from dpfl.participation import Participation, ParticipationLog
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dpfl.participation import Participation, ParticipationLog
 
 __version__ = '0.1.0'
 
 __all__ = ['Participation', 'ParticipationLog', '__version__']
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        """What other modules define, loaded when it is asked for: `dpfl --help` needs none."""
+        if name not in ('Participation', 'ParticipationLog'):
+            raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+        from dpfl import participation
+
+        return getattr(participation, name)

@@ -10,6 +10,10 @@ stamp="$venv/bootstrap.stamp"
 # A foreign path would hide or shadow the packages of .venv; without bytecode every start is slow.
 unset PYTHONHOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
+# What the locked packages come to, in MB.
+download_mb=540
+installed_mb=2300
+
 say() { printf 'bootstrap: %s\n' "$*"; }
 
 # What a finished set-up is recorded as. The root is part of it because .venv holds absolute paths.
@@ -56,6 +60,59 @@ find_python() {
   return 1
 }
 
+# The command `dpfl` of this checkout. Its first lines start Python by way of sh, whose line may be long.
+add_command() {
+  local script="$venv/bin/dpfl"
+  if [[ -x "$script" ]]; then return 0; fi
+  {
+    printf '%s\n' '#!/bin/sh' "'''exec' \"$venv/bin/python\" \"\$0\" \"\$@\"" "' '''"
+    printf '%s\n' 'import sys' 'from dpfl.cli.main import main' 'sys.exit(main())'
+  } > "$script.new"
+  chmod 755 "$script.new"
+  mv "$script.new" "$script"
+}
+
+# Installs the locked packages into the folder $1: with pip's own bars on a terminal, else with a line
+# every ten seconds. Downloads go to a folder of .venv, so that their size can be seen.
+install_packages() {
+  local downloads="$venv/downloads" watcher='' status=0 show=(--quiet --progress-bar off)
+  mkdir -p "$downloads"
+  if [[ -t 2 ]]; then
+    show=()
+  else
+    watch_sizes "$downloads" "$1" 9>&- &
+    watcher=$!
+  fi
+  # --no-compile: the import afterwards compiles what is imported, which is a small part of the whole.
+  TMPDIR="$downloads" "${pip[@]}" install --disable-pip-version-check --no-input --no-compile "${show[@]}" \
+      --no-deps --require-hashes --only-binary=:all: -r "$root/requirements.lock" || status=$?
+  if [[ -n "$watcher" ]]; then
+    kill "$watcher" 2>/dev/null || true
+    wait "$watcher" 2>/dev/null || true
+  fi
+  rm -rf "$downloads"
+  return "$status"
+}
+
+# Says every ten seconds how far pip is, as long as this script lives.
+watch_sizes() {
+  local downloaded installed
+  while sleep 10 >&- 2>&- && kill -0 $$ 2>/dev/null; do
+    downloaded="$(megabytes "$1")" installed="$(megabytes "$2")"
+    if ((installed < 50)); then
+      say "downloaded $downloaded of about $download_mb MB ($SECONDS s)"
+    else
+      say "installed $installed of about $installed_mb MB ($SECONDS s)"
+    fi
+  done
+}
+
+megabytes() {
+  local size
+  size="$(du -sm "$1" 2>/dev/null | cut -f1)" || true
+  printf '%s' "${size:-0}"
+}
+
 set_up() {
   local python site pip
   if [[ "$(uname -sm)" != 'Linux x86_64' ]]; then
@@ -78,33 +135,37 @@ set_up() {
     pip=("$python" -m pip --python "$venv/bin/python")
   fi
 
-  say 'installing the locked packages: a download of 510 MB, 2.0 GB on disk'
-  # --no-compile: the import below compiles what is imported, which is a small part of the whole.
-  if ! "${pip[@]}" install --disable-pip-version-check --no-input --quiet --progress-bar off --no-compile \
-      --no-deps --require-hashes --only-binary=:all: -r "$root/requirements.lock"; then
-    say 'error: the locked packages could not be installed (see above); they need glibc 2.31 or later'
-    return 1
-  fi
-
   # Importable from anywhere, without a build: what an editable install comes down to.
   site="$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
   printf '%s\n' "$root" > "$site/dpfl.pth"
 
-  say 'trying it'
+  say "installing the locked packages: a download of $download_mb MB, $installed_mb MB on disk; takes minutes"
+  if ! install_packages "$site"; then
+    say 'error: the locked packages could not be installed (see above); they need glibc 2.31 or later'
+    return 1
+  fi
+
+  say 'trying it: the first import of TensorFlow Federated compiles its files'
   if ! TF_CPP_MIN_LOG_LEVEL=3 "$venv/bin/python" \
       -c 'import matplotlib.pyplot, tensorflow_federated, tensorflow_privacy'; then
     say 'error: TensorFlow Federated was installed and does not import (see above)'
     return 1
   fi
   digest "$("$venv/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" > "$stamp.new"
+  add_command
   mv "$stamp.new" "$stamp"
-  say 'done'
+  say "done in $SECONDS s: $venv/bin/dpfl lists the commands"
 }
 
-if is_ready; then exit 0; fi
+# A set-up of before the command existed gets it, too.
+ready() {
+  is_ready && add_command
+}
+
+if ready; then exit 0; fi
 # One set-up at a time. Children inherit the lock: should this shell be killed, the next one waits for a
 # pip left behind instead of working beside it.
 exec 9<"$root"
 if command -v flock >/dev/null; then flock 9; fi
-if is_ready; then exit 0; fi
+if ready; then exit 0; fi
 set_up

@@ -1,7 +1,7 @@
 """Draws the figures of docs/choosing.md, and writes their points as CSV files.
 
-- `choosing_memory`: losses of the mechanisms against the copies of the model that their noise keeps,
-  for six participations and for one.
+- `choosing_memory`: losses of the mechanisms against the copies of the model that their noise
+  keeps, for six participations and for one.
 - `choosing_sampling`: independent noise with Poisson sampling beside correlated noise with
   separation, at equal epsilon.
 
@@ -27,6 +27,7 @@ SAMPLING_CSV = FOLDER / 'choosing_sampling.csv'
 
 # (rounds, min separation, max participations)
 SCHEMAS = ((2052, 342, 6), (2052, 2052, 1))
+_SEPARATED = Participation(2052, 342, 6)
 _BUFFERS = (1, 2, 3, 4)
 _BANDS = (2, 4, 8, 16, 32, 64, 128)
 _MF_BANDS = (8, 32, 128)
@@ -40,9 +41,9 @@ EPSILONS = (1.0, 2.0, 8.0)
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 _COLORS = {
     'independent': '#000000',
-    'tree': '#999999',
-    'honaker_tree': '#777777',
-    'full_honaker_tree': '#555555',
+    'tree': '#666666',
+    'honaker_tree': '#666666',
+    'full_honaker_tree': '#666666',
     'blt': '#D55E00',
     'banded_inverse': '#009E73',
     'banded_toeplitz': '#CC79A7',
@@ -80,7 +81,8 @@ def memory_rows() -> Iterator[dict[str, object]]:
             toeplitz = mechanisms.optimize_banded_toeplitz(schema, bands, loss='rms')
             yield _row(schema, 'banded_toeplitz', bands, toeplitz, toeplitz)
         for bands in (*_MF_BANDS, 342):
-            banded = mechanisms.optimize_banded(schema, bands)
+            # Columns of norm 1: the same optimum for every schema that separates the bands.
+            banded = mechanisms.optimize_banded(_SEPARATED, bands)
             yield _row(schema, 'banded', bands, banded, banded)
 
 
@@ -158,11 +160,16 @@ def _figure(rows: int):
     return plt.subplots(rows, 1, figsize=(4.2, 3.3 * rows), layout='constrained', squeeze=False)
 
 
+# By mechanism: text, the point that it stands at, offset in points, and alignment.
 _LABELS = {
-    'independent': ('independent', (4, -10)),
-    'tree': ('tree', (5, 2)),
-    'honaker_tree': ('tree, online\nvariance reduction', (5, -4)),
-    'full_honaker_tree': ('TreeAgg-Full', (-62, -12)),
+    'independent': ('independent', 0, (7, 0), 'left'),
+    'tree': ('tree', 0, (-5, 0), 'right'),
+    'honaker_tree': ('tree, less variance', 0, (-5, 0), 'right'),
+    'full_honaker_tree': ('TreeAgg-Full', 0, (6, 9), 'right'),
+    'blt': ('BLT', -1, (6, -2), 'left'),
+    'banded_inverse': ('banded inverse', 2, (0, 9), 'left'),
+    'banded_toeplitz': ('banded Toeplitz', 1, (7, 3), 'left'),
+    'banded': ('BandMF', -1, (6, -2), 'left'),
 }
 
 
@@ -171,23 +178,26 @@ def draw_memory() -> None:
     found = _read(MEMORY_CSV)
     figure, axes = _figure(2)
     titles = ('six participations, 342 rounds apart', 'one participation')
-    ends = {
-        'blt': ('BLT', (-16, -12)),
-        'banded_inverse': ('banded inverse', (-2, 7)),
-        'banded_toeplitz': ('banded Toeplitz', (-40, 24)),
-        'banded': ('BandMF', (4, -7)),
-    }
     for axis, schema, title in zip(axes[:, 0], SCHEMAS, titles, strict=True):
-        rows = [row for row in found if (int(row['rounds']), int(row['min_separation'])) == schema[:2]]
+        separation = str(schema[1])
+        rows = [row for row in found if row['min_separation'] == separation]
         for name, color in _COLORS.items():
-            points = [(int(r['copies']), float(r['max_loss'])) for r in rows if r['mechanism'] == name]
-            x, y = zip(*points, strict=True)
+            points = [row for row in rows if row['mechanism'] == name]
+            x = [int(row['copies']) for row in points]
+            y = [float(row['max_loss']) for row in points]
             axis.plot(x, y, '.-', color=color, markersize=6, linewidth=1.2)
-            place = -1 if name in ('banded', 'banded_inverse') else 0
-            text, offset = _LABELS[name] if name in _LABELS else ends[name]
-            at = (x[place], y[place])
+            text, place, offset, align = _LABELS[name]
+            if name == 'tree' and schema[2] > 1:  # Here the line of the bands is left of it.
+                offset, align = (5, 4), 'left'
             axis.annotate(
-                text, at, offset, textcoords='offset points', color=color, fontsize=8, va='center'
+                text,
+                (x[place], y[place]),
+                offset,
+                textcoords='offset points',
+                color=color,
+                fontsize=8,
+                ha=align,
+                va='center',
             )
         axis.set_xscale('symlog', linthresh=1)
         axis.set_yscale('log')
@@ -196,6 +206,7 @@ def draw_memory() -> None:
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
         axis.minorticks_off()
         values = (10, 15, 20, 30, 50, 100) if schema[2] > 1 else (3, 4, 6, 10, 20, 45)
+        axis.set_ylim(0.93 * values[0], 1.25 * values[-1])
         axis.set_yticks(values, [str(value) for value in values])
         axis.grid(axis='y', color='#dddddd', linewidth=0.6)
         axis.set_title(f'Max loss, 2052 rounds: {title}', fontsize=8.5, loc='left')
@@ -216,7 +227,7 @@ def draw_sampling() -> None:
         axis.annotate(
             f'epsilon {epsilon:g}',
             (x[0], y[0]),
-            (6, 5),
+            (6, 4),
             textcoords='offset points',
             color=color,
             fontsize=8.5,
@@ -225,10 +236,11 @@ def draw_sampling() -> None:
     axis.set_xscale('log')
     axis.set_yscale('log')
     axis.set_xticks(PASSES, [str(each) for each in PASSES])
+    axis.set_ylim(0.5, 5.6)
     axis.set_yticks((0.5, 0.7, 1, 1.5, 2, 3, 4), ('0.5', '0.7', '1', '1.5', '2', '3', '4'))
     axis.minorticks_off()
-    axis.text(100, 1.05, 'BLT has less noise', ha='right', va='bottom', fontsize=8)
-    axis.text(1, 0.95, 'sampling has less noise', ha='left', va='top', fontsize=8)
+    axis.text(100, 4, 'above 1: BLT has less noise', ha='right', va='bottom', fontsize=8)
+    axis.text(1, 0.6, 'below 1: sampling has less noise', ha='left', va='top', fontsize=8)
     axis.grid(axis='y', color='#dddddd', linewidth=0.6)
     axis.set_title(
         f'Noise of independent + Poisson / noise of BLT, {ROUNDS} rounds', fontsize=8.5, loc='left'
@@ -242,8 +254,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--draw', action='store_true', help='Draw from the CSV files only.')
     if not parser.parse_args().draw:
-        _write(SAMPLING_CSV, [sampling_row(p, e) for e in EPSILONS for p in PASSES])
         _write(MEMORY_CSV, list(memory_rows()))
+        _write(SAMPLING_CSV, [sampling_row(p, e) for e in EPSILONS for p in PASSES])
     draw_sampling()
     draw_memory()
 

@@ -84,8 +84,10 @@ def installed_jax_privacy(timeout: float) -> tuple[str, str]:
     return environments.python('jax_privacy', requirements, timeout, also=('jax',))
 
 
-def measure(problem: Problem, package: Package, *, time_limit: float, timeout: float) -> Run:
-    """Solves a problem in a new process.
+def measure(
+    problem: Problem, package: Package, *, time_limit: float, timeout: float, route: str = ''
+) -> Run:
+    """Solves a problem in a new process, by the package's function `route` if it has several.
 
     Raises:
       NotRunError: if the process fails, takes too long, or finds no valid mechanism.
@@ -98,7 +100,7 @@ def measure(problem: Problem, package: Package, *, time_limit: float, timeout: f
             'loss': problem.loss,
             'time_limit': time_limit,
         }
-        command = [*package.command, problem.task, json.dumps(options), str(output)]
+        command = [*package.command, route or problem.task, json.dumps(options), str(output)]
         started = time.perf_counter()
         environments.call(command, timeout, package.environment)
         seconds = time.perf_counter() - started
@@ -109,7 +111,9 @@ def measure(problem: Problem, package: Package, *, time_limit: float, timeout: f
         loss = problem.evaluate(result)
     except ValueError as error:
         raise NotRunError(f'not a mechanism: {error}') from None
-    print(f'{problem.task}: {package.name} took {seconds:.2f} s', file=sys.stderr, flush=True)
+    print(
+        f'{route or problem.task}: {package.name} took {seconds:.2f} s', file=sys.stderr, flush=True
+    )
     return Run(seconds, inside, peak_bytes, loss)
 
 

@@ -15,6 +15,7 @@ from dpfl.accounting.hardened import NOISES, with_slack
 from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.plan_checks import ADJACENCIES, SAMPLINGS
+from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.checklist import round_up
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.mechanisms.discretization import Discretization
@@ -22,6 +23,7 @@ from dpfl.mechanisms.discretization import Discretization
 __all__ = [
     'ACCOUNTANTS',
     'ADJACENCIES',
+    'About',
     'SAMPLINGS',
     'AdaptiveClip',
     'Discretization',

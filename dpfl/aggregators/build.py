@@ -128,6 +128,7 @@ def build_aggregator(
     *,
     clip: clipping.Clip = clipping.clip_flat,
     secure_sum: bool = False,
+    record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
     supplied_noise: bool = False,
 ) -> tff.aggregators.UnweightedAggregationFactory:
     """The mean of a round under a privacy plan, for any TFF pipeline.
@@ -142,10 +143,15 @@ def build_aggregator(
       plan, seed, clip, supplied_noise: as in `build_query`.
       secure_sum: whether TFF's secure operators sum the integers of a discretization. Plain sums
         give the same result and run anywhere.
+      record_aggregation_factory: sums what clients send after clipping, as the argument of
+        `tff.aggregators.DifferentiallyPrivateFactory` does; by default a plain sum. The guarantee
+        holds if it is a sum, and of no client more than once: nothing checks that.
 
     Raises:
       ValueError: if the seed is not an integer >= 0, if `secure_sum` is set without a
-        discretization, or if the plan has weights (use `build_weighted_aggregator`).
+        discretization or with a `record_aggregation_factory`, or if the plan has weights (use
+        `build_weighted_aggregator`).
+      TypeError: if `record_aggregation_factory` is no unweighted factory.
     """
     if plan.estimator.example_cap is not None:
         raise errors.ArgumentError(
@@ -153,7 +159,9 @@ def build_aggregator(
             plan.estimator.example_cap,
             'must be None here; build_weighted_aggregator takes plans with weights',
         )
-    return _PrivateMeanFactory(plan, seed, clip, secure_sum, supplied_noise)
+    return _PrivateMeanFactory(
+        plan, seed, clip, secure_sum, record_aggregation_factory, supplied_noise
+    )
 
 
 def build_weighted_aggregator(
@@ -162,6 +170,7 @@ def build_weighted_aggregator(
     *,
     clip: clipping.Clip = clipping.clip_flat,
     secure_sum: bool = False,
+    record_aggregation_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
     supplied_noise: bool = False,
 ) -> tff.aggregators.WeightedAggregationFactory:
     """The weighted mean of a round under a privacy plan whose estimator has an `example_cap`.
@@ -171,14 +180,19 @@ def build_weighted_aggregator(
 
     Raises:
       ValueError: as `build_aggregator`, or if the plan has no weights.
+      TypeError: as `build_aggregator`.
     """
     if plan.estimator.example_cap is None:
         raise errors.ArgumentError('example_cap', 'None', 'must be a number with weights')
-    return _WeightedMeanFactory(_PrivateMeanFactory(plan, seed, clip, secure_sum, supplied_noise))
+    return _WeightedMeanFactory(
+        _PrivateMeanFactory(
+            plan, seed, clip, secure_sum, record_aggregation_factory, supplied_noise
+        )
+    )
 
 
 class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
-    def __init__(self, plan, seed, clip, secure_sum, supplied_noise):
+    def __init__(self, plan, seed, clip, secure_sum, record_aggregation_factory, supplied_noise):
         if seed is not None:
             _validate.integer('seed', seed, minimum=0)
         if secure_sum and plan.discretization is None:
@@ -188,7 +202,7 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
         clipping.check(clip)
         self._plan, self._seed, self._clip = plan, seed, clip
         self._supplied_noise = supplied_noise
-        self._sum = secure.SecureSumFactory(plan) if secure_sum else tff.aggregators.SumFactory()
+        self._sum = _sum_of_records(plan, secure_sum, record_aggregation_factory)
 
     def create(self, value_type) -> tff.templates.AggregationProcess:
         """Aggregation process for values of `value_type`, tensors of floating-point numbers.
@@ -211,6 +225,23 @@ class _PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
             supplied_noise=self._supplied_noise,
         )
         return process.aggregation_process(private_mean, self._sum, value_type)
+
+
+def _sum_of_records(
+    plan: accounting.PrivacyPlan, secure_sum: bool, given: Any
+) -> tff.aggregators.UnweightedAggregationFactory:
+    if given is None:
+        return secure.SecureSumFactory(plan) if secure_sum else tff.aggregators.SumFactory()
+    if not isinstance(given, tff.aggregators.UnweightedAggregationFactory):
+        raise TypeError(
+            'record_aggregation_factory: must be a tff.aggregators.UnweightedAggregationFactory, '
+            f'is a {type(given).__name__}'
+        )
+    if secure_sum:
+        raise errors.ArgumentError(
+            'secure_sum', 'True', 'must be False with a record_aggregation_factory'
+        )
+    return given
 
 
 class _WeightedMeanFactory(tff.aggregators.WeightedAggregationFactory):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import base, mechanism_file, registry
+from dpfl.mechanisms import base, mechanism_file, packaged, registry
 
 # Limit of mechanisms nested in each other, as the base in a restarted one.
 _MOST_DEPTH = 8
@@ -48,9 +48,13 @@ def save(mechanism: base.Mechanism, file: str | os.PathLike | BinaryIO) -> None:
 
 
 def load(path: str | os.PathLike) -> base.Mechanism:
-    """Reads a mechanism that `save` wrote.
+    """Reads a mechanism that `save` wrote, or a strategy that is installed with the package.
+
+    Args:
+      path: of a file; or a name in dpfl/strategies, such as 'blt_b400', if there is no such file.
 
     Raises:
+      ArgumentError: if there is neither a file nor a strategy of that name; it lists the names.
       ValueError: if the file cannot be read or does not hold a valid mechanism.
     """
-    return from_dict(mechanism_file.read(path))
+    return from_dict(mechanism_file.read(packaged.path(path)))

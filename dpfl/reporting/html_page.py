@@ -18,6 +18,11 @@ th:first-child, td:first-child { text-align: left; }
 code, li { overflow-wrap: anywhere; }
 figure { margin: 1.5rem 0; }
 img, svg { max-width: 100%; height: auto; }
+@media (max-width: 40rem) {
+  body { padding: 0 .6rem; }
+  table { display: block; overflow-x: auto; font-size: .85rem; }
+  th, td { padding: .2rem .3rem; }
+}
 """
 
 

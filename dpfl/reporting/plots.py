@@ -9,64 +9,96 @@ from matplotlib import ticker
 from matplotlib.backends import backend_agg  # noqa: F401 - loaded now, since later memory may be short
 from matplotlib.figure import Figure
 
+# Where a run keeps the figure of its training.
+TRAINING = 'plots/training.png'
 # A horizontal axis is logarithmic if its values span at least this ratio.
 _LOGARITHMIC_FROM = 10
 
 
 def training_curves(
-    rows: Sequence[Mapping[str, float]], reference_accuracies: Mapping[str, float] | None = None
+    rows: Sequence[Mapping[str, float]],
+    reference_accuracies: Mapping[str, float] | None = None,
+    uniform_loss: float | None = None,
+    run: str = '',
 ) -> Figure:
-    """Accuracy, epsilon and an adaptive clip norm against rounds, one above the other.
+    """Accuracy, loss, epsilon and an adaptive clip norm against rounds.
 
     Args:
-      rows: metrics of the rounds, each with `round` and, if measured, `accuracy` and `epsilon`.
-        With `accuracy_q10` and so on, bands show the middle halves and four fifths of the
-        clients. With `clip_norm` and `clip_norm_estimate` there is a third panel.
+      rows: metrics of the rounds, each with `round` and, if measured, `accuracy`, `loss` and
+        `epsilon`. With `accuracy_q10` and so on, bands show the middle halves and four fifths of
+        the clients. With `clip_norm` and `clip_norm_estimate` there is a fourth panel.
       reference_accuracies: accuracies by name, drawn as labelled horizontal lines, unless unknown
         words count (`_with_oov`): the curve is that of known words.
+      uniform_loss: loss of a model that finds every answer equally likely, a line of its own; the
+        logarithmic axis of a diverging run still shows it. None to leave it out.
+      run: name of the run, for the title.
 
     Returns:
       The figure; the caller saves it.
     """
     # Without pyplot, which would keep every figure in memory and may need a display.
     is_adaptive = any('clip_norm' in row for row in rows)
-    figure = Figure(figsize=(7, 9 if is_adaptive else 6), layout='constrained')
-    panels = figure.subplots(3 if is_adaptive else 2, 1, sharex=True)
-    accuracy, epsilon = panels[:2]
-    accuracy.plot(*_series(rows, 'accuracy'), marker='.')
+    figure = Figure(figsize=(11, 7), layout='constrained')
+    figure.suptitle(f'{run}: after {rows[-1]["round"]:.0f} rounds' if run and rows else run)
+    panels = figure.subplots(2, 2, sharex=True).ravel()
+    accuracy, loss, epsilon, norm = panels
+    _draw_accuracy(accuracy, rows, reference_accuracies or {})
+    _draw_loss(loss, rows, uniform_loss)
+    epsilon.plot(*_series(rows, 'epsilon'), marker='.', color='tab:red')
+    epsilon.set(title='Privacy', ylabel='epsilon of the rounds so far')
+    if is_adaptive:
+        norm.plot(*_series(rows, 'clip_norm_estimate'), color='grey', label='estimate')
+        norm.step(*_series(rows, 'clip_norm'), where='mid', label='in use')
+        norm.set(title='Adaptive clip norm', ylabel='clip norm')
+        norm.legend(fontsize=8)
+    else:
+        norm.remove()
+        loss.tick_params(labelbottom=True)
+    shown = panels if is_adaptive else panels[:3]
+    for axes in shown:
+        axes.grid(alpha=0.3)
+        if axes is not loss:
+            axes.set_ylim(0, axes.get_ylim()[1] * 1.03)
+    for axes in (epsilon, shown[-1] if is_adaptive else loss):
+        axes.set_xlabel('round')
+    return figure
+
+
+def _draw_accuracy(axes: Any, rows: Sequence[Mapping], references: Mapping[str, float]) -> None:
+    axes.plot(*_series(rows, 'accuracy'), marker='.')
     for low, high in (('accuracy_q10', 'accuracy_q90'), ('accuracy_q25', 'accuracy_q75')):
         at, least = _series(rows, low)
         if at:
-            accuracy.fill_between(at, least, _series(rows, high)[1], color='tab:blue', alpha=0.12)
+            axes.fill_between(at, least, _series(rows, high)[1], color='tab:blue', alpha=0.12)
     styles = itertools.cycle(('--', '-.', ':'))
-    shown = {
-        name: value
-        for name, value in (reference_accuracies or {}).items()
-        if not name.endswith('_with_oov')
-    }
+    shown = {k: value for k, value in references.items() if not k.endswith('_with_oov')}
     for style, (name, value) in zip(styles, shown.items(), strict=False):
-        accuracy.axhline(value, linestyle=style, color='grey', linewidth=1)
-        accuracy.annotate(
-            f'{name.replace("_", " ")} {value:.3f}',
-            (0.01, value),
-            xycoords=('axes fraction', 'data'),
-            va='bottom',
-            fontsize=8,
-            color='dimgrey',
-        )
-    accuracy.set_ylabel('accuracy on held-out clients')
-    epsilon.plot(*_series(rows, 'epsilon'), marker='.', color='tab:red')
-    epsilon.set_ylabel('epsilon so far')
-    if is_adaptive:
-        panels[2].plot(*_series(rows, 'clip_norm_estimate'), color='grey', label='estimate')
-        panels[2].step(*_series(rows, 'clip_norm'), where='mid', label='in use')
-        panels[2].set_ylabel('clip norm')
-        panels[2].legend(fontsize=8)
-    panels[-1].set_xlabel('round')
-    for axes in panels:
-        axes.grid(alpha=0.3)
-        axes.set_ylim(0, axes.get_ylim()[1] * 1.03)
-    return figure
+        _draw_line(axes, f'{name.replace("_", " ")} {value:.3f}', value, style)
+    axes.set(title='Accuracy', ylabel='accuracy on held-out clients')
+
+
+def _draw_loss(axes: Any, rows: Sequence[Mapping], uniform_loss: float | None) -> None:
+    at, losses = _series(rows, 'loss')
+    axes.plot(at, losses, marker='.', color='tab:green')
+    if uniform_loss is not None:
+        _draw_line(axes, f'uniform guess {uniform_loss:.3g}', uniform_loss, '--')
+    finite = [each for each in losses if np.isfinite(each)]
+    if finite and min(finite) > 0 and max(finite) > _LOGARITHMIC_FROM * min(finite):
+        axes.set_yscale('log')
+    axes.set(title='Loss', ylabel='loss on held-out clients')
+
+
+def _draw_line(axes: Any, label: str, value: float, style: str) -> None:
+    """A horizontal line to compare with, and its label above its left end."""
+    axes.axhline(value, linestyle=style, color='grey', linewidth=1)
+    axes.annotate(
+        label,
+        (0.01, value),
+        xycoords=('axes fraction', 'data'),
+        va='bottom',
+        fontsize=8,
+        color='dimgrey',
+    )
 
 
 def heldout_curve(rows: Sequence[Mapping[str, float]]) -> Figure:

@@ -17,19 +17,41 @@ _POINTS = 40  # Points of a curve.
 _COARSENESS = 64.0  # Of the grid of a loss distribution: a figure needs many, and few digits.
 
 
-def render(report: accounting.PrivacyReport, more: str = '') -> str:
+# The guarantee does not cover metrics of held-out clients: the page refers to the file in the
+# directory of the run, and does not contain it.
+_CURVES = (
+    'Metrics of held-out clients by round, from {path} beside this page. They have no noise and '
+    'are not covered by the guarantee, so this page does not contain them. For text, accuracy is '
+    'over the words that the model knows; accuracy_with_oov in metrics.csv is over all words.'
+)
+
+
+def render(
+    report: accounting.PrivacyReport, more: str = '', *, run: str = '', curves: str | None = None
+) -> str:
     """The page: the text of `report.render()`, then figures.
 
     Args:
       report: the report.
       more: Markdown text to put after that of the report.
+      run: name of the run, for the title.
+      curves: path of the figure of its training, relative to the page; None to leave it out.
     """
     body = markdown.markdown(report.render() + more, extensions=['tables'])
     figures = ''.join(
         f'<figure>{html_page.svg(drawn)}<figcaption>{html.escape(caption)}</figcaption></figure>\n'
         for drawn, caption in _figures(report)
     )
-    return html_page.document('Privacy report', f'{body}\n<h2>Figures</h2>\n{figures}')
+    if curves is not None:
+        name = html.escape(curves)
+        figures += (
+            f'<figure><img src="{name}" alt="Loss and accuracy by round: {name}">'
+            f'<figcaption>{html.escape(_CURVES.format(path=curves))}</figcaption></figure>\n'
+        )
+    title = f'Privacy report: {run}' if run else 'Privacy report'
+    if run:
+        body = body.replace('<h1>Privacy report</h1>', f'<h1>{html.escape(title)}</h1>', 1)
+    return html_page.document(title, f'{body}\n<h2>Figures</h2>\n{figures}')
 
 
 def _figures(report: accounting.PrivacyReport) -> Iterator[tuple[figure.Figure, str]]:

@@ -34,11 +34,15 @@ class Experiment:
       release_train_metrics: also record the metrics of the training clients. They have no noise,
         and the guarantee does not cover them.
       reference_accuracies: accuracies drawn as lines in the plot, by name.
+      uniform_loss: held-out loss of a model that finds every answer equally likely, drawn as a line
+        in the plot; None if that is not known.
+      watch_loss: warn at the end if the held-out loss is far above its start.
       noise_is_seeded: the noise comes from a known seed, so the run is only a simulation.
       noise_storage: where past noise is kept. If that is outside of TFF, the process must have been
         built with `supplied_noise`. None keeps it in the state of the process.
       checkpoint_every: rounds between two checkpoints.
       keep_checkpoints: number of the latest checkpoints that are kept.
+      about: which run it is, for the report; None if that is not known.
       remarks: what the report says besides the guarantee, a sentence each.
       not_covered: parts of the data that the guarantee does not cover, a sentence each.
       workers: where shards are trained, as in `runtime.distributed_runtime`; empty for this host.
@@ -71,12 +75,15 @@ class Experiment:
     eval_every: int = 1
     release_train_metrics: bool = False
     reference_accuracies: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    uniform_loss: float | None = None
+    watch_loss: bool = False
     noise_is_seeded: bool = False
     noise_storage: mechanisms.NoiseStorage | None = None
     num_shards: int = 2
     checkpoint_every: int = 10
     keep_checkpoints: int = 3
     not_covered: tuple[str, ...] = ()
+    about: accounting.About | None = None
     remarks: tuple[str, ...] = ()
     workers: Sequence[str | addresses.Address] = ()
     finish: Callable[[pathlib.Path], None] | None = None
@@ -114,6 +121,7 @@ class Experiment:
             extensions=self.extensions,
             stop_at_accuracy=self.stop_at_accuracy,
             remarks=self.remarks,
+            about=self.about,
         )
 
 

@@ -28,6 +28,7 @@ class Metrics:
       directory: the directory of the run.
       rounds: number of rounds, for the bar.
       reference_accuracies: accuracies drawn as lines in the plot, by name.
+      uniform_loss: loss of a uniform guess, drawn as a line in the plot.
       rows: metrics of the completed rounds, if the run continues. They replace everything that an
         earlier process has left in `metrics.csv` and for TensorBoard.
       clip_norm: the clip norm of a round, counted from 0, for TensorBoard; not needed where the
@@ -49,10 +50,12 @@ class Metrics:
         reference_accuracies: Mapping[str, float] | None = None,
         rows: Sequence[Mapping[str, float]] = (),
         *,
+        uniform_loss: float | None = None,
         clip_norm: Callable[[int], float] | None = None,
         progress: bool = True,
     ):
         self._directory = directory
+        self._uniform_loss = uniform_loss
         self._clip_norm = clip_norm
         self._references = reference_accuracies or {}
         self.rows: list[Mapping[str, float]] = []
@@ -124,8 +127,10 @@ class Metrics:
     def _plot(self) -> None:
         if not self.rows:
             return
-        path = self._directory.path / 'plots' / 'training.png'
-        figure = plots.training_curves(self.rows, self._references)
+        path = self._directory.path / plots.TRAINING
+        figure = plots.training_curves(
+            self.rows, self._references, self._uniform_loss, self._directory.path.name
+        )
         with _storage.naming(path):
             path.parent.mkdir(exist_ok=True)
         _storage.write_atomically(

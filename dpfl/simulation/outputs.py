@@ -15,7 +15,7 @@ from dpfl import _storage, accounting, errors, mechanisms
 from dpfl.accounting.measured.measured import AUDIT, Measured, Scores
 from dpfl.accounting.records import archive
 from dpfl.participation import ParticipationLog
-from dpfl.reporting import audit_page, privacy_page
+from dpfl.reporting import audit_page, plots, privacy_page
 from dpfl.simulation import data_digest, earlier_run
 
 _KEY = 'data.key'
@@ -178,7 +178,11 @@ class RunDirectory:
         """Writes `privacy_report.json`, `.md` and `.html`."""
         self.write_text(archive.REPORT, report.to_json() + '\n')
         self.write_text(archive.PAGE, report.render())
-        self.write_text(earlier_run.HTML_REPORT, privacy_page.render(report))
+        curves = self.path / plots.TRAINING
+        page = privacy_page.render(
+            report, run=self.path.name, curves=plots.TRAINING if curves.exists() else None
+        )
+        self.write_text(earlier_run.HTML_REPORT, page)
 
     def write_digests(self) -> None:
         """Writes `SHA256SUMS`, with which the directory can be verified."""

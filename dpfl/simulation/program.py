@@ -2,12 +2,13 @@
 
 import contextlib
 import dataclasses
+import datetime
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dpfl import _storage, accounting, aggregators, errors, learning
+from dpfl import __version__, _storage, accounting, aggregators, errors, learning
 from dpfl.accounting import running
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.records import archive
@@ -16,6 +17,7 @@ from dpfl.runtime import contexts, memory
 from dpfl.simulation import (
     checkpoint,
     checkpoint_folder,
+    divergence,
     last_evaluation,
     metrics,
     outputs,
@@ -98,7 +100,11 @@ class _Run:
         if start is not None:
             start.require_run(experiment.configuration, experiment.plan)
         self._releases = Releases(experiment, directory, start)
-        self._experiment = dataclasses.replace(experiment, extensions=self._releases.extensions)
+        self._experiment = dataclasses.replace(
+            experiment,
+            extensions=self._releases.extensions,
+            about=_about(experiment.about, directory, is_new=start is None),
+        )
         self._rows: Sequence[Mapping[str, float]] = () if start is None else start.rows
         self._measured: Measured | None = None
         self._fresh_rounds = frozenset(experiment.plan.fresh_rounds)
@@ -131,6 +137,10 @@ class _Run:
                 if experiment.finish is not None:
                     experiment.finish(directory.path)
                 report = self._report()
+                if experiment.watch_loss:
+                    found = divergence.warning(rows, experiment.uniform_loss)
+                    if found is not None:
+                        _log.warning('%s', found)
         except BaseException as error:
             if self._releases.rounds:
                 if isinstance(error, contexts.WorkerError):
@@ -199,6 +209,7 @@ class _Run:
                 self._rounds,
                 experiment.reference_accuracies,
                 rows,
+                uniform_loss=experiment.uniform_loss,
                 clip_norm=self._clip_norm,
                 progress=experiment.progress,
             ) as recorded,
@@ -305,6 +316,19 @@ class _Run:
         self._directory.write_report(report)
         self._directory.write_digests()
         return report
+
+
+def _about(
+    now: accounting.About | None, directory: outputs.RunDirectory, is_new: bool
+) -> accounting.About | None:
+    """Which run it is: one that continues began when its plan says so."""
+    if not is_new:
+        with contextlib.suppress(ValueError):
+            return archive.read_plan(directory.path).about
+    if now is None:
+        return None
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return dataclasses.replace(now, begun=today, version=__version__)
 
 
 @contextlib.contextmanager

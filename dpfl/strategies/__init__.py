@@ -1,18 +1,12 @@
 """Strategies that are installed with the package: parameters printed in [McMahan24].
 
-`--strategy=blt_b400` works from any directory.
+`--strategy=blt_b400` and `mechanisms.load('blt_b400')` work from any directory.
 """
 
-import pathlib
-
 from dpfl import errors, mechanisms
+from dpfl.mechanisms.packaged import FOLDER, names
 
-FOLDER = pathlib.Path(__file__).parent
-
-
-def names() -> tuple[str, ...]:
-    """Names of all strategies of the package, sorted."""
-    return tuple(sorted(path.stem for path in FOLDER.glob('*.npz')))
+__all__ = ['FOLDER', 'load', 'names']
 
 
 def load(name: str) -> mechanisms.Mechanism:

@@ -12,9 +12,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpfl import _files, _json, _validate, errors
+from dpfl import _files, _json, _validate, errors, presets
 
-FOLDER = pathlib.Path(__file__).parents[2] / 'configs' / 'studies'
 CURVES = ('round', 'epsilon')
 SCALES = ('linear', 'log')
 Flags = Mapping[str, str | None]
@@ -189,22 +188,16 @@ def check_seeds(seeds: Sequence[int]) -> None:
         _validate.integer('seeds', seed, minimum=0)
 
 
-def names() -> list[str]:
-    """Names of the studies in configs/studies."""
-    return sorted(path.stem for path in FOLDER.glob('*.json'))
-
-
 def load(name: str) -> Study:
-    """Loads a study by its name in configs/studies, or from a JSON file.
+    """Loads a study from a JSON file, or by its name in configs/studies.
 
     Raises:
       ArgumentError: If there is no such file, or it does not define a study.
     """
-    path = FOLDER / f'{name}.json' if name in names() else pathlib.Path(name)
-    if not path.is_file():
-        raise errors.ArgumentError(
-            'study', name, f'must be a JSON file or one of {", ".join(names())}'
-        )
+    path = presets.find(name, folder='studies')
+    if path is None or not path.is_file():
+        known = ', '.join(presets.studies())
+        raise errors.ArgumentError('study', name, f'must be a JSON file or one of {known}')
     try:
         return _study(path, _json.loads(_files.read_bytes(path)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

@@ -3,33 +3,43 @@
 MkDocs calls the functions that begin with `on_`; mkdocs.yml names this file.
 """
 
+import functools
 import pathlib
 import posixpath
 import re
+import shutil
 from typing import Any
 
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Pages that are files of the repository's root.
-_PAGES = {'CONTRIBUTING.md': 'contributing.md', 'CHANGELOG.md': 'changelog.md'}
-# Where the site has other files of the repository that pages link to.
-_COPIES = 'repository'
-_LINK = re.compile(r'(!?\[[^\]]*\])\(([^)\s]+)\)')
-_FENCE = re.compile(r'(^ *```.*?^ *```)', re.DOTALL | re.MULTILINE)
+from scripts.site import api_pages, command_pages, mentions, places
+
 # What the theme's script would load for diagrams, repositories and old browsers; no page needs it.
 _EXTERNAL = re.compile(r'https://(?:unpkg\.com|api\.github\.com)/|https://\$\{\w+\}/api/v4/')
+_commands = functools.cache(command_pages.read)
+
+
+def on_config(config: Any) -> Any:
+    """Puts the pages that are made into the navigation, in place of the folders named there."""
+    made = {
+        f'{command_pages.FOLDER}/': command_pages.navigation(_commands()),
+        f'{api_pages.FOLDER}/': api_pages.navigation(),
+    }
+    config.nav = _filled(config.nav, made)
+    return config
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Adds the pages that are made, and the files that pages link to."""
-    for source, page in _PAGES.items():
-        text = _moved((_ROOT / source).read_text(), '', page)
+    for source, page in places.PAGES.items():
+        text = places.moved((places.ROOT / source).read_text(), '', page)
+        files.append(File.generated(config, page, content=text))
+    for page, text in (command_pages.pages(_commands()) | api_pages.pages()).items():
         files.append(File.generated(config, page, content=text))
     for path in sorted(_linked(files)):
-        copy = File.generated(config, f'{_COPIES}/{path}', abs_src_path=str(_ROOT / path))
-        files.append(copy)
+        place = places.in_site(path)
+        files.append(File.generated(config, place, abs_src_path=str(places.ROOT / path)))
     return files
 
 
@@ -37,7 +47,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Makes links to files outside of docs/ links to their copies in the site."""
     if page.file.generated_by:
         return markdown
-    return _moved(markdown, f'docs/{posixpath.dirname(page.file.src_uri)}', page.file.src_uri)
+    return places.moved(markdown, _folder(page.file), page.file.src_uri)
+
+
+def on_page_content(html: str, page: Any, files: Files, **_: Any) -> str:
+    """Makes links of the papers' keys, and of the pages that docstrings and help texts name."""
+    return mentions.linked(html, page.file.src_uri, _titles(files))
 
 
 def on_post_build(config: Any) -> None:
@@ -49,52 +64,44 @@ def on_post_build(config: Any) -> None:
             script.write_text(local)
     for source_map in pathlib.Path(config.site_dir, 'assets').rglob('*.map'):
         source_map.unlink()
+    # Search in other languages than English.
+    shutil.rmtree(pathlib.Path(config.site_dir, 'assets/javascripts/lunr'))
 
 
-def _moved(markdown: str, folder: str, page: str) -> str:
-    """The text of a file in a folder of the repository, as that of a page: its links rewritten."""
-
-    def link(match: re.Match[str]) -> str:
-        target, mark, anchor = match[2].partition('#')
-        if not target or re.match(r'[a-z]+:', target):
-            return match[0]
-        path = posixpath.normpath(posixpath.join(folder, target))
-        where = _in_site(path)
-        return (
-            f'{match[1]}({posixpath.relpath(where, posixpath.dirname(page) or ".")}{mark}{anchor})'
-        )
-
-    parts = _FENCE.split(markdown)
-    return ''.join(part if index % 2 else _LINK.sub(link, part) for index, part in enumerate(parts))
+@functools.cache
+def _titles(files: Files) -> dict[str, str]:
+    """The first headings of all pages."""
+    found = {}
+    for file in files.documentation_pages():
+        heading = re.search(r'^# (.+)$', file.content_string, re.MULTILINE)
+        found[file.src_uri] = heading[1].replace('`', '') if heading else file.name
+    return found
 
 
-def _in_site(path: str) -> str:
-    """Where the site has a file of the repository."""
-    if path in _PAGES:
-        return _PAGES[path]
-    if path == 'README.md':
-        return 'index.md'
-    if path.startswith('docs/'):
-        return path.removeprefix('docs/')
-    return f'{_COPIES}/{path}'
+def _filled(entry: Any, made: dict[str, list[Any]]) -> Any:
+    """A part of the navigation, with lists of pages in place of the names of folders."""
+    if isinstance(entry, list):
+        return [_filled(each, made) for each in entry]
+    if isinstance(entry, dict):
+        return {title: _filled(each, made) for title, each in entry.items()}
+    return made.get(entry, entry)
+
+
+def _folder(file: File) -> str:
+    """The folder of a page, as seen from the root of the repository."""
+    return posixpath.join('docs', posixpath.dirname(file.src_uri))
 
 
 def _linked(files: Files) -> set[str]:
     """Files of the repository outside of docs/ that pages link to."""
-    texts = [(f'docs/{posixpath.dirname(f.src_uri)}', f.content_string) for f in _written(files)]
-    texts += [('', (_ROOT / source).read_text()) for source in _PAGES]
+    written = [file for file in files.documentation_pages() if not file.generated_by]
+    texts = [(_folder(file), file.content_string) for file in written]
+    texts += [('', (places.ROOT / source).read_text()) for source in places.PAGES]
     found = set()
     for folder, text in texts:
-        for _, target in _LINK.findall(_FENCE.sub('', text)):
-            target = target.partition('#')[0]
-            if target and not re.match(r'[a-z]+:', target):
-                path = posixpath.normpath(posixpath.join(folder, target))
-                if _in_site(path).startswith(f'{_COPIES}/'):
-                    if not (_ROOT / path).is_file():
-                        raise PluginError(f'{folder}: a link to {path}, which is no file')
-                    found.add(path)
+        for path in places.targets(text, folder):
+            if places.in_site(path).startswith(f'{places.COPIES}/'):
+                if not (places.ROOT / path).is_file():
+                    raise PluginError(f'{folder}: a link to {path}, which is no file')
+                found.add(path)
     return found
-
-
-def _written(files: Files) -> list[File]:
-    return [file for file in files.documentation_pages() if not file.generated_by]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.accounting import running
 from dpfl.accounting.reports import checklist, observed
 from dpfl.accounting.reports.report import SCHEMA_VERSION
 from dpfl.accounting.selection import Selection
@@ -219,7 +220,7 @@ def test_composition_of_reports_adds_squared_mu():
 def test_json_follows_its_schema(report):
     values = json.loads(report.to_json())
     json_schema.require_report(values)
-    assert set(values) == set(json_schema.of_reports()['required'])
+    assert set(values) - {'epsilons_so_far'} == set(json_schema.of_reports()['required'])
 
 
 @pytest.mark.parametrize(
@@ -289,6 +290,17 @@ def test_an_early_end_is_stated_with_the_rounds_that_happened_and_those_planned(
     log = ParticipationLog([[0, 1], [2, 3], [0, 4]])
     report = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=log)
     ended = 'which ended after 3 of 6 planned rounds, satisfies'
+    # The headline is epsilon of what was done, as in metrics.csv; the plan's is the upper bound.
+    so_far = running.RunningEpsilon(_plan(), 1e-6, report.accountant).after(3)
+    assert report.so_far == (so_far,) and so_far < report.guarantee.epsilons[0]
+    first, _, second = report.to_dict()['statement'].partition('In any case')
+    assert f'({accounting.round_up(so_far)}, 1e-06)-DP' in first and 'did not depend' in first
+    assert f'({accounting.round_up(report.guarantee.epsilons[0])}, 1e-06)-DP' in second
+    again = accounting.PrivacyReport.from_json(report.to_json())
+    assert again == report
+    smaller = report.to_dict() | {'epsilons_so_far': [so_far / 2]}
+    with pytest.raises(ValueError, match='epsilons_so_far'):
+        accounting.PrivacyReport.from_json(json.dumps(smaller))
     assert ended in report.to_dict()['statement']
     page = report.render()
     assert ended in page and 'The run ended after 3 of 6 planned rounds.' in page
@@ -402,3 +414,44 @@ def test_bad_input_is_named():
     report = accounting.PrivacyReport.from_plan(_plan(), [1e-6])
     assert math.isfinite(report.plan_guarantee.rho)
     assert dataclasses.is_dataclass(report)
+
+
+def test_the_card_says_which_run_it_is_and_what_came_of_it():
+    about = accounting.About('2026-11-23', '0.1.0', 'user_text', 'small', 1_234_567)
+    log = ParticipationLog([[0, 1], [2, 3], [0, 4]])
+    report = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=log, about=about)
+    card = report.render().split('\n\n')[1]
+    assert '| begun | 2026-11-23, with dpfl 0.1.0 |' in card
+    assert '| task | user_text |' in card
+    assert '| model | small, 1,234,567 parameters |' in card
+    assert '| rounds | 3 of 6 planned |' in card
+    assert '| verdict | ended early; the log keeps the plan |' in card
+    assert 'of the 3 rounds done, ' in card
+    assert accounting.PrivacyReport.from_json(report.to_json()) == report
+    whole = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=_KEPT).render()
+    assert (
+        '| rounds | 6 of 6 planned |' in whole and '| verdict | the log keeps the plan |' in whole
+    )
+    assert '| verdict | a plan, compared with no log |' in (
+        accounting.PrivacyReport.from_plan(_plan(), [1e-6]).render()
+    )
+
+
+def test_a_rule_that_stops_the_run_leaves_the_epsilon_of_the_plan():
+    log = ParticipationLog([[0, 1], [2, 3], [0, 4]])
+    report = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=log, stops_by_rule=True)
+    assert report.so_far is None and 'In any case' not in report.render()
+
+
+@pytest.mark.parametrize('value', ['a | b', 'x' * 81, '<b>', 'a\nb', 7])
+def test_the_identity_of_a_run_is_plain_text(value):
+    with pytest.raises(ValueError, match='task=.*must be a short text'):
+        accounting.About(task=value)
+
+
+def test_every_symbol_of_the_page_is_in_its_glossary():
+    page = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=_KEPT).render()
+    text, _, glossary = page.partition('## Glossary')
+    for term in ('rho', 'mu', 'zCDP', 'sensitivity', 'min separation', 'observed limits'):
+        assert term in text and term in glossary
+    assert '**C x**' in glossary

@@ -5,6 +5,7 @@ import pytest
 import tensorflow_federated as tff
 
 from dpfl import Participation, accounting, aggregators, mechanisms
+from dpfl.runtime import contexts
 
 pytestmark = pytest.mark.tff
 
@@ -78,3 +79,62 @@ def test_nothing_is_summed_as_by_tff(empty, value):
     # TFF's weighted mean measures the exact sum of the weights. This must not.
     assert output.measurements == one.next(one.initialize(), [value] * 3).measurements
     assert not tff.structure.flatten(tff.structure.from_container(output.measurements))
+
+
+class _Counted(tff.aggregators.UnweightedAggregationFactory):
+    """A sum of someone else's that also keeps how many clients there were."""
+
+    def create(self, value_type):
+        inner = tff.aggregators.SumFactory().create(value_type)
+
+        @tff.federated_computation(
+            inner.initialize.type_signature.result, tff.FederatedType(value_type, tff.CLIENTS)
+        )
+        def next_sum(state, value):
+            ones = tff.federated_value(1, tff.CLIENTS)
+            done = inner.next(state, value)
+            return tff.templates.MeasuredProcessOutput(
+                done.state, done.result, tff.federated_sum(ones)
+            )
+
+        return tff.templates.AggregationProcess(inner.initialize, next_sum)
+
+
+def test_records_are_summed_by_a_factory_that_is_given():
+    values = [np.array(each, np.float32) for each in ([3, 4], [0.1, 0])]
+    results = []
+    with contexts.local_runtime():
+        for given in (None, _Counted()):
+            process = aggregators.build_aggregator(
+                _plan(), seed=1, record_aggregation_factory=given
+            ).create(_FLOAT)
+            output = process.next(process.initialize(), values)
+            results.append(output.result)
+        assert output.measurements['dp'] == 2
+        plain, given = (
+            aggregators.build_weighted_aggregator(
+                _WEIGHTED, seed=1, record_aggregation_factory=each
+            ).create(_FLOAT, tff.TensorType(np.float32))
+            for each in (None, _Counted())
+        )
+        weighted = [
+            each.next(each.initialize(), values, [1.0, 4.0]).result for each in (plain, given)
+        ]
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(*weighted)
+
+
+def test_a_sum_of_another_kind_is_refused():
+    for build, plan in (
+        (aggregators.build_aggregator, _plan()),
+        (aggregators.build_weighted_aggregator, _WEIGHTED),
+    ):
+        with pytest.raises(TypeError, match='record_aggregation_factory: must be a tff.aggre'):
+            build(plan, record_aggregation_factory=tff.aggregators.MeanFactory())
+    integers = _plan(discretization=accounting.Discretization(2.0**14, 2, 1.0))
+    with pytest.raises(ValueError, match='secure_sum'):
+        aggregators.build_aggregator(
+            integers,
+            secure_sum=True,
+            record_aggregation_factory=tff.aggregators.SumFactory(),
+        )

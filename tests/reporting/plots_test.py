@@ -11,12 +11,24 @@ def test_training_curves_show_what_was_measured(tmp_path):
     rows = [{'round': 1, 'epsilon': 0.5}, {'round': 2, 'epsilon': 0.7, 'accuracy': 0.25}]
     references = {'best accuracy': 0.4, 'best_accuracy_with_oov': 0.3}
     figure = plots.training_curves(rows, references)
-    accuracy, epsilon = figure.axes
+    accuracy, loss, epsilon = figure.axes
     assert len(accuracy.texts) == 1  # The curve is over known words.
     assert accuracy.lines[0].get_xydata().tolist() == [[2, 0.25]]
     assert accuracy.lines[1].get_ydata() == [0.4, 0.4]
     assert accuracy.texts[0].get_text() == 'best accuracy 0.400'
     assert epsilon.lines[0].get_xydata().tolist() == [[1, 0.5], [2, 0.7]]
+    assert [axes.get_title() for axes in figure.axes] == ['Accuracy', 'Loss', 'Privacy']
+    assert not loss.lines[0].get_xydata().size
+    figure.savefig(tmp_path / 'curves.png')
+
+
+def test_training_curves_show_a_loss_that_diverges(tmp_path):
+    rows = [{'round': t, 'epsilon': 1.0, 'loss': 4.6 * t**2} for t in (1, 2, 3, 4)]
+    figure = plots.training_curves(rows, uniform_loss=4.5, run='runs/one')
+    loss = figure.axes[1]
+    assert loss.lines[0].get_ydata().tolist() == pytest.approx([4.6, 18.4, 41.4, 73.6])
+    assert loss.get_yscale() == 'log' and loss.texts[0].get_text() == 'uniform guess 4.5'
+    assert figure.get_suptitle() == 'runs/one: after 4 rounds'
     figure.savefig(tmp_path / 'curves.png')
 
 
@@ -26,10 +38,10 @@ def test_training_curves_show_an_adaptive_clip_norm(tmp_path):
         {'round': 2, 'epsilon': 0.7, 'clip_norm': 0.3, 'clip_norm_estimate': 0.2},
     ]
     figure = plots.training_curves(rows)
-    estimate, in_use = figure.axes[2].lines
+    estimate, in_use = figure.axes[3].lines
     assert estimate.get_xydata().tolist() == [[1, 0.3], [2, 0.2]]
     assert in_use.get_xydata().tolist() == [[1, 0.1], [2, 0.3]]
-    assert [axes.get_xlabel() for axes in figure.axes] == ['', '', 'round']
+    assert [axes.get_xlabel() for axes in figure.axes] == ['', '', 'round', 'round']
     figure.savefig(tmp_path / 'curves.png')
 
 

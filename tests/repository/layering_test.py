@@ -15,6 +15,7 @@ _ROOT = paths.ROOT
 # Lowest first. Parts of one layer do not import each other unless they stand in the same entry.
 _LAYERS = (
     ('errors',),
+    ('presets',),
     ('_validate', '_files', '_json', '_storage'),
     ('_npz', '_progress', '_random', '_settings', 'runtime'),
     ('_setting_texts',),
@@ -27,11 +28,13 @@ _LAYERS = (
     ('published', 'planning', 'inspection'),
     ('studies',),
     ('cli',),
+    ('__main__',),
 )
 _HEAVY = {'tensorflow', 'tensorflow_federated', 'tensorflow_privacy'}
 _PURE = {
     '',
     'errors',
+    'presets',
     '_validate',
     '_files',
     '_json',

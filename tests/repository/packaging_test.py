@@ -96,12 +96,14 @@ def install_requires() -> list[requirements.Requirement]:
     calls = [node for node in ast.walk(ast.parse(read('setup.py'))) if isinstance(node, ast.Call)]
     (setup,) = [call for call in calls if getattr(call.func, 'attr', None) == 'setup']
     arguments = {keyword.arg: keyword.value for keyword in setup.keywords}
-    assert 'extras_require' not in arguments
-    return [requirements.Requirement(r) for r in ast.literal_eval(arguments['install_requires'])]
+    (extra,) = ast.literal_eval(arguments['extras_require']).items()
+    assert extra[0] == 'accounting'
+    named = [*ast.literal_eval(arguments['install_requires']), *extra[1]]
+    return [requirements.Requirement(each) for each in named]
 
 
 def test_setup_requires_light_packages_only():
-    assert {'numpy', 'dp-accounting'} <= {r.name for r in install_requires()}
+    assert {'numpy', 'dp-accounting', 'matplotlib'} <= {r.name for r in install_requires()}
     for requirement in install_requires():
         assert not requirement.name.startswith(('tensorflow', 'jax', 'keras'))
         # So `pip install .` finds everything in place in .venv.
@@ -170,7 +172,18 @@ def tools(tmp_path):
     """A folder for the PATH with what the script calls, and no Python."""
     folder = tmp_path / 'tools'
     folder.mkdir()
-    for name in ('bash', 'cat', 'dirname', 'flock', 'grep', 'rm', 'mv', 'sha256sum', 'uname'):
+    for name in (
+        'bash',
+        'cat',
+        'chmod',
+        'dirname',
+        'flock',
+        'grep',
+        'rm',
+        'mv',
+        'sha256sum',
+        'uname',
+    ):
         if shutil.which(name):
             (folder / name).symlink_to(shutil.which(name))
     return folder
@@ -226,6 +239,17 @@ def assert_nothing_to_do(checkout, tools):
 
 def test_bootstrap_does_nothing_when_finished(finished, tools):
     assert_nothing_to_do(finished, tools)
+
+
+def test_bootstrap_adds_the_command_to_an_environment_without_it(finished, tools):
+    assert_nothing_to_do(finished, tools)
+    command = finished / '.venv/bin/dpfl'
+    (finished / '.venv/packages/dpfl.py').unlink()
+    package = finished / '.venv/packages/dpfl/cli'
+    package.mkdir(parents=True)
+    (package / 'main.py').write_text('import sys\ndef main(): print(sys.argv[1:])\n')
+    printed = subprocess.run([command, 'a b', '--c'], capture_output=True, text=True, check=True)
+    assert printed.stdout == "['a b', '--c']\n"
 
 
 @pytest.mark.parametrize('damage', ['no stamp', 'other lock', 'no python', 'no packages', 'moved'])

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dpfl import accounting
+from dpfl import accounting, presets
 from dpfl.simulation.training.plan import build_plan
 from dpfl.studies import definition, work
 
@@ -77,7 +77,7 @@ def test_a_flagfile_with_something_else_is_refused(tmp_path):
 
 
 def test_the_studies_of_the_papers_are_there():
-    assert {*definition.names()} >= {
+    assert {*presets.studies()} >= {
         'mechanisms',
         'cohort',
         'clip',
@@ -131,7 +131,7 @@ def _configs(study):
 @pytest.mark.parametrize('figure', _FIGURES)
 def test_each_figure_has_the_study_that_claims_it(figure):
     claiming = []
-    for name in definition.names():
+    for name in presets.studies():
         source, _, figures = definition.load(name).mirrors.partition(', figure')
         numbers = re.findall(r'\d+', figures.partition(' and table')[0] if figures else '')
         if source == 'McMahan et al. 2018' and str(figure) in numbers:

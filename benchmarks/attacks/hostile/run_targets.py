@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.attacks.hostile import archives, mutations
 from benchmarks.attacks.hostile.privacy_targets import spoil_text
 from benchmarks.attacks.hostile.target import Target, require
-from dpfl import Participation, ParticipationLog, errors, mechanisms
+from dpfl import Participation, ParticipationLog, errors, mechanisms, presets
 from dpfl.accounting.records import ledger_lines
 from dpfl.errors import DataError
 from dpfl.mechanisms.optimize import cache
@@ -138,8 +138,8 @@ class Study(Target):
     def __init__(self, folder):
         super().__init__(folder)
         self._values = [
-            json.loads((definition.FOLDER / f'{name}.json').read_text())
-            for name in definition.names()
+            json.loads((presets.FOLDER / 'studies' / f'{name}.json').read_text())
+            for name in presets.studies()
         ]
 
     def mutate(self, rng):

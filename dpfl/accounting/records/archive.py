@@ -32,6 +32,7 @@ from dpfl.accounting.measured import measured as measured_lib
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated, sums
 from dpfl.accounting.reports import history
+from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.participation import ParticipationLog
@@ -57,7 +58,7 @@ class PlanRecord:
       noise_is_seeded, sampling_is_seeded: as in `PrivacyReport`.
       also_not_covered: what else the guarantee does not cover, one sentence each.
       exported: whether the files are a public copy of a run, without its log and its ledger.
-      train_metrics_released, remarks: as in `PrivacyReport`.
+      train_metrics_released, remarks, about: as in `PrivacyReport`.
       extensions: how the run was extended: rounds released until then, rounds planned until then,
         and rounds planned since then, of each extension.
       stop_at_accuracy: accuracy at which the run stops before its last round; None without such a
@@ -75,6 +76,7 @@ class PlanRecord:
     extensions: tuple[tuple[int, int, int], ...] = ()
     stop_at_accuracy: float | None = None
     remarks: tuple[str, ...] = ()
+    about: About | None = None
 
     def report(
         self,
@@ -108,6 +110,8 @@ class PlanRecord:
             self.remarks,
             with_tradeoff=True,
             measured=measured,
+            about=self.about,
+            stops_by_rule=self.stop_at_accuracy is not None,
         )
 
     def digest(self) -> str:
@@ -130,6 +134,8 @@ class PlanRecord:
             'train_metrics_released': self.train_metrics_released,
             **({'remarks': list(self.remarks)} if self.remarks else {}),
         }
+        if self.about is not None:
+            values['about'] = self.about.to_dict()
         if self.extensions:
             values['extensions'] = [
                 dict(zip(_EXTENSION, each, strict=True)) for each in self.extensions
@@ -172,6 +178,7 @@ class PlanRecord:
             extensions=_extensions(of_plan.pop('extensions', [])),
             stop_at_accuracy=_accuracy(of_plan.pop('stop_at_accuracy', None)),
             remarks=stated.texts('remarks', of_plan.pop('remarks', ())),
+            about=About.from_dict(of_plan.pop('about')) if 'about' in of_plan else None,
         )
         return cls(plan=PrivacyPlan.from_dict(of_plan, mechanism), **fields)
 

@@ -7,12 +7,12 @@ pkeyutl -verify -rawin` checks it as well. It says nothing about whether the rep
 import hashlib
 import os
 import pathlib
-
-from cryptography import exceptions
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ed25519
+from typing import TYPE_CHECKING
 
 from dpfl import _files, errors
+
+if TYPE_CHECKING:  # Only those who sign or verify need the package.
+    from cryptography.hazmat.primitives.asymmetric import ed25519
 
 SUFFIX = '.sig'
 # Length of every signature.
@@ -24,7 +24,7 @@ def path_of(report: pathlib.Path) -> pathlib.Path:
     return report.with_name(report.name + SUFFIX)
 
 
-def private_key(name: str, path: str | os.PathLike[str]) -> ed25519.Ed25519PrivateKey:
+def private_key(name: str, path: str | os.PathLike[str]) -> 'ed25519.Ed25519PrivateKey':
     """The private key in a PEM file, as `openssl genpkey -algorithm ed25519` makes it.
 
     Args:
@@ -35,6 +35,10 @@ def private_key(name: str, path: str | os.PathLike[str]) -> ed25519.Ed25519Priva
       ArgumentError: if there is no such file, users other than its owner can read or change it, or
         it holds no private Ed25519 key in the clear; the message does not show the contents.
     """
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
     data = _files.read_private(name, path)
     try:
         key = serialization.load_pem_private_key(data, password=None)
@@ -47,7 +51,7 @@ def private_key(name: str, path: str | os.PathLike[str]) -> ed25519.Ed25519Priva
     return key
 
 
-def public_key(name: str, path: str | os.PathLike[str]) -> ed25519.Ed25519PublicKey:
+def public_key(name: str, path: str | os.PathLike[str]) -> 'ed25519.Ed25519PublicKey':
     """The public key in a PEM file, as `openssl pkey -pubout` makes it.
 
     Args:
@@ -57,6 +61,10 @@ def public_key(name: str, path: str | os.PathLike[str]) -> ed25519.Ed25519Public
     Raises:
       ArgumentError: if the file cannot be read or holds no public Ed25519 key.
     """
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
     try:
         key = serialization.load_pem_public_key(_files.read_bytes(path))
     except OSError as error:
@@ -68,15 +76,17 @@ def public_key(name: str, path: str | os.PathLike[str]) -> ed25519.Ed25519Public
     return key
 
 
-def fingerprint(key: ed25519.Ed25519PublicKey) -> str:
+def fingerprint(key: 'ed25519.Ed25519PublicKey') -> str:
     """SHA-256 of a public key in DER, in hexadecimal, to compare keys by eye."""
+    from cryptography.hazmat.primitives import serialization
+
     der = key.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return hashlib.sha256(der).hexdigest()
 
 
-def verify(report: pathlib.Path, content: bytes, key: ed25519.Ed25519PublicKey) -> None:
+def verify(report: pathlib.Path, content: bytes, key: 'ed25519.Ed25519PublicKey') -> None:
     """Checks the signature in the file beside a report.
 
     Args:
@@ -87,6 +97,8 @@ def verify(report: pathlib.Path, content: bytes, key: ed25519.Ed25519PublicKey) 
     Raises:
       DataError: if there is no signature, or it is not that of these bytes by this key.
     """
+    from cryptography import exceptions
+
     path = path_of(report)
     try:
         found = _files.read_bytes(path)

@@ -60,6 +60,22 @@ def guarantee(
     return found
 
 
+def so_far(values: Any, computed: tuple[float | None, ...] | None) -> None:
+    """Checks the epsilons that a file states for the rounds so far.
+
+    Raises:
+      ValueError: if there are none, or one is below the computed one.
+    """
+    if computed is None or not isinstance(values, list) or len(values) != len(computed):
+        raise errors.ArgumentError('epsilons_so_far', values, 'must fit plan, log and deltas')
+    for stated, epsilon in zip(values, computed, strict=True):
+        if epsilon is None and stated is None:
+            continue
+        number = _validate.number('epsilons_so_far', stated, minimum=0)
+        if epsilon is None or number < epsilon * (1 - _TOLERANCE):
+            raise errors.ArgumentError('epsilons_so_far', stated, f'must be >= {epsilon}')
+
+
 def observed(
     values: Any, plan: PrivacyPlan, deltas: Sequence[float], accountant: str
 ) -> Observed | None:

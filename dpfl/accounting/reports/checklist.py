@@ -72,10 +72,7 @@ def statement(report: ReportValues) -> str:
     revealed = report.plan.delta_before
     kind = f'{round_up(revealed)}-approximate ' if revealed else ''
     parts = [] if holds.rho is None else [f'{kind}{round_up(holds.rho)}-zCDP']
-    parts += [
-        f'({round_up(epsilon)}, {delta:g})-DP'
-        for epsilon, delta in zip(holds.epsilons, report.deltas, strict=True)
-    ]
+    parts += _in_words(report, holds.epsilons)
     secrets = seeded_secrets(report)
     run = 'The run' if not secrets else f'Simulation: with secret {" and ".join(secrets)} this run'
     if report.plan.earlier:
@@ -86,7 +83,22 @@ def statement(report: ReportValues) -> str:
     ended = early_end(report)
     run += f', which ended {ended},' if ended else ''
     verb = 'would satisfy' if secrets else 'satisfies'
-    return f'{run} {verb} {" and ".join(parts)} for {unit(report)}{_exception([report])}.'
+    whom = f'for {unit(report)}{_exception([report])}'
+    if report.so_far is None:
+        return f'{run} {verb} {" and ".join(parts)} {whom}.'
+    so_far = ' and '.join(_in_words(report, report.so_far))
+    return (
+        f'{run} {verb} {so_far} {whom}, if what ended it did not depend on the data. In any case '
+        f'it {verb} {" and ".join(parts)}, the guarantee of all '
+        f'{report.plan.participation.rounds} planned rounds.'
+    )
+
+
+def _in_words(report: ReportValues, epsilons: Sequence[float | None]) -> list[str]:
+    return [
+        f'({round_up(epsilon)}, {delta:g})-DP'
+        for epsilon, delta in zip(epsilons, report.deltas, strict=True)
+    ]
 
 
 def statement_together(reports: Sequence[ReportValues], guarantee: str) -> str:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterable
 
 from dpfl.accounting.measured import section
-from dpfl.accounting.reports import assumptions, checklist
+from dpfl.accounting.reports import assumptions, card, checklist, glossary
 from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.accounting.sampling import estimates
@@ -20,6 +20,7 @@ def render(report: ReportValues) -> str:
     """The whole page."""
     sections = [
         '# Privacy report',
+        card.render(report),
         f'**{checklist.statement(report)}**',
         *([] if report.observed is None else [_log_section(report, report.observed)]),
         *(['## Clip norm', report.clip_course.render()] if report.clip_course else []),
@@ -37,6 +38,8 @@ def render(report: ReportValues) -> str:
         *(['## Membership tests', _tradeoff(report, report.tradeoff)] if report.tradeoff else []),
         *(['## Measured', section.render(report.measured)] if report.measured else []),
         _run(report),
+        '## Glossary',
+        glossary.render(),
     ]
     return '\n\n'.join(sections) + '\n'
 

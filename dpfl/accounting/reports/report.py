@@ -6,19 +6,21 @@ section 5.3. `privacy_report.schema.json` beside this file describes its JSON fo
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import dp_accounting
 
 from dpfl import _json, _validate, errors, mechanisms
-from dpfl.accounting import before_training, gaussian, tradeoff
+from dpfl.accounting import before_training, gaussian, running, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
 from dpfl.accounting.reports import assumptions, checklist, page
 from dpfl.accounting.reports import observed as observed_lib
+from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee
 from dpfl.accounting.reports.report_values import ReportValues
@@ -30,7 +32,7 @@ from dpfl.participation import ParticipationLog
 SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
-TEXT_VERSION = 4
+TEXT_VERSION = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +61,13 @@ class PrivacyReport(ReportValues):
         remarks: tuple[str, ...] = (),
         with_tradeoff: bool = False,
         measured: Measured | None = None,
+        about: About | None = None,
+        stops_by_rule: bool = False,
     ) -> 'PrivacyReport':
         """The report of a plan and, if given, of the participation log of its run.
 
-        The other arguments are as in the class. `with_tradeoff` adds its trade-off curve.
+        The other arguments are as in the class. `with_tradeoff` adds its trade-off curve. With
+        `stops_by_rule`, the data of the run may have ended it before its last round.
 
         Raises:
           ValueError: if there is no delta, a delta is not within (0, 1), or the accountant is
@@ -86,12 +91,31 @@ class PrivacyReport(ReportValues):
             history=tuple(history),
             remarks=tuple(remarks),
             measured=measured,
+            about=about,
         )
+        if report.ended_early and not stops_by_rule:
+            report = dataclasses.replace(report, so_far=report.epsilons_so_far())
         return report.with_tradeoff() if with_tradeoff else report
 
     def with_tradeoff(self) -> 'PrivacyReport':
         """The report with the trade-off curve of the guarantee that holds."""
         return dataclasses.replace(self, tradeoff=self.tradeoff_at(tradeoff.FALSE_POSITIVE_RATES))
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether the log has fewer rounds than planned, and keeps the plan."""
+        return self.basis == 'plan' and bool(checklist.early_end(self))
+
+    def epsilons_so_far(self) -> tuple[float | None, ...] | None:
+        """Epsilon of the rounds in the log, at each delta; None without noise or without a log."""
+        if self.observed is None or not self.plan.noise_multiplier:
+            return None
+        done = self.observed.guarantee.rounds
+        found = [
+            running.RunningEpsilon(self.plan, delta, self.accountant).after(done)
+            for delta in self.deltas
+        ]
+        return tuple(each if math.isfinite(each) else None for each in found)
 
     def tradeoff_at(self, rates: Sequence[float]) -> tradeoff.Tradeoff:
         """The trade-off curve of the guarantee that holds, at some false positive rates.
@@ -189,6 +213,8 @@ class PrivacyReport(ReportValues):
             **({'clip_course': self.clip_course.to_dict()} if self.clip_course else {}),
             **({'also_not_covered': list(self.also_not_covered)} if self.also_not_covered else {}),
             **({'history': list(self.history)} if self.history else {}),
+            **({'about': self.about.to_dict()} if self.about else {}),
+            **({} if self.so_far is None else {'epsilons_so_far': list(self.so_far)}),
         }
 
     def to_json(self) -> str:
@@ -250,7 +276,12 @@ class PrivacyReport(ReportValues):
                     if 'measured' in values
                     else None
                 ),
+                about=About.from_dict(values['about']) if 'about' in values else None,
             )
+            if 'epsilons_so_far' in values:
+                computed = report.epsilons_so_far() if report.ended_early else None
+                stated.so_far(values['epsilons_so_far'], computed)
+                report = dataclasses.replace(report, so_far=computed)
             if 'tradeoff' in values:
                 report = report.with_tradeoff()
                 stated.tradeoff(values, report.tradeoff)

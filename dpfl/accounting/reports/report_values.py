@@ -4,6 +4,7 @@ import dataclasses
 
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.accounting.selection import Selected
@@ -33,6 +34,10 @@ class ReportValues:
       tradeoff: what a membership test can reach against the guarantee that holds; None if the
         report does not say.
       measured: what an audit measured in the run; None without one.
+      about: which run it is; None if that is not known.
+      so_far: epsilon of the rounds in the log, at each delta, for a run that ended before its last
+        planned round; None for others, for a run with a rule that stops it, and if the log breaks
+        the plan. It counts on an end that does not depend on the data.
       selected: the guarantee of the best of several such runs; None for that of the run alone.
     """
 
@@ -51,6 +56,8 @@ class ReportValues:
     tradeoff: Tradeoff | None = None
     selected: Selected | None = None
     measured: Measured | None = None
+    about: About | None = None
+    so_far: tuple[float | None, ...] | None = None
 
     @property
     def basis(self) -> str:

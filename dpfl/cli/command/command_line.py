@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import errno
 import os
+import pathlib
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,18 +17,22 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from dpfl import _files, errors
+from dpfl import errors
 from dpfl._settings import Settings
-from dpfl.cli.command import preset, standard_streams
+from dpfl.cli.command import flagfiles, missing, preset, program, standard_streams
 from dpfl.runtime import default_context
 
 _REFUSED = 1
 _BAD_USAGE = 2
+# Flags that show the flags of the binary.
+_HELP = ('help', 'helpshort')
+_MORE_HELP = (
+    '--flagfile=FILE reads flags from a file, one on a line. --helpfull also shows the flags of '
+    'libraries.'
+)
 _INTERRUPTED = 130
 # Longest message. A value from the command line or a file may have any length.
 _MOST_CHARACTERS = 2000
-# Longest name of a flag.
-_MOST_LETTERS = 100
 # Python's message if there is no memory for the stack of a thread, or there are too many threads.
 _NO_THREAD = "can't start new thread"
 
@@ -110,6 +115,11 @@ def run(
             _fail(str(error), _BAD_USAGE)
         except (errors.RunError, errors.DataError) as error:
             _fail(str(error), _REFUSED)
+        except ModuleNotFoundError as error:
+            message = missing.explained(error, pathlib.Path(sys.argv[0]).stem)
+            if message is None:
+                raise
+            _fail(message, missing.STATUS)
         except KeyboardInterrupt as error:
             # A second Ctrl-C ends the process while it cleans up, without a message.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -175,12 +185,14 @@ def flags_text() -> str:
 
 def _parse(arguments):
     try:
-        _check_flagfiles(arguments[1:], set())
+        expanded = flagfiles.expand(arguments[1:])
         if _asks_for_help(arguments):
-            return app.parse_flags_with_usage(arguments)
-        adjusted = preset.adjust(
-            arguments[1:], lambda flag: flags.FLAGS.read_flags_from_files([flag])
-        )
+            main = sys.modules['__main__']
+            main.__doc__ = program.adapted(main.__doc__ or '')
+            if any(argument.lstrip('-') in _HELP for argument in arguments[1:]):
+                _show_help(main.__doc__)
+            return app.parse_flags_with_usage([arguments[0], *expanded])
+        adjusted = preset.adjust(arguments[1:], flagfiles.read)
         rest = flags.FLAGS([arguments[0], *adjusted.arguments])
         for message in adjusted.messages:
             print(message, file=sys.stderr)
@@ -191,6 +203,15 @@ def _parse(arguments):
 
 def _asks_for_help(arguments) -> bool:
     return any(argument.lstrip('-').startswith('help') for argument in arguments[1:])
+
+
+def _show_help(text: str) -> NoReturn:
+    """Prints what the binary is for and its flags in groups; absl would sort all of them."""
+    from dpfl.cli.flags import flag_groups
+
+    print(f'{text}\nflags:\n{flag_groups.help_text(sys.argv[0])}\n\n{_MORE_HELP}')
+    standard_streams.flush_results()
+    sys.exit(1)  # As absl does.
 
 
 def _explain(error: flags.Error) -> str:
@@ -204,32 +225,6 @@ def _explain(error: flags.Error) -> str:
             return f'{flag}: must be one of {", ".join(parser.enum_values)}'
         return f'{flag}: must be {parser.syntactic_help}' if parser.syntactic_help else message
     return message
-
-
-def _check_flagfiles(arguments, seen: set[str]) -> None:
-    """Raises flags.Error if a flagfile is not a text file, or the name of a flag is far too long.
-
-    absl opens flagfiles unchecked: it would wait for a FIFO and read a device without end. If the
-    name of an unknown flag has a thousand letters, it fails while it searches for similar names.
-    """
-    following = iter(arguments)
-    for argument in following:
-        flag, separator, path = argument.strip().partition('=')
-        if flag.startswith('-') and len(flag) > _MOST_LETTERS:
-            raise flags.Error(f'{errors.shown(flag, 80)}: is not a flag')
-        if flag not in ('--flagfile', '-flagfile'):
-            continue
-        path = os.path.expanduser((path if separator else next(following, '')).strip())
-        if not path or path in seen:
-            continue
-        seen.add(path)
-        try:
-            lines = _files.read_text(path).splitlines()
-        except OSError as error:
-            raise flags.Error(f'--flagfile={path}: cannot be read ({error.strerror})') from None
-        except ValueError:
-            raise flags.Error(f'--flagfile={path}: must be UTF-8 text') from None
-        _check_flagfiles(lines, seen)
 
 
 def _fail(message: str, status: int) -> NoReturn:

@@ -41,7 +41,7 @@ def adjust(arguments: Sequence[str], read: Callable[[str], Iterable[str]]) -> Ad
 
     Args:
       arguments: of the command line, without the name of the program.
-      read: maps a `--flagfile=PATH` to the arguments in the file, and in files that it names.
+      read: maps the value of --flagfile to the arguments in that file, and in files it names.
     """
     last = max((i for i, each in enumerate(arguments) if _name(each) == 'flagfile'), default=None)
     if last is None:
@@ -53,8 +53,8 @@ def adjust(arguments: Sequence[str], read: Callable[[str], Iterable[str]]) -> Ad
     following = iter(arguments[: last + 1])
     for each in following:
         if _name(each) == 'flagfile':
-            path = each if '=' in each else f'{each}={next(following, "")}'
-            first += [(line.strip(), True) for line in read(path)]
+            path = each.partition('=')[2] if '=' in each else next(following, '')
+            first += [(line, True) for line in read(path)]
         else:
             first.append((each, False))
     preset = _values([line for line, is_preset in first if is_preset])

@@ -13,6 +13,7 @@ from absl import flags
 from dpfl import _setting_texts, _settings
 from dpfl._settings import Settings
 from dpfl.cli.command.command_line import refusing_bad_values
+from dpfl.cli.flags import flag_groups
 
 _S = TypeVar('_S', bound=Settings)
 
@@ -53,6 +54,7 @@ class SettingsFlags(Generic[_S]):
             allowed = (choices or {}).get(name, field.metadata['choices'])
             self._define(name, kind, (defaults or {}).get(name, value), text, allowed)
             self._names.append(name)
+        flag_groups.remember(self._base, self._names)
 
     def read(self) -> _S:
         """The settings with the values of the flags.

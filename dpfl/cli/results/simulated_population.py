@@ -4,21 +4,21 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from dpfl import ParticipationLog, mechanisms
 from dpfl.cli.results import population_values
 from dpfl.errors import ArgumentError
 from dpfl.mechanisms import registry
-from dpfl.reporting import plots
 from dpfl.simulation import population_run
 from dpfl.simulation.population import Population
 from dpfl.simulation.training.mechanism_names import load_strategy
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig, required
 
-Draw = Callable[[], Figure]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Draw = Callable[[], 'Figure']
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Simulation:
         for value in values:  # Checks all values before the long part begins.
             self._population({vary: value})
         rows = [self.run({vary: value})[0] for value in values]
-        return rows, functools.partial(plots.separations, rows, vary)
+        return rows, functools.partial(_draw, 'separations', rows, vary)
 
     def _population(self, changed: Mapping[str, Any]) -> Population:
         """The population with other values for some settings."""
@@ -113,15 +113,25 @@ def described(path: str, noise: Noise) -> tuple[dict[str, Any], Draw]:
         raise ArgumentError('log', path, 'must hold at least one client')
     found = log.statistics()
     values = population_values.of_log(log, found, noise.over(log.rounds), noise.multiplier)
-    return values, functools.partial(plots.participation, found.participations, found.separations)
+    return values, functools.partial(
+        _draw, 'participation', found.participations, found.separations
+    )
 
 
-def draw(done: population_run.PopulationRun) -> Figure:
+def draw(done: population_run.PopulationRun) -> 'Figure':
     """The plot of one simulation."""
     found = done.log.statistics()
-    return plots.participation(
+    return _draw(
+        'participation',
         found.participations,
         found.separations,
         start_hours=done.start_hours,
         duration_hours=done.duration_hours,
     )
+
+
+def _draw(name: str, *values: Any, **more: Any) -> 'Figure':
+    """The figure that a function of `dpfl.reporting.plots` makes."""
+    from dpfl.reporting import plots  # matplotlib takes a second to import.
+
+    return getattr(plots, name)(*values, **more)

@@ -12,6 +12,7 @@ FEW_BYTES = 16_000_000
 # TFF's native runtime limits messages to 2 GiB, and the state also holds model and optimizer.
 MOST_STATE_BYTES = 1_500_000_000
 _BYTES = 4  # float32
+_IN_A_FILE = 'in a temporary file, since memory_limit is {:g} GB'
 _HARDENED_BYTES = 8  # float64
 
 
@@ -37,7 +38,16 @@ class NoiseStorage:
         return self.name in ('memory', 'file')
 
     def __str__(self) -> str:
-        return f'noise: {self.name}, {self.gigabytes:.3g} GB: {self.reason}'
+        size = f'{_size(self.gigabytes)}, ' if self.gigabytes else ''
+        return f'noise of past rounds: {size}{self.reason}'
+
+
+def _size(gigabytes: float) -> str:
+    """A size in the unit in which it has one to three digits before the point."""
+    for unit, factor in (('GB', 1.0), ('MB', 1e3)):
+        if gigabytes * factor >= 1:
+            return f'{gigabytes * factor:.3g} {unit}'
+    return f'{gigabytes * 1e6:.3g} kB'
 
 
 def choose_noise_storage(
@@ -66,21 +76,21 @@ def choose_noise_storage(
     size = kernel.buffers * dimension * _BYTES
     gigabytes = size / 1e9
     if size == 0:
-        return NoiseStorage('state', 0.0, 'no past noise is needed')
+        return NoiseStorage('state', 0.0, 'none is needed')
     if size <= min(FEW_BYTES, memory_limit * 1e9):
         if kernel.is_regenerable:
             return NoiseStorage('regenerated', 0.0, 'drawn again from its keys in each round')
-        return NoiseStorage('state', gigabytes, f'at most {FEW_BYTES / 1e9:g} GB, kept by TFF')
+        return NoiseStorage('state', gigabytes, 'in memory, with the model')
     if gigabytes <= memory_limit:
-        reason = f'more than {FEW_BYTES / 1e9:g} GB, kept outside of TFF, one row for each round'
+        reason = 'in memory, outside of TFF, which gets one row in each round'
         return NoiseStorage('memory', gigabytes, reason)
     if kernel.is_regenerable:
         return NoiseStorage(
             'regenerated',
             0.0,
-            f'{gigabytes:.3g} GB are more than {memory_limit:g} GB; drawn again in each round',
+            f'{_size(gigabytes)} are more than {memory_limit:g} GB; drawn again in each round',
         )
-    return NoiseStorage('file', gigabytes, f'more than {memory_limit:g} GB of memory')
+    return NoiseStorage('file', gigabytes, _IN_A_FILE.format(memory_limit))
 
 
 def choose_hardened_noise_storage(
@@ -100,7 +110,6 @@ def choose_hardened_noise_storage(
     _validate.number('memory_limit', memory_limit, minimum=0)
     gigabytes = kernel.buffers * dimension * _HARDENED_BYTES / 1e9
     if gigabytes <= memory_limit:
-        return NoiseStorage('memory', gigabytes, 'hardened, made outside of TFF')
-    return NoiseStorage(
-        'file', gigabytes, f'hardened, made outside of TFF; more than {memory_limit:g} GB of memory'
-    )
+        return NoiseStorage('memory', gigabytes, 'in memory; hardened, made outside of TFF')
+    reason = f'{_IN_A_FILE.format(memory_limit)}; hardened, made outside of TFF'
+    return NoiseStorage('file', gigabytes, reason)

@@ -16,6 +16,7 @@ from dpfl.errors import ArgumentError
 from dpfl.simulation import earlier_run
 from dpfl.simulation.training import (
     before_training,
+    comparisons,
     execution,
     fork,
     prepared_task,
@@ -175,7 +176,13 @@ class Prepared:
 
     def build(self, progress: bool) -> 'tuple[program.Experiment, FederatedTask]':
         """The experiment and its task."""
+        from dpfl.tasks import own_data
+
         loaded, population, language = self.load()
+        execution.teller(progress)(
+            f'model {comparisons.model_name(self.config)}'.rstrip()
+            + f': {own_data.num_parameters(loaded.model):,} parameters'
+        )
         experiment = build_experiment(self.config, self.plan, loaded, population, language)
         if self.origin is not None and self.origin.noise_is_seeded:
             experiment = dataclasses.replace(experiment, noise_is_seeded=True)
@@ -299,8 +306,15 @@ def build_experiment(
         eval_every=config.evaluation.eval_every,
         release_train_metrics=config.evaluation.release_train_metrics,
         test=test,
-        reference_accuracies=_references(config, task),
+        reference_accuracies=comparisons.references(config, task),
+        uniform_loss=comparisons.uniform_loss(config, language),
+        watch_loss=True,
         not_covered=task.not_covered,
+        about=accounting.About(
+            task=config.task.task,
+            model=comparisons.model_name(config),
+            parameters=own_data.num_parameters(task.model),
+        ),
         remarks=(
             *config.remarks(plan.participation.rounds),
             *before_training.remarks(task.found),
@@ -341,12 +355,6 @@ def _test(num_clients: int, task: FederatedTask) -> Callable[[Any], dict[str, fl
     return lambda weights: learning.evaluate_once(
         task.model, weights, batches(num_clients, _EVAL_BATCH_SIZE)
     )
-
-
-def _references(config: TrainConfig, task: FederatedTask) -> dict[str, float]:
-    """What a run's accuracy is compared with: known accuracies, and those of counting words."""
-    counted = task.baselines(config.evaluation.eval_clients) if task.baselines else {}
-    return {**counted, **task.reference_accuracies}
 
 
 def noise_storage(

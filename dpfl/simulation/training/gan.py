@@ -296,6 +296,11 @@ def _experiment(
         reference_accuracies={'cannot_tell_apart': 0.5},
         noise_is_seeded=config.noise_seed is not None,
         not_covered=(*clients.not_covered, *NOT_COVERED),
+        about=accounting.About(
+            task=config.task.task,
+            model=how.model,
+            parameters=sum(weight.size for weight in model.initial_discriminator),
+        ),
         remarks=config.task.selection.remarks(),
         num_shards=config.execution.shards,
         checkpoint_every=config.execution.checkpoint_every,

@@ -129,17 +129,16 @@ class NamedMechanism:
 
 
 def load_strategy(name: str, argument: str = 'strategy') -> mechanisms.Mechanism:
-    """Loads a mechanism from dpfl/strategies, by its name, or from a file.
+    """Loads a mechanism from a file, or from dpfl/strategies by its name.
 
     Raises:
       ArgumentError: if there is no such mechanism. The error is about `argument`.
     """
-    is_packaged = name in strategies.names()
-    if not is_packaged and not pathlib.Path(name).is_file():
+    if name not in strategies.names() and not pathlib.Path(name).is_file():
         known = ', '.join(strategies.names())
         raise errors.ArgumentError(argument, name, f'must be a file or one of {known}')
     try:
-        return strategies.load(name) if is_packaged else mechanisms.load(name)
+        return mechanisms.load(name)
     except ValueError as error:
         raise errors.ArgumentError(argument, name, str(error)) from None
 

@@ -180,6 +180,20 @@ class SamplingConfig(ParticipationConfig):
           ArgumentError: if the sampler cannot keep the schema, or the data have too few clients.
         """
         self.check_cohort(population)
+        try:
+            return self._sampler(schema, population, seed, groups)
+        except ArgumentError as error:
+            if error.name != 'population' or self.population is not None:
+                raise
+            raise ArgumentError(
+                'population',
+                NOT_SHOWN,
+                f'is not given, and there are {population} clients to train on: {error.allowed}',
+            ) from None
+
+    def _sampler(
+        self, schema: Participation, population: int, seed: int, groups: int | None
+    ) -> samplers.Sampler:
         cohort = self.clients_per_round
         if self.sampling == 'min_separation':
             return samplers.MinSeparationSampler(schema, population, cohort, seed)

@@ -52,8 +52,9 @@ class SyntheticText:
       min_sentences: least number of sentences of a client.
       max_sentences: largest number of sentences of a client.
       lexicon_size: number of distinct words outside the vocabulary that a client uses.
-      num_themes, num_class_pairs, function_share, zipf_exponent, theme_concentration, succession,
-        agreement, following, oov_rate, min_words, end_rate: as in `sentence_process.TextProcess`.
+      num_themes, num_class_pairs, function_share, zipf_exponent, theme_concentration: as in
+        `sentence_process.TextProcess`.
+      succession, agreement, following, oov_rate, min_words, end_rate: as there.
 
     Raises:
       ValueError: if a parameter is outside its range; the message names it.

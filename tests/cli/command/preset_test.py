@@ -6,7 +6,7 @@ from dpfl.cli.command import preset
 from tests import forked_binaries
 
 _FILES = {
-    '--flagfile=a': [
+    'a': [
         '--mechanism=blt',
         '--strategy=blt_b100',
         '--rounds=30',
@@ -14,13 +14,13 @@ _FILES = {
         '--target_epsilon=1',
         '--audit',
     ],
-    '--flagfile=b': ['--mechanism=tree', '--tree_released=prefix_sums', '--noise_multiplier=2'],
+    'b': ['--mechanism=tree', '--tree_released=prefix_sums', '--noise_multiplier=2'],
 }
-_A = _FILES['--flagfile=a']
+_A = _FILES['a']
 
 
 def _adjusted(*arguments):
-    return preset.adjust(arguments, lambda flag: [f' {line}\n' for line in _FILES[flag]])
+    return preset.adjust(arguments, _FILES.__getitem__)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_storage_follows_from_the_bytes(kernel, dimension, limit, name, gigabyte
     assert storage.name == name
     assert storage.gigabytes == pytest.approx(gigabytes, rel=1e-3, abs=1e-12)
     assert storage.is_supplied == (name in ('memory', 'file'))
-    assert str(storage).startswith(f'noise: {name}, ') and '\n' not in str(storage)
+    assert str(storage).startswith('noise of past rounds: ') and '\n' not in str(storage)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from dpfl.cli.command import command_line, files
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.errors import ArgumentError
-from dpfl.reporting import plain_text, plots
+from dpfl.reporting import plain_text
 from dpfl.simulation.training.mechanism_names import NamedMechanism
 from dpfl.simulation.training.privacy_config import NoiseConfig, ParticipationConfig
 from dpfl.simulation.training.sampling_config import participation
@@ -96,6 +96,8 @@ def main() -> None:
         output_flags.write_rows(_DATA.read().data, rows)
     if path:
         loss = f'{_LOSS.read().loss}_loss'
+        from dpfl.reporting import plots  # matplotlib takes a second to import.
+
         figure = plots.losses(rows, vary, loss, _RELATIVE_TO.value)
         files.save_plot(figure, path)
     print(json.dumps(rows) if _FORMAT.read().format == 'json' else plain_text.columns(rows))

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, accounting, mechanisms, presets
 from dpfl.simulation.training.plan import build_plan
 from dpfl.studies import definition, jobs, work
 from tests import binaries, forked_binaries
@@ -119,7 +119,7 @@ def _configs(tmp_path_factory):
     """The configurations of the runs of every preset, of one seed, point by point."""
     folder = tmp_path_factory.mktemp('presets')
     found = {}
-    for name in definition.names():
+    for name in presets.studies():
         study = definition.load(name)
         rounds, prepared = int(study.flags['rounds']), folder / name / 'prepared'
         prepared.mkdir(parents=True)
@@ -151,7 +151,7 @@ def _plan(config):
     )
 
 
-@pytest.mark.parametrize('name', definition.names())
+@pytest.mark.parametrize('name', presets.studies())
 def test_a_preset_makes_plans(name, configs):
     study = definition.load(name)
     assert len(configs[name]) == len(study.points)

@@ -1,0 +1,51 @@
+"""What to say if a package is missing that a command needs. One line."""
+
+import importlib.util
+
+from dpfl.cli import catalogue
+from dpfl.cli.command import program
+
+STATUS = 2
+# Other packages than TensorFlow Federated and what comes with it, with how to get them.
+_LIGHT = {
+    'absl': 'absl-py',
+    'cryptography': 'cryptography',
+    'dp_accounting': 'dp-accounting',
+    'markdown': 'markdown',
+    'matplotlib': 'matplotlib',
+    'numpy': 'numpy',
+    'scipy': 'scipy',
+    'tqdm': 'tqdm',
+}
+_PYARROW = ('pyarrow', 'pandas')
+
+
+def explained(error: ModuleNotFoundError, binary: str) -> str | None:
+    """Says what is missing and how to get it; None if the module is our own.
+
+    Args:
+      error: of the import.
+      binary: name of the command.
+    """
+    command = program.shown(binary)
+    name = (error.name or '').partition('.')[0]
+    if name in ('', 'dpfl', 'experiments'):
+        return None
+    # What trains needs much more than the first package that it misses.
+    is_light = catalogue.binaries()[binary].group == 'accounting' or _has('tensorflow_federated')
+    if name in _LIGHT and is_light:
+        return f"{command} needs {name}, which is not installed: pip install 'dpfl[accounting]'"
+    if name in _PYARROW:
+        return f'{command} needs {name}, which is not installed: pip install {name}'
+    return (
+        f'{command} needs TensorFlow Federated, which is not installed here (no module {name}). On '
+        'Linux with Python 3.11 or 3.10: dpfl lock > tff.lock; pip install --no-deps '
+        '--require-hashes -r tff.lock'
+    )
+
+
+def _has(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,110 @@
+"""The program `dpfl`: lists the commands, and runs one of them. Imports no command to list them."""
+
+import difflib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+import dpfl
+from dpfl import errors, presets
+from dpfl.cli import catalogue, launch
+from dpfl.cli.command import program
+
+# Other names of commands.
+_ALIASES = {'report': 'report_privacy'}
+# The groups in the order in which they are listed.
+_TITLES = {
+    'accounting': 'Guarantees and mechanisms, without TensorFlow',
+    'training': 'Training',
+    'data': 'Data sets',
+    'debugging': 'Data that nobody may look at',
+    'auditing': 'Attacks',
+}
+_BAD_USAGE = 2
+
+
+def main() -> None:
+    """Runs the command that the first argument names, with the others."""
+    program.is_script()
+    arguments = sys.argv[1:]
+    name = arguments[0] if arguments else '--help'
+    if name in ('--help', '-h', '-help', '--helpfull', 'help'):
+        _print(_overview())
+    elif name == '--version':
+        _print(f'dpfl {dpfl.__version__}')
+    elif name in _OWN:
+        _print(_OWN[name](arguments[1:]))
+    else:
+        name = _ALIASES.get(name, name)
+        if name not in catalogue.binaries():
+            _refuse(f'{name}: is not a command{_nearest(name)}; dpfl --help lists them')
+        del sys.argv[0]
+        launch.run(name)
+
+
+def _overview() -> str:
+    lines = [
+        dpfl.__doc__.partition('\n')[0],
+        '',
+        'Usage: dpfl COMMAND [--flagfile=PRESET] [--flag=value ...]; dpfl COMMAND --help has more.',
+    ]
+    width = max(map(len, catalogue.binaries()))
+    for group, title in _TITLES.items():
+        lines += ['', f'{title}:']
+        lines += [
+            f'  {binary.name:<{width}}  {binary.summary}'
+            for binary in catalogue.binaries().values()
+            if binary.group == group
+        ]
+    lines += ['', 'More:']
+    more = {
+        **{alias: f'Short for {name}.' for alias, name in _ALIASES.items()},
+        'completion': 'Prints a completion script: source <(dpfl completion bash), or zsh.',
+        'lock': 'Prints the versions of TensorFlow Federated and all it needs, for pip install -r.',
+        '--version': 'Prints the version.',
+    }
+    lines += [f'  {name:<{width}}  {text}' for name, text in more.items()]
+    return '\n'.join(lines)
+
+
+def _completion(arguments: Sequence[str]) -> str:
+    from dpfl.cli import completion  # What it imports takes a second.
+
+    if len(arguments) == 2 and arguments[0] == 'flags' and arguments[1] in _names():
+        name = _ALIASES.get(arguments[1], arguments[1])
+        return '\n'.join(completion.flags_of(catalogue.binaries()[name]))
+    if len(arguments) != 1 or arguments[0] not in completion.SHELLS:
+        _refuse(f'completion: needs one of {", ".join(completion.SHELLS)}')
+    return completion.script(arguments[0], _names())
+
+
+def _lock(arguments: Sequence[str]) -> str:
+    if arguments:
+        _refuse(f'lock: takes no arguments, but was given {arguments[0]}')
+    return presets.lock().read_text(encoding='utf-8').rstrip()
+
+
+_OWN: Mapping[str, Callable[[Sequence[str]], str]] = {'completion': _completion, 'lock': _lock}
+
+
+def _names() -> tuple[str, ...]:
+    return (*catalogue.binaries(), *_ALIASES, *_OWN)
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, _names(), 1, 0.5)
+    return f'; the nearest is {near[0]}' if near else ''
+
+
+def _print(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # `dpfl --help | head`
+        sys.stdout = None  # type: ignore[assignment]
+        sys.exit(1)
+
+
+def _refuse(message: str) -> NoReturn:
+    shown = errors.shown(message)
+    print(f'error: {shown}', file=sys.stderr)
+    sys.exit(_BAD_USAGE)

@@ -1,0 +1,48 @@
+"""The presets and studies that come with dpfl, found by name from any directory.
+
+In a checkout they are in `configs/`, in an installed package in `dpfl/configs/`.
+"""
+
+import os
+import pathlib
+
+_INSTALLED = pathlib.Path(__file__).with_name('configs')
+FOLDER = _INSTALLED if _INSTALLED.is_dir() else pathlib.Path(__file__).parents[1] / 'configs'
+_SUFFIX = '.flags'
+
+
+def names() -> tuple[str, ...]:
+    """Names of the presets, sorted: files for --flagfile, without their suffix."""
+    return tuple(sorted(path.name.removesuffix(_SUFFIX) for path in FOLDER.glob(f'*{_SUFFIX}')))
+
+
+def studies() -> tuple[str, ...]:
+    """Names of the studies, sorted."""
+    return tuple(sorted(path.stem for path in FOLDER.glob('studies/*.json')))
+
+
+def find(
+    name_or_path: str | os.PathLike[str], beside: pathlib.Path | None = None, folder: str = ''
+) -> pathlib.Path | None:
+    """The file that a text means; None if there is none.
+
+    A file that exists wins, then one in the folder `beside`, then what comes with dpfl:
+    `synthetic_text.blt`, `synthetic_text.blt.flags` and `configs/synthetic_text.blt.flags` are one.
+
+    Args:
+      name_or_path: the text.
+      beside: folder of the file that has the text in it.
+      folder: 'studies' to look for a study.
+    """
+    for path in (pathlib.Path(name_or_path), *([beside / name_or_path] if beside else [])):
+        if os.path.lexists(path) and not path.is_dir():
+            return path
+    suffix = '.json' if folder else _SUFFIX
+    known = {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.glob(f'**/*{suffix}')}
+    name = str(name_or_path).removeprefix('configs/').removesuffix(suffix) + suffix
+    return known.get(name) or known.get(f'{folder}/{name}')
+
+
+def lock() -> pathlib.Path:
+    """The versions of TensorFlow Federated and of all that it needs, as requirements of pip."""
+    return FOLDER / 'requirements.lock'

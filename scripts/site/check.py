@@ -1,0 +1,130 @@
+"""Checks a built site: links and anchors lead somewhere, nothing is external, nothing is missing.
+
+MkDocs checks the links of the pages that are written; this checks the HTML, so also docstrings,
+help texts, images and what the theme adds. It needs no network.
+
+Run: python -m scripts.site.check site
+"""
+
+import functools
+import html.parser
+import pathlib
+import re
+import sys
+import urllib.parse
+import zlib
+from collections.abc import Iterator
+
+from scripts.site import api_pages, command_pages
+
+# Where a style or a script names an address: in a string or in url(...), not in a comment.
+_ADDRESS = re.compile(r'(?:["\'`]|url\()\s*((?:https?:)?//[\w-]+\.[\w./@-]+)')
+# Names of XML.
+_NAMESPACE = 'http://www.w3.org/'
+# What a browser loads by itself, by tag.
+_LOADED = {
+    'script': 'src',
+    'img': 'src',
+    'iframe': 'src',
+    'source': 'src',
+    'video': 'src',
+    'audio': 'src',
+    'embed': 'src',
+    'object': 'data',
+    'link': 'href',
+}
+
+
+class _Page(html.parser.HTMLParser):
+    """What a page links to and loads, and the anchors it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: set[str] = set()
+        self.loads: set[str] = set()
+        self.anchors: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.anchors |= {values[name] or '' for name in ('id', 'name') if name in values}
+        target = values.get(_LOADED.get(tag, ''))
+        if target:
+            self.loads.add(target)
+        if tag == 'a' and values.get('href'):
+            self.links.add(values['href'] or '')
+
+
+def problems(site: pathlib.Path) -> Iterator[str]:
+    """A line for everything that is wrong with a built site."""
+    yield from _wrong_links(site)
+    yield from _external(site)
+    yield from _missing_names(site)
+    yield from _missing_flags(site)
+
+
+def _wrong_links(site: pathlib.Path) -> Iterator[str]:
+    for path in sorted(site.rglob('*.html')):
+        place, page = path.relative_to(site), _read(path)
+        for target in sorted(page.loads | page.links):
+            parts = urllib.parse.urlsplit(target)
+            if target in page.loads and (parts.netloc or parts.scheme in ('http', 'https')):
+                yield f'{place}: loads {target}'
+            if parts.scheme or parts.netloc:
+                continue
+            if place.name == '404.html' and parts.path.startswith('/'):
+                continue  # Shown by a server, at any address.
+            file = path.parent / urllib.parse.unquote(parts.path) if parts.path else path
+            if not file.is_file():
+                yield f'{place}: a link to {target}, which does not exist'
+            elif parts.fragment and file.suffix == '.html' and not _has(file, parts.fragment):
+                yield f'{place}: a link to {target}, which has no such anchor'
+
+
+def _has(path: pathlib.Path, anchor: str) -> bool:
+    anchors = _read(path).anchors
+    return anchor in anchors or urllib.parse.unquote(anchor) in anchors
+
+
+@functools.cache
+def _read(path: pathlib.Path) -> _Page:
+    page = _Page()
+    page.feed(path.read_text())
+    return page
+
+
+def _external(site: pathlib.Path) -> Iterator[str]:
+    """Addresses in styles and scripts; the index of the search is text."""
+    for path in sorted(site.rglob('*')):
+        if path.suffix in ('.css', '.js') and path.parent.name != 'search':
+            for address in sorted(set(_ADDRESS.findall(path.read_text()))):
+                if not address.startswith(_NAMESPACE):
+                    yield f'{path.relative_to(site)}: loads {address}'
+
+
+def _missing_names(site: pathlib.Path) -> Iterator[str]:
+    known = inventory(site)
+    for name in api_pages.public_names():
+        if name not in known:
+            yield f'{name}: is public, and on no page'
+
+
+def _missing_flags(site: pathlib.Path) -> Iterator[str]:
+    for command in command_pages.read():
+        path = site / command_pages.FOLDER / f'{command["name"]}.html'
+        anchors = _read(path).anchors if path.is_file() else set()
+        for flag in command['flags']:
+            if flag['name'] not in anchors:
+                yield f'{command["name"]}: --{flag["name"]} is not on its page'
+
+
+def inventory(site: pathlib.Path) -> set[str]:
+    """The names of Python that the site has an entry for, from its objects.inv."""
+    packed = (site / 'objects.inv').read_bytes().split(b'\n', 4)[4]
+    lines = zlib.decompress(packed).decode().splitlines()
+    return {line.split(' ', 1)[0] for line in lines}
+
+
+if __name__ == '__main__':
+    found = list(problems(pathlib.Path(sys.argv[1])))
+    print('\n'.join(found))
+    sys.exit(1 if found else 0)

@@ -1,0 +1,152 @@
+"""The command lines of README, pages and docstrings: commands, flags, values and files exist."""
+
+import functools
+import math
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from scripts.site import command_pages
+from tests import paths
+
+_PAGES = sorted(
+    path.relative_to(paths.ROOT).as_posix()
+    for path in [*paths.ROOT.glob('*.md'), *paths.ROOT.glob('docs/**/*.md')]
+    if path.name != 'CHANGELOG.md'
+)
+_BLOCK = re.compile(r'^ *```(\w*)\n(.*?)^ *```', re.DOTALL | re.MULTILINE)
+_INDENTED = re.compile(r'(?:^ {4}(?! ).*\n(?: {4}.*\n)*)', re.MULTILINE)
+_COMMAND = re.compile(r'(?:python -m experiments\.|(?<![\w/.-])dpfl )(\w+)((?: .*)?)$')
+# Flags of absl, and of every command.
+_COMMON = {'flagfile', 'help', 'helpfull', 'verbosity'}
+# Flags of other programs that pages mention: pip, pytest, sha256sum, git, openssl.
+_FOREIGN = {'check', 'no-deps', 'require-hashes', 'only-binary', 'upgrade'}
+_PLACEHOLDER = re.compile(r'[A-Z][A-Z_0-9]*\b|\.\.\.|<|\$|\[')
+
+
+@functools.cache
+def _commands():
+    return {
+        command['name']: {flag['name']: flag for flag in command['flags']}
+        for command in command_pages.read()
+    }
+
+
+def _lines(text):
+    """The command lines of a page, without their continuations and comments."""
+    blocks = [block for language, block in _BLOCK.findall(text) if language in ('', 'sh')]
+    blocks += _INDENTED.findall(_BLOCK.sub('', text))
+    for block in blocks:
+        for line in re.sub(r'\\\n\s*', '', block).splitlines():
+            yield line.partition(' # ')[0].strip()
+
+
+def _wrong(name, arguments):
+    """What is wrong with the arguments of a command; nothing for placeholders."""
+    flags = _commands().get(name)
+    if flags is None:
+        return [f'{name}: no such command']
+    found = []
+    for argument in arguments:
+        if not argument.startswith('--') or argument.startswith('--...'):
+            continue
+        flag, mark, value = argument[2:].partition('=')
+        known = flags.get(flag) or flags.get(flag.removeprefix('no'))
+        if known is None and flag not in _COMMON:
+            found.append(f'{name}: no flag --{flag}')
+        elif flag == 'flagfile' and value.startswith('configs/') and not _exists(value):
+            found.append(f'{name}: no file {value}')
+        elif known is not None and mark and not _is_value(known, value):
+            found.append(f'{name}: {argument} is not {known["kind"]}')
+    return found
+
+
+def _exists(path):
+    return _PLACEHOLDER.search(path) is not None or (paths.ROOT / path).is_file()
+
+
+def _is_value(flag, value):
+    if _PLACEHOLDER.search(value):
+        return True
+    if flag['choices']:
+        return value in flag['choices']
+    kind = flag['kind'].split()[0]
+    if kind not in ('integer', 'number'):
+        return True
+    try:
+        number = int(value) if kind == 'integer' else float(value)
+    except ValueError:
+        return False
+    bounds = re.findall(r'([≥>≤<]) (\S+)', flag['kind'])
+    compare = {
+        '≥': lambda a, b: a >= b,
+        '>': lambda a, b: a > b,
+        '≤': lambda a, b: a <= b,
+        '<': lambda a, b: a < b,
+    }
+    return not math.isnan(number) and all(compare[sign](number, float(b)) for sign, b in bounds)
+
+
+def _problems(text):
+    found = []
+    for line in _lines(text):
+        for part in re.split(r' (?:&&|\||;) ', line):
+            match = _COMMAND.search(part)
+            if match:
+                arguments = shlex.split(match[2].rstrip('\\'))
+                found += _wrong(match[1], arguments)
+    return found
+
+
+@pytest.mark.parametrize('page', _PAGES)
+def test_commands_exist_and_have_their_flags(page):
+    assert _problems((paths.ROOT / page).read_text()) == []
+
+
+def test_commands_of_docstrings_exist_and_have_their_flags():
+    for command in command_pages.read():
+        assert _problems(command_pages.about(command['about'])) == []
+
+
+def test_what_is_wrong_is_found():
+    block = '```sh\n.venv/bin/python -m experiments.train --rounds={} --mechanism={}\n```\n'
+    assert _problems(block.format(3, 'tree')) == []
+    assert _problems(block.format('ROUNDS', 'MECHANISM')) == []
+    assert len(_problems(block.format(0, 'no_such'))) == 2
+    assert len(_problems(block.format('3.5', 'tree --no_such --noresume'))) == 2
+    assert _problems('```\ndpfl no_such --a=1\n```\n') == ['no_such: no such command']
+    assert _problems('    python -m experiments.generate \\\n      --no_such\n') != []
+
+
+@pytest.mark.parametrize('page', _PAGES)
+def test_shell_blocks_parse(page):
+    blocks = [
+        text for kind, text in _BLOCK.findall((paths.ROOT / page).read_text()) if kind == 'sh'
+    ]
+    for block in blocks:
+        done = subprocess.run(['bash', '-n'], input=block, capture_output=True, text=True)
+        assert done.returncode == 0, (block, done.stderr)
+
+
+@pytest.mark.parametrize('page', _PAGES)
+def test_flags_and_files_that_pages_name_exist(page):
+    text = (paths.ROOT / page).read_text()
+    known = {*_COMMON, *_FOREIGN, *_flags_of_scripts()}.union(*_commands().values())
+    named = set(re.findall(r'`--([a-z][\w-]*)', text))
+    unknown = {name for name in named if not {name, name.removeprefix('no')} & known}
+    assert unknown == set()
+    files = set(re.findall(r'(?<![\w/])((?:scripts|benchmarks|configs)/[\w/.]+\.\w+)\b', text))
+    assert {name for name in files if not _exists(name)} == set()
+
+
+@functools.cache
+def _flags_of_scripts():
+    """Flags of scripts and benchmarks."""
+    found = set()
+    for folder in ('scripts', 'benchmarks'):
+        for path in (paths.ROOT / folder).rglob('*'):
+            if path.suffix in ('.py', '.sh'):
+                found |= set(re.findall(r"""['"(\s[]--([a-z][\w-]*)""", path.read_text()))
+    return found
