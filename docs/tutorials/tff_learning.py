@@ -41,7 +41,7 @@ def points(client, count=30):
 
 def client_data(client):
     x, y = points(client)
-    return tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=x, y=y)).batch(10)
+    return tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=x, y=y)).batch(10).repeat(3)
 
 
 tf.keras.utils.set_random_seed(1)
@@ -58,12 +58,12 @@ model = tff.learning.models.functional_model_from_keras(
 # %% [markdown]
 # ## A plan
 #
-# 300 clients, 15 in a round, 20 rounds: each client once. The noise is calibrated to epsilon 8.
+# 300 clients, 15 in a round, 20 rounds: each client once. The noise is calibrated to epsilon 2.
 
 # %%
 participation = Participation(ROUNDS, min_separation=ROUNDS)
 plan = accounting.PrivacyPlan.calibrated(
-    epsilon=8.0,
+    epsilon=2.0,
     delta=1e-5,
     mechanism=mechanisms.optimize_blt(participation, num_buffers=2),
     participation=participation,
@@ -83,7 +83,7 @@ print(f'noise multiplier {plan.noise_multiplier:.3f}, epsilon {plan.epsilon(1e-5
 def build_process(aggregator=None):
     return tff.learning.algorithms.build_unweighted_fed_avg(
         model,
-        client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.3),
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
         server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, momentum=0.9),
         model_aggregator=aggregator,
     )
@@ -157,7 +157,7 @@ plt.show()
 
 # %%
 report = accounting.PrivacyReport.from_plan(plan, deltas=[1e-5], log=log)
-print(report.render().splitlines()[2])
+print(report.render().partition('## Participation')[0])
 print(report.basis, report.guarantee.epsilons)
 
 # %% [markdown]
