@@ -13,7 +13,7 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-from scripts.site import api_pages, command_pages, mentions, places
+from scripts.site import api_pages, command_pages, mentions, places, signatures
 
 # What the theme's script would load for diagrams, repositories and old browsers; no page needs it.
 _EXTERNAL = re.compile(r'https://(?:unpkg\.com|api\.github\.com)/|https://\$\{\w+\}/api/v4/')
@@ -24,6 +24,7 @@ _commands = functools.cache(command_pages.read)
 
 def on_config(config: Any) -> Any:
     """Puts the pages that are made into the navigation, in place of the folders named there."""
+    signatures.install()
     made = {
         f'{command_pages.FOLDER}/': command_pages.navigation(_commands()),
         f'{api_pages.FOLDER}/': api_pages.navigation(),
