@@ -116,9 +116,9 @@ verdict(result.report.measured)
 # %% [markdown]
 # ## The same run with a fault
 #
-# Somebody mixed up two conventions, and the noise has half of the scale that the report claims. Such a run looks
-# better, not worse: the model is more accurate. Here the fault is made by hand: a run with half of the noise is held
-# against the promise of the first one.
+# Somebody mixed up two conventions, and the noise has half of the scale that the report claims. Nothing else in such a
+# run looks wrong. Here the fault is made by hand: a run with half of the noise is held against the promise of the first
+# one.
 
 # %%
 faulty = train(

@@ -46,8 +46,8 @@ PHONES = 600
 # ## What the app knows
 #
 # The app's model: for each digit the mean of 4,000 public images; an image is read as the digit with the nearest mean.
-# Users correct wrong readings, so each phone knows its own accuracy. (A private histogram of them is no secret; here we
-# draw it directly.)
+# Users correct wrong readings, so each phone knows its own accuracy. (A real study would see these values through a
+# private estimate only; here they are drawn directly.)
 
 # %%
 writers = synthetic_glyphs.SyntheticGlyphs(seed=99, digit_share=1.0)
@@ -126,7 +126,7 @@ plt.show()
 # The generators were trained for seconds, and no digit can be read. But the left sheet has white strokes on black, and
 # the right one black strokes on white: on the phones with low accuracy, images are inverted. That is the bug.
 #
-# A number says it without an opinion: the share of images with more ink than paper.
+# A number says the same: the mean intensity, which is 1 for white paper.
 
 # %%
 for title, sheet in sheets.items():

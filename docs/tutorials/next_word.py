@@ -74,14 +74,9 @@ private = train(config, 'private')
 print({name: round(private.last[name], 3) for name in ('loss', 'accuracy', 'epsilon')})
 
 # %% [markdown]
-# How much does the noise cost? The same run with independent noise (as in DP-SGD without sampling), at the same
-# epsilon, and without noise:
+# How much does the noise cost? The same run without it:
 
 # %%
-independent = train(
-    dataclasses.replace(config, privacy=dataclasses.replace(config.privacy, mechanism='gaussian')),
-    'independent',
-)
 without = train(
     dataclasses.replace(config, privacy=PrivacyConfig(mechanism='none', clip_norm=0.2)),
     'without_noise',
@@ -89,8 +84,8 @@ without = train(
 
 # %% caption="Accuracy on held-out clients, and epsilon so far"
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout='constrained')
-runs = {'without noise': without, 'BLT': private, 'independent': independent}
-for (name, result), colour in zip(runs.items(), ('0.5', 'C0', 'C1'), strict=True):
+runs = {'without noise': without, 'private': private}
+for (name, result), colour in zip(runs.items(), ('0.5', 'C0'), strict=True):
     measured = ~np.isnan(result.metrics['accuracy'])
     left.plot(
         result.metrics['round'][measured],
@@ -104,23 +99,14 @@ for name, accuracy in private.reference_accuracies.items():
     left.text(0.3, accuracy + 0.005, name.replace('_', ' '), fontsize=8, color='0.4')
 left.set(xlabel='round', ylabel='accuracy', ylim=0, xlim=(0, 30))
 left.legend(loc='lower right')
-right.plot(private.metrics['round'], private.metrics['epsilon'], color='C0', label='BLT')
-right.plot(
-    independent.metrics['round'],
-    independent.metrics['epsilon'],
-    color='C1',
-    ls='--',
-    label='independent',
-)
-right.legend()
+right.plot(private.metrics['round'], private.metrics['epsilon'], color='C0')
 right.set(xlabel='round', ylabel='epsilon at delta 1e-6', ylim=0)
 plt.show()
 
 # %% [markdown]
 # The dashed lines are the best accuracies of any model that knows no word, or one word, before the next one, and of any
-# model at all. Epsilon is that of all rounds so far. With independent noise, a client is in one release only, and
-# epsilon is that of one round. With BLT noise a client's update enters later releases as well, so epsilon grows; at the
-# end both are 1, and the models of the BLT have less noise.
+# model at all. Epsilon is that of all rounds so far. A client takes part once, but with BLT noise its update still counts
+# in later releases, so epsilon grows a little after its round; in return the models have less noise.
 #
 # ## What it writes
 #
@@ -141,7 +127,7 @@ for text in generate(GenerateConfig(count=6, length=10), 'private'):
 
 # %%
 page = private.report.render()
-for line in page.splitlines()[:12]:
+for line in page.partition('## Checklist')[0].splitlines():
     print(textwrap.fill(line, 100, subsequent_indent='  '))
 print('...')
 for line in page.partition('## Not covered\n\n')[2].splitlines()[:4]:

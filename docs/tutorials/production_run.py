@@ -141,16 +141,16 @@ print('least separation', observed.min_separation, 'rounds,', f'{found.shortest_
 print('most rounds of a phone', observed.max_participations)
 
 
-def show(report, lines):
-    """The first lines of the page of a report."""
-    for line in report.render().splitlines()[:lines]:
+def show(report):
+    """The beginning of the page of a report."""
+    for line in report.render().partition('## Checklist')[0].splitlines():
         print(textwrap.fill(line, 100, subsequent_indent='  '))
 
 
 plan = plans['BLT, 3 buffers']
 report = accounting.PrivacyReport.from_plan(plan, deltas=[DELTA], log=found.log)
 print(report.basis, report.guarantee.epsilons)
-show(report, 17)
+show(report)
 
 # %% caption="What the log shows: rounds between two turns of a phone, and turns per phone"
 by_client = found.log.by_client()
@@ -191,7 +191,7 @@ print(report.basis, report.guarantee.epsilons)
 # The report does not repeat the promise of the plan: its numbers are those of the log, and its first lines say so.
 
 # %%
-show(report, 9)
+show(report)
 
 # %% [markdown]
 # The commands for the same work are `simulate_population`, `plan_privacy --round_times` and
