@@ -1,4 +1,4 @@
-"""Trains a word model centrally on public text, for --warm_start of experiments.train.
+"""Trains a word model centrally on public text, for --warm_start of dpfl train.
 
 The code is in dpfl.cli.binaries.training.pretrain.
 """

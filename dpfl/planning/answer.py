@@ -36,7 +36,7 @@ class Answer:
     assumptions: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON of `experiments.plan_privacy`."""
+        """The JSON of `dpfl plan_privacy`."""
         return {'plans': self.rows, 'left': self.left, 'assumptions': self.assumptions}
 
 

@@ -1,24 +1,43 @@
 """Tables in plain text, as commands print them."""
 
+import math
+from typing import Any
+
+# Guarantees: they are rounded up, to the digits that the privacy report has.
+_GUARANTEES = ('rho', 'mu', 'epsilon')
+_NO_GUARANTEE = 'none: there is no guarantee'
+
 
 def table(values: dict) -> str:
-    """A table with a name and its value in each line."""
+    """A table with a name and its value in each line; guarantees are rounded up."""
     width = max(map(len, values))
-    return '\n'.join(
-        f'{name:<{width}}  {value:.4g}' if isinstance(value, float) else f'{name:<{width}}  {value}'
-        for name, value in values.items()
-    )
+    return '\n'.join(f'{name:<{width}}  {_in_table(name, value)}' for name, value in values.items())
 
 
 def columns(rows: list[dict]) -> str:
     """A table of rows that have the same names; numbers have four digits."""
     names = list(rows[0])
-    cells = [names] + [
-        [f'{row[name]:.4g}' if isinstance(row[name], float) else str(row[name]) for name in names]
-        for row in rows
-    ]
+    cells = [names] + [[_number(row[name]) for name in names] for row in rows]
     widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
     return '\n'.join(
         '  '.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
         for line in cells
     )
+
+
+def _in_table(name: str, value: Any) -> str:
+    if name not in _GUARANTEES or isinstance(value, str):
+        return _number(value)
+    if value is None or math.isinf(value):
+        return _NO_GUARANTEE
+    from dpfl.accounting.reports.checklist import round_up
+
+    return round_up(value)
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return 'none'
+    if isinstance(value, float):
+        return 'infinite' if value == math.inf else f'{value:.4g}'
+    return str(value)

@@ -122,7 +122,11 @@ def heldout_curve(rows: Sequence[Mapping[str, float]]) -> Figure:
 
 
 def losses(
-    rows: Sequence[Mapping], variable: str, loss: str, relative_to: str | None = None
+    rows: Sequence[Mapping],
+    variable: str,
+    loss: str,
+    relative_to: str | None = None,
+    title: str = '',
 ) -> Figure:
     """Losses of mechanisms against a variable ([McMahan24], figures 2 to 6).
 
@@ -132,12 +136,14 @@ def losses(
       loss: key of the values on the vertical axis.
       relative_to: name of the mechanism by whose loss all losses are divided; None for absolute
         losses.
+      title: what all losses have in common.
 
     Returns:
       The figure; the caller saves it.
     """
     figure = Figure(figsize=(7, 4.5), layout='constrained')
     axes = figure.subplots()
+    axes.set_title(title, fontsize=10)
     unit = {row[variable]: row[loss] for row in rows if row['mechanism'] == relative_to}
     for name in dict.fromkeys(row['mechanism'] for row in rows):
         points = sorted(

@@ -1,1 +1,1 @@
-"""Studies: many runs of `experiments.train` that differ in a few flags, and what they show."""
+"""Studies: many runs of `dpfl train` that differ in a few flags, and what they show."""

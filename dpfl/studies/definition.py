@@ -2,7 +2,7 @@
 
 A study compares lines (for example mechanisms) at the values of an axis (for example cohort sizes).
 Without an axis it compares curves over the rounds. A line and a value each set some flags of
-`experiments.train`. A line at a value is a point, and a point with a seed is a run. All points of a
+`dpfl train`. A line at a value is a point, and a point with a seed is a run. All points of a
 seed share the language, clients, cohorts and initial model, and draw their noise from the same
 seed, so they are compared in pairs.
 """
@@ -46,7 +46,7 @@ class Preparation:
 
     Attributes:
       name: Name of the preparation. If it contains `{seed}`, it is made once for each seed.
-      binary: Binary in `experiments` that makes it.
+      binary: Binary in `dpfl/cli/binaries` that makes it.
       flags: Flags of the binary.
       shared: Names of flags that it takes from the runs, if the runs have them.
     """

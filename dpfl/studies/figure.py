@@ -1,6 +1,8 @@
 """The figure of a study, with confidence intervals over the seeds. No TensorFlow."""
 
 import io
+import math
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib import colormaps
@@ -66,7 +68,7 @@ def _against_axis(axes, study, runs) -> None:
         axes.errorbar(
             x,
             [each.mean for each in intervals],
-            yerr=[each.half_width or 0 for each in intervals],
+            yerr=_bars(measure, intervals),
             marker=marker,
             markersize=4,
             capsize=3,
@@ -95,8 +97,7 @@ def _curves(axes, study, runs) -> None:
         if len(curves) > 1:
             axes.fill_between(
                 x,
-                [each.low for each in intervals],
-                [each.high for each in intervals],
+                *np.clip([[each.low, each.high] for each in intervals], *_possible(measure)).T,
                 color=drawn.get_color(),
                 alpha=0.15,
                 linewidth=0,
@@ -124,12 +125,27 @@ def _by_line(axes, study, runs) -> None:
         values = [run.values[measure] for run in runs[line]]
         axes.plot(values, [number] * len(values), '.', color='grey', alpha=0.5, zorder=1)
         axes.errorbar(
-            found.mean, number, xerr=found.half_width or 0, marker='o', markersize=4, capsize=3
+            found.mean, number, xerr=_bars(measure, [found]), marker='o', markersize=4, capsize=3
         )
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel(_label(measure))
     axes.grid(alpha=0.3, axis='x')
+
+
+def _possible(measure: str) -> tuple[float, float]:
+    """The least and the largest value of a measure: Student's t does not know them."""
+    if measure.startswith('accuracy'):
+        return 0.0, 1.0
+    return (0.0, math.inf) if measure in ('loss', 'epsilon') else (-math.inf, math.inf)
+
+
+def _bars(measure: str, intervals: Sequence[statistics.Interval]) -> np.ndarray:
+    """Lengths of error bars below and above the means, cut off at what is possible."""
+    means = np.array([each.mean for each in intervals])
+    half = np.array([each.half_width or 0.0 for each in intervals])
+    ends = np.clip([means - half, means + half], *_possible(measure))
+    return np.abs(ends - means)
 
 
 def _markers(study) -> str:

@@ -22,7 +22,7 @@ class Job:
     Attributes:
       name: Unique name in the study, such as `runs/tree/seed_1`. It is also a path within the
         directory of the study.
-      binary: Name of the binary in `experiments`.
+      binary: Name of the binary in `dpfl/cli/binaries`.
       flags: Values of its flags by name.
       directory: Directory of the study.
     """
@@ -116,6 +116,11 @@ def preparations(
     return made
 
 
+def run_name(point: str, seed: int) -> str:
+    """Name of a run, which is its path within the directory of the study."""
+    return f'runs/{point.replace(" ", "_")}/seed_{seed}'
+
+
 def runs(
     study: definition.Study,
     directory: pathlib.Path,
@@ -134,7 +139,7 @@ def runs(
     found = {}
     for seed in seeds:
         for point in study.points:
-            name = f'runs/{point.name.replace(" ", "_")}/seed_{seed}'
+            name = run_name(point.name, seed)
             removed = {flag for flag, value in point.flags.items() if value is None}
             flags = {
                 **point.flags,

@@ -6,7 +6,7 @@
   it never does, one more than the rounds of the run, marked as a lower bound.
 - `max_loss`, `rms_loss`: Losses of the mechanism for the schema, at unit sensitivity of the release
   ([McMahan24], section 3.2); no value without noise.
-- Any other name: A number of the run's privacy plan or of the output of `experiments.train`, such
+- Any other name: A number of the run's privacy plan or of the output of `dpfl train`, such
   as `epsilon` or `noise_multiplier`.
 """
 
@@ -81,7 +81,7 @@ def read(study: definition.Study, folder: pathlib.Path, result: Mapping[str, Any
     Args:
       study: The study, which says what is measured.
       folder: Directory of the run.
-      result: Values that `experiments.train` printed.
+      result: Values that `dpfl train` printed.
 
     Raises:
       StorageError: If a file of the run cannot be read.

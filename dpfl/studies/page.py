@@ -10,7 +10,7 @@ import markdown
 
 from dpfl import accounting
 from dpfl.reporting import html_page
-from dpfl.studies import definition, measures, prediction, statistics
+from dpfl.studies import definition, jobs, measures, prediction, statistics
 
 _STYLE = 'table { display: block; overflow-x: auto; }\n'
 _ROUNDED_UP = ('epsilon', 'rho')
@@ -99,7 +99,7 @@ def text(
         if value is not None and study.axis is not None:
             parts.append(f'### {study.axis.label} {value}')
         parts += [_prediction(each) for each in found]
-    parts += ['## How it was made', f'    {command}', _made(study, seeds)]
+    parts += ['## How it was made', f'    {command}', _made(study, seeds), _run_links(study, seeds)]
     return '\n\n'.join(parts) + '\n'
 
 
@@ -182,7 +182,23 @@ def _made(study, seeds) -> str:
     return (
         f'{tuned}The noise of every run comes from its seed, so the study can be repeated bit for '
         'bit. Therefore the runs are simulations and protect nobody. Each run has its own '
-        'directory with its privacy report in `runs/`.'
+        'directory with its privacy report:'
+    )
+
+
+def _run_links(study: definition.Study, seeds: Sequence[int]) -> str:
+    """A table with links to the reports of all runs, relative to the page of the study."""
+    return _table(
+        [
+            {
+                'point': point.name,
+                'runs': ' '.join(
+                    f'[seed {seed}]({jobs.run_name(point.name, seed)}/privacy_report.html)'
+                    for seed in seeds
+                ),
+            }
+            for point in study.points
+        ]
     )
 
 

@@ -279,14 +279,14 @@ class TaskConfig(Settings):
         None,
         'Model that is trained; by default a small one for the task. cifg_670 is the model of '
         '[Xu23], lstm_256 that of [McMahan18], lstm_670 that of the StackOverflow benchmark in '
-        '[McMahan24]. tied: input and output share an embedding. docs/reference/models.md has their '
-        'sizes; a run prints that of its model.',
+        '[McMahan24]. tied: input and output share an embedding. docs/reference/models.md has '
+        'their sizes; a run prints that of its model.',
         choices=tuple(sorted({*WORD_MODELS, *IMAGE_MODELS})),
     )
     warm_start: str | None = setting(
         None,
         'Start from this language model instead of random weights: a SavedModel of '
-        "experiments.pretrain or of an earlier run, or that run's directory. The guarantee of this "
+        "dpfl pretrain or of an earlier run, or that run's directory. The guarantee of this "
         'run does not cover it.',
     )
     data: DataConfig = DataConfig()

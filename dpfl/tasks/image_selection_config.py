@@ -40,6 +40,6 @@ class ImageSelectionConfig(SelectionConfig):
     selection_model: str | None = setting(
         None,
         'Classifier whose predictions the criteria compare: the directory of a run of '
-        'experiments.train or of debug_images, or a SavedModel that maps images 28 x 28 to 62 '
+        'dpfl train or of debug_images, or a SavedModel that maps images 28 x 28 to 62 '
         'logits or probabilities. The guarantee of this run does not cover it.',
     )

@@ -17,6 +17,8 @@ from scripts.site import api_pages, command_pages, mentions, places
 
 # What the theme's script would load for diagrams, repositories and old browsers; no page needs it.
 _EXTERNAL = re.compile(r'https://(?:unpkg\.com|api\.github\.com)/|https://\$\{\w+\}/api/v4/')
+# A cell of a table with so much text that it needs some width.
+_LONG_CELL = re.compile(r'<td>(?=(?:(?!</td>).){80})', re.DOTALL)
 _commands = functools.cache(command_pages.read)
 
 
@@ -43,16 +45,15 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
     """Makes links to files outside of docs/ links to their copies in the site."""
-    if page.file.generated_by:
-        return markdown
-    return places.moved(markdown, _folder(page.file), page.file.src_uri)
+    return places.moved(markdown, _folder(page.file), page.file.src_uri, _titles(files))
 
 
 def on_page_content(html: str, page: Any, files: Files, **_: Any) -> str:
     """Makes links of the papers' keys, and of the pages that docstrings and help texts name."""
-    return mentions.linked(html, page.file.src_uri, _titles(files))
+    html = mentions.linked(html, page.file.src_uri, _titles(files))
+    return _LONG_CELL.sub('<td class="long">', html)
 
 
 def on_post_build(config: Any) -> None:

@@ -3,6 +3,7 @@
 import pathlib
 import posixpath
 import re
+from collections.abc import Mapping
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Pages that are files of the repository's root.
@@ -10,6 +11,8 @@ PAGES = {'CONTRIBUTING.md': 'contributing.md', 'CHANGELOG.md': 'changelog.md'}
 # Where the site has other files of the repository that pages link to.
 COPIES = 'repository'
 _LINK = re.compile(r'(!?\[[^\]]*\])\(([^)\s]+)\)')
+# A link text that is the name of a file, as those who read the files like it.
+_NAME = re.compile(r'\[`?[\w/]+\.md`?\]')
 _FENCE = re.compile(r'(^ *```.*?^ *```)', re.DOTALL | re.MULTILINE)
 
 
@@ -22,8 +25,15 @@ def in_site(path: str) -> str:
     return PAGES.get(path, f'{COPIES}/{path}')
 
 
-def moved(markdown: str, folder: str, page: str) -> str:
-    """The text of a file in a folder of the repository, as that of a page: its links rewritten."""
+def moved(markdown: str, folder: str, page: str, titles: Mapping[str, str] | None = None) -> str:
+    """The text of a file in a folder of the repository, as that of a page: its links rewritten.
+
+    Args:
+      markdown: the text.
+      folder: where it is in the repository.
+      page: place of the page in docs/.
+      titles: titles of pages by their places, in place of link texts that are names of files.
+    """
 
     def link(match: re.Match[str]) -> str:
         target, mark, anchor = match[2].partition('#')
@@ -31,7 +41,9 @@ def moved(markdown: str, folder: str, page: str) -> str:
             return match[0]
         place = in_site(posixpath.normpath(posixpath.join(folder, target)))
         relative = posixpath.relpath(place, posixpath.dirname(page) or '.')
-        return f'{match[1]}({relative}{mark}{anchor})'
+        is_name = _NAME.fullmatch(match[1]) is not None
+        text = f'[{titles[place]}]' if titles and is_name and place in titles else match[1]
+        return f'{text}({relative}{mark}{anchor})'
 
     parts = _FENCE.split(markdown)
     return ''.join(part if index % 2 else _LINK.sub(link, part) for index, part in enumerate(parts))

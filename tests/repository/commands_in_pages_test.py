@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+from dpfl import presets
+from dpfl.cli import main
 from scripts.site import command_pages
 from tests import paths
 
@@ -23,6 +25,8 @@ _COMMAND = re.compile(r'(?:python -m experiments\.|(?<![\w/.-])dpfl )(\w+)((?: .
 _COMMON = {'flagfile', 'help', 'helpfull', 'verbosity'}
 # Flags of other programs that pages mention: pip, pytest, sha256sum, git, openssl.
 _FOREIGN = {'check', 'no-deps', 'require-hashes', 'only-binary', 'upgrade'}
+# What means a preset, and no file of one's own.
+_PRESET = re.compile(r'configs/[a-z][\w.]*|[a-z]\w*(?:\.\w+)*(?<!\.flags)')
 _PLACEHOLDER = re.compile(r'[A-Z][A-Z_0-9]*\b|\.\.\.|<|\$|\[')
 
 
@@ -45,6 +49,9 @@ def _lines(text):
 
 def _wrong(name, arguments):
     """What is wrong with the arguments of a command; nothing for placeholders."""
+    if name in main._OWN:
+        return []
+    name = main._ALIASES.get(name, name)
     flags = _commands().get(name)
     if flags is None:
         return [f'{name}: no such command']
@@ -56,8 +63,8 @@ def _wrong(name, arguments):
         known = flags.get(flag) or flags.get(flag.removeprefix('no'))
         if known is None and flag not in _COMMON:
             found.append(f'{name}: no flag --{flag}')
-        elif flag == 'flagfile' and value.startswith('configs/') and not _exists(value):
-            found.append(f'{name}: no file {value}')
+        elif flag == 'flagfile' and _PRESET.fullmatch(value) and presets.find(value) is None:
+            found.append(f'{name}: no preset {value}')
         elif known is not None and mark and not _is_value(known, value):
             found.append(f'{name}: {argument} is not {known["kind"]}')
     return found
@@ -116,6 +123,9 @@ def test_what_is_wrong_is_found():
     assert _problems(block.format('ROUNDS', 'MECHANISM')) == []
     assert len(_problems(block.format(0, 'no_such'))) == 2
     assert len(_problems(block.format('3.5', 'tree --no_such --noresume'))) == 2
+    assert _problems('```\ndpfl train --flagfile=quickstart --rounds=3\n```\n') == []
+    assert _problems('```\ndpfl train --flagfile=FLAGS\n```\n') == []
+    assert _problems('```\ndpfl train --flagfile=no_such\n```\n') == ['train: no preset no_such']
     assert _problems('```\ndpfl no_such --a=1\n```\n') == ['no_such: no such command']
     assert _problems('    python -m experiments.generate \\\n      --no_such\n') != []
 

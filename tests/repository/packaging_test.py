@@ -136,6 +136,7 @@ def test_every_folder_with_code_is_a_package(package):
     [
         '.ci/run',
         'scripts/bootstrap.sh',
+        'scripts/docs.sh',
         'scripts/test.sh',
         'scripts/quickstart.sh',
         'scripts/lock.sh',

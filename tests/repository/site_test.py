@@ -204,6 +204,15 @@ def test_links_are_those_of_the_site():
     }
 
 
+def test_names_of_files_become_titles():
+    text = '[real_text.md](real_text.md#a), [this](real_text.md), [docs/x.md](x.md)'
+    titles = {'how_to/real_text.md': 'Real text'}
+    assert places.moved(text, 'docs/how_to', 'papers/a.md', titles) == (
+        '[Real text](../how_to/real_text.md#a), [this](../how_to/real_text.md), '
+        '[docs/x.md](../how_to/x.md)'
+    )
+
+
 def test_mentions_become_links():
     titles = {'how_to/workers.md': 'Several <machines>'}
     html = '<p>[Xu23], [McMahan18, table 1], <code>[Xu23]</code> (docs/how_to/workers.md) [L2]</p>'

@@ -82,6 +82,9 @@ def test_text_says_what_was_found_and_on_which_seeds():
     assert '| accuracy | BLT, tree |' in text
     assert 'chosen on other seeds (9)' in text and '3 seeds (1, 2, 3)' in text
     assert 'python -m x' in text and 'simulations' in text
+    # Every run is linked, relative to the page.
+    assert '[seed 2](runs/tree/seed_2/privacy_report.html)' in text
+    assert text.count('privacy_report.html') == 6
 
 
 def test_lower_bounds_show_as_such():

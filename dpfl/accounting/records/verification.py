@@ -58,7 +58,7 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
     Links are not followed. A ledger of format 1 comes from an older version: then neither the files
     in folders nor the plan against the ledger nor the words of the report are checked, and the
     notes say so. The words of a report with an older `text_version` are not checked either. An
-    export (`experiments.export_run`) has neither log nor ledger: its report is
+    export (`dpfl export_run`) has neither log nor ledger: its report is
     computed from the plan alone.
 
     Raises:

@@ -16,6 +16,11 @@ def shown(name: str) -> str:
     return f'{_typed}{name}'
 
 
+def arguments(name: str) -> list[str]:
+    """The words of a command as the user would type them."""
+    return shown(name).split()
+
+
 def adapted(text: str) -> str:
     """A text that has commands as `python -m experiments.<name>`, with them as shown here."""
     return text.replace(_MODULE, _typed)

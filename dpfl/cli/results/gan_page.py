@@ -26,7 +26,7 @@ _NOT_COVERED = (
     'The selection of the clients, if they were selected, for example by the accuracy of a primary '
     'model on their data: who belongs to the population, and how many clients do.',
     'The primary model, a second GAN, and anything else that was trained on the same clients: the '
-    'guarantees add up (`experiments.report_privacy --compose_with`).',
+    'guarantees add up (`dpfl report_privacy --compose_with`).',
 )
 
 

@@ -9,16 +9,20 @@ from typing import Any
 from dpfl.reporting import plain_text
 from dpfl.simulation.training import Cost, TrainResult
 
+# Names of metrics that say too little where they stand for a whole run.
+_CLEARER = {'seconds': 'seconds_of_last_round'}
+
 
 def print_result(result: TrainResult, form: str, **more: Any) -> None:
     """Prints the summary of a run, followed by other values, as 'text' or 'json'."""
     values = {**result.summary(), **more}
-    print(json.dumps(values) if form == 'json' else plain_text.table(values))
+    shown = {_CLEARER.get(name, name): value for name, value in values.items()}
+    print(json.dumps(values) if form == 'json' else plain_text.table(shown))
     accuracy, least = result.last.get('accuracy'), values.get('unigram_accuracy')
     if accuracy is not None and least is not None and accuracy < least:
         print(
             f'accuracy {accuracy:.4g} is below {least:.4g}, that of always guessing the most '
-            'frequent word: the model has learnt nothing yet. experiments.suggest proposes '
+            'frequent word: the model has learnt nothing yet. dpfl suggest proposes '
             'settings for a data set',
             file=sys.stderr,
         )

@@ -29,7 +29,7 @@ _SIDE = image_batches.IMAGE_SIZE
 _STYLE = """
 main { display: grid; grid-template-columns: repeat(auto-fill, minmax(5.5rem, 1fr)); gap: .6rem; }
 label { display: block; text-align: center; font-size: .8rem; }
-label img { width: 100%; image-rendering: pixelated; border: 1px solid #d0d0d0; }
+label img { width: 100%; image-rendering: pixelated; border: 1px solid var(--line); }
 input { width: 3rem; font-size: 1.1rem; text-align: center; }
 """
 _SCRIPT = """

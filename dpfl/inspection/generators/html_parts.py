@@ -20,15 +20,15 @@ td.text { white-space: pre-wrap; min-width: 5rem; }
 td.sentence { text-align: left; white-space: normal; min-width: 14rem; }
 td.path { overflow-wrap: anywhere; white-space: normal; min-width: 9rem; }
 summary { cursor: pointer; font-weight: bold; margin: .8rem 0; }
-.verdict { font-size: 1.15rem; padding: .7rem 1rem; border-left: .35rem solid #2d5f2d;
-  background: #eef4ee; }
-.verdict.differs { border-color: #9a2a00; background: #fbeee8; }
-tr.clear td { background: #fde9c8; }
+.verdict { font-size: 1.15rem; padding: .7rem 1rem; border-left: .35rem solid var(--good);
+  background: var(--good-paper); }
+.verdict.differs { border-color: var(--bad); background: var(--bad-paper); }
+tr.clear td { background: var(--marked); }
 .sheets { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: 1.5rem; }
 .sheets figure { margin: 0; }
 .sheets img { image-rendering: pixelated; width: 100%; }
-.note { color: #444444; font-size: .92rem; }
-figcaption { color: #444444; font-size: .92rem; }
+.note { color: var(--muted); font-size: .92rem; }
+figcaption { color: var(--muted); font-size: .92rem; }
 """
 _COLUMNS = ('a', 'b', 'a minus b', '95 % interval', 'adjusted p')
 # Units of the columns of shares.

@@ -29,7 +29,7 @@ table.words td, table.words th { text-align: left; }
 td { font-variant-numeric: tabular-nums; }
 figure { margin: 0; }
 img { image-rendering: pixelated; width: 100%; }
-.yes { color: #2d5f2d; } .no { color: #9a2a00; }
+.yes { color: var(--good); } .no { color: var(--bad); }
 """
 _TITLES = {
     settings.BUG: 'While some devices have the fault',
@@ -201,7 +201,10 @@ def _numbers(study: Study, results) -> str:
         else 'public images'
     )
     return html_parts.table(names, rows) + (
-        '<p>Inverted by the classifier: it is surer of the image once that is inverted. Effective '
+        '<p>Inverted by intensity: more ink than paper; the findings above rely on it. Inverted by '
+        'the classifier: it is surer of the image once that is inverted. The two need not agree: '
+        'the classifier knows real images only, and of a blurred or unfinished one it is unsure '
+        'either way, so that its share says little where the Frechet distance is large. Effective '
         'classes: the exponential of the entropy of the classes that it sees. Diversity and '
         'Frechet distance are in the space of its hidden layer. The Frechet distance of generated '
         f'images is to {whose}, that of real images from one half to the other. Minutes are of the '

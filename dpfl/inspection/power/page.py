@@ -17,7 +17,7 @@ _STYLE = """
 body { max-width: 70rem; }
 .scroll { overflow-x: auto; }
 td { white-space: nowrap; font-variant-numeric: tabular-nums; }
-.note, figcaption { color: #444444; font-size: .92rem; }
+.note, figcaption { color: var(--muted); font-size: .92rem; }
 """
 
 

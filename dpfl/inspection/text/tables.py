@@ -12,8 +12,8 @@ body { max-width: 70rem; }
 .scroll { overflow-x: auto; }
 th, td { text-align: left; vertical-align: top; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.clear { background: #fde9c8; }
-.found { color: #9a2a00; } .suspected { color: #7a5a00; } .not-seen { color: #2d5f2d; }
+.clear { background: var(--marked); }
+.found { color: var(--bad); } .suspected { color: var(--unsure); } .not-seen { color: var(--good); }
 summary { cursor: pointer; }
 """
 

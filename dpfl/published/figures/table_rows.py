@@ -12,7 +12,7 @@ def selected(*beginnings: str) -> list[rows.Row]:
 
 
 def measured(found: Sequence[rows.Row]) -> dict[str, Mapping[str, float]]:
-    """The numbers of rows, computed as `experiments.reproduce_tables` does."""
+    """The numbers of rows, computed as `dpfl reproduce_tables` does."""
     return {row.id: calculations.compute(row).computed for row in found}
 
 

@@ -16,7 +16,7 @@ class MembershipConfig(Settings):
     reference_model: str | None = setting(
         None,
         'A language model of other text with the same vocabulary, such as that of '
-        'experiments.pretrain: the attack then looks at how much the loss is below its loss.',
+        'dpfl pretrain: the attack then looks at how much the loss is below its loss.',
     )
     reference_runs: tuple[str, ...] = setting(
         (),

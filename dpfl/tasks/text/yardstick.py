@@ -46,7 +46,7 @@ class YardstickConfig(Settings):
     eval_clients: int = setting(
         50,
         'Held-out clients to measure on, the first ones: those of an evaluation of '
-        'experiments.train with the same value. If there are fewer, all.',
+        'dpfl train with the same value. If there are fewer, all.',
         minimum=1,
     )
 

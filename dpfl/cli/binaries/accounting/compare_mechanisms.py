@@ -98,9 +98,23 @@ def main() -> None:
         loss = f'{_LOSS.read().loss}_loss'
         from dpfl.reporting import plots  # matplotlib takes a second to import.
 
-        figure = plots.losses(rows, vary, loss, _RELATIVE_TO.value)
+        figure = plots.losses(rows, vary, loss, _RELATIVE_TO.value, _title(base, vary))
         files.save_plot(figure, path)
     print(json.dumps(rows) if _FORMAT.read().format == 'json' else plain_text.columns(rows))
+
+
+def _title(base: Participation, vary: str) -> str:
+    """The schema of all losses, without what varies."""
+    # Without a limit of its own, how often a client takes part follows from the others.
+    is_free = base.max_participations is None and vary != 'max_participations'
+    parts = {
+        'rounds': f'{base.rounds} rounds',
+        'max_participations': f'at most {base.count} participation(s) of a client',
+        'min_separation': f'at least {base.min_separation} rounds apart',
+    }
+    if is_free:
+        parts['max_participations'] = 'participations as often as that allows'
+    return ', '.join(text for name, text in parts.items() if name != vary)
 
 
 def _values(base: Participation, vary: str) -> list[int]:

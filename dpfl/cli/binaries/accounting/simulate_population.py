@@ -17,15 +17,17 @@ papers, the number of rounds strictly between two participations: min_separation
 
 import functools
 import json
+import shlex
 from typing import Any
 
 from absl import flags
 
 from dpfl import ParticipationLog
-from dpfl.cli.command import command_line, files
+from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import population_values, simulated_population
+from dpfl.mechanisms import registry
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.privacy_config import MechanismConfig, NoiseConfig
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
@@ -83,6 +85,7 @@ def main() -> None:
     files.check_writable(output, plot)
     vary, is_json = _SWEEP.read().vary, _FORMAT.read().format == 'json'
     values: Any
+    report = ''
     with command_line.refusing_bad_values():
         noise = simulated_population.Noise(
             mechanism=_MECHANISM.values()['mechanism'],
@@ -105,6 +108,7 @@ def main() -> None:
                 values, done = simulation.run({})
                 draw = functools.partial(simulated_population.draw, done)
                 _save(done.log, output)
+                report = _report_command(values, output)
     if plot is not None:
         files.save_plot(draw(), plot)
     if is_json:
@@ -113,6 +117,34 @@ def main() -> None:
         print(plain_text.columns([population_values.short(row, str(vary)) for row in values]))
     else:
         print(population_values.text(values))
+        print(report, end='')
+
+
+def _report_command(values: dict[str, Any], output: str | None) -> str:
+    """The command that reports the guarantee of the log that was written."""
+    if output is None:
+        return ''
+    given = {
+        'participation_log': output,
+        'rounds': values['rounds'],
+        'clients_per_round': values['clients_per_round'],
+        'min_separation': values['min_separation'],
+        'max_participations': values['max_participations'],
+        'mechanism': values.get('mechanism', 'tree'),
+        **_strategy(),
+        'noise_multiplier': values.get('noise_multiplier', _NOISE.values()['noise_multiplier']),
+    }
+    words = [shlex.quote(f'--{name}={value}') for name, value in given.items()]
+    return (
+        'The guarantee of a run with this log, for a mechanism of your choice:\n'
+        f'{program.shown("report_privacy")} {" ".join(words)}\n'
+    )
+
+
+def _strategy() -> dict[str, str]:
+    """The strategy of --mechanism, for commands that have a flag of its own for it."""
+    name = _MECHANISM.values()['mechanism']
+    return {} if name is None or name in registry.ENTRIES else {'strategy': name}
 
 
 def _save(log: ParticipationLog, output: str | None) -> None:

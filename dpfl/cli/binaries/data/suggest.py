@@ -16,7 +16,7 @@ import shlex
 import sys
 from typing import Any
 
-from dpfl.cli.command import command_line, files
+from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.reporting import plain_text
@@ -51,7 +51,7 @@ def main() -> None:
     if output is not None:
         pathlib.Path(output).write_text(''.join(f'{flag}\n' for flag in flags))
         flags = [f'--flagfile={output}']
-    command = shlex.join(['python', '-m', 'experiments.train', *flags, f'--output_dir={_RUN}'])
+    command = shlex.join([*program.arguments('train'), *flags, f'--output_dir={_RUN}'])
     if _FORMAT.read().format == 'json':
         print(json.dumps(_values(found, command)))
         return

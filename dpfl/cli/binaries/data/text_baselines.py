@@ -5,7 +5,7 @@ Example:
       --vocabulary_size=2000
 
 Accuracy, with and without unknown words, of a unigram, a bigram and a smoothed trigram predictor,
-and the trigram model's loss, all as experiments.train measures them on the same held-out clients.
+and the trigram model's loss, all as dpfl train measures them on the same held-out clients.
 NOT private: by default the words of the training clients are counted without noise.
 """
 

@@ -13,7 +13,7 @@ output directory then has
 - study.html: sheets of generated images side by side, and the conclusion;
 - study.json: the same numbers;
 - sheets/ with the pictures, and primary/ with the classifier;
-- a folder for each GAN with the files of a run of experiments.train_gan.
+- a folder for each GAN with the files of a run of dpfl train_gan.
 
 With --resume, what is finished is kept, and an interrupted run continues.
 """

@@ -10,7 +10,7 @@ intervals. --inject damages the text on purpose, to see whether a fault is found
 directory then has
 - study.html: verdicts, differences, sentences and words;
 - study.json: the same numbers;
-- a folder for each model with the files of a run of experiments.train.
+- a folder for each model with the files of a run of dpfl train.
 
 The preset trains eight small models on synthetic text, in about five minutes on two cores. With
 --resume, finished models are kept, and an interrupted one continues. docs/how_to/debug_text.md says

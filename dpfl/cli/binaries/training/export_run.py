@@ -8,7 +8,7 @@ epsilon round by round; for a GAN also the images that its generator made. It ha
 participation log, the ledger and what is known about the data, nor times, paths and flags. It has
 no other metrics, because they are measured without noise; --public_heldout adds the metrics of
 held-out data and of test data that are public. docs/reference/threat_model.md says what each file
-of a run reveals. experiments.report_privacy --run_dir also verifies a copy.
+of a run reveals. dpfl report_privacy --run_dir also verifies a copy.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-r"""Trains a word model centrally on public text, for --warm_start of experiments.train.
+r"""Trains a word model centrally on public text, for --warm_start of dpfl train.
 
 Example:
   python -m experiments.pretrain --public_text=corpus.txt --vocabulary_size=9996 \
@@ -6,7 +6,7 @@ Example:
 
 NOT private: the text must be public. Without --public_text it is synthetic text of clients that no
 run trains on or holds out, in the language of --seed; give the run the same seed. The model is a
-SavedModel that experiments.generate and plain TensorFlow can load. Its vocabulary is written beside
+SavedModel that dpfl generate and plain TensorFlow can load. Its vocabulary is written beside
 it, as a file for --vocabulary_file.
 """
 

@@ -4,7 +4,7 @@ Example:
   python -m experiments.run_study --study=mechanisms --output_dir=runs/mechanisms
 
 A study is a file in configs/studies, or a file of your own in the same form. Every run is a run of
-experiments.train in its own directory. If the study is interrupted, the same command continues it:
+dpfl train in its own directory. If the study is interrupted, the same command continues it:
 finished runs are kept, and an interrupted one continues from its last checkpoint. At the end the
 directory has study.html, study.md, results.json and study.png, and prediction.png if the study
 asks which measure predicts another.
@@ -22,7 +22,7 @@ import shlex
 from absl import flags
 
 from dpfl import _storage
-from dpfl.cli.command import command_line
+from dpfl.cli.command import command_line, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.studies import (
@@ -116,7 +116,7 @@ def _command() -> str:
         if flags.FLAGS[name].value is not None
     ]
     given += [f'--{_OVERRIDE.name}={each}' for each in _OVERRIDE.value]
-    return shlex.join(['python', '-m', 'experiments.run_study', *given])
+    return shlex.join([*program.arguments('run_study'), *given])
 
 
 def _seeds() -> list[int]:

@@ -4,7 +4,7 @@ Example:
   python -m experiments.train_gan --rounds=200 --population=850 --clients_per_round=10 \
     --sampling=without_replacement --noise_multiplier=0.01 --delta=1e-3 --output_dir=runs/gan
 
-The output directory then has the files of a run of experiments.train, with the generator as the
+The output directory then has the files of a run of dpfl train, with the generator as the
 model; sheets of generated images in plots/; the generator as a SavedModel in generator/; and
 gan_report.md, which explains why the guarantee of the run covers the generator. Losses are those of
 held-out clients.

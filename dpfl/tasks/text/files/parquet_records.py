@@ -128,8 +128,20 @@ def _column(table: Any, argument: str, name: str) -> str:
     """Returns the name of a column after checking that there is exactly one."""
     names = table.schema_arrow.names
     if names.count(name) != 1:
-        raise errors.ArgumentError(argument, name, f'must be one of the {len(names)} columns')
+        raise errors.ArgumentError(argument, name, record_files.one_of(names))
+    kind = table.schema_arrow.field(name).type
+    if argument == 'text_column' and not _is_text(kind):
+        raise errors.ArgumentError(argument, name, f'must be a column of text, not of {kind}')
     return name
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (pyarrow.types.is_string, pyarrow.types.is_large_string, pyarrow.types.is_null)
+    return any(test(kind) for test in tests)
 
 
 def _write(table: Any, columns: list[str], lines: BinaryIO) -> None:

@@ -116,7 +116,7 @@ def _of_parquet(name: str, path: str | os.PathLike[str], text_column: str) -> It
         raise errors.ArgumentError(name, path, f'cannot be read ({error.strerror})') from None
     except errors.ArgumentError as error:
         is_column = error.name != 'data_path'
-        allowed = f'must have a column {text_column!r}' if is_column else error.allowed
+        allowed = f'must have a column {text_column!r} of text' if is_column else error.allowed
         raise errors.ArgumentError(name, path, allowed) from None
     with rows:
         for number, line in enumerate(rows, 1):

@@ -11,7 +11,7 @@ import csv
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, ClassVar
 
 from dpfl import errors
@@ -19,9 +19,19 @@ from dpfl import errors
 # Longest record in bytes. Longer ones are malformed, which bounds the memory that readers need.
 MAX_BYTES = 1 << 22
 
+# How many columns a message names, and how many letters of each.
+_MOST_NAMES, _MOST_LETTERS = 12, 40
+
 
 class MalformedError(ValueError):
     """A record cannot be read. The message is the reason, and quotes nothing of the record."""
+
+
+def one_of(names: Sequence[str]) -> str:
+    """Which columns there are, as what is allowed for the name of one."""
+    named = ', '.join(errors.shown(name, _MOST_LETTERS) for name in names[:_MOST_NAMES])
+    more = ', ...' if len(names) > _MOST_NAMES else ''
+    return f'must be one of the {len(names)} columns: {named}{more}'.removesuffix(': ')
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,6 +132,22 @@ class JsonLines(Format):
             raise MalformedError('no text' if text is None else 'text is not a string')
         return _client_key(value.get(self.client_column)), text
 
+    def missing(self, file: BinaryIO) -> errors.ArgumentError | None:
+        """The error that says which column the first record lacks; None if it has both.
+
+        The keys are shown as the header of other formats would be, the values are not.
+        """
+        try:
+            value = json.loads(_decoded(_Lines(file).read() or b''))
+        except (ValueError, RecursionError):
+            return None
+        keys = list(value) if isinstance(value, dict) else []
+        for flag in ('client_column', 'text_column'):
+            name = getattr(self, flag)
+            if keys and name not in keys:
+                return errors.ArgumentError(flag, name, one_of(keys))
+        return None
+
 
 @dataclasses.dataclass(frozen=True)
 class Csv(Format):
@@ -184,7 +210,7 @@ class Csv(Format):
         for flag in ('client_column', 'text_column'):
             name = getattr(self, flag)
             if header.count(name) != 1:
-                raise errors.ArgumentError(flag, name, f'must be one of the {len(header)} columns')
+                raise errors.ArgumentError(flag, name, one_of(header))
             positions.append(header.index(name))
         return positions[0], positions[1], len(header)
 

@@ -61,6 +61,8 @@ def open_clients(
         raise errors.ArgumentError('data_path', path, f'line {line} is malformed: {reason}')
     count = index.num_clients
     if count < 2:
+        if not count and (missing := _missing(path, client_column, text_column)) is not None:
+            raise missing
         raise errors.ArgumentError(
             'data_path',
             path,
@@ -106,6 +108,17 @@ def _open(path: pathlib.Path, client_column: str, text_column: str) -> tuple[str
     index = record_index.index_file(path, form)
     file, stamp = _files.open_regular(path), (index.summary.size, index.summary.mtime_ns)
     return form.name, _Texts(path, index, file, form.parser(file), stamp)
+
+
+def _missing(
+    path: pathlib.Path, client_column: str, text_column: str
+) -> errors.ArgumentError | None:
+    """The error about a column that JSON Lines do not have; other formats are known to have it."""
+    form = record_files.FORMATS.get(path.suffix.lower())
+    if form is not record_files.JsonLines:
+        return None
+    with _files.open_regular(path) as file:
+        return record_files.JsonLines(client_column, text_column).missing(file)
 
 
 def _left_out(summary: record_index.Summary) -> str:

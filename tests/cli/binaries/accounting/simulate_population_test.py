@@ -2,6 +2,7 @@ import functools
 import itertools
 import json
 import math
+import shlex
 import subprocess
 import sys
 
@@ -239,3 +240,26 @@ def test_no_tensorflow_is_loaded():
         [sys.executable, '-c', code], cwd=binaries.ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == '[]'
+
+
+@pytest.mark.parametrize('mechanism, name', [('tree', 'tree'), ('blt_b100', 'blt')])
+def test_it_names_the_command_that_reports_on_its_log(tmp_path, mechanism, name):
+    path = tmp_path / 'log.npz'
+    flags = ('--noise_multiplier=5', f'--mechanism={mechanism}', f'--output={path}')
+    done = _run(*_SMALL, *flags)
+    assert done.returncode == 0, done.stderr
+    words = shlex.split(done.stdout.splitlines()[-1])
+    assert words[:3] == ['python', '-m', 'experiments.report_privacy']
+    assert f'--participation_log={path}' in words and f'--mechanism={name}' in words
+    report = forked_binaries.run('report_privacy', *words[3:], '--format=json')
+    assert report.returncode == 0, report.stderr
+    values = json.loads(report.stdout)
+    assert values['basis'] == 'plan' and values['observed']['violations'] == []
+    assert values['rho'] == pytest.approx(json.loads(_rho(mechanism, path))['rho_of_schema'])
+
+
+def _rho(mechanism, path):
+    """The statistics of a log with the guarantee of a mechanism."""
+    return _run(
+        f'--log={path}', '--noise_multiplier=5', f'--mechanism={mechanism}', '--format=json'
+    ).stdout

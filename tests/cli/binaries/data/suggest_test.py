@@ -33,7 +33,7 @@ def test_the_command_runs_as_printed(tmp_path):
     values = json.loads(run.stdout)
     assert values['rounds'] == 2 and values['unigram_accuracy'] > 0
     # The user is told if the model has learnt nothing yet, and only then.
-    is_told = 'experiments.suggest proposes' in run.stderr
+    is_told = 'dpfl suggest proposes' in run.stderr
     assert is_told == (values['accuracy'] < values['unigram_accuracy'])
 
 

@@ -77,7 +77,10 @@ def test_a_column_of_parquet_is_text(tmp_path):
     path = tmp_path / 'a.parquet'
     parquet.write_table(pyarrow.table({'text': ['One. Two', 'Three'], 'n': [1, 2]}), path)
     assert list(public_text.sentences('public_text', path)) == [['one', '.'], ['two'], ['three']]
-    for column, message in (('said', "must have a column 'said'"), ('n', 'row 1 must have a text')):
+    for column, message in (
+        ('said', "must have a column 'said'"),
+        ('n', "must have a column 'n' of text"),
+    ):
         with pytest.raises(ArgumentError, match=f'public_text=.*: {message}'):
             list(public_text.sentences('public_text', path, column))
     path.write_bytes(b'PAR1')

@@ -117,7 +117,9 @@ def test_rows_of_parquet_that_are_malformed_are_counted(tmp_path):
     assert description['left_out'] == {'empty': 1, 'no text': 1, 'not UTF-8': 1, 'no client id': 1}
     assert description['first_malformed'] == 'line 2: no text'
     parquet.write_table(pyarrow.table({'who': rows and ['a'] * 6, 'said': binary}), path)
-    with pytest.raises(ValueError, match='malformed records; .*text is not a string'):
+    with pytest.raises(
+        ValueError, match='^text_column=said: must be a column of text, not of binary'
+    ):
         _open(path)
 
 
@@ -136,8 +138,25 @@ def test_a_parquet_file_that_is_cut_or_damaged_is_refused(tmp_path):
 def test_parquet_without_a_column_names_its_flag(tmp_path):
     path = tmp_path / 'a.pq'
     parquet.write_table(pyarrow.table({'who': ['a'], 'text': ['b']}), path)
-    with pytest.raises(ValueError, match='^text_column=said: must be one of the 2 columns'):
+    with pytest.raises(
+        ValueError, match='^text_column=said: must be one of the 2 columns: who, text$'
+    ):
         _open(path)
+
+
+def test_json_lines_without_a_column_say_which_there_are(tmp_path):
+    path = tmp_path / 'a.jsonl'
+    lines = [json.dumps({'who': str(i), 'words': 'secret'}) for i in range(9)]
+    path.write_text('\n'.join(lines))
+    with pytest.raises(ValueError, match='^text_column=said: must be one of the 2 columns: who, w'):
+        _open(path)
+    many = {f'column {i}\n': 'secret' for i in range(20)}
+    path.write_text(json.dumps(many))
+    with pytest.raises(
+        ValueError, match=r'of the 20 columns: column 0, .*column 11, \.\.\.$'
+    ) as error:
+        _open(path)
+    assert 'secret' not in str(error.value) and '\n' not in str(error.value)
 
 
 def test_malformed_lines_are_left_out_unless_strict(tmp_path):

@@ -1,0 +1,161 @@
+"""The program `dpfl`: its list of commands, its errors, completion in a shell."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import dpfl
+from dpfl import presets
+from dpfl.cli import catalogue
+from tests import paths
+
+
+def _dpfl(*arguments, **kwargs):
+    return subprocess.run(
+        [sys.executable, '-m', 'dpfl', *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        **{'cwd': paths.ROOT, **kwargs},
+    )
+
+
+@pytest.mark.parametrize('arguments', [[], ['--help'], ['help']])
+def test_all_commands_are_listed_with_what_they_do(arguments):
+    done = _dpfl(*arguments)
+    assert done.returncode == 0 and done.stderr == ''
+    for binary in catalogue.binaries().values():
+        assert f'  {binary.name} ' in done.stdout and binary.summary in done.stdout
+        assert binary.summary.endswith('.')
+
+
+def test_the_list_imports_nothing_heavy():
+    code = (
+        'import sys\n'
+        'from dpfl.cli import main\n'
+        'main._overview()\n'
+        'heavy = {"numpy", "absl", "scipy", "tensorflow"}\n'
+        'print(sorted(heavy & set(sys.modules)))\n'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', code], cwd=paths.ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == '[]\n'
+
+
+def test_every_command_has_a_thin_file_in_experiments_and_no_other_is_there():
+    files = {path.stem: path for path in (paths.ROOT / 'experiments').glob('[!_]*.py')}
+    assert set(files) == set(catalogue.binaries())
+    for name, binary in catalogue.binaries().items():
+        text = files[name].read_text()
+        assert binary.module in text and f"launch.run('{name}')" in text
+        assert text.splitlines()[0].endswith(binary.summary) and len(text.splitlines()) < 12
+
+
+def test_version():
+    assert _dpfl('--version').stdout == f'dpfl {dpfl.__version__}\n'
+
+
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        (['trian'], 'trian: is not a command; the nearest is train; dpfl --help lists them'),
+        (['reprt'], 'reprt: is not a command; the nearest is report; dpfl --help lists them'),
+        (['--flagfile=x'], '--flagfile=x: is not a command; dpfl --help lists them'),
+        (['a\nb'], 'a b: is not a command; dpfl --help lists them'),
+        (['completion', 'fish'], 'completion: needs one of bash, zsh'),
+        (['lock', 'x'], 'lock: takes no arguments, but was given x'),
+        (['report', '--no_such_flag=1'], "Unknown command line flag 'no_such_flag'"),
+    ],
+)
+def test_what_is_unknown_gives_one_line(arguments, message):
+    done = _dpfl(*arguments)
+    assert done.returncode == 2 and done.stdout == ''
+    assert done.stderr.startswith(f'error: {message}') and done.stderr.count('\n') == 1
+
+
+def test_a_command_has_its_own_flags_and_examples():
+    own, thin = (
+        subprocess.run(
+            [sys.executable, '-m', *module], cwd=paths.ROOT, capture_output=True, text=True
+        ).stdout
+        for module in (('dpfl', 'report', '--help'), ('experiments.report_privacy', '--help'))
+    )
+    assert '--noise_multiplier' in own and '  dpfl report_privacy --mechanism=tree' in own
+    assert '  python -m experiments.report_privacy --mechanism=tree' in thin
+    assert own == thin.replace('python -m experiments.', 'dpfl ')
+
+
+@pytest.fixture(scope='module', name='complete')
+def _complete(tmp_path_factory):
+    """What bash proposes for a line."""
+    if shutil.which('bash') is None:
+        pytest.skip('no bash')
+    folder = tmp_path_factory.mktemp('bin')
+    (folder / 'dpfl').write_text(f'#!/bin/sh\nexec {sys.executable} -m dpfl "$@"\n')
+    (folder / 'dpfl').chmod(0o755)
+    (folder / 'own.flags').touch()
+    script = _dpfl('completion', 'bash').stdout
+
+    def complete(line):
+        # As bash splits a line into words: also before and after each `=`.
+        words = line.replace('=', ' = ').split() + ([''] if line.endswith((' ', '=')) else [])
+        quoted = ' '.join(f"'{word}'" for word in words)
+        code = (
+            f'{script}\nCOMP_WORDBREAKS=$\' \\t\\n"=\'\nCOMP_LINE="{line}"\n'
+            f'COMP_POINT={len(line)}\nCOMP_WORDS=({quoted})\nCOMP_CWORD={len(words) - 1}\n'
+            '_dpfl 2>/dev/null\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
+        )
+        done = subprocess.run(
+            ['bash', '-c', code],
+            cwd=folder,
+            env={
+                **os.environ,
+                'PATH': f'{folder}:{os.environ["PATH"]}',
+                'PYTHONPATH': str(paths.ROOT),
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.split()
+
+    return complete
+
+
+@pytest.mark.parametrize(
+    'line, proposed',
+    [
+        ('dpfl tra', ['train', 'train_gan']),
+        ('dpfl rep', ['report_privacy', 'reproduce_figures', 'reproduce_tables', 'report']),
+        ('dpfl --ver', ['--version']),
+        ('dpfl train --flagfile=synthetic_text.b', ['synthetic_text.blt']),
+        ('dpfl train --flagfile=ow', ['own.flags']),
+        ('dpfl train --strategy=blt_b1', ['blt_b100', 'blt_b1000']),
+        ('dpfl run_study --study=mech', ['mechanisms']),
+        ('dpfl report --delt', ['--delta=']),
+        ('dpfl report --format=j', ['json']),
+        ('dpfl report --adjacency=z', ['zero_out']),
+        ('dpfl report --output=ow', ['own.flags']),
+        ('dpfl train ow', ['own.flags']),
+    ],
+)
+def test_bash_completes(complete, line, proposed):
+    assert complete(line) == proposed
+
+
+def test_bash_proposes_every_preset_and_command(complete):
+    assert set(presets.names()) <= set(complete('dpfl train --flagfile='))
+    assert set(catalogue.binaries()) <= set(complete('dpfl '))
+
+
+def test_the_script_for_zsh_has_what_that_for_bash_has():
+    script = _dpfl('completion', 'zsh').stdout
+    assert script.startswith('#compdef dpfl\n') and '@' not in script.replace('$@', '')
+    for name in (*catalogue.binaries(), *presets.names(), *presets.studies()):
+        assert name in script
+    if shutil.which('zsh') is not None:
+        subprocess.run(['zsh', '-n'], input=script, text=True, check=True)
