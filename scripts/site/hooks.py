@@ -13,17 +13,21 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-from scripts.site import api_pages, command_pages, mentions, places
+from scripts.site import api_pages, command_pages, mentions, places, signatures
 
 # What the theme's script would load for diagrams, repositories and old browsers; no page needs it.
 _EXTERNAL = re.compile(r'https://(?:unpkg\.com|api\.github\.com)/|https://\$\{\w+\}/api/v4/')
 # A cell of a table with so much text that it needs some width.
 _LONG_CELL = re.compile(r'<td>(?=(?:(?!</td>).){80})', re.DOTALL)
+# Code in a line of text, and its longest word that is not broken at a hyphen.
+_INLINE_CODE = re.compile(r'<code>([^<]+)</code>')
+_LONGEST_WORD = 32
 _commands = functools.cache(command_pages.read)
 
 
 def on_config(config: Any) -> Any:
     """Puts the pages that are made into the navigation, in place of the folders named there."""
+    signatures.install()
     made = {
         f'{command_pages.FOLDER}/': command_pages.navigation(_commands()),
         f'{api_pages.FOLDER}/': api_pages.navigation(),
@@ -53,7 +57,7 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
 def on_page_content(html: str, page: Any, files: Files, **_: Any) -> str:
     """Makes links of the papers' keys, and of the pages that docstrings and help texts name."""
     html = mentions.linked(html, page.file.src_uri, _titles(files))
-    return _LONG_CELL.sub('<td class="long">', html)
+    return _INLINE_CODE.sub(_whole, _LONG_CELL.sub('<td class="long">', html))
 
 
 def on_post_build(config: Any) -> None:
@@ -86,6 +90,15 @@ def _filled(entry: Any, made: dict[str, list[Any]]) -> Any:
     if isinstance(entry, dict):
         return {title: _filled(each, made) for title, each in entry.items()}
     return made.get(entry, entry)
+
+
+def _whole(match: re.Match[str]) -> str:
+    """Inline code whose words, such as flags, stay whole."""
+    words = [
+        f'<span class="whole">{word}</span>' if '-' in word and len(word) <= _LONGEST_WORD else word
+        for word in match[1].split(' ')
+    ]
+    return f'<code>{" ".join(words)}</code>'
 
 
 def _folder(file: File) -> str:

@@ -13,7 +13,15 @@ import yaml
 import dpfl
 from dpfl.cli import catalogue
 from dpfl.mechanisms import registry
-from scripts.site import api_pages, check, command_pages, griffe_comments, mentions, places
+from scripts.site import (
+    api_pages,
+    check,
+    command_pages,
+    griffe_comments,
+    mentions,
+    places,
+    signatures,
+)
 from tests import paths
 from tests.repository import threat_model
 
@@ -128,6 +136,18 @@ def test_settings_are_documented_by_their_help(tree):
         "'best' is the smallest"
         in _member(tree, 'dpfl.accounting.gaussian.ACCOUNTANTS').docstring.value
     )
+
+
+def test_long_signatures_are_broken():
+    assert signatures.formatted('def f(a, b): pass', 20) == 'def f(a, b):\n    pass\n'
+    long = "def f(a: dict[int, str], *, b: str = ',)') -> tuple[int, str]: pass"
+    assert signatures.formatted(long, 20) == (
+        "def f(\n    a: dict[int, str],\n    *,\n    b: str = ',)',\n) -> tuple[int, str]:\n"
+        '    pass\n'
+    )
+    assert signatures.formatted("A = ('b', 'c')", 8) == "A = (\n    'b',\n    'c',\n)"
+    assert signatures.formatted('A = 1234567890', 8) == 'A = 1234567890'
+    assert signatures.formatted('A: int | None = f()', 8) == 'A: int | None = f()'
 
 
 # The commands.
