@@ -176,11 +176,21 @@ def test_a_run_in_another_directory(run, name):
     assert json.loads(done.stdout)['rounds'] == 2
 
 
-@pytest.mark.tff
-@pytest.mark.slow
-def test_a_study_in_another_directory(run):
-    done = run('run_study', '--study=mechanisms', '--dry_run', '--output_dir=out', has_tff=True)
-    assert 'must be a JSON file' not in done.stderr
+def test_a_study_in_another_directory(site, tmp_path):
+    code = (
+        'import dpfl\n'
+        'from dpfl.studies import definition\n'
+        'print(dpfl.__file__, definition.load("mechanisms").name, definition.load("noise").name)\n'
+    )
+    done = subprocess.run(
+        [sys.executable, '-c', code],
+        cwd=tmp_path,
+        env={**os.environ, 'PYTHONPATH': str(site)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [str(site / 'dpfl/__init__.py'), 'mechanisms', 'noise']
 
 
 @pytest.mark.parametrize('name', sorted(_NEED_TFF))
