@@ -2,12 +2,15 @@
 
 import os
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow_federated as tff
 
 from dpfl.runtime import native
+from tests import paths
 
 pytestmark = pytest.mark.tff
 
@@ -60,3 +63,31 @@ def test_without_a_computation_nothing_is_started():
     before = _workers()
     with native.native_runtime():
         assert _workers() == before
+
+
+_PROGRAM = """
+import numpy as np, tensorflow_federated as tff
+from dpfl.runtime import contexts
+
+@tff.tensorflow.computation(np.int32)
+def square(x):
+    return x * x
+
+with contexts.local_runtime():
+    print(square(3))
+print(square(4))
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_also_uses_the_default_context_ends_in_order():
+    done = subprocess.run(
+        [sys.executable, '-c', _PROGRAM],
+        cwd=paths.ROOT,
+        env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
+        capture_output=True,  # A worker that stayed behind would keep the pipes open.
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert done.stdout.split() == ['9', '16'] and 'Traceback' not in done.stderr
