@@ -21,7 +21,7 @@ _EXTERNAL = re.compile(r'https://(?:unpkg\.com|api\.github\.com)/|https://\$\{\w
 _LONG_CELL = re.compile(r'<td>(?=(?:(?!</td>).){80})', re.DOTALL)
 # Code in a line of text, and its longest word that is not broken at a hyphen.
 _INLINE_CODE = re.compile(r'<code>([^<]+)</code>')
-_LONGEST_WORD = 32
+_LONGEST_WORD = 40
 _commands = functools.cache(command_pages.read)
 
 
