@@ -210,7 +210,7 @@ def _bad_file(kind: str, data, path):
         ),
         (
             ['--task=user_text', '--data_path={data}/data.jsonl', '--client_column=user'],
-            'must have texts of at least 2 clients, has 0 (2001 malformed records; ',
+            '--client_column=user: must be one of the 2 columns: client, text',
         ),
         (
             ['--task=user_text', '--data_path={data}/data.jsonl', '--heldout_fraction=1'],
