@@ -74,7 +74,10 @@ def _jsonl(paths: str, client_column: str, text_column: str) -> _Source:
                 ) from None
         if first and counts['malformed'] == counts['records']:
             raise errors.ArgumentError(
-                'data_path', errors.NOT_SHOWN, f'all records are malformed; the first one: {first}'
+                'data_path',
+                errors.NOT_SHOWN,
+                f'all records are malformed (client_column={client_column}, '
+                f'text_column={text_column}); the first one: {first}',
             )
 
     return _Source(_names(files), _OF_FILES, read)

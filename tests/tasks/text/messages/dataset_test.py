@@ -96,7 +96,8 @@ def test_what_cannot_be_read_leaves_an_older_file(tmp_path):
         (tmp_path / 'a.jsonl', '^data_path: has no sentence'),
         (
             tmp_path / 'b.jsonl',
-            '^data_path: all records are malformed; the first one: .*b.jsonl, line 1: .*client',
+            r'^data_path: all records are malformed \(client_column=client, text_column=text\); '
+            'the first one: .*b.jsonl, line 1: no client id$',
         ),
         (tmp_path / 'absent', r'^data_path=.*absent: cannot be read \(No such file'),
     ):
