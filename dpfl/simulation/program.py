@@ -149,6 +149,10 @@ class _Run:
                 # If this fails too, the first error is the one to show.
                 with contextlib.suppress(errors.RunError, MemoryError):
                     self._report()
+            if (directory.path / archive.MODEL).exists():
+                # Digests that list a model would say that nothing is missing.
+                with contextlib.suppress(errors.StorageError):
+                    directory.forget_digests()
             raise
         finally:
             # Also after a failure: a run may be slow before it fails.

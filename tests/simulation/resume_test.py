@@ -13,6 +13,7 @@ import pytest
 from tensorboard.backend.event_processing import event_accumulator
 
 from dpfl import Participation, ParticipationLog, accounting, errors
+from dpfl.accounting.records import archive
 from dpfl.runtime import contexts
 from dpfl.simulation import checkpoint, checkpoint_folder, ledger, outputs, program, sampling
 from dpfl.simulation import state as state_lib
@@ -275,6 +276,24 @@ def test_a_model_is_on_the_disk_only_with_its_checkpoint(experiment, path, monke
     _resume(experiment, path)
     assert names.index(f'{_ROUNDS:08d}.checkpoint') < names.index('model.npz')
     assert names[-1] == 'SHA256SUMS'
+
+
+def test_what_is_interrupted_after_its_model_has_not_ended(experiment, tmp_path):
+    """Else a run that continues would be taken for finished, and lack what follows the model."""
+    called = []
+
+    def finish(directory):
+        called.append((directory / 'model.npz').exists())
+        if len(called) == 1:
+            raise KeyboardInterrupt
+
+    path = tmp_path / 'run'
+    finishing = dataclasses.replace(experiment, finish=finish)
+    with pytest.raises(KeyboardInterrupt):
+        program.run_training(finishing, outputs.RunDirectory(path))
+    assert (path / 'privacy_report.json').exists() and not archive.has_ended(path)
+    _resume(finishing, path)
+    assert called == [True, True] and archive.has_ended(path)
 
 
 def test_without_the_key_of_the_data_no_run_goes_on(experiment, path):

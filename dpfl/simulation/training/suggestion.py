@@ -13,7 +13,7 @@ from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.tasks.config import REAL_TASKS, TaskConfig
-from dpfl.tasks.text import real_task
+from dpfl.tasks.text import real_task, vocabulary
 from dpfl.tasks.text.text_statistics import TextStatistics
 
 NOT_PRIVATE = (
@@ -94,7 +94,7 @@ def suggest(
         map(clients.sentences, range(looked_at)), source.data.task.vocabulary, words
     )
     data = _facts(statistics, clients.count, source.data.baselines(_HELDOUT))
-    proposals = _of_text(task, statistics)
+    proposals = _of_text(task, statistics, _added_marks(task, source.data.task.vocabulary))
     proposals += of_schema(wishes, clients.count)
     proposals += _of_local_training(statistics)
     values = {each.name: each.value for each in proposals}
@@ -119,7 +119,16 @@ def _facts(
     }
 
 
-def _of_text(task: TaskConfig, statistics: TextStatistics) -> list[Proposal]:
+def _added_marks(task: TaskConfig, words: vocabulary.Vocabulary) -> int:
+    """How many words at the end are marks that every size of `vocabulary_file` has besides."""
+    marks = vocabulary.MARKS
+    added = task.text.vocabulary_file and task.text.vocabulary_marks
+    if not added or len(words.words) <= len(marks):
+        return 0
+    return len(marks) if tuple(words.words[-len(marks) :]) == tuple(marks) else 0
+
+
+def _of_text(task: TaskConfig, statistics: TextStatistics, marks: int) -> list[Proposal]:
     length = min(max(5 * math.ceil(statistics.length_that_covers(_UNCUT) / 5), 10), 40)
     found = [
         Proposal(
@@ -129,11 +138,12 @@ def _of_text(task: TaskConfig, statistics: TextStatistics) -> list[Proposal]:
             f'{statistics.length_that_covers(_UNCUT)} words',
         )
     ]
-    size = statistics.words_that_cover(_COVERED)
+    size = statistics.words_that_cover(_COVERED, marks)
     if task.text.vocabulary_size is None:
-        most = statistics.covered.size - 1
-        rounded = most if size is None else min(100 * math.ceil(size / 100), most)
-        share = statistics.covered[rounded]
+        covered = statistics.covered_beside(marks)
+        most = covered.size - 1
+        rounded = most if size is None else min(100 * math.ceil(max(size, 1) / 100), most)
+        share = covered[rounded]
         found.append(
             Proposal('vocabulary_size', rounded, f'covers {share:.1%} of the words of the clients')
         )

@@ -70,7 +70,8 @@ def load(path: str | os.PathLike[str]) -> Classifier:
     for file in (where, *(where / name for name in _WEIGHTS)):
         if file.is_file():
             return _of_file(path, file)
-    raise errors.ArgumentError('path', path, 'holds no classifier of images')
+    why = '' if where.exists() else ' (no such file or directory)'
+    raise errors.ArgumentError('path', path, f'holds no classifier of images{why}')
 
 
 def _of_file(path: Any, file: pathlib.Path) -> Classifier:

@@ -89,7 +89,18 @@ class TextStatistics:
         """Share of the words that are outside the vocabulary."""
         return float(1 - self.covered[-1])
 
-    def words_that_cover(self, share: float) -> int | None:
-        """Size of the smallest vocabulary that covers a share of the words; None if none does."""
-        enough = self.covered >= share
+    def covered_beside(self, last: int) -> np.ndarray:
+        """`covered`, of vocabularies that always have so many of the last words, besides others."""
+        return self.covered[: self.covered.size - last] + (
+            self.covered[-1] - self.covered[-1 - last]
+        )
+
+    def words_that_cover(self, share: float, last: int = 0) -> int | None:
+        """Size of the smallest vocabulary that covers a share of the words; None if none does.
+
+        Args:
+          share: between 0 and 1.
+          last: so many of the last words are in every vocabulary, and are not counted.
+        """
+        enough = self.covered_beside(last) >= share
         return int(np.argmax(enough)) if enough.any() else None

@@ -1,11 +1,14 @@
 """Proposals for own text: what they follow from, and that they are worth following."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import TaskConfig, suggestion, train, trial
 from dpfl.simulation.training.suggestion import SuggestConfig, suggest
+from dpfl.tasks.text import real_task
 from dpfl.tasks.text.text_statistics import TextStatistics
 from dpfl.tasks.text.vocabulary import Vocabulary
 from tests import text_files
@@ -18,6 +21,8 @@ def test_statistics_are_those_of_the_words():
     assert found.covered.tolist() == pytest.approx([0, 4 / 9, 5 / 9, 6 / 9])
     assert found.oov_share == pytest.approx(3 / 9)
     assert found.words_that_cover(0.5) == 2 and found.words_that_cover(0.9) is None
+    assert found.covered_beside(1).tolist() == pytest.approx([1 / 9, 5 / 9, 6 / 9])
+    assert found.words_that_cover(0.5, last=1) == 1 and found.words_that_cover(0.9, last=1) is None
     assert found.length_that_covers(0.5) == 1 and found.length_that_covers(0.9) == 4
     assert found.quantile_of_words(0.1) == 3
     few = TextStatistics.of(clients, Vocabulary(('a', 'b', 'c')), max_words=2)
@@ -64,6 +69,17 @@ def test_a_run_as_proposed_beats_the_most_frequent_word(task, tmp_path):
     assert result.reference_accuracies['bigram_accuracy'] > 2 * unigram
     assert result.last['accuracy'] > 1.5 * unigram
     assert (tmp_path / 'run' / 'plots' / 'training.png').exists()
+
+
+@pytest.mark.tff
+def test_marks_that_are_added_to_a_file_are_not_words_of_it(task, tmp_path):
+    words = pathlib.Path(task.text.vocabulary_file).read_text().replace('.\n', '')
+    (tmp_path / 'words.txt').write_text(words)
+    path = str(tmp_path / 'words.txt')
+    lacking = task.with_values({'vocabulary_file': path})
+    found = suggest(lacking, SuggestConfig(), tell=lambda text: None)
+    assert {each.name: each.value for each in found.proposals}['vocabulary_size'] == 30
+    assert len(real_task.public_vocabulary(found.config.task.text).words) == 30 + 32
 
 
 @pytest.mark.tff

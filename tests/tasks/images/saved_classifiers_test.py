@@ -66,6 +66,8 @@ def test_a_saved_model_of_ones_own(tmp_path, channels, is_share):
 def test_what_is_no_classifier_is_refused(tmp_path):
     with pytest.raises(ArgumentError, match='path=.*holds no classifier of images'):
         saved_classifiers.load(tmp_path)
+    with pytest.raises(ArgumentError, match=r'of images \(no such file or directory\)$'):
+        saved_classifiers.load(tmp_path / 'absent')
     np.savez(tmp_path / 'model.npz', **{'0': np.zeros([3], np.float32)})
     with pytest.raises(ArgumentError, match='model.npz has not the weights of one of cnn, small'):
         saved_classifiers.load(tmp_path)

@@ -57,6 +57,7 @@ def _jsonl(paths: str, client_column: str, text_column: str) -> _Source:
     form = record_files.JsonLines(client_column, text_column)
 
     def read(counts: collections.Counter[str]) -> Iterator[Message]:
+        first = ''
         for source, path in enumerate(files):
             try:
                 with _files.open_regular(path) as file:
@@ -64,12 +65,20 @@ def _jsonl(paths: str, client_column: str, text_column: str) -> _Source:
                         counts['records'] += 1
                         if isinstance(record, record_files.BadRecord):
                             counts['malformed'] += 1
+                            first = first or f'{path}, line {record.line}: {record.reason}'
                         else:
                             yield Message(record.client, source, record.text)
             except OSError as error:
                 raise errors.ArgumentError(
                     'data_path', path, f'cannot be read ({error.strerror})'
                 ) from None
+        if first and counts['malformed'] == counts['records']:
+            raise errors.ArgumentError(
+                'data_path',
+                errors.NOT_SHOWN,
+                f'all records are malformed (client_column={client_column}, '
+                f'text_column={text_column}); the first one: {first}',
+            )
 
     return _Source(_names(files), _OF_FILES, read)
 

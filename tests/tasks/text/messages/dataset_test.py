@@ -91,8 +91,14 @@ def test_what_cannot_be_read_leaves_an_older_file(tmp_path):
     output = tmp_path / 'out.parquet'
     output.write_text('older')
     (tmp_path / 'a.jsonl').write_text('{"client": 1, "text": "> x"}\n')
+    (tmp_path / 'b.jsonl').write_text('{"who": 1, "text": "x"}\n{"who": 2, "text": "y"}\n')
     for path, message in (
         (tmp_path / 'a.jsonl', '^data_path: has no sentence'),
+        (
+            tmp_path / 'b.jsonl',
+            r'^data_path: all records are malformed \(client_column=client, text_column=text\); '
+            'the first one: .*b.jsonl, line 1: no client id$',
+        ),
         (tmp_path / 'absent', r'^data_path=.*absent: cannot be read \(No such file'),
     ):
         with pytest.raises(ArgumentError, match=message):
