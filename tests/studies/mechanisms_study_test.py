@@ -1,7 +1,5 @@
 """The study of mechanisms has the lines of the published table, with the losses that docs show."""
 
-import pathlib
-
 import pytest
 
 from dpfl.mechanisms import registry
@@ -9,8 +7,9 @@ from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
 from dpfl.simulation.training.sampling_config import participation
 from dpfl.studies import definition, jobs, work
+from tests import paths
 
-_DOCS = pathlib.Path(__file__).parents[3] / 'docs' / 'papers' / 'studies.md'
+_DOCS = paths.ROOT / 'docs/papers/studies.md'
 _HEADING = '| mechanism | buffers | max loss | rms loss |'
 
 
