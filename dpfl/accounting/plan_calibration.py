@@ -5,7 +5,7 @@ import math
 from typing import TypeVar
 
 from dpfl import _validate, errors
-from dpfl.accounting import before_training, calibration, hardened
+from dpfl.accounting import before_training, calibration, gaussian, hardened
 from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import estimates
 
@@ -57,24 +57,30 @@ def calibrated(plan: _P, epsilon: float, delta: float, accountant: str) -> _P:
         mu = calibration.mu_from_epsilon(*target, accountant)
         found = with_noise(hardened.noise_multiplier(plan, mu))
     else:
-        mu = _left(plan, calibration.mu_from_epsilon(epsilon, left, accountant), epsilon)
+        mu = _left(plan, epsilon, left, accountant)
         found = with_noise(plan.sensitivity / mu)
     while found.epsilon(delta, accountant) > epsilon:  # The division may round down.
         found = with_noise(math.nextafter(found.noise_multiplier, math.inf) * (1 + 1e-15))
     return found
 
 
-def _left(plan: PlanValues, mu: float, epsilon: float) -> float:
-    """What is left of `mu`, the target for `epsilon`, for a plan without sampling.
+def _left(plan: PlanValues, epsilon: float, delta: float, accountant: str) -> float:
+    """What is left of the mu of a target, for a plan without sampling.
 
     Earlier runs and releases before training take the rest.
 
     Raises:
       ValueError: if they leave nothing.
     """
-    left = mu**2 - sum((each.mu or 0.0) ** 2 for each in plan.earlier)
-    left -= sum(each.mu(plan.neighbours) ** 2 for each in plan.before)
+    taken = sum((each.mu or 0.0) ** 2 for each in plan.earlier)
+    taken += sum(each.mu(plan.neighbours) ** 2 for each in plan.before)
+    left = calibration.mu_from_epsilon(epsilon, delta, accountant) ** 2 - taken
     if left <= 0:
         whose = 'earlier runs' if plan.earlier else 'releases before training'
-        raise errors.ArgumentError('epsilon', epsilon, f'must be above that of the {whose} alone')
+        least = math.inf
+        if math.isfinite(taken):
+            least = gaussian.epsilon_from_mu(math.sqrt(taken), delta, accountant)
+        raise errors.ArgumentError(
+            'epsilon', epsilon, f'must be above {least:.4g}, that of the {whose} alone'
+        )
     return math.sqrt(left)

@@ -87,7 +87,8 @@ def test_noise_is_calibrated_to_what_the_earlier_run_leaves():
     target = _FIRST.epsilon(1e-6) * 1.5
     found = accounting.PrivacyPlan.calibrated(epsilon=target, delta=1e-6, **fields)
     assert target * 0.999 < found.epsilon(1e-6) <= target
-    with pytest.raises(ArgumentError, match='must be above that of the earlier runs'):
+    alone = f'{_FIRST.epsilon(1e-6):.4g}'
+    with pytest.raises(ArgumentError, match=f'must be above {alone}, that of the earlier runs'):
         accounting.PrivacyPlan.calibrated(epsilon=_FIRST.epsilon(1e-6) * 0.9, delta=1e-6, **fields)
 
 
