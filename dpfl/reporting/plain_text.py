@@ -6,12 +6,18 @@ from typing import Any
 # Guarantees: they are rounded up, to the digits that the privacy report has.
 _GUARANTEES = ('rho', 'mu', 'epsilon')
 _NO_GUARANTEE = 'none: there is no guarantee'
+# With amplification by sampling, for example.
+_ONLY_EPSILON = 'none: the guarantee is known as epsilon only'
 
 
 def table(values: dict) -> str:
     """A table with a name and its value in each line; guarantees are rounded up."""
     width = max(map(len, values))
-    return '\n'.join(f'{name:<{width}}  {_in_table(name, value)}' for name, value in values.items())
+    epsilon = values.get('epsilon')
+    has_epsilon = isinstance(epsilon, float | int) and math.isfinite(epsilon)
+    return '\n'.join(
+        f'{name:<{width}}  {_in_table(name, value, has_epsilon)}' for name, value in values.items()
+    )
 
 
 def columns(rows: list[dict]) -> str:
@@ -25,11 +31,11 @@ def columns(rows: list[dict]) -> str:
     )
 
 
-def _in_table(name: str, value: Any) -> str:
+def _in_table(name: str, value: Any, has_epsilon: bool) -> str:
     if name not in _GUARANTEES or isinstance(value, str):
         return _number(value)
     if value is None or math.isinf(value):
-        return _NO_GUARANTEE
+        return _ONLY_EPSILON if has_epsilon else _NO_GUARANTEE
     from dpfl.accounting.reports.checklist import round_up
 
     return round_up(value)

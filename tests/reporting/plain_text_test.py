@@ -26,3 +26,10 @@ def test_no_guarantee_is_said_in_words():
         'none',
         'infinite',
     ]
+
+
+def test_a_guarantee_without_rho_is_one():
+    rho, epsilon = plain_text.table({'rho': None, 'epsilon': 2.0}).splitlines()
+    assert rho.endswith('none: the guarantee is known as epsilon only')
+    assert epsilon.endswith(' 2')
+    assert 'no guarantee' in plain_text.table({'rho': None, 'epsilon': None})
