@@ -3,6 +3,9 @@
 from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.report_values import ReportValues
 
+# Digits of epsilon, for comparisons with published numbers; also rounded up.
+_DIGITS = 7
+
 
 def render(report: ReportValues) -> str:
     """The card, a table of Markdown."""
@@ -28,7 +31,8 @@ def _epsilon(report: ReportValues) -> str:
     if whole is None:
         return 'none: there is no guarantee'
     if report.so_far is None or report.so_far[0] is None:
-        return f'{checklist.round_up(whole)} {at}'
+        shown, exact = checklist.round_up(whole), checklist.round_up(whole, _DIGITS)
+        return f'{shown} {at}' + ('' if exact == shown else f' ({exact} to {_DIGITS} digits)')
     rounds = 0 if report.observed is None else report.observed.guarantee.rounds
     return (
         f'{checklist.round_up(report.so_far[0])} of the {rounds} rounds done, '

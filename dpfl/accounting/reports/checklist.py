@@ -74,7 +74,9 @@ def statement(report: ReportValues) -> str:
     parts = [] if holds.rho is None else [f'{kind}{round_up(holds.rho)}-zCDP']
     parts += _in_words(report, holds.epsilons)
     secrets = seeded_secrets(report)
-    run = 'The run' if not secrets else f'Simulation: with secret {" and ".join(secrets)} this run'
+    run = 'The run' if report.observed is not None else 'A run of this plan'
+    if secrets:
+        run = f'Simulation: with secret {" and ".join(secrets)} this run'
     if report.plan.earlier:
         run += f', together with the {len(report.plan.earlier)} earlier run(s) it continues from,'
     if report.plan.before:
