@@ -22,8 +22,8 @@ def print_result(result: TrainResult, form: str, **more: Any) -> None:
     if accuracy is not None and least is not None and accuracy < least:
         print(
             f'accuracy {accuracy:.4g} is below {least:.4g}, that of always guessing the most '
-            'frequent word: the model has learnt nothing yet. dpfl suggest proposes '
-            'settings for a data set',
+            'frequent word: the model has learnt nothing yet. For a text of your own, dpfl suggest '
+            'proposes settings',
             file=sys.stderr,
         )
 

@@ -33,7 +33,7 @@ def main() -> None:
     config = _CONFIG.read()
     directory = command_line.required(_RUN.read(), 'run_dir')
     # Importing TensorFlow takes seconds, so everything else is checked first.
-    with command_line.refusing_bad_values():
+    with command_line.refusing_bad_values(path='run_dir'):
         from dpfl.simulation.attacks import clients, finished_run
 
         found = clients.attack(finished_run.open_run(directory), config)
