@@ -1,13 +1,14 @@
 """Trains a classifier on labelled images of a generator, and measures what it is worth."""
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dpfl import _progress, _random
+from dpfl import _progress, _random, accounting
 from dpfl.debugging.differences import Mean
 from dpfl.debugging.images import labelling
 from dpfl.errors import ArgumentError, renaming
@@ -88,12 +89,7 @@ def draw(config: LabelConfig, directory: pathlib.Path) -> pathlib.Path:
       StorageError: If a file cannot be written.
     """
     generator = _generator(config)
-    report = generator.report
-    seeded = ' Its noise was seeded: it is a simulation.' if report.noise_is_seeded else ''
-    origin = (
-        f'A generator drew these images. It was trained with epsilon {generator.epsilon:.4g} at a '
-        f'delta of {report.deltas[0]:.3g}; a large epsilon protects nobody.{seeded}'
-    )
+    origin = f'A generator drew these images. {_privacy(generator)}'
     pixels = images_part.sampler(generator)(config.images, config.seed)
     return labelling.write(directory, np.asarray(pixels, np.float32), origin)
 
@@ -137,6 +133,17 @@ def measure(config: LabelConfig, directory: pathlib.Path) -> tuple[Labelled, np.
         )
     effective = image_measures.effective_classes(labelled[1])
     return Labelled(len(pixels), count, effective, tuple(models)), labels
+
+
+def _privacy(generator: sides.Generator) -> str:
+    report = generator.report
+    if not math.isfinite(generator.epsilon):
+        return 'It was trained without a guarantee.'
+    simulation = ' Its noise was seeded: it is a simulation.' if report.noise_is_seeded else ''
+    return (
+        f'It was trained with epsilon {accounting.round_up(generator.epsilon)} at a delta of '
+        f'{report.deltas[0]:.3g}; a large epsilon protects nobody.{simulation}'
+    )
 
 
 def _generator(config: LabelConfig) -> sides.Generator:
