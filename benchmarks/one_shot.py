@@ -19,7 +19,8 @@ import numpy as np
 
 from dpfl.accounting.measured import estimate as estimate_lib
 
-PUBLISHED = pathlib.Path(__file__).parents[1] / 'experiments' / 'tables' / 'published_audits.json'
+_ROOT = pathlib.Path(__file__).parents[1]
+PUBLISHED = _ROOT / 'dpfl' / 'published' / 'tables' / 'published_audits.json'
 
 
 def published() -> dict:

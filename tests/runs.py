@@ -1,8 +1,13 @@
 """What two runs that release the same have in common."""
 
 import pathlib
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
 
 from dpfl.accounting.records import ledger_lines
+from tests import paths
 
 _SAME = ('model.npz', 'participation.npz', 'privacy_report.json')
 
@@ -20,3 +25,17 @@ def differences(path: pathlib.Path, other: pathlib.Path) -> list[str]:
     """Names of the files in which two runs differ that should release the same."""
     names = [name for name in _SAME if (path / name).read_bytes() != (other / name).read_bytes()]
     return names + ['ledger.jsonl'] * (released(path) != released(other))
+
+
+def kill_after(rounds: int, path: pathlib.Path, command: Sequence[str]) -> None:
+    """Starts a run in a directory, and kills it when its ledger has that many rounds."""
+    ledger = path / 'ledger.jsonl'
+    quiet = {'stdin': subprocess.DEVNULL, 'stdout': subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=paths.ROOT, stderr=subprocess.DEVNULL, **quiet) as process:
+        # The first line is about the plan.
+        while process.poll() is None and not (
+            ledger.exists() and ledger.read_bytes().count(b'\n') > rounds
+        ):
+            time.sleep(0.002)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL, 'the run had ended already'

@@ -155,6 +155,9 @@ class Run:
             if start is None:
                 for name, text in self.files.items():
                     directory.write_text(name, text)
+            about = experiment.about
+            if about is not None and about.parameters is not None:
+                self.tell(f'model {about.model}'.rstrip() + f': {about.parameters:,} parameters')
             if experiment.noise_storage is not None:
                 self.tell(str(experiment.noise_storage))
             result = program.run_training(experiment, directory, start, is_longer=is_longer)

@@ -176,13 +176,7 @@ class Prepared:
 
     def build(self, progress: bool) -> 'tuple[program.Experiment, FederatedTask]':
         """The experiment and its task."""
-        from dpfl.tasks import own_data
-
         loaded, population, language = self.load()
-        execution.teller(progress)(
-            f'model {comparisons.model_name(self.config)}'.rstrip()
-            + f': {own_data.num_parameters(loaded.model):,} parameters'
-        )
         experiment = build_experiment(self.config, self.plan, loaded, population, language)
         if self.origin is not None and self.origin.noise_is_seeded:
             experiment = dataclasses.replace(experiment, noise_is_seeded=True)

@@ -29,7 +29,7 @@ def _simulated(tmp_path_factory):
         f'--plot={folder}/plot.png',
     )
     assert done.returncode == 0, done.stderr
-    assert 'days=' in done.stderr and '90/90' in done.stderr
+    assert 'days=' in done.stderr and '90 of 90 rounds' in done.stderr
     return folder, json.loads(done.stdout)
 
 

@@ -60,6 +60,7 @@ def test_models_are_compared_in_one_table(model, tmp_path):
                 '--data_path={text}/data.jsonl',
                 '--vocabulary_file={text}/words',
                 '--vocabulary_size=10',
+                '--novocabulary_marks',
                 '--heldout_fraction=0.5',
             ],
             '--vocabulary_size: must be > 10, is 10',

@@ -49,7 +49,9 @@ def _finished(tmp_path_factory):
 def test_a_run_from_start_to_end(finished):
     path, done = finished
     result = json.loads(done.stdout)
-    assert '3/3' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
+    assert (
+        '3 of 3 rounds' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
+    )
     report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
     assert report.guarantee.epsilons == (result['epsilon'],) and report.noise_is_seeded
     assert any('images with ink>0.05 only' in each for each in report.remarks)

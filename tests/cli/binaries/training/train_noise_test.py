@@ -1,7 +1,6 @@
 """The training binary with a BandMF whose past noise is larger than the memory limit."""
 
 import json
-import subprocess
 
 import pytest
 
@@ -38,17 +37,7 @@ def test_noise_beyond_the_memory_limit_is_in_a_file_and_a_killed_run_is_resumed(
     assert json.loads(done.stdout)['noise_place'] == 'file'
 
     flags.append(f'--output_dir={killed}')
-    with subprocess.Popen(
-        binaries.command('train', *flags),
-        cwd=binaries.ROOT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    ) as process:
-        for line in process.stderr:  # Lines of the bar end with a carriage return.
-            if '3/6' in line:
-                process.kill()
+    runs.kill_after(3, killed, binaries.command('train', *flags))
     resumed = forked_binaries.run('train', *flags, '--resume', check=True)
     assert json.loads(resumed.stdout)['noise_place'] == 'file'
     assert runs.differences(killed, finished) == []

@@ -67,7 +67,9 @@ def test_a_run_from_start_to_end(finished):
     result = json.loads(done.stdout)
     assert result['rounds'] == 6
     assert 1 * (1 - 1e-5) <= result['epsilon'] <= 1
-    assert '6/6' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
+    assert (
+        '6 of 6 rounds' in done.stderr and 'accuracy=' in done.stderr and 'epsilon=' in done.stderr
+    )
     assert {p.name for p in path.iterdir()} == {
         'metrics.csv',
         'privacy_report.json',
