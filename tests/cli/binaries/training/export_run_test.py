@@ -106,7 +106,7 @@ def test_the_copy_has_these_files_and_no_others(exported):
     assert {
         line.split('  ')[1] for line in (path / archive.SUMS).read_text().splitlines()
     } == _EXPORTED - {archive.SUMS}
-    assert said['statement'].startswith('The run satisfies ')
+    assert said['statement'].startswith('A run of this plan satisfies ')
 
 
 def _bytes(path: pathlib.Path) -> dict[str, bytes]:
@@ -165,8 +165,9 @@ def test_the_report_of_the_copy_is_made_from_the_plan(run, exported):
     values = json.loads((path / archive.REPORT).read_text())
     assert values['observed'] is None and values['basis'] == 'plan'
     before = json.loads((run / archive.REPORT).read_text())
-    for name in ('epsilon', 'rho', 'statement', 'plan', 'noise_is_seeded'):
+    for name in ('epsilon', 'rho', 'plan', 'noise_is_seeded'):
         assert values[name] == before[name]
+    assert values['statement'] == before['statement'].replace('The run ', 'A run of this plan ', 1)
     report = accounting.PrivacyReport.from_json((path / archive.REPORT).read_text())
     assert (path / archive.PAGE).read_text() == report.render()
     assert any('`seconds`' in item for item in values['not_covered'])
