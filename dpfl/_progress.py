@@ -146,7 +146,7 @@ class _LogLines(Bar):
             return
         self.disable: bool = True
         self._decr_instances(self)
-        if self.leave:
+        if self.leave and self._time() - self.start_t >= self.delay:
             # The speed of the whole, not the latest.
             self._ema_dt = lambda: None
             self.display()

@@ -183,7 +183,11 @@ def build_weighted_aggregator(
       TypeError: as `build_aggregator`.
     """
     if plan.estimator.example_cap is None:
-        raise errors.ArgumentError('example_cap', 'None', 'must be a number with weights')
+        raise errors.ArgumentError(
+            'example_cap',
+            'None',
+            'must be a number for a weighted mean: give the plan an Estimator(example_cap=...)',
+        )
     return _WeightedMeanFactory(
         _PrivateMeanFactory(
             plan, seed, clip, secure_sum, record_aggregation_factory, supplied_noise

@@ -5,9 +5,7 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
-from dpfl import accounting, mechanisms
+from dpfl import _progress, accounting, mechanisms
 from dpfl.accounting import planning
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.participation import Participation
@@ -66,7 +64,7 @@ def answer(request: Request) -> Answer:
     sweeps = request.sweeps()
     rows, plans = [], []
     left: list[dict[str, Any]] = []
-    for point in tqdm(_points(sweeps), disable=None if sweeps else True):
+    for point in _progress.bar(_points(sweeps), unit='plan', delay=1.0, disable=not sweeps):
         deployment = _deployment(request, point)
         candidates, left = _candidates(request, deployment)
         if sweeps and not request.contenders:  # The given mechanism, or the best.

@@ -173,5 +173,5 @@ def test_records_and_plans_go_together():
         )
     with pytest.raises(ValueError, match='must be None here; build_weighted_aggregator takes'):
         aggregators.build_aggregator(_plan(weighted))
-    with pytest.raises(ValueError, match='example_cap=None: must be a number with weights'):
+    with pytest.raises(ValueError, match=r'give the plan an Estimator'):
         aggregators.build_weighted_aggregator(_plan(plain))

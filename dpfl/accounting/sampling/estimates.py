@@ -7,12 +7,9 @@ import hashlib
 import json
 import math
 import os
-import sys
 import tempfile
 
-import tqdm
-
-from dpfl import _files
+from dpfl import _files, _progress
 from dpfl.accounting import calibration
 from dpfl.accounting.gaussian import Bound
 from dpfl.accounting.plan_values import PlanValues
@@ -183,8 +180,8 @@ def _computed(
     failure: float,
     is_long: bool,
 ) -> Estimate:
-    with tqdm.tqdm(
-        total=1.0, disable=not (is_long and sys.stderr.isatty()), desc='epsilon', leave=False
+    with _progress.bar(
+        desc='epsilon', total=samples, unit='sample', leave=False, disable=not is_long
     ) as bar:
         return monte_carlo.epsilon(
             mixed,
@@ -193,5 +190,5 @@ def _computed(
             samples=samples,
             seed=seed,
             failure=failure,
-            on_progress=lambda share: bar.update(share - bar.n),
+            on_progress=lambda share: bar.update(round(share * samples) - bar.n),
         )

@@ -1,7 +1,6 @@
 """The audit of an aggregator that flags describe, and how it is printed."""
 
-import tqdm
-
+from dpfl import _progress
 from dpfl.auditing import aggregator_audit
 from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.cli.command import command_line
@@ -34,7 +33,7 @@ def of(
         sampling = SamplingConfig(**schema.flat(), clients_per_round=size)
         plan = plans.build_plan(privacy, sampling, population=lambda: size, dimension=lambda: size)
         total = plan.participation.rounds * aggregator_audit.runs(plan, config)
-        with tqdm.tqdm(total=total, unit=' rounds', disable=None) as bar:
+        with _progress.bar(total=total, unit='round', delay=1.0) as bar:
             return aggregator_audit.audit(
                 plan, config, privacy.delta, plans.accountant(privacy, plan), bar.update
             )

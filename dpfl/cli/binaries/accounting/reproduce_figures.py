@@ -19,8 +19,7 @@ import pathlib
 import sys
 import time
 
-import tqdm
-
+from dpfl import _progress
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
@@ -53,8 +52,8 @@ def main() -> None:
     published = {row.id: row for row in rows.load(rows.PUBLISHED)}
     directory = _made_directory()
     results = []
-    # The bar is for terminals only. The first call optimises matrices, which is slow.
-    with tqdm.tqdm(selected, unit=' figures', disable=None) as bar:
+    # The first call optimises matrices, which is slow.
+    with _progress.bar(selected, unit='figure', delay=1.0) as bar:
         for recipe in bar:
             bar.set_postfix_str(recipe.name)
             results.append(_drawn(recipe, said, published, directory))

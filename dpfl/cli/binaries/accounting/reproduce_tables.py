@@ -13,9 +13,9 @@ are listed with the reason.
 import json
 import sys
 
-import tqdm
 from absl import flags
 
+from dpfl import _progress
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
@@ -37,8 +37,8 @@ _DIFFERS = 1
 def main() -> None:
     """Prints the rows; exits with 1 if a row that can be reproduced does not match."""
     results = []
-    # The bar is for terminals only. Rows that optimise a mechanism are slow.
-    with tqdm.tqdm(_selected(), unit=' rows', disable=None) as bar:
+    # Rows that optimise a mechanism are slow.
+    with _progress.bar(_selected(), unit='row', delay=1.0) as bar:
         for row in bar:
             bar.set_postfix_str(row.id)
             results.append(_result(row))
