@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _DATA = 'data.json'
 _EXTENDED = '{}: goes on to {} rounds; the guarantee becomes that of all of them'
+# Rounds whose noised counts give the share of clipped updates.
+_CLIP_COUNT_ROUNDS = 20
 _CONFIDENTIAL = (
     "These are exact counts of the clients' data, which no guarantee covers: they are not for "
     'sharing. The key of the digests is in checkpoints/.'
@@ -72,13 +74,28 @@ class TrainResult:
                 found[name] = float(known[-1])
         return found
 
+    def share_clipped(self) -> float | None:
+        """Share of the updates that were longer than the estimate of an adaptive clip norm.
+
+        It is the mean over the last rounds, at most `_CLIP_COUNT_ROUNDS`, of what follows from the
+        noised counts that the norm is adapted with, and so costs no privacy. With a fixed clip norm
+        nothing counts the clipped updates, and the result is None.
+        """
+        counts = self.metrics.get('clip_count')
+        if counts is None:
+            return None
+        within = float(np.mean(counts[~np.isnan(counts)][-_CLIP_COUNT_ROUNDS:]))
+        return min(1.0, max(0.0, 1 - within / self.report.plan.clients_per_round))
+
     def summary(self) -> dict[str, Any]:
         """The last metrics and the guarantee, by name."""
         report, measured = self.report, self.report.measured
+        clipped = self.share_clipped()
         return {
             'output_dir': str(self.directory),
             'rounds': report.guarantee.rounds,
             **self.last,
+            **({} if clipped is None else {'share_clipped': clipped}),
             **self.reference_accuracies,
             **{
                 f'test_{name}': value

@@ -1,0 +1,35 @@
+"""What the result of a run says about it."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, mechanisms
+from dpfl.simulation.training.execution import TrainResult
+
+
+def _result(metrics):
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(40),
+        participation=Participation(40, 40),
+        clip_norm=1.0,
+        noise_multiplier=2.0,
+        clients_per_round=50,
+    )
+    report = accounting.PrivacyReport.from_plan(plan, [1e-5])
+    return TrainResult(pathlib.Path('run'), report, metrics, ())
+
+
+@pytest.mark.parametrize('late, share', [(20.0, 0.6), (49.0, 0.02), (-3.0, 1.0), (60.0, 0.0)])
+def test_the_share_of_clipped_updates_follows_from_the_last_noised_counts(late, share):
+    counts = np.array([50.0] * 20 + [late - 5, late + 5] * 10)
+    result = _result({'round': np.arange(40.0), 'clip_count': counts})
+    assert result.share_clipped() == pytest.approx(share)
+    assert result.summary()['share_clipped'] == result.share_clipped()
+
+
+def test_nothing_is_said_of_clipped_updates_that_nobody_counts():
+    result = _result({'round': np.arange(40.0)})
+    assert result.share_clipped() is None
+    assert 'share_clipped' not in result.summary()
