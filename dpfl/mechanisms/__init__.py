@@ -10,6 +10,7 @@ from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.choose import choose
+from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.identity import Identity
@@ -37,6 +38,7 @@ __all__ = [
     'BandedToeplitz',
     'BinaryTree',
     'Blt',
+    'ColumnScaled',
     'Discretization',
     'FullHonakerTree',
     'HonakerTree',

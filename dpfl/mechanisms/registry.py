@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import banded, banded_inverse, banded_toeplitz, blt, identity, restarts, tree
+from dpfl.mechanisms import (
+    banded,
+    banded_inverse,
+    banded_toeplitz,
+    blt,
+    column_scaled,
+    identity,
+    restarts,
+    tree,
+)
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.optimize.banded import optimize_banded
@@ -206,6 +215,7 @@ ENTRIES: dict[str, Entry] = {
             ways=((STRATEGY,), ('decay', 'scale')),
             optimizer=Optimizer(optimize_blt, 'buffers', ('max', 'rms'), default_buffers=4),
         ),
+        Entry('column_scaled', column_scaled.ColumnScaled, ways=_FROM_FILE),
         Entry('restarted', restarts.Restarted, ways=_FROM_FILE),
     )
 }
