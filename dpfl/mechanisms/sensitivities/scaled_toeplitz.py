@@ -33,25 +33,18 @@ from dpfl.mechanisms.sensitivities import matrix_sensitivity, toeplitz_sensitivi
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.participation import Participation
 
-# Limit of (number of cells)^2 times participations: about a second.
-_MOST_STEPS = 1.5e8
-_MOST_CELLS = 2500  # Limits the memory.
+# Limits of (number of cells)^2 times participations, and of cells: about a second.
+_MOST_STEPS = 4e7
+_MOST_CELLS = 1024
 _ROUNDING = 1e-12
 # Shares of a pair that its earlier participation bears.
 _SHARES = (1.0, 0.5, 0.0)
 
 
 class Bound(NamedTuple):
-    """A proven bound, and where the dynamic program found it.
-
-    Attributes:
-      squared: bound of the squared sensitivity.
-      share: share of each pair that its earlier participation bears.
-      cells: cell of each participation, int64 [at most k].
-    """
+    """A proven bound of the squared sensitivity, and the cells of the pattern that attains it."""
 
     squared: float
-    share: float
     cells: np.ndarray
 
 
@@ -181,6 +174,7 @@ class PairTable:
         # Of the later cell of each pair.
         self._pairs = np.triu(products * table[distance, cell[None]], 1)
         self._squared_norms = scale**2 * table[0]
+        self._both_partners: tuple[np.ndarray, np.ndarray] | None = None
         # For the r-th partner at its least distances, where r b is the larger of the two lags.
         self._nearest = [
             [(m, np.diag(products, m) * table[cells + r, m:]) for m in (first, first + rest)]
@@ -191,17 +185,27 @@ class PairTable:
 
     def bounds(self) -> list[Bound]:
         """A bound for each of several ways to share pairs between their participations."""
-        after = self._partners(mirrored=False)
-        before = self._partners(mirrored=True)
         separation = self._separation // self.length
-        earliest = np.arange(self._count) * self._separation // self.length
         found = []
         for share in _SHARES:
-            weights = self._squared_norms + 2 * share * after[::-1] + 2 * (1 - share) * before
-            weights[np.arange(weights.shape[1]) < earliest[:, None]] = -np.inf
+            weights = self.position_weights(share)
             squared, pattern = matrix_sensitivity.heaviest_by_position(weights, separation)
-            found.append(Bound(squared, share, pattern))
+            found.append(Bound(squared, pattern))
         return found
+
+    def position_weights(self, share: float) -> np.ndarray:
+        """What each participation adds at most, float64 [count, cells]; -inf if it is impossible.
+
+        Args:
+          share: share of each pair that its earlier participation bears.
+        """
+        if self._both_partners is None:
+            self._both_partners = self._partners(mirrored=True), self._partners(mirrored=False)
+        before, after = self._both_partners
+        weights = self._squared_norms + 2 * share * after[::-1] + 2 * (1 - share) * before
+        earliest = np.arange(self._count) * self._separation // self.length
+        weights[np.arange(weights.shape[1]) < earliest[:, None]] = -np.inf
+        return weights
 
     def rounds(self, cells: np.ndarray) -> np.ndarray:
         """The earliest admitted pattern in or after the cells, without rounds beyond the last."""
