@@ -14,15 +14,24 @@ from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.identity import Identity
+from dpfl.mechanisms.lagged_blt import LaggedBlt
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.serialization import from_dict, load, save
-from dpfl.mechanisms.streaming.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
+from dpfl.mechanisms.streaming.kernels import (
+    BandedProduct,
+    BandedSolve,
+    Kernel,
+    LaggedStateSpace,
+    StateSpace,
+    stream,
+)
 from dpfl.mechanisms.streaming.noise_storage import (
     MOST_STATE_BYTES,
     NoiseStorage,
@@ -45,6 +54,8 @@ __all__ = [
     'HonakerTree',
     'Identity',
     'Kernel',
+    'LaggedBlt',
+    'LaggedStateSpace',
     'MOST_STATE_BYTES',
     'Mechanism',
     'NoiseStorage',
@@ -61,6 +72,7 @@ __all__ = [
     'optimize_banded_toeplitz',
     'optimize_blt',
     'optimize_scaled_blt',
+    'optimize_lagged_blt',
     'registry',
     'save',
     'stream',

@@ -200,6 +200,7 @@ def test_buffers_are_what_the_state_holds(make):
         'banded_toeplitz': lambda m: m.coefficients.size - 1,
         'blt': lambda m: m.decay.size,
         'column_scaled': lambda m: m.base.num_buffers(),
+        'lagged_blt': lambda m: m.decay.size,
     }
     buffers = mechanism.kernel().buffers
     assert mechanism.num_buffers() == buffers
