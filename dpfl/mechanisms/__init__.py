@@ -17,6 +17,7 @@ from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.serialization import from_dict, load, save
@@ -53,6 +54,7 @@ __all__ = [
     'choose_noise_storage',
     'from_dict',
     'load',
+    'loss_lower_bound',
     'optimize_banded',
     'optimize_banded_inverse',
     'optimize_banded_toeplitz',
