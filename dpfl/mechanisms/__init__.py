@@ -20,6 +20,7 @@ from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
+from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
@@ -67,6 +68,7 @@ __all__ = [
     'choose_noise_storage',
     'from_dict',
     'load',
+    'loss_lower_bound',
     'optimize_banded',
     'optimize_banded_inverse',
     'optimize_banded_toeplitz',

@@ -1,0 +1,221 @@
+import functools
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from dpfl import Participation, mechanisms
+from dpfl.mechanisms.optimize import lower_bound, lower_bound_search
+from tests import mechanism_cases, oracles
+
+_LOSSES = ('max', 'rms')
+_bound = functools.cache(mechanisms.loss_lower_bound)
+
+
+def _losses(matrix, schema, workload=None):
+    """Largest and mean loss of any C, by brute force: `B = A C^-1` is the best decoder."""
+    n = schema.rounds
+    decoder = mechanisms.workload.matrix(workload, n) @ np.linalg.pinv(matrix)
+    squared = (decoder**2).sum(axis=1)
+    sensitivity = math.sqrt(oracles.squared_sensitivity(matrix, schema))
+    return {
+        'max': math.sqrt(squared.max()) * sensitivity,
+        'rms': math.sqrt(squared.mean()) * sensitivity,
+    }
+
+
+def _signed_indicators(schema):
+    """All signed indicators of patterns that cannot be longer, a row each."""
+    rows = {}
+    for pattern in oracles.patterns(schema):
+        for signs in oracles._signs(len(pattern)):
+            row = np.zeros(schema.rounds)
+            row[list(pattern)] = signs
+            rows[tuple(row)] = row
+    return np.array([*rows.values()])
+
+
+def _least_loss(schema, loss, workload=None):
+    """The least loss of all mechanisms by another method: a convex problem in X = C^T C.
+
+    A generic optimiser lowers a smooth maximum of `u^T X u` times one of the errors, more and more
+    sharply, over the entries of a triangular root of X. The loss is that of the X that is found.
+    """
+    n = schema.rounds
+    a = mechanisms.workload.matrix(workload, n)
+    u = _signed_indicators(schema)
+    lower = np.tril_indices(n)
+
+    def of(entries):
+        root = np.zeros((n, n))
+        root[lower] = entries
+        return root, ((u @ root.T) ** 2).sum(axis=1), a @ np.linalg.inv(root)
+
+    def smooth(entries, power):
+        root, lengths, decoder = of(entries)
+        errors = (decoder**2).sum(axis=1)
+        sharp = power if loss == 'max' else 1
+        shares, weights = lengths / lengths.max(), errors / errors.max()
+        value = math.log(lengths.max()) + math.log((shares**power).sum()) / power
+        value += math.log(errors.max()) + math.log((weights**sharp).mean()) / sharp
+        in_lengths = shares ** (power - 1) / (shares**power).sum() / lengths.max()
+        in_errors = weights ** (sharp - 1) / (weights**sharp).sum() / errors.max()
+        gradient = 2 * root @ (u.T * in_lengths) @ u
+        in_decoder = 2 * in_errors[:, None] * decoder
+        gradient -= decoder.T @ in_decoder @ np.linalg.inv(root).T
+        return value, gradient[lower]
+
+    entries = np.eye(n)[lower]
+    for power in (4, 16, 64, 256, 1024, 4096):
+        found = optimize.minimize(
+            smooth, entries, (power,), jac=True, method='L-BFGS-B', options={'maxiter': 2000}
+        )
+        entries = found.x
+    return _losses(of(entries)[0], schema, workload)[loss]
+
+
+@pytest.mark.parametrize('loss', _LOSSES)
+@pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
+def test_no_mechanism_is_below_the_bound(make, loss):
+    for rounds in (1, 2, 3, 5, 7):
+        mechanism = make(rounds)
+        matrix = mechanism.strategy_matrix()
+        for schema in oracles.small_schemas(rounds):
+            truth = _losses(matrix, schema)[loss]
+            assert _bound(schema, loss) <= truth * (1 + 1e-12)
+            of_mechanism = mechanism.max_loss if loss == 'max' else mechanism.rms_loss
+            assert _bound(schema, loss) <= of_mechanism(schema) * (1 + 1e-12)
+
+
+def _check_random_cases(cases):
+    generator = np.random.default_rng(0)
+    for _ in range(cases):
+        n = int(generator.integers(1, 8))
+        schema = Participation(n, *map(int, generator.integers(1, n + 2, size=2)))
+        kind = generator.integers(3)
+        rows = n + int(generator.integers(4))
+        if kind == 0:  # Any matrix, not only square ones.
+            matrix = generator.normal(size=(rows, n))
+        elif kind == 1:  # Near what is best.
+            root = np.linalg.inv(np.tril(np.ones((n, n)))) + np.eye(n)
+            matrix = np.linalg.inv(root) * generator.uniform(0.9, 1.1, size=(n, n))
+        else:
+            matrix = np.tril(generator.uniform(size=(n, n))) + np.eye(n)
+        workload = None
+        if generator.integers(2):
+            workload = np.tril(generator.normal(size=(n, n)))
+        losses = _losses(matrix, schema, workload)
+        for loss in _LOSSES:
+            bound = mechanisms.loss_lower_bound(schema, loss, workload)
+            assert 0 <= bound <= losses[loss] * (1 + 1e-9)
+
+
+def test_random_matrices_are_not_below_the_bound():
+    _check_random_cases(60)
+
+
+@pytest.mark.slow
+def test_two_thousand_random_matrices_are_not_below_the_bound():
+    _check_random_cases(2000)
+
+
+@pytest.mark.parametrize('loss', _LOSSES)
+@pytest.mark.parametrize(
+    'schema', ((3, 1, 2), (4, 1, 4), (5, 2, 3), (6, 2, 3), (6, 3, 2), (6, 2, 2), (6, 6, 1))
+)
+def test_the_bound_is_nearly_the_least_loss_there_is(schema, loss):
+    schema = Participation(*schema)
+    least = _least_loss(schema, loss)
+    assert least * 0.992 <= _bound(schema, loss) <= least
+
+
+def test_the_bound_of_another_workload_is_nearly_the_least_loss():
+    schema = Participation(5, 2, 3)
+    workload = mechanisms.workload.momentum(5, 0.8)
+    least = _least_loss(schema, 'rms', workload)
+    assert least * 0.99 <= mechanisms.loss_lower_bound(schema, 'rms', workload) <= least
+
+
+@pytest.mark.parametrize('loss', _LOSSES)
+@pytest.mark.parametrize('schema', ((24, 6, 4), (40, 10, 4), (48, 4, 12)))
+def test_banded_strategies_with_norms_of_blocks_are_nearly_the_best(schema, loss):
+    schema = Participation(*schema)
+    best = mechanisms.optimize_banded(
+        schema, schema.min_separation, loss=loss, column_norms='blocks'
+    )
+    known = best.max_loss(schema) if loss == 'max' else best.rms_loss(schema)
+    assert known * 0.98 <= _bound(schema, loss) <= known
+
+
+def test_one_participation_is_the_bound_that_is_known():
+    """With one participation, and rounds of any number: BandMF with all bands is the best."""
+    schema = Participation(20, 20, 1)
+    best = mechanisms.optimize_banded(schema, 20, loss='max').max_loss(schema)
+    assert best * 0.998 <= _bound(schema, 'max') <= best
+    assert _bound(Participation(20, 50, 7), 'max') == _bound(schema, 'max')
+
+
+def test_participation_in_every_round_needs_independent_noise():
+    """By the inequality of Cauchy and Schwarz the RMS loss is the sum of sqrt(t / n)."""
+    schema = Participation(30, 1)
+    assert _bound(schema, 'rms') == pytest.approx(np.sqrt(np.arange(31) / 30).sum(), rel=1e-5)
+    assert _bound(schema, 'max') == pytest.approx(30, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    'schema', ((600, 1, 600), (300, 40, 7), (400, 30, 3), (300, 7, 30), (150, 1, 9), (300, 299, 2))
+)
+@pytest.mark.parametrize('loss', _LOSSES)
+def test_many_rounds_are_solved_as_few(schema, loss, monkeypatch):
+    """The bound of a scaled problem holds, and is not far from that of all rounds."""
+    monkeypatch.setattr(lower_bound_search, '_MOST_ROUNDS', 48)
+    monkeypatch.setattr(lower_bound_search, '_MOST_STATES', 96)
+    monkeypatch.setattr(lower_bound_search, '_LAST_ITERATIONS', 50)
+    schema = Participation(*schema)
+    bound = mechanisms.loss_lower_bound(schema, loss)
+    blt = mechanisms.optimize_blt(schema, 4, loss=loss)
+    identity = mechanisms.Identity(schema.rounds)
+    known = min(getattr(mechanism, f'{loss}_loss')(schema) for mechanism in (blt, identity))
+    assert known * 0.75 < bound <= known
+
+
+def test_too_many_patterns_are_replaced_by_fewer(monkeypatch):
+    monkeypatch.setattr(lower_bound, '_MOST_ADDITIONS', 1e3)
+    schema = Participation(60, 2, 10)
+    fewer = mechanisms.loss_lower_bound(schema, 'rms')
+    assert fewer == _bound(Participation(60, 6, 10), 'rms')
+    assert fewer <= _bound(schema, 'rms')
+
+
+@pytest.mark.parametrize('loss', _LOSSES)
+@pytest.mark.parametrize('sizes', ((9, 3, 3, 3), (8, 3, 2, 4), (5, 2, 4, 4), (4, 1, 4, 4)))
+def test_gradients_are_those_of_finite_differences(sizes, loss):
+    size = lower_bound_search.Size(*sizes)
+    generator = np.random.default_rng(0)
+    workload = np.tril(generator.uniform(0.5, 1, size=(size.rounds, size.rounds)))
+    problem = lower_bound_search.Problem(size, loss, workload)
+    parameters = problem.parameters(
+        lower_bound_search.first_chain(size), np.full(size.rounds, 1 / size.rounds)
+    )
+    parameters = parameters + generator.normal(size=parameters.size) * 0.3
+    numeric = optimize.approx_fprime(parameters, lambda p: problem.value(p)[0], 1e-6)
+    np.testing.assert_allclose(problem.value(parameters)[1], numeric, atol=1e-6)
+
+
+def test_the_search_reports_the_bound_that_is_proven():
+    """With one cell for each offset; logits are kept from the extremes."""
+    size = lower_bound_search.size_of(24, 6, 4)
+    chain, weights = lower_bound_search.search(size, 'max', None)
+    problem = lower_bound_search.Problem(size, 'max', np.tril(np.ones((24, 24))))
+    found = math.exp(problem.value(problem.parameters(chain, weights))[0])
+    assert lower_bound.nuclear_norm(chain, weights, size) == pytest.approx(found, rel=3e-4)
+
+
+def test_a_workload_of_zeros_has_no_loss():
+    assert mechanisms.loss_lower_bound(Participation(3), 'max', np.zeros(3)) == 0
+
+
+def test_an_unknown_loss_is_refused():
+    with pytest.raises(ValueError, match='loss'):
+        mechanisms.loss_lower_bound(Participation(3), 'mean')

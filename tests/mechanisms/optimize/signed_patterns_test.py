@@ -1,0 +1,113 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from dpfl import Participation
+from dpfl.mechanisms.optimize.signed_patterns import Chain
+from tests import oracles
+
+
+def _random_chain(generator, participations, cells):
+    step = np.triu(generator.exponential(size=(participations - 1, cells, cells)))
+    step /= step.sum(axis=2, keepdims=True)
+    start = generator.dirichlet(np.ones(cells))
+    return Chain(start, step, step * generator.uniform(size=step.shape))
+
+
+def _by_enumeration(chain, rounds, separation):
+    """The mean of u u^T over all paths and signs of a chain with one offset in each cell."""
+    moments = np.zeros((rounds, rounds))
+    drawn = set()
+    paths = itertools.product(range(chain.cells), repeat=chain.participations)
+    for path in paths:
+        probability = chain.start[path[0]]
+        same = np.eye(len(path))
+        for p, (i, j) in enumerate(itertools.pairwise(path)):
+            probability *= chain.step[p, i, j]
+            if not probability:
+                break
+            share = chain.kept[p, i, j] / chain.step[p, i, j]
+            same[: p + 1, p + 1] = same[p + 1, : p + 1] = same[: p + 1, p] * share
+        if not probability:
+            continue
+        rows = [p * separation + s for p, s in enumerate(path) if p * separation + s < rounds]
+        drawn.add(tuple(rows))
+        moments[np.ix_(rows, rows)] += probability * same[: len(rows), : len(rows)]
+    return moments, drawn
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_moments_are_means_over_admitted_patterns(seed):
+    generator = np.random.default_rng(seed)
+    rounds, separation = generator.integers(1, 12), generator.integers(1, 5)
+    participations = generator.integers(1, 4)
+    offsets = generator.integers(1, 5)
+    chain = _random_chain(generator, participations, offsets)
+    expected, drawn = _by_enumeration(chain, rounds, separation)
+    schema = Participation(int(rounds), int(separation), int(participations))
+    assert drawn <= {*oracles.patterns(schema), ()}
+    np.testing.assert_allclose(chain.moments(rounds, separation, offsets), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_moments_of_cells_are_those_of_the_chain_of_their_offsets(seed):
+    """A chain of cells is a chain of offsets: the place is kept in a cell, and fresh in another."""
+    generator = np.random.default_rng(seed)
+    cells, participations = generator.integers(1, 4), generator.integers(1, 4)
+    offsets = cells + generator.integers(0, 4)
+    chain = _random_chain(generator, participations, cells)
+    edges = np.arange(cells + 1) * offsets // cells
+    cell = np.repeat(np.arange(cells), np.diff(edges))
+    place = 1 / np.diff(edges)[cell]
+    share = np.where(cell[:, None] == cell, np.eye(offsets), place)
+    fine = Chain(
+        chain.start[cell] * place,
+        chain.step[:, cell][:, :, cell] * share,
+        chain.kept[:, cell][:, :, cell] * share,
+    )
+    rounds, separation = generator.integers(1, 15), generator.integers(1, 6)
+    np.testing.assert_allclose(
+        chain.moments(rounds, separation, offsets),
+        fine.moments(rounds, separation, offsets),
+        atol=1e-14,
+    )
+
+
+def test_many_participations_are_added_up_in_the_same_way():
+    chain = _random_chain(np.random.default_rng(0), 70, 2)
+    at_once = chain.moments(205, 3, 3)
+    part = Chain(chain.start, chain.step[:63], chain.kept[:63])
+    np.testing.assert_allclose(part.moments(192, 3, 3), at_once[:192, :192], atol=1e-14)
+    np.testing.assert_array_equal(at_once, at_once.T)
+
+
+@pytest.mark.parametrize('participations', (1, 2, 5, 9))
+@pytest.mark.parametrize('cells', (2, 4, 7))
+def test_resized_chains_draw_patterns(participations, cells):
+    """The constructor checks them; no probability is lost."""
+    chain = _random_chain(np.random.default_rng(0), 5, 2)
+    resized = chain.resized(participations, cells)
+    assert (resized.participations, resized.cells) == (participations, cells)
+    assert resized.start.sum() == pytest.approx(1)
+    np.testing.assert_allclose(resized.step.sum(axis=2), 1)
+    assert chain.resized(5, 2).kept is chain.kept
+
+
+def test_what_is_no_chain_is_refused():
+    start, step = np.array([0.5, 0.5]), np.array([[[0.5, 0.5], [0.0, 1.0]]])
+    Chain(start, step, step)
+    with pytest.raises(ValueError, match='earlier cell'):
+        Chain(start, step.transpose(0, 2, 1), step)
+    with pytest.raises(ValueError, match='sums above 1'):
+        Chain(start * 1.1, step, step)
+    with pytest.raises(ValueError, match='sums above 1'):
+        Chain(start, step * 1.1, step)
+    with pytest.raises(ValueError, match='negative'):
+        Chain(np.array([-0.5, 0.5]), step, step)
+    with pytest.raises(ValueError, match='kept signs'):
+        Chain(start, step, step * 1.1)
+    with pytest.raises(ValueError, match='kept signs'):
+        Chain(start, step, -step)
+    with pytest.raises(ValueError, match='shapes'):
+        Chain(start, step, step[:, :1])
