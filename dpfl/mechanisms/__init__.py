@@ -21,6 +21,7 @@ from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
+from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt, relative_losses
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
@@ -75,7 +76,9 @@ __all__ = [
     'optimize_blt',
     'optimize_scaled_blt',
     'optimize_lagged_blt',
+    'optimize_robust_blt',
     'registry',
+    'relative_losses',
     'save',
     'stream',
     'workload',

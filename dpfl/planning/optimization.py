@@ -2,6 +2,7 @@
 
 import pathlib
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from dpfl import Participation, errors, mechanisms
@@ -39,8 +40,7 @@ def optimize(
     Raises:
       ArgumentError: If a value is not allowed, or the file cannot be written.
     """
-    if not output.parent.is_dir():
-        raise errors.ArgumentError('output', output, 'must be in a directory that exists')
+    _check(output)
     if nesterov and not momentum:
         raise errors.ArgumentError('nesterov', nesterov, 'needs momentum')
     started = time.monotonic()
@@ -50,10 +50,7 @@ def optimize(
     size = buffers if optimizer.size == 'buffers' else bands
     mechanism = optimizer.optimize(schema, size, loss=loss, workload=workload, progress=True)
     seconds = time.monotonic() - started
-    try:
-        mechanisms.save(mechanism, output)
-    except OSError as error:
-        raise errors.ArgumentError('output', output, str(error.strerror)) from None
+    _save(mechanism, output)
     return {
         'mechanism': name,
         'rounds': schema.rounds,
@@ -67,3 +64,64 @@ def optimize(
         'seconds': seconds,
         'output': str(output),
     }
+
+
+def optimize_robust(
+    schemas: Sequence[Participation],
+    weights: Sequence[float] | None,
+    output: pathlib.Path,
+    *,
+    buffers: int = 4,
+    loss: str | None = None,
+    criterion: str = 'expected',
+) -> list[dict[str, Any]]:
+    """Optimises one BLT for several schemas and saves it; returns what it loses under each.
+
+    Args:
+      schemas: Schemas that the run may have.
+      weights: How likely each of them is; None for equally likely.
+      output: File to save the mechanism in (.npz).
+      buffers: Number of buffers.
+      loss: 'max' or 'rms'; None for 'max'.
+      criterion: 'expected' or 'worst' relative loss.
+
+    Returns:
+      A row for each schema, with the loss of the mechanism, and of the BLT optimised for it.
+
+    Raises:
+      ArgumentError: If a value is not allowed, or the file cannot be written.
+    """
+    _check(output)
+    loss = 'max' if loss is None else loss
+    mechanism = mechanisms.optimize_robust_blt(
+        schemas, weights, buffers, loss, criterion, progress=True
+    )
+    relative = mechanisms.relative_losses(mechanism, schemas, buffers, loss).tolist()
+    _save(mechanism, output)
+    rows = []
+    for schema, ratio in zip(schemas, relative, strict=True):
+        within = mechanism.with_rounds(schema.rounds)
+        value = within.max_loss(schema) if loss == 'max' else within.rms_loss(schema)
+        rows.append(
+            {
+                'rounds': schema.rounds,
+                'min_separation': schema.min_separation,
+                'max_participations': schema.count,
+                f'{loss}_loss': value,
+                f'least_{loss}_loss': value / ratio,
+                'relative_loss': ratio,
+            }
+        )
+    return rows
+
+
+def _check(output: pathlib.Path) -> None:
+    if not output.parent.is_dir():
+        raise errors.ArgumentError('output', output, 'must be in a directory that exists')
+
+
+def _save(mechanism: mechanisms.Mechanism, output: pathlib.Path) -> None:
+    try:
+        mechanisms.save(mechanism, output)
+    except OSError as error:
+        raise errors.ArgumentError('output', output, str(error.strerror)) from None

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from dpfl import Participation, ParticipationLog
+from dpfl import Participation, ParticipationLog, participation
 from tests import oracles
 
 
@@ -256,3 +256,12 @@ def test_time_and_memory_are_linear_in_the_log(tmp_path):
     tracemalloc.stop()
     assert seconds < 10
     assert peak < 80 * 2_000_000
+
+
+def test_observed_schemas_are_counted():
+    first, second = ParticipationLog([[1], [2], [1]]), ParticipationLog([[1], [1], [2]])
+    schemas, counts = participation.observed_schemas([first, second, first])
+    assert schemas == (Participation(3, 2, 2), Participation(3, 1, 2))
+    assert counts == (2, 1)
+    with pytest.raises(ValueError, match='holds no round'):
+        participation.observed_schemas([ParticipationLog()])

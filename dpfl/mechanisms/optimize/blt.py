@@ -7,7 +7,7 @@ pair where that lowers the loss most, until no pair does.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -86,11 +86,14 @@ def optimize_blt(
             print(f'optimize_blt: {stage}: {loss} loss {np.exp(value / 2):.6f}', file=sys.stderr)
 
     def compute() -> blt.Blt:
-        search = _Search(participation, num_buffers, report)
-        prefix = search.run(blt_loss.PrefixError(participation.rounds, loss), starts)
+        search = Search(participation.rounds, num_buffers, report)
+        error = blt_loss.PrefixError(participation.rounds, loss)
+        objective = blt_loss.Objective(participation, error)
+        grids = grid_starts(participation, 2 * num_buffers)[: 1 + starts]
+        prefix = search.run_from(objective, grids)
         if workload is None:
             return search.mechanism(prefix)
-        return _for_workload(search, prefix, workload, loss)
+        return _for_workload(search, participation, prefix, workload, loss)
 
     key = {
         'version': _VERSION,
@@ -104,15 +107,21 @@ def optimize_blt(
 
 
 def _for_workload(
-    search: '_Search', prefix: np.ndarray, workload: np.ndarray, loss: str
+    search: 'Search',
+    participation: Participation,
+    prefix: np.ndarray,
+    workload: np.ndarray,
+    loss: str,
 ) -> blt.Blt:
     """The optimum for another workload, starting from the log rates for the prefix sums."""
+
+    def run(error: blt_loss.ErrorFunction, start: np.ndarray) -> np.ndarray:
+        return search.run_from(blt_loss.Objective(participation, error), [start])
+
     if workload.ndim == 1:
-        error = toeplitz_error.BltToeplitzError(workload, loss)
-        return search.mechanism(search.run_from(error, [prefix]))
+        return search.mechanism(run(toeplitz_error.BltToeplitzError(workload, loss), prefix))
     if loss == 'rms':
-        mean_error = toeplitz_error.BltMeanError(workload)
-        return search.mechanism(search.run_from(mean_error, [prefix]))
+        return search.mechanism(run(toeplitz_error.BltMeanError(workload), prefix))
     rows: list[int] = []
     found = prefix
     while True:
@@ -123,7 +132,29 @@ def _for_workload(
         rows.append(worst)
         for sharpness in _SHARPNESS if len(rows) > 1 else _SHARPNESS[-1:]:
             rows_error = toeplitz_error.BltRowsError(workload, rows, sharpness)
-            found = search.run_from(rows_error, [found])
+            found = run(rows_error, found)
+
+
+def grid_starts(participation: Participation, most_rates: int) -> list[np.ndarray]:
+    """Log rates to start from: a single pair, and then `_MAX_STARTS` grids of most_rates rates."""
+    n, b = participation.rounds, participation.min_separation
+    between = 1 / np.sqrt(n * b)
+    # Smallest and largest rate, and whether a decay is exactly 1.
+    grids = (
+        (1 / n, 0.95, False),
+        (0.1 / b, 0.5, False),
+        (1 / b, 0.95, False),
+        (1 / n, 0.95, True),
+        (between, 0.8, False),
+        (1 / n, 0.5, False),
+        (0.1 / n, 0.8, False),
+        (1 / b, 0.8, True),
+    )
+    log_rates = [np.log([min(0.2, max(1 / n**0.5, 1 / n)), 0.3])]
+    for least, greatest, constant in grids:
+        first, last = np.log([min(least, greatest / 4), greatest])
+        log_rates.append(np.linspace(first, last, max(2, most_rates - constant)))
+    return log_rates
 
 
 class _Found(NamedTuple):
@@ -133,43 +164,21 @@ class _Found(NamedTuple):
     log_rates: np.ndarray
 
 
-class _Search:
-    """Search for the at most `2 num_buffers` rates of least loss."""
+class Search:
+    """Search for the at most `2 num_buffers` rates where an objective is least.
 
-    def __init__(
-        self,
-        participation: Participation,
-        num_buffers: int,
-        report: Callable[[str, float], None],
-    ):
-        self._participation = participation
+    An objective is a function as `blt_loss.Objective`.
+    """
+
+    def __init__(self, rounds: int, num_buffers: int, report: Callable[[str, float], None]):
+        self._rounds = rounds
         self._most_rates = 2 * num_buffers
         self._report = report
 
-    def run(self, error: blt_loss.ErrorFunction, starts: int) -> np.ndarray:
-        """Log rates of least loss, starting from `starts` grids and from a single pair."""
-        n, b = self._participation.rounds, self._participation.min_separation
-        between = 1 / np.sqrt(n * b)
-        # Smallest and largest rate, and whether a decay is exactly 1.
-        grids = (
-            (1 / n, 0.95, False),
-            (0.1 / b, 0.5, False),
-            (1 / b, 0.95, False),
-            (1 / n, 0.95, True),
-            (between, 0.8, False),
-            (1 / n, 0.5, False),
-            (0.1 / n, 0.8, False),
-            (1 / b, 0.8, True),
-        )
-        log_rates = [np.log([min(0.2, max(1 / n**0.5, 1 / n)), 0.3])]
-        for least, greatest, constant in grids[:starts]:
-            first, last = np.log([min(least, greatest / 4), greatest])
-            log_rates.append(np.linspace(first, last, max(2, self._most_rates - constant)))
-        return self.run_from(error, log_rates)
-
-    def run_from(self, error: blt_loss.ErrorFunction, log_rates: list[np.ndarray]) -> np.ndarray:
+    def run_from(
+        self, objective: blt_loss.ObjectiveFunction, log_rates: Sequence[np.ndarray]
+    ) -> np.ndarray:
         """Log rates of least loss, from the first start and the best of the others."""
-        objective = blt_loss.Objective(self._participation, error)
         first, *others = (
             # An earlier result may have a negative inverse decay.
             self._minimize(objective, start + min(0.0, _NEAR_ZERO - start[-1]), _COARSE)
@@ -190,7 +199,7 @@ class _Search:
         rates, scale = blt_loss.parameters(log_rates)
         # Monotone by construction (interlaced, c_1 <= c_0), and here also after rounding.
         scale *= min(1.0, (1 - 1e-14) / scale.sum())
-        return blt.Blt(self._participation.rounds, 1 - rates, scale)
+        return blt.Blt(self._rounds, 1 - rates, scale)
 
     def _minimize(self, objective, log_rates, stages=_FINE, last_is_free=False) -> _Found:
         """Local minimum, in stages of a penalty and a tolerance each."""
@@ -221,7 +230,7 @@ class _Search:
                 candidates += self._with_a_pair(objective, found.log_rates)
             if room >= 1 and found.log_rates.size % 2:
                 # Turn a decay of exactly 1 into one that is nearly 1.
-                least = min(found.log_rates[0] - 2, np.log(1e-3 / self._participation.rounds))
+                least = min(found.log_rates[0] - 2, np.log(1e-3 / self._rounds))
                 candidates.append(_value(objective, np.append(least, found.log_rates)))
             if not candidates:
                 return found
@@ -254,7 +263,7 @@ class _Search:
         candidates = []
         for width in _PAIR_WIDTHS:
             tried = []
-            for place in np.linspace(np.log(0.03 / self._participation.rounds), -0.01, _PLACES):
+            for place in np.linspace(np.log(0.03 / self._rounds), -0.01, _PLACES):
                 ends = [place - width / 2, min(place + width / 2, -0.01)]
                 # The kinds keep alternating only if the pair lies within one interval.
                 if np.ptp(np.searchsorted(log_rates, ends)) == 0:

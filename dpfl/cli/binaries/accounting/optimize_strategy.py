@@ -8,21 +8,34 @@ Example: a BLT with 4 buffers for the StackOverflow benchmark of [McMahan24], ta
 --momentum and --server_schedule=linear, for example, optimise for the models of SGD with momentum
 and a falling learning rate instead of prefix sums. Give the file to other binaries as --strategy.
 Results are cached: a second call with the same flags returns at once.
+
+Example: one BLT for a separation that is not known yet,
+
+  python -m experiments.optimize_strategy --mechanism=blt --rounds=2052 --max_participations=6 \
+    --separations=86,171,342,684,1368 --criterion=worst --output=robust.npz
+
+--logs=LOG,... takes the schemas from participation logs instead, such as those of
+simulate_population with several seeds; each counts as often as it occurs.
 """
 
 import json
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 
+from dpfl import Participation, ParticipationLog
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.mechanisms import registry
+from dpfl.mechanisms.optimize.robust_blt import CRITERIA
+from dpfl.participation import observed_schemas
 from dpfl.planning import optimization
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
-from dpfl.simulation.training.sampling_config import participation
+from dpfl.simulation.training.sampling_config import participation, required
 from dpfl.simulation.training.server_config import ScheduleConfig
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
@@ -45,6 +58,26 @@ _LOSS = SettingsFlags(
     },
 )
 _BUFFERS = flags.DEFINE_integer('buffers', 4, 'Number of buffers of a BLT.', lower_bound=1)
+_SEPARATIONS = flags.DEFINE_list(
+    'separations',
+    None,
+    'Optimise one BLT for all of these values of --min_separation, comma-separated.',
+)
+_WEIGHTS = flags.DEFINE_list(
+    'weights', None, 'How likely each of --separations is, comma-separated; by default equally.'
+)
+_LOGS = flags.DEFINE_list(
+    'logs',
+    None,
+    'Optimise one BLT for the schemas of these participation logs (.npz), comma-separated.',
+)
+_CRITERION = flags.DEFINE_enum(
+    'criterion',
+    'expected',
+    CRITERIA,
+    'What --separations and --logs minimise: the expected or the worst loss, relative to that of '
+    'the BLT that is optimised for the schema.',
+)
 _MOMENTUM = flags.DEFINE_float(
     'momentum', 0.0, 'Optimise for the models of SGD with this momentum instead of prefix sums.'
 )
@@ -61,6 +94,11 @@ def main() -> None:
     config, loss = _MECHANISM.read(), _LOSS.values()['loss']
     name = command_line.required(config, 'mechanism')
     output = pathlib.Path(command_line.required(_OUTPUT.read(), 'output'))
+    if _SEPARATIONS.value or _LOGS.value:
+        _robust(str(name), output, loss)
+        return
+    if _WEIGHTS.value is not None:
+        raise command_line.UsageError('--weights: needs --separations')
     with command_line.refusing_bad_values():
         result = optimization.optimize(
             str(name),
@@ -75,6 +113,51 @@ def main() -> None:
         )
     is_json = _FORMAT.read().format == 'json'
     print(json.dumps(result) if is_json else plain_text.table(result))
+
+
+def _robust(name: str, output: pathlib.Path, loss: str | None) -> None:
+    """Optimises one BLT for several schemas, and prints what it loses under each."""
+    if name != 'blt':
+        raise command_line.UsageError(f'--mechanism={name}: must be blt with several schemas')
+    if _SEPARATIONS.value and _LOGS.value:
+        raise command_line.UsageError('--logs: cannot be combined with --separations')
+    if _MOMENTUM.value or flags.FLAGS['server_schedule'].present:
+        raise command_line.UsageError('--momentum, --server_schedule: need a single schema')
+    weights: Sequence[float] | None = None
+    if _WEIGHTS.value is not None:
+        weights = _numbers('weights', _WEIGHTS.value, float)
+    with command_line.refusing_bad_values():
+        if _LOGS.value:
+            if weights is not None:
+                raise command_line.UsageError('--weights: needs --separations')
+            logs = [ParticipationLog.load(path) for path in _LOGS.value]
+            schemas, weights = observed_schemas(logs)
+        else:
+            given = _SCHEMA.read()
+            schemas = tuple(
+                Participation(required(given, 'rounds'), separation, given.max_participations)
+                for separation in _numbers('separations', _SEPARATIONS.value, int)
+            )
+        rows = optimization.optimize_robust(
+            schemas,
+            weights,
+            output,
+            buffers=_BUFFERS.value,
+            loss=loss,
+            criterion=_CRITERION.value,
+        )
+    is_json = _FORMAT.read().format == 'json'
+    print(json.dumps(rows) if is_json else plain_text.columns(rows))
+
+
+def _numbers(name: str, texts: list[str], kind: type) -> list[Any]:
+    try:
+        return [kind(text) for text in texts]
+    except ValueError:
+        shown = 'integers' if kind is int else 'numbers'
+        raise command_line.UsageError(
+            f'--{name}={",".join(texts)}: must be comma-separated {shown}'
+        ) from None
 
 
 if __name__ == '__main__':

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from dpfl import Participation, errors, mechanisms
+from dpfl import Participation, ParticipationLog, errors, mechanisms
 from dpfl.planning import optimization
 from dpfl.simulation.training.server_config import ScheduleConfig
 from tests import forked_binaries
@@ -72,6 +72,53 @@ def test_the_flags_arrive(tmp_path):
     ],
 )
 def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
+    done = _run('--mechanism=blt', '--rounds=24', f'--output={tmp_path}/found.npz', *flags)
+    assert done.returncode == 2 and message in done.stderr
+    assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
+
+
+def test_one_blt_for_several_separations(tmp_path):
+    output = tmp_path / 'robust.npz'
+    done = _run(
+        '--mechanism=blt',
+        '--rounds=64',
+        '--max_participations=3',
+        '--separations=8,16,32',
+        '--weights=1,2,1',
+        '--criterion=worst',
+        '--buffers=2',
+        f'--output={output}',
+        '--format=json',
+    )
+    assert done.returncode == 0, done.stderr
+    schemas = [Participation(64, b, 3) for b in (8, 16, 32)]
+    expected = mechanisms.relative_losses(mechanisms.load(output), schemas, 2)
+    rows = json.loads(done.stdout)
+    assert [row['relative_loss'] for row in rows] == pytest.approx(expected.tolist())
+    assert [row['min_separation'] for row in rows] == [8, 16, 32]
+
+
+def test_one_blt_for_the_schemas_of_logs(tmp_path):
+    for name, cohorts in (('a', [[1], [2], [1], [2]]), ('b', [[1], [1], [2], [2]])):
+        ParticipationLog(cohorts).save(tmp_path / f'{name}.npz')
+    paths = ','.join(str(tmp_path / f'{name}.npz') for name in 'aba')
+    done = _run('--mechanism=blt', f'--logs={paths}', f'--output={tmp_path}/c.npz', '--format=json')
+    assert done.returncode == 0, done.stderr
+    assert [row['min_separation'] for row in json.loads(done.stdout)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    'flags, message',
+    [
+        (['--separations=8,x'], '--separations=8,x: must be comma-separated integers'),
+        (['--separations=8', '--logs=a.npz'], '--logs: cannot be combined with --separations'),
+        (['--separations=8', '--momentum=0.5'], 'need a single schema'),
+        (['--separations=8', '--mechanism=banded'], '--mechanism=banded: must be blt'),
+        (['--separations=8,9', '--weights=1'], 'must be 2 numbers >= 0'),
+        (['--weights=1'], '--weights: needs --separations'),
+    ],
+)
+def test_bad_schemas_are_one_line_and_status_2(flags, message, tmp_path):
     done = _run('--mechanism=blt', '--rounds=24', f'--output={tmp_path}/found.npz', *flags)
     assert done.returncode == 2 and message in done.stderr
     assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
