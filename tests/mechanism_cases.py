@@ -39,6 +39,9 @@ FACTORIES = {
     ),
     'column_scaled': _scaled(lambda n: mechanisms.Blt(n, [0.9, 0.4], [0.2, 0.3]), 2),
     'column_scaled_by_round': _scaled(lambda n: mechanisms.Blt(n, [0.8, 0.3], [0.2, -0.9]), 1),
+    'column_scaled_lagged_blt': _scaled(
+        lambda n: mechanisms.LaggedBlt(n, [0.6], [0, 2], [1, -0.1], [[-0.2], [0.1]]), 2
+    ),
     'column_scaled_tree': _scaled(mechanisms.HonakerTree, 2),
     'column_scaled_banded_toeplitz': _scaled(
         lambda n: mechanisms.BandedToeplitz(n, [1.0, -0.5, 0.7]), 3

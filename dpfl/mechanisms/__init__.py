@@ -9,7 +9,7 @@ from dpfl.mechanisms.banded_inverse import BandedInverse
 from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.blt import Blt
-from dpfl.mechanisms.choose import choose
+from dpfl.mechanisms.choose import Candidate, choose
 from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
@@ -50,6 +50,7 @@ __all__ = [
     'BandedToeplitz',
     'BinaryTree',
     'Blt',
+    'Candidate',
     'ColumnScaled',
     'Discretization',
     'FullHonakerTree',

@@ -9,6 +9,8 @@ import numpy as np
 from dpfl import _validate
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.base import Mechanism
+from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
+from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
 _BYTES = 4  # float32 in a run
@@ -17,9 +19,13 @@ _CONSIDERED: tuple[tuple[str, tuple[int | None, ...]], ...] = (
     ('gaussian', ()),
     ('honaker_tree', ()),
     ('blt', (2, 4)),
+    ('scaled_blt', (2, 4)),
+    ('lagged_blt', (2, 4)),
     ('banded', (None,)),
     ('banded_inverse', (8, 32)),
 )
+# Number of rounds beyond which a lower bound of the loss takes more than seconds.
+_MOST_BOUNDED_ROUNDS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +34,14 @@ class Candidate:
 
     Attributes:
       name: name and size of the mechanism.
-      buffers: size of its noise state, in copies of the model.
+      buffers: size of its noise state, in copies of the model; 0 if all is drawn again.
       gigabytes: size of its noise state in gigabytes.
+      draws: rows of independent noise drawn in each round; None if the mechanism was not made.
       loss: max loss under the schema; None if it was not computed.
+      above_bound: how far `loss` is above what any mechanism can reach, as a share of that; None
+        if there is no loss, or the bound would take long.
+      loss_if_closer: max loss if clients come back after half of the separation, twice as often:
+        a measure of how much relies on the schema. None if `loss` is.
       verdict: why it was taken or left, in one clause.
       mechanism: the mechanism; None if it was not made.
     """
@@ -38,7 +49,10 @@ class Candidate:
     name: str
     buffers: int
     gigabytes: float
+    draws: int | None
     loss: float | None
+    above_bound: float | None
+    loss_if_closer: float | None
     verdict: str
     mechanism: Mechanism | None = dataclasses.field(default=None, compare=False)
 
@@ -50,6 +64,8 @@ class _Option:
     Attributes:
       name: name and size of the mechanism.
       buffers: size of its noise state, in copies of the model.
+      regenerates: whether its state can be drawn again in each round, and then takes no memory.
+      needs_regeneration: whether it draws past noise again in any case.
       make: makes it.
       obstacle: why it is not made; empty if it can be.
     """
@@ -57,6 +73,8 @@ class _Option:
     name: str
     buffers: int
     make: Callable[[], Mechanism]
+    regenerates: bool = False
+    needs_regeneration: bool = False
     obstacle: str = ''
 
 
@@ -65,14 +83,19 @@ def choose(
     dimension: int,
     memory_limit: float,
     workload: np.ndarray | None = None,
+    *,
+    regenerates: bool = True,
 ) -> tuple[Mechanism, list[Candidate]]:
     """Chooses the mechanism with the least max loss whose noise state fits into memory.
+
+    A state that holds nothing but independent noise need not fit: that noise can be drawn again.
 
     Args:
       participation: the schema.
       dimension: number of model coordinates.
       memory_limit: memory for the noise state in float32, in gigabytes.
       workload: A, see `mechanisms.workload`, whose errors count; None for the prefix sums.
+      regenerates: whether a run can draw past noise again, which hardened noise cannot.
 
     Returns:
       The mechanism, and all candidates, the chosen one first.
@@ -84,34 +107,62 @@ def choose(
     _validate.number('memory_limit', memory_limit, minimum=0)
     made: list[tuple[float, _Option, Mechanism]] = []
     left: list[Candidate] = []
-
-    def gigabytes(option: _Option) -> float:
-        return option.buffers * dimension * _BYTES / 1e9
-
     for option in _options(participation, workload):
+        size = option.buffers * dimension * _BYTES / 1e9
         obstacle = option.obstacle
-        if gigabytes(option) > memory_limit:
-            obstacle = f'its state is larger than {memory_limit:g} GB'
+        if option.needs_regeneration and not regenerates:
+            obstacle = 'it draws past noise again, which hardened noise cannot'
+        if size > memory_limit:
+            if option.regenerates and regenerates:
+                option = dataclasses.replace(option, buffers=0)
+            else:
+                obstacle = f'its state is larger than {memory_limit:g} GB'
         if obstacle:
             verdict = f'left: {obstacle}'
-            left.append(Candidate(option.name, option.buffers, gigabytes(option), None, verdict))
+            left.append(
+                Candidate(option.name, option.buffers, size, None, None, None, None, verdict)
+            )
         else:
             mechanism = option.make()
             made.append((mechanism.max_loss(participation, workload), option, mechanism))
     made.sort(key=lambda entry: (entry[0], entry[1].buffers))
     least, _, best = made[0]
+    bound, closer = _bound(participation, workload), _closer(participation)
     ranked = [
         Candidate(
             option.name,
             option.buffers,
-            gigabytes(option),
+            option.buffers * dimension * _BYTES / 1e9,
+            _draws(mechanism.kernel(), option),
             loss,
+            None if bound is None else loss / bound - 1,
+            mechanism.max_loss(closer, workload),
             'taken: the least loss' if place == 0 else f'left: {loss / least - 1:.1%} more loss',
             mechanism,
         )
         for place, (loss, option, mechanism) in enumerate(made)
     ]
     return best, ranked + left
+
+
+def _bound(participation: Participation, workload: np.ndarray | None) -> float | None:
+    """What no max loss is below; None if that would take long."""
+    if participation.rounds > _MOST_BOUNDED_ROUNDS:
+        return None
+    return loss_lower_bound(participation, loss='max', workload=workload)
+
+
+def _closer(participation: Participation) -> Participation:
+    """The schema of clients who come back after half of the separation, twice as often."""
+    separation = max(1, participation.min_separation // 2)
+    return Participation(participation.rounds, separation, 2 * participation.count)
+
+
+def _draws(kernel: kernels.Kernel, option: _Option) -> int:
+    """Rows of independent noise that are drawn in each round."""
+    if isinstance(kernel, kernels.LaggedStateSpace):
+        return len(kernel.lags)
+    return kernel.buffers + 1 if option.regenerates and not option.buffers else 1
 
 
 def _options(participation: Participation, workload: np.ndarray | None) -> Iterator[_Option]:
@@ -141,5 +192,7 @@ def _optimized(
         f'{name} with {size} {optimizer.size}',
         optimizer.num_buffers(size),
         functools.partial(optimizer.optimize, participation, size, workload=workload),
+        name == 'banded_inverse',
+        name == 'lagged_blt',
         f'takes minutes to optimise beyond {limit} rounds' if is_slow else '',
     )

@@ -106,15 +106,15 @@ class ColumnScaled(Mechanism):
         kernel, scale = self.base.kernel(), self.column_scales()
         rows = kernel.table.shape[0]
         table = np.repeat(kernel.table, self.rounds if rows == 1 else 1, axis=0)[: self.rounds]
-        if isinstance(kernel, kernels.StateSpace):
+        if isinstance(kernel, kernels.StateSpace | kernels.LaggedStateSpace):
             table = table.copy()
             table[:, 0] /= scale[:, None]
-        elif isinstance(kernel, kernels.BandedProduct):
-            table = table / scale[:, None]
-        else:  # Entry j of row t belongs to column t - j.
-            column = np.arange(self.rounds)[:, None] - np.arange(table.shape[1])
-            table = table * scale[np.maximum(column, 0)]
-        return type(kernel)(table)
+            return dataclasses.replace(kernel, maps=table)
+        if isinstance(kernel, kernels.BandedProduct):
+            return kernels.BandedProduct(table / scale[:, None])
+        # Entry j of row t belongs to column t - j.
+        column = np.arange(self.rounds)[:, None] - np.arange(table.shape[1])
+        return kernels.BandedSolve(table * scale[np.maximum(column, 0)])
 
     def num_buffers(self) -> int:
         return self.base.num_buffers()

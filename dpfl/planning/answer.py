@@ -167,7 +167,11 @@ def _candidates(
     assert privacy.model_dimension is not None  # `Request.check` requires it.
     schema = deployment.participation
     _, candidates = mechanisms.choose(
-        schema, privacy.model_dimension, privacy.memory_limit, request.workload(schema.rounds)
+        schema,
+        privacy.model_dimension,
+        privacy.memory_limit,
+        request.workload(schema.rounds),
+        regenerates=privacy.noise != 'hardened',
     )
     found = [
         _Candidate(each.name, _always(each.mechanism), each.verdict)

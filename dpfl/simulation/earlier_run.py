@@ -36,6 +36,7 @@ NAMES = (
     'profile.json',
     archive.FLAGS,
     archive.CONFIG,
+    archive.CHOICE,
     archive.LEDGER,
 )
 

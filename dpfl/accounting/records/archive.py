@@ -42,6 +42,7 @@ REPORT, PAGE, SUMS = 'privacy_report.json', 'privacy_report.md', sums.NAME
 SIGNATURE = sums.SIGNATURE
 LEDGER, CHECKPOINTS = 'ledger.jsonl', 'checkpoints'
 FLAGS, CONFIG, BEFORE = 'flags.txt', 'config.json', 'before_training.json'
+CHOICE = 'mechanisms.html'
 MODEL, METRICS, TEST = 'model.npz', 'metrics.csv', 'test_metrics.json'
 _PLAN_VERSION = 1
 _EXTENSION = ('released', 'planned', 'rounds')

@@ -46,9 +46,16 @@ def print_candidates(candidates: Sequence[Any]) -> None:
             'mechanism': candidate.name,
             'copies of the model': candidate.buffers,
             'GB': candidate.gigabytes,
-            'max loss': '' if candidate.loss is None else f'{candidate.loss:.4g}',
+            'draws': _shown(candidate.draws, 'd'),
+            'max loss': _shown(candidate.loss, '.4g'),
+            'above the bound': _shown(candidate.above_bound, '.1%'),
+            'if clients come twice as often': _shown(candidate.loss_if_closer, '.4g'),
             'verdict': candidate.verdict,
         }
         for candidate in candidates
     ]
     print(plain_text.columns(rows), file=sys.stderr)
+
+
+def _shown(value: float | None, form: str) -> str:
+    return '' if value is None else format(value, form)

@@ -77,15 +77,26 @@ def train(
     path = pathlib.Path(directory)
     if not resume and not overwrite:
         earlier_run.refuse(path)  # Before the data are read.
-    prepared = prepare(config, task, path, resume=resume, tell=tell, on_choice=on_choice)
+    chosen: list[mechanisms.Candidate] = []
+
+    def keep(candidates: list[mechanisms.Candidate]) -> None:
+        chosen.extend(candidates)
+        on_choice(candidates)
+
+    prepared = prepare(config, task, path, resume=resume, tell=tell, on_choice=keep)
     config = prepared.config
+    written = {archive.CONFIG: json.dumps(config.to_dict(), indent=2) + '\n', **(files or {})}
+    if chosen:
+        from dpfl.reporting import choice_page  # Loads matplotlib.
+
+        written[archive.CHOICE] = choice_page.render(chosen, prepared.plan.participation)
     made_from = {} if task is None else task.made_from
     return execution.Run(
         directory=path,
         plan=prepared.plan,
         configuration={**config.fixed(), **made_from},
         build=lambda: prepared.build(progress),
-        files={archive.CONFIG: json.dumps(config.to_dict(), indent=2) + '\n', **(files or {})},
+        files=written,
         resume=resume,
         overwrite=overwrite,
         tell=tell,

@@ -67,7 +67,11 @@ def build_plan(
         )
     elif privacy.mechanism == AUTO:
         chosen, candidates = mechanisms.choose(
-            schema, dimension(), privacy.memory_limit, workload(schema.rounds)
+            schema,
+            dimension(),
+            privacy.memory_limit,
+            workload(schema.rounds),
+            regenerates=privacy.noise != 'hardened',
         )
         on_choice(candidates)
         mechanism = mechanism_lib.with_restarts(chosen, privacy, restarts)
