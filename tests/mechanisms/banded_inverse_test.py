@@ -233,3 +233,9 @@ def test_equal_parameters_are_equal_mechanisms():
     assert BandedInverse(5, [1, -0.5]) == BandedInverse(5, np.array([1, -0.5]))
     assert len({BandedInverse(5, [1, -0.5]), BandedInverse(5, (1.0, -0.5))}) == 1
     assert BandedInverse(5, [1, -0.5]) != BandedInverse(6, [1, -0.5])
+
+
+def test_a_negative_first_coefficient_is_the_same_mechanism():
+    mechanism = BandedInverse(5, [-1, 0.5, 0.0])
+    assert mechanism == BandedInverse(5, [1, -0.5, 0.0])
+    assert mechanism.digest() == BandedInverse(5, [1, -0.5, 0.0]).digest()
