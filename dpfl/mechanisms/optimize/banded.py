@@ -73,8 +73,9 @@ def optimize_banded(
         it has the least loss of all banded strategies, Toeplitz ones included (1.4 % less than
         BandMF at 2052 rounds in 6 blocks). The errors of single rounds differ more: for the rms
         loss early rounds get less noise and the last ones more. 'blocks' is between: one norm for
-        each block of `min_separation` rounds. A pattern has at most one round in each block, so the squared
-        sensitivity is at most the sum over blocks. The schema must admit a round in every block.
+        each block of `min_separation` rounds. A pattern has at most one round in each block, so
+        the squared sensitivity is at most the sum over blocks. The schema must admit a round in
+        every block.
       workload: A, see `mechanisms.workload`; None for the prefix sums.
       max_seconds: time in seconds after which the best strategy so far is returned; None for no
         limit.
