@@ -32,7 +32,9 @@ class Banded(base.Mechanism):
 
     Attributes:
       diagonals: float64 [rounds, b] with 1 <= b <= rounds: `diagonals[t, j] = C[t, t - j]`, zero
-        for j > t (left of the matrix); `diagonals[:, 0]` is positive.
+        for j > t (left of the matrix); `diagonals[:, 0]` is positive. A row that is given with
+        a negative entry there has its sign turned: `C^T C`, and with it the sensitivity, stays, and
+        so does the distribution of `C^-1 z`, because z and -z have the same.
 
     Raises:
       ArgumentError: if the table has another shape, or an entry that is not allowed. Entries above
@@ -162,8 +164,12 @@ def _table(value: Any) -> np.ndarray:
     if corner.any():
         t, j = np.argwhere(corner)[0]
         _refuse(f'has the entry {table[t, j]} at [{t}, {j}], must have 0 left of the matrix')
-    if not table[:, 0].min() > 0:
-        _refuse(f'has the entry {table[:, 0].min()} in [:, 0], where each must be > 0')
+    if not table[:, 0].all():
+        t = int(np.flatnonzero(table[:, 0] == 0)[0])
+        _refuse(f'has 0 at [{t}, 0], each entry of [:, 0] must be other than 0')
+    # Independent normal noise has no sign, so a row of C and its negative are the same.
+    turned = table[:, 0] < 0
+    table[turned] = 0.0 - table[turned]
     # Within these limits squares of entries neither overflow nor lose digits.
     if table[:, 0].min() < rounding.SMALLEST:
         _refuse(

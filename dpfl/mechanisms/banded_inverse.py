@@ -26,7 +26,8 @@ class BandedInverse(base.Mechanism):
 
     Attributes:
       rounds: number of rounds, at least 1.
-      inverse_coefficients: (1, a_1, .., a_{p-1}), float64 [p]; p may exceed `rounds`.
+      inverse_coefficients: (1, a_1, .., a_{p-1}), float64 [p]; p may exceed `rounds`. If they start
+        with -1, all signs are turned: the noise has the same distribution.
 
     Raises:
       ArgumentError: if a field is out of its range, or the entries of `C` overflow.
@@ -39,11 +40,15 @@ class BandedInverse(base.Mechanism):
     def __post_init__(self):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         taps = _validate.vector('inverse_coefficients', self.inverse_coefficients)
-        object.__setattr__(self, 'inverse_coefficients', taps)
-        if not taps.size or taps[0] != 1:
+        if not taps.size or abs(taps[0]) != 1:
             raise errors.ArgumentError(
-                'inverse_coefficients', taps.tolist(), 'must have at least 1 entry, the first 1'
+                'inverse_coefficients',
+                taps.tolist(),
+                'must have at least 1 entry, the first 1 or -1',
             )
+        if taps[0] < 0:  # Independent normal noise has no sign: -C is the same mechanism.
+            taps = _validate.vector('inverse_coefficients', 0.0 - taps)
+        object.__setattr__(self, 'inverse_coefficients', taps)
         with np.errstate(over='ignore', invalid='ignore'):
             # Bounds every norm of C u; its square must be a float.
             largest = np.abs(self.coefficients()).sum() * self.rounds

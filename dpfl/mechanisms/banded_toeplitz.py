@@ -23,7 +23,8 @@ class BandedToeplitz(base.Mechanism):
 
     Attributes:
       rounds: number of rounds, at least 1; bands beyond it are not used.
-      coefficients: float64 [b], b >= 1, the first one positive.
+      coefficients: float64 [b], b >= 1, the first one positive. If it is given as negative, all
+        signs are turned: -C is the same mechanism, because z and -z have the same distribution.
 
     Raises:
       ArgumentError: if a field is out of its range.
@@ -36,11 +37,13 @@ class BandedToeplitz(base.Mechanism):
     def __post_init__(self):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         coefficients = _validate.vector('coefficients', self.coefficients)
-        object.__setattr__(self, 'coefficients', coefficients)
-        if not coefficients.size or coefficients[0] <= 0:
+        if not coefficients.size or coefficients[0] == 0:
             raise errors.ArgumentError(
-                'coefficients', coefficients.tolist(), 'must start with a number > 0'
+                'coefficients', coefficients.tolist(), 'must start with a number other than 0'
             )
+        if coefficients[0] < 0:  # Independent normal noise has no sign: -C is the same mechanism.
+            coefficients = _validate.vector('coefficients', 0.0 - coefficients)
+        object.__setattr__(self, 'coefficients', coefficients)
         if coefficients[0] < rounding.SMALLEST or np.abs(coefficients).max() > rounding.LARGEST:
             raise errors.ArgumentError(
                 'coefficients',

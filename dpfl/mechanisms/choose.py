@@ -191,7 +191,7 @@ def _optimized(
     return _Option(
         f'{name} with {size} {optimizer.size}',
         optimizer.num_buffers(size),
-        functools.partial(optimizer.optimize, participation, size, workload=workload),
+        functools.partial(optimizer.optimize, participation, size, loss='max', workload=workload),
         name == 'banded_inverse',
         name == 'lagged_blt',
         f'takes minutes to optimise beyond {limit} rounds' if is_slow else '',

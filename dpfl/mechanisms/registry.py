@@ -5,6 +5,7 @@ Binaries, files and tests ask this table. A new mechanism is one file with its c
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -185,7 +186,12 @@ ENTRIES: dict[str, Entry] = {
             'banded',
             banded.Banded,
             ways=_FROM_FILE,
-            optimizer=Optimizer(optimize_banded, 'bands', ('rms', 'max'), quick_rounds=3000),
+            optimizer=Optimizer(
+                functools.partial(optimize_banded, column_norms='free'),
+                'bands',
+                ('rms', 'max'),
+                quick_rounds=3000,
+            ),
         ),
         Entry(
             'banded_toeplitz',

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms import banded
+from dpfl.mechanisms import banded, mechanism_file
 from tests import oracles
 
 
@@ -127,9 +127,9 @@ def test_the_table_cannot_be_changed():
         ),
         (
             [[1.0, 0.0], [0.0, 1.0]],
-            r'diagonals: has the entry 0.0 in \[:, 0\], where each must be > 0',
+            r'diagonals: has 0 at \[1, 0\], each entry of \[:, 0\] must be other than 0',
         ),
-        ([[1.0, 0.0], [-1.0, 1.0]], 'has the entry -1.0 in'),
+        ([[1.0, 0.0], [-1e-150, 1.0]], 'where each must be >= 1e-100'),
         ([[1.0, 0.0], [1.0, float('nan')]], 'not finite'),
         ([[1.0, 0.0], [float('inf'), 0.0]], 'not finite'),
         ([['a']], 'diagonals: must be a table of numbers'),
@@ -139,6 +139,31 @@ def test_the_table_cannot_be_changed():
 def test_bad_tables_are_named(diagonals, message):
     with pytest.raises(ValueError, match=message):
         banded.Banded(diagonals)
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_rows_with_a_negative_diagonal_have_their_sign_turned(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    rounds, bands = 6, int(rng.integers(1, 5))
+    plain = _random(rounds, bands, seed)
+    signs = rng.choice([-1.0, 1.0], size=rounds)
+    turned = banded.Banded(signs[:, None] * plain.diagonals)
+    assert turned == plain
+    assert turned.digest() == plain.digest()
+    assert banded.Banded.from_matrix(signs[:, None] * plain.strategy_matrix(), bands) == plain
+    given = signs[:, None] * plain.strategy_matrix()
+    # What is given releases x + C^-1 z, of which the covariance and the sensitivity are the same.
+    inverse, ours = np.linalg.inv(given), np.linalg.inv(turned.strategy_matrix())
+    np.testing.assert_allclose(ours @ ours.T, inverse @ inverse.T, rtol=1e-9, atol=1e-12)
+    for schema in oracles.small_schemas(rounds)[::5]:
+        truth = oracles.squared_sensitivity(given, schema)
+        assert turned.sensitivity_bound(schema).squared >= truth * (1 - 1e-12)
+        if bands <= schema.min_separation:
+            assert turned.sensitivity_bound(schema).squared == pytest.approx(truth)
+    # A file with such a table is read as the same mechanism.
+    values = {'mechanism': 'banded', 'diagonals': signs[:, None] * plain.diagonals}
+    mechanism_file.write(values, tmp_path / 'a.npz')
+    assert mechanisms.load(tmp_path / 'a.npz') == plain
 
 
 def test_bad_bands_of_a_matrix_are_named():

@@ -104,8 +104,8 @@ def test_parameters_round_trip():
     'arguments, message',
     [
         ((0, [1.0]), 'rounds=0: must be an integer >= 1'),
-        ((5, []), r'coefficients=\[\]: must start with a number > 0'),
-        ((5, [0.0, 1.0]), r'coefficients=\[0.0, 1.0\]: must start with a number > 0'),
+        ((5, []), r'coefficients=\[\]: must start with a number other than 0'),
+        ((5, [0.0, 1.0]), r'coefficients=\[0.0, 1.0\]: must start with a number other than 0'),
         ((5, [1.0, float('inf')]), 'coefficients=.*: must be a list of finite numbers'),
     ],
 )
@@ -271,3 +271,9 @@ def test_progress_goes_to_standard_error(capsys):
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         optimize_banded_toeplitz(Participation(30, 5), **arguments)
+
+
+def test_a_negative_first_coefficient_is_the_same_mechanism():
+    mechanism = mechanisms.BandedToeplitz(6, [-1.0, 0.5, 0.0])
+    assert mechanism == mechanisms.BandedToeplitz(6, [1.0, -0.5, 0.0])
+    assert mechanism.digest() == mechanisms.BandedToeplitz(6, [1.0, -0.5, 0.0]).digest()

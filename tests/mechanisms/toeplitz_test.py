@@ -3,7 +3,7 @@ import pytest
 
 from dpfl import Participation
 from dpfl.mechanisms import toeplitz, workload
-from dpfl.mechanisms.sensitivities import toeplitz_sensitivity
+from dpfl.mechanisms.sensitivities import matrix_sensitivity, toeplitz_sensitivity
 from tests import oracles
 
 
@@ -24,13 +24,69 @@ def test_the_theorem_would_be_wrong_without_its_precondition():
     assert not bound.is_exact
 
 
-def test_random_coefficients_are_never_below_brute_force():
-    rng = np.random.default_rng(0)
-    for _ in range(150):
+def _random_coefficients(rng, rounds):
+    """Of any sign, monotone, or falling with a ripple."""
+    kind = rng.integers(4)
+    if kind == 0:
+        return rng.normal(size=rounds)
+    if kind == 1:
+        return np.sort(np.abs(rng.normal(size=rounds)))[::-1]
+    lags = np.arange(rounds)
+    ripple = rng.uniform(0.1, 1.5) * np.cos(lags * rng.uniform(0, np.pi))
+    return rng.uniform(0.5, 1) ** lags * (1 + ripple)
+
+
+def _by_the_largest_of_rows(matrix, schema):
+    """[Choquette23], algorithm 4: the heaviest pattern of the heaviest patterns of all rows."""
+    heaviest = [
+        matrix_sensitivity.heaviest_pattern(row, schema) for row in np.abs(matrix.T @ matrix)
+    ]
+    return matrix_sensitivity.heaviest_pattern(heaviest, schema)
+
+
+def _by_a_majorant(coefficients, schema):
+    """[McMahan24], theorem 3.1, for the least non-increasing sequence above all magnitudes."""
+    majorant = np.maximum.accumulate(np.abs(coefficients)[::-1])[::-1]
+    released = toeplitz_sensitivity.pattern_sum(majorant, schema.min_separation, schema.count)
+    return released @ released
+
+
+@pytest.mark.parametrize('cases', [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_the_bound_is_never_above_others(cases):
+    rng = np.random.default_rng(cases)
+    lower = 0
+    for _ in range(cases):
+        rounds = int(rng.integers(2, 60))
+        coefficients = _random_coefficients(rng, rounds)
+        schema = Participation(rounds, int(rng.integers(1, 9)), int(rng.integers(1, rounds)))
+        bound = toeplitz_sensitivity.sensitivity(coefficients, schema).squared
+        others = [
+            _by_the_largest_of_rows(toeplitz.matrix(coefficients), schema),
+            _by_the_largest_of_rows(toeplitz.matrix(np.abs(coefficients)), schema),
+            _by_a_majorant(coefficients, schema),
+        ]
+        assert bound <= min(others) * (1 + 1e-9)
+        lower += bound < min(others) * (1 - 1e-3)
+    assert lower > cases / 5
+
+
+def test_the_gram_matrix_of_coefficients():
+    for rounds in (1, 2, 9):
+        coefficients = np.random.default_rng(rounds).normal(size=rounds)
+        matrix = toeplitz.matrix(coefficients)
+        np.testing.assert_allclose(
+            toeplitz_sensitivity.gram(coefficients), matrix.T @ matrix, atol=1e-14
+        )
+
+
+@pytest.mark.parametrize('most_pairs', [0, 1e8])
+@pytest.mark.parametrize('cases', [300, pytest.param(2000, marks=pytest.mark.slow)])
+def test_random_coefficients_are_never_below_brute_force(monkeypatch, cases, most_pairs):
+    monkeypatch.setattr(toeplitz_sensitivity, '_MOST_PAIRS', most_pairs)
+    rng = np.random.default_rng(cases)
+    for _ in range(cases):
         rounds = int(rng.integers(1, 8))
-        coefficients = rng.normal(size=rounds)
-        if rng.random() < 0.4:
-            coefficients = np.sort(np.abs(coefficients))[::-1]
+        coefficients = _random_coefficients(rng, rounds)
         schema = Participation(rounds, int(rng.integers(1, 5)), int(rng.integers(1, 5)))
         bound = toeplitz_sensitivity.sensitivity(coefficients, schema)
         truth = oracles.squared_sensitivity(toeplitz.matrix(coefficients), schema)

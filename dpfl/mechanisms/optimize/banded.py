@@ -1,59 +1,48 @@
-"""Optimiser of banded mechanisms: banded matrix factorisation (BandMF).
+"""Optimiser of banded mechanisms: banded matrix factorisation (BandMF) and free column norms.
 
 With `X = C^T C` the squared error of round t is `e_t = (A X^-1 A^T)_tt`, which is convex in X. X
-has as many bands as C, and the columns of C have norm 1 if X has a unit diagonal. If the bands are
+has as many bands as C, and the squared norms of the columns of C on its diagonal. If the bands are
 at most the minimum separation, the columns of a pattern are orthogonal, so the squared sensitivity
-is the number of participations, whatever X is. BandMF ([McMahan24], section 2.3) minimises the sum
-of e over banded positive definite X with unit diagonal.
+is the heaviest pattern of squared column norms, whatever the other entries are. BandMF
+([McMahan24], section 2.3) minimises the sum of e for equal norms. `banded_norms` states which other
+norms have the same sensitivity.
 
-The minimum is found by Newton's method, with preconditioned conjugate gradients in each step. With
-Z = X^-1 and G = Z A^T A Z, projected on the bands,
-
-    gradient = -G,     Hessian of V = Z V G + G V Z.
-
-At the optimum G is diagonal except for entries outside the bands, and X is nearly diagonal in a
-sine basis, so two fast sine transforms nearly invert the Hessian. The start is interpolated from
-the optimum for half the rounds and bands, which is found in the same way. This works because
-strategies of different size are close to one function of (round / n, lag / b), once each diagonal
-is divided by the coefficient of (1 - x)^(-1/2), the optimal Toeplitz factor without bands. For
-workloads other than the prefix sums the diagonal of G varies more. There, an eigendecomposition
-inverts the Hessian better, and the start is the tapered optimum without bands.
-
-The largest e is minimised through a weighted power mean `(mean of w_t e_t^p)^(1/p)` with a
-moderate p. After each minimisation the weights are multiplied by `e_t^(p - 1)`. At the fixed point
-e is equal wherever the weight is not zero, and X is optimal for a weighted sum of e, so no X has a
-smaller largest e. The ratio of the largest e to the weighted mean bounds the remaining gain.
+L-BFGS (`banded_descent`) starts from the optimal banded Toeplitz matrix, or for many bands from an
+interpolation of the optimum for half the rounds and bands, which is found in the same way. The
+largest e is minimised through power means with rising powers.
 """
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable
 
 import numpy as np
-from scipy import linalg
 
 from dpfl import _progress, _validate, errors
 from dpfl.mechanisms import banded
 from dpfl.mechanisms import workload as workloads
-from dpfl.mechanisms.optimize import banded_newton, banded_start, cache
-from dpfl.mechanisms.optimize import banded_objective as objectives
+from dpfl.mechanisms.optimize import banded_error, banded_start, cache
+from dpfl.mechanisms.optimize.banded_descent import Descent, Point, Search, unit_rows
+from dpfl.mechanisms.optimize.banded_norms import Norms
+from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.participation import Participation
 
-_VERSION = 1
-# A step is the last if it is expected to lower the value by less than this share. Newton's method
-# then leaves about 1e-3 of that. For the largest error, `_FLATNESS` decides instead.
-_TOLERANCE = {'rms': 1e-5, 'max': 1e-3}
-_COARSE_TOLERANCE = {'rms': 1e-4, 'max': 1e-3}
-# Sizes up to which solving a coarser problem first does not pay.
-_SMALLEST_ROUNDS = 64
-_SMALLEST_BANDS = 8
-# For the largest error: the power p, the share by which the largest error may exceed the weighted
-# mean, and the least weight. Some single rounds near multiples of b need no weight at the optimum,
-# but with none their errors grow faster than the weights can follow.
-_POWER = 12
-_FLATNESS = 2e-3
-_LEAST_EMPHASIS = 0.1
-_MAX_UPDATES = 40
+_VERSION = 2
+# A search ends when a step lowers the squared loss by less than this share. That is about a
+# hundredth of what is left.
+_TOLERANCE = {'rms': 1e-10, 'max': 1e-7}
+# For tables of more entries, where every step takes longer, and for coarser problems.
+_LARGE = 50_000
+_LARGE_TOLERANCE = {'rms': 1e-8, 'max': 1e-5}
+_LARGE_FREE_TOLERANCE = 1e-6  # With many weights the last digits take many steps.
+_COARSE_TOLERANCE = 1e-6
+# Fewest bands for which solving a coarser problem first pays.
+_COARSE_BANDS = 48
+# Exponents of power means. The last mean is at least n^(-1/5000) of the largest of n errors, and
+# comes much closer because most errors are then equal.
+_POWERS = {'rms': (1,), 'max': (12, 50, 200, 1000, 5000)}
+_NORMS = {'equal': Norms.equal, 'blocks': Norms.blocks, 'free': Norms.free}
 
 
 def optimize_banded(
@@ -68,21 +57,25 @@ def optimize_banded(
 ) -> banded.Banded:
     """Finds the banded strategy of least loss: by default BandMF.
 
-    The search is deterministic unless it is stopped by `max_seconds`. It needs the memory of about
-    ten float64 arrays [n, n]. Results are cached on disk, see `optimize.cache`, unless
-    `max_seconds` is given.
+    The search is deterministic unless it is stopped by `max_seconds`. Results are cached on disk,
+    see `optimize.cache`, unless `max_seconds` is given. With n rounds and b bands it takes about
+    O(n b^2) per step for workloads whose inverse has few bands, as for the prefix sums, momentum
+    and learning rates, and O(n^3) for others.
 
     Args:
       participation: the schema. With equal column norms the result depends only on `rounds` n and
         `min_separation`.
       bands: number of bands of C, including the main diagonal: at most `min_separation` and
         `rounds`.
-      loss: 'rms', to about 1e-7 of the optimum, or 'max', to about 1e-3 and slower.
-      column_norms: 'equal' for norm 1, as in BandMF. 'blocks' optimises the norms too: one norm
-        for each block of `min_separation` rounds, with a fixed sum of squares. A pattern has at
-        most one round in each block, so the squared sensitivity is at most that sum, whatever the
-        norms are. The RMS loss for this schema is smaller (by 1.4 % at 2052 rounds in 6 blocks).
-        The schema must admit a round in every block.
+      loss: 'rms', to about 1e-6 of the optimum, or 1e-4 for free norms if n times the bands are
+        more than 50,000; 'max', to about 1e-3.
+      column_norms: 'equal' for norm 1, as in BandMF. 'free' optimises all norms for the schema:
+        it has the least loss of all banded strategies, Toeplitz ones included (1.4 % less than
+        BandMF at 2052 rounds in 6 blocks). The errors of single rounds differ more: for the rms
+        loss early rounds get less noise and the last ones more. 'blocks' is between: one norm for
+        each block of `min_separation` rounds. A pattern has at most one round in each block, so
+        the squared sensitivity is at most the sum over blocks. The schema must admit a round in
+        every block.
       workload: A, see `mechanisms.workload`; None for the prefix sums.
       max_seconds: time in seconds after which the best strategy so far is returned; None for no
         limit.
@@ -96,23 +89,27 @@ def optimize_banded(
     most = min(n, participation.min_separation)
     _validate.integer('bands', bands, minimum=1, maximum=most)
     _validate.choice('loss', loss, ('rms', 'max'))
-    _validate.choice('column_norms', column_norms, ('equal', 'blocks'))
+    _validate.choice('column_norms', column_norms, tuple(_NORMS))
     if max_seconds is not None:
         max_seconds = _validate.number('max_seconds', max_seconds, above=0)
     workload = _checked(workload, n)
-    blocks = np.zeros(n, np.int64)
     if column_norms == 'blocks':
-        blocks = _blocks(participation)
+        _check_blocks(participation)
 
     def compute() -> banded.Banded:
         with _progress.bar(desc='banded', unit='step', disable=not progress) as bar:
-            search = banded_newton.Search(
-                loss=loss,
+            search = Search(
                 deadline=math.inf if max_seconds is None else time.monotonic() + max_seconds,
                 report=_reporter(bar, participation, loss),
             )
-            gram, _ = _optimum(blocks, bands, workload, search, _TOLERANCE[loss])
-        return banded.Banded(_strategy(gram))
+            problem = _Problem(loss, column_norms, workload, search)
+            found = banded.Banded(problem.solve(participation, bands))
+        toeplitz = problem.toeplitz(participation, bands) if column_norms == 'free' else found
+
+        def proven(mechanism: banded.Banded) -> float:
+            return getattr(mechanism, f'{loss}_loss')(participation, workload)
+
+        return min(found, toeplitz, key=proven)
 
     if max_seconds is not None:  # The result may not be the optimum, so it is not cached.
         return compute()
@@ -140,101 +137,85 @@ def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:
     return None if np.array_equal(matrix, workloads.matrix(None, n)) else matrix
 
 
-def _blocks(participation: Participation) -> np.ndarray:
-    """Index of the block of `min_separation` rounds that contains each round, int64 [n]."""
-    blocks = np.arange(participation.rounds) // participation.min_separation
-    if participation.count <= blocks[-1]:
+def _check_blocks(participation: Participation) -> None:
+    blocks = -(-participation.rounds // participation.min_separation)
+    if participation.count < blocks:
         raise errors.ArgumentError(
             'column_norms',
             'blocks',
-            f'max_participations={participation.max_participations} must be at least '
-            f'{blocks[-1] + 1}, the number of blocks of min_separation rounds',
+            f'max_participations={participation.max_participations} must be at least {blocks}, the '
+            'number of blocks of min_separation rounds',
         )
-    return blocks
 
 
 def _reporter(
     bar: _progress.Bar, participation: Participation, loss: str
 ) -> Callable[[int, float], None]:
-    """Shows the rounds and the loss of the current problem after each step."""
+    """Shows the rounds and about the loss of the current problem after each step."""
 
-    def report(n: int, value: float) -> None:
-        current = math.sqrt(value / n * participation.count)
-        bar.set_postfix_str(f'{n} of {participation.rounds} rounds, {loss} loss {current:.4f}')
+    def report(n: int, squared: float) -> None:
+        text = f'{n} of {participation.rounds} rounds, {loss} loss {math.sqrt(squared):.4f}'
+        bar.set_postfix_str(text)
         bar.update()
 
     return report
 
 
-def _optimum(
-    blocks: np.ndarray,
-    bands: int,
-    workload: np.ndarray | None,
-    search: banded_newton.Search,
-    tolerance: float,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Optimal X as bands, float64 [n, bands], and the weights of the rounds' errors, float64 [n].
+@dataclasses.dataclass(frozen=True)
+class _Problem:
+    """What is minimised, see `optimize_banded`; the workload is [n, n] or None."""
 
-    Args:
-      blocks: index of the block of each round, int64 [n], from 0 on.
-      bands: number of bands of X.
-      workload: A, [n, n]; None for the prefix sums.
-      search: settings.
-      tolerance: see `_TOLERANCE`.
-    """
-    n = blocks.size
-    power = _POWER if search.loss == 'max' else 1
-    objective = objectives.Objective(blocks, bands, workload, power)
-    levels = np.ones(blocks[-1] + 1)
-    if workload is not None:
-        gram = banded_start.tapered(workload, bands)
-    elif n <= _SMALLEST_ROUNDS or bands <= _SMALLEST_BANDS:
-        gram = objective.gram(np.tile(banded_start.root_coefficients(bands), (n, 1)), levels)
-    else:
-        half_blocks = blocks[::2]
-        half, emphasis = _optimum(
-            half_blocks, -(-bands // 2), None, search, _COARSE_TOLERANCE[search.loss]
+    loss: str
+    column_norms: str
+    workload: np.ndarray | None
+    search: Search
+
+    def solve(self, participation: Participation, bands: int) -> np.ndarray:
+        """Diagonals of C with the squared sensitivity `participation.count`, [n, bands]."""
+        is_large = participation.rounds * bands > _LARGE
+        tolerance = (_LARGE_TOLERANCE if is_large else _TOLERANCE)[self.loss]
+        if is_large and self.column_norms == 'free':
+            tolerance = max(tolerance, _LARGE_FREE_TOLERANCE)
+        descent, point = self._optimum(participation, bands, tolerance)
+        return descent.strategy(point)
+
+    def toeplitz(self, participation: Participation, bands: int) -> banded.Banded:
+        """The banded Toeplitz matrix of least loss."""
+        # The max loss of a dense workload takes long, and a start need not be optimal.
+        loss = self.loss if self.workload is None else 'rms'
+        found = optimize_banded_toeplitz(participation, bands, loss, workload=self.workload)
+        column = found.toeplitz_column(participation.rounds)[:bands]
+        inside = np.arange(bands) <= np.arange(participation.rounds)[:, None]
+        return banded.Banded(np.where(inside, column, 0.0))
+
+    def _optimum(
+        self, participation: Participation, bands: int, tolerance: float
+    ) -> tuple[Descent, Point]:
+        n = participation.rounds
+        norms = _NORMS[self.column_norms](participation)
+        inverse = banded_error.workload_inverse(self.workload, n)
+        error: banded_error.BlockError | banded_error.DenseError
+        if inverse is None:
+            assert self.workload is not None
+            error = banded_error.DenseError(bands, self.workload)
+        else:
+            error = banded_error.BlockError(bands, inverse)
+        point = Point(self._start(participation, bands), norms.start(participation))
+        for power in _POWERS[self.loss]:
+            descent = Descent(error, norms, power, self.search)
+            point = descent.minimise(point, tolerance)
+        return descent, point
+
+    def _start(self, participation: Participation, bands: int) -> np.ndarray:
+        if self.workload is not None or bands < _COARSE_BANDS:
+            schema = participation
+            if self.column_norms == 'equal':  # The participations do not matter.
+                schema = dataclasses.replace(participation, max_participations=None)
+            return unit_rows(self.toeplitz(schema, bands).diagonals)
+        half = dataclasses.replace(
+            participation,
+            rounds=-(-participation.rounds // 2),
+            min_separation=-(-participation.min_separation // 2),
         )
-        first = np.searchsorted(half_blocks, np.arange(levels.size))
-        levels = half[np.minimum(first, half_blocks.size - 1), 0]
-        gram = objective.gram(banded_start.refined(_strategy(half), n, bands), levels)
-        objective.emphasis = _emphasis(np.repeat(emphasis, 2)[:n])
-    point = banded_newton.minimise(objective, gram, search, tolerance)
-    if search.loss == 'max':
-        point = _flatten(objective, point, search, tolerance)
-    return point.gram, objective.emphasis
-
-
-def _emphasis(weights: np.ndarray) -> np.ndarray:
-    """Weights with mean 1, each raised to at least about `_LEAST_EMPHASIS`."""
-    raised = np.maximum(weights / weights.mean(), _LEAST_EMPHASIS)
-    return raised / raised.mean()
-
-
-def _flatten(
-    objective: objectives.Objective,
-    point: objectives.Point,
-    search: banded_newton.Search,
-    tolerance: float,
-) -> objectives.Point:
-    """Repeats the minimisation with new weights until the largest error is nearly minimal."""
-    best = point
-    for _ in range(_MAX_UPDATES):
-        mean = point.shares @ point.errors / point.shares.sum()
-        if point.errors.max() <= mean * (1 + _FLATNESS) or search.is_over():
-            break
-        objective.emphasis = _emphasis(point.shares)
-        point = banded_newton.minimise(objective, point.gram, search, tolerance)
-        best = min(best, point, key=lambda candidate: candidate.errors.max())
-    return best
-
-
-def _strategy(gram: np.ndarray) -> np.ndarray:
-    """Diagonals of the lower-triangular C with `C^T C = X`, from the bands of X.
-
-    This is not the Cholesky factor L of X with `L L^T = X`, which has *rows* of norm 1. C is found
-    by reversing the order of the rounds in X, factoring, and reversing and transposing the factor.
-    In LAPACK's storage of bands the reversed matrix is the reversed table.
-    """
-    factor = linalg.cholesky_banded(gram[::-1].T, lower=True)
-    return factor.T[::-1]
+        _, point = self._optimum(half, -(-bands // 2), _COARSE_TOLERANCE)
+        return unit_rows(banded_start.refined(point.rows, participation.rounds, bands))

@@ -18,7 +18,7 @@ from dpfl.mechanisms.sensitivities.toeplitz_sensitivity import (
 )
 from dpfl.participation import Participation
 
-_VERSION = 1
+_VERSION = 2
 # Smoothing of the maxima in successive stages, from coarse to negligible.
 _TEMPERATURES = (1e-2, 1e-3, 1e-4, 1e-5)
 # Blocks of participations in the bound that is minimised. Results are compared by the finer bound.
@@ -47,7 +47,8 @@ def optimize_banded_inverse(
     First it minimises the loss for the pattern 0, b, 2b, .. alone (L-BFGS, analytic gradients).
     If `toeplitz_sensitivity` proves that this pattern is the worst, that is the result; this is
     usual with clearly fewer bands than the separation. Otherwise it minimises the loss for the
-    bound itself, with smooth maxima that become sharper in each stage. The result is never worse
+    bound that `toeplitz_sensitivity.sensitivity` states in full, with smooth maxima that become
+    sharper in each stage; candidates are compared by the smaller of both bounds. The result is never worse
     than BISR of the same width.
 
     Args:

@@ -56,6 +56,13 @@ def test_gradients_are_those_of_finite_differences(loss, workload, smooth, schem
     np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-8)
 
 
+@pytest.fixture
+def _first_bound_only(monkeypatch):
+    """Without the bound from all pairs of columns, which the search does not minimise."""
+    monkeypatch.setattr(toeplitz_sensitivity, '_MOST_PAIRS', 0)
+
+
+@pytest.mark.usefixtures('_first_bound_only')
 def test_smooth_sensitivity_tends_to_the_bound_from_above():
     rng = np.random.default_rng(0)
     for schema in (Participation(12, 3, 3), Participation(11, 2, 5), Participation(7, 7, 1)):
@@ -135,7 +142,7 @@ def test_bands_beyond_the_separation_are_held_against_the_bound():
     pattern = optimizer.Objective(schema, forms, smooth=False)
     tempting = pattern.minimize(found, 1e-5)
     assert pattern.loss(tempting) < 5.74
-    assert tempting.max_loss(schema) > 6.5
+    assert tempting.max_loss(schema) > 6.3
 
 
 def test_more_bands_are_never_worse():
@@ -144,6 +151,7 @@ def test_more_bands_are_never_worse():
         assert (np.diff(np.log(losses)) <= 1e-5).all()
 
 
+@pytest.mark.usefixtures('_first_bound_only')
 @every_loss
 @pytest.mark.parametrize('name', ['momentum', 'schedule'])
 def test_a_workload_is_what_is_optimised(name, loss):
