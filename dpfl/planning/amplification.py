@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -255,21 +255,21 @@ def searched(rounds: int, most: int, value: Callable[[int], float]) -> int:
         raise errors.ArgumentError('most', most, f'must be within 1 .. {rounds}')
     value = functools.cache(value)
     firsts = sorted({-(-rounds // turns) for turns in range(-(-rounds // most), rounds + 1)})
-    place = _valley(len(firsts), _COARSE, lambda i: value(firsts[i]))
+    place = _valley(firsts, _COARSE, value)
     found = [firsts[place]]
     # The numbers with as many turns, and with one turn more.
     ends = [*firsts, most + 1]
     for at in {max(place - 1, 0), place}:
         among = range(ends[at], ends[at + 1])
-        found.append(among[_valley(len(among), 3, lambda i, among=among: value(among[i]))])
+        found.append(among[_valley(among, 3, value)])
     return min(found, key=value)
 
 
-def _valley(size: int, start: int, value: Callable[[int], float]) -> int:
-    """Index of least value within 0 .. size - 1, by bisection around the best of a few."""
-    known = sorted({round(place) for place in np.linspace(0, size - 1, start)})
+def _valley(numbers: Sequence[int], start: int, value: Callable[[int], float]) -> int:
+    """Index of the number of least value, by bisection around the best of a few."""
+    known = sorted({round(place) for place in np.linspace(0, len(numbers) - 1, start)})
     while True:
-        at = min(range(len(known)), key=lambda i: value(known[i]))
+        at = min(range(len(known)), key=lambda i: value(numbers[known[i]]))
         around = known[max(at - 1, 0) : at + 2]
         new = {(a + b) // 2 for a, b in itertools.pairwise(around)} - set(known)
         if not new:

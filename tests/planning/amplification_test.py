@@ -7,7 +7,7 @@ import pytest
 from dpfl import Participation, accounting, mechanisms
 from dpfl.planning import amplification
 
-_SMALL = amplification.Search(rounds=5, population=60, clients_per_round=6, delta=1e-5)
+_SMALL = amplification.Search(rounds=4, population=60, clients_per_round=6, delta=1e-5)
 _EPSILON = 2.0
 
 
@@ -18,9 +18,9 @@ def _found():
 
 def test_the_best_is_that_of_all_bands_and_groups(found):
     every = {}
-    for bands in range(1, 6):
-        mechanism = amplification.strategy_of(5, bands, 'banded_toeplitz', 'rms')
-        for groups in range(bands, 6):
+    for bands in range(1, 5):
+        mechanism = amplification.strategy_of(4, bands, 'banded_toeplitz', 'rms')
+        for groups in range(bands, 5):
             noise = _SMALL.estimated_noise(mechanism, groups, _EPSILON)
             every[bands, groups] = noise * mechanism.rms_error()
     # As many bands as groups are never worse than fewer.
@@ -33,18 +33,18 @@ def test_the_best_is_that_of_all_bands_and_groups(found):
 
 
 def test_without_amplification_clients_return_after_the_population(found):
-    mechanism = mechanisms.optimize_banded_toeplitz(Participation(5, 5), 5, loss='rms')
+    mechanism = mechanisms.optimize_banded_toeplitz(Participation(4, 4), 4, loss='rms')
     plan = accounting.PrivacyPlan.calibrated(
         epsilon=_EPSILON,
         delta=1e-5,
         mechanism=mechanism,
-        participation=Participation(5, 5),
+        participation=Participation(4, 4),
         clip_norm=1.0,
         clients_per_round=6,
     )
     alone = found.separated
     assert alone.error == pytest.approx(plan.noise_multiplier * mechanism.rms_error())
-    assert (alone.plan.sampling, alone.groups, alone.probability) == ('none', 5, 1.0)
+    assert (alone.plan.sampling, alone.groups, alone.probability) == ('none', 4, 1.0)
 
 
 def test_plans_keep_their_target_and_state_what_they_are(found):
@@ -73,7 +73,7 @@ def test_bandmf_and_the_largest_error(loss):
     )
     banded = dataclasses.replace(_SMALL, loss=loss, mechanism='banded').for_error(3.0, 4)
     assert banded.bands == toeplitz.bands == 4
-    assert banded.epsilon < toeplitz.epsilon
+    assert (banded.plan.mechanism.name, banded.error) == ('banded', pytest.approx(3.0))
 
 
 @pytest.mark.parametrize('rounds, most', [(1, 1), (7, 7), (40, 40), (100, 33), (100, 7), (99, 64)])
@@ -89,14 +89,14 @@ def test_the_search_finds_the_bottom_of_a_valley_with_steps(rounds, most, turn):
 
 
 def test_a_larger_budget_takes_more_bands():
-    search = dataclasses.replace(_SMALL, rounds=16, population=1600)
+    search = dataclasses.replace(_SMALL, rounds=8, population=1600)
     errors = {
         (epsilon, groups): search.estimated_noise(strategy, groups, epsilon) * strategy.rms_error()
-        for groups in (1, 4, 16)
-        for strategy in [amplification.strategy_of(16, groups, 'banded_toeplitz', 'rms')]
+        for groups in (1, 8)
+        for strategy in [amplification.strategy_of(8, groups, 'banded_toeplitz', 'rms')]
         for epsilon in (0.1, 8.0)
     }
-    best = [min((1, 4, 16), key=lambda g, e=epsilon: errors[e, g]) for epsilon in (0.1, 8.0)]
+    best = [min((1, 8), key=lambda g, e=epsilon: errors[e, g]) for epsilon in (0.1, 8.0)]
     assert best[0] < best[1]
 
 
@@ -120,5 +120,5 @@ def test_bad_targets_are_named():
         _SMALL.least_error(0)
     with pytest.raises(ValueError, match='error=-1: must be'):
         _SMALL.least_epsilon(-1)
-    with pytest.raises(ValueError, match='groups=6: must be an integer >= 1 and <= 5'):
-        _SMALL.for_epsilon(1.0, 6)
+    with pytest.raises(ValueError, match='groups=5: must be an integer >= 1 and <= 4'):
+        _SMALL.for_epsilon(1.0, 5)
