@@ -24,7 +24,7 @@ SIZES = (
     *((buffers, 2) for buffers in (1, 2, 3, 4)),
     *((buffers, 4) for buffers in (1, 2, 4)),
     *((buffers, 8) for buffers in (1, 2, 4)),
-    *((buffers, 32) for buffers in (1, 2)),
+    (2, 32),
     (0, 8),
     (0, 32),
 )
@@ -95,8 +95,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--draw', action='store_true', help='write the table alone')
     if not parser.parse_args().draw:
-        lines = ',\n'.join(json.dumps(row) for row in rows())
-        DATA.write_text(f'[\n{lines}\n]\n')
+        known = []
+        for row in rows():
+            known.append(json.dumps(row))
+            DATA.write_text('[\n' + ',\n'.join(known) + '\n]\n')
     before, rest = PAGE.read_text().split(_START)
     after = rest.split(_END)[1]
     values = json.loads(DATA.read_text())
