@@ -19,6 +19,19 @@ def _restarted(base, rounds):
     return mechanisms.Restarted(base(rounds if starts else 12), starts, rounds)
 
 
+def _switched(rounds, falls=True):
+    """Switches in rounds 3 and 7, if there are so many; entries that fall, or of any size."""
+    starts = tuple(start for start in (3, 7) if isinstance(rounds, int) and start < rounds)
+    count = len(starts) + 1
+    decay = [[0.9, 0.4], [0.8, 0.3], [0.7, 0.2]][:count]
+    scale = [[0.3, 0.2], [0.2, 0.1], [0.1, 0.1]][:count]
+    gain = [1.0, 0.9, 0.8] if falls else [1.0, 1.7, 0.6]
+    carry = [[[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.1], [0.0, 0.4]]]
+    if not falls:
+        scale, carry = [[0.3, -0.5]] * count, [[[1.0, 0.4], [-0.3, 2.0]]] * 2
+    return mechanisms.SwitchedBlt(rounds, starts, decay, scale, gain[:count], carry[: count - 1])
+
+
 FACTORIES = {
     'gaussian': mechanisms.Identity,
     'tree': mechanisms.BinaryTree,
@@ -48,4 +61,6 @@ FACTORIES = {
     'blt_with_a_constant_buffer': lambda rounds: mechanisms.Blt(rounds, [1.0, 0.5], [0.05, 0.3]),
     'blt_not_monotone': lambda rounds: mechanisms.Blt(rounds, [0.9], [1.5]),
     'blt_with_negative_entries': lambda rounds: mechanisms.Blt(rounds, [0.8, 0.3], [0.2, -0.9]),
+    'switched_blt': _switched,
+    'switched_blt_of_both_signs': lambda rounds: _switched(rounds, falls=False),
 }

@@ -18,6 +18,7 @@ from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt, relative_losses
+from dpfl.mechanisms.optimize.switched_blt import optimize_switch
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.serialization import from_dict, load, save
@@ -28,6 +29,7 @@ from dpfl.mechanisms.streaming.noise_storage import (
     choose_hardened_noise_storage,
     choose_noise_storage,
 )
+from dpfl.mechanisms.switched_blt import SwitchedBlt
 from dpfl.mechanisms.tree import BinaryTree, HonakerTree
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     'Restarted',
     'Sensitivity',
     'StateSpace',
+    'SwitchedBlt',
     'choose',
     'choose_hardened_noise_storage',
     'choose_noise_storage',
@@ -59,6 +62,7 @@ __all__ = [
     'optimize_banded_toeplitz',
     'optimize_blt',
     'optimize_robust_blt',
+    'optimize_switch',
     'registry',
     'relative_losses',
     'save',

@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import banded, banded_inverse, banded_toeplitz, blt, identity, restarts, tree
+from dpfl.mechanisms import (
+    banded,
+    banded_inverse,
+    banded_toeplitz,
+    blt,
+    identity,
+    restarts,
+    switched_blt,
+    tree,
+)
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.optimize.banded import optimize_banded
@@ -207,6 +216,7 @@ ENTRIES: dict[str, Entry] = {
             optimizer=Optimizer(optimize_blt, 'buffers', ('max', 'rms'), default_buffers=4),
         ),
         Entry('restarted', restarts.Restarted, ways=_FROM_FILE),
+        Entry('switched_blt', switched_blt.SwitchedBlt, ways=_FROM_FILE),
     )
 }
 
