@@ -25,6 +25,19 @@ def _scaled(base, block_length):
     return lambda rounds: mechanisms.ColumnScaled(base(rounds), scale, rounds, block_length)
 
 
+def _switched(rounds, falls=True):
+    """Switches in rounds 3 and 7, if there are so many; entries that fall, or of any size."""
+    starts = tuple(start for start in (3, 7) if isinstance(rounds, int) and start < rounds)
+    count = len(starts) + 1
+    decay = [[0.9, 0.4], [0.8, 0.3], [0.7, 0.2]][:count]
+    scale = [[0.3, 0.2], [0.2, 0.1], [0.1, 0.1]][:count]
+    gain = [1.0, 0.9, 0.8] if falls else [1.0, 1.7, 0.6]
+    carry = [[[1.0, 0.0], [0.0, 1.0]], [[0.5, 0.1], [0.0, 0.4]]]
+    if not falls:
+        scale, carry = [[0.3, -0.5]] * count, [[[1.0, 0.4], [-0.3, 2.0]]] * 2
+    return mechanisms.SwitchedBlt(rounds, starts, decay, scale, gain[:count], carry[: count - 1])
+
+
 FACTORIES = {
     'gaussian': mechanisms.Identity,
     'tree': mechanisms.BinaryTree,
@@ -39,9 +52,6 @@ FACTORIES = {
     ),
     'column_scaled': _scaled(lambda n: mechanisms.Blt(n, [0.9, 0.4], [0.2, 0.3]), 2),
     'column_scaled_by_round': _scaled(lambda n: mechanisms.Blt(n, [0.8, 0.3], [0.2, -0.9]), 1),
-    'column_scaled_lagged_blt': _scaled(
-        lambda n: mechanisms.LaggedBlt(n, [0.6], [0, 2], [1, -0.1], [[-0.2], [0.1]]), 2
-    ),
     'column_scaled_tree': _scaled(mechanisms.HonakerTree, 2),
     'column_scaled_banded_toeplitz': _scaled(
         lambda n: mechanisms.BandedToeplitz(n, [1.0, -0.5, 0.7]), 3
@@ -82,4 +92,6 @@ FACTORIES = {
         lambda n: mechanisms.LaggedBlt(n, [0.8], [0, 2], [1, -0.1], [[-0.3], [0.1]]), rounds
     ),
     'blt_with_negative_entries': lambda rounds: mechanisms.Blt(rounds, [0.8, 0.3], [0.2, -0.9]),
+    'switched_blt': _switched,
+    'switched_blt_of_both_signs': lambda rounds: _switched(rounds, falls=False),
 }

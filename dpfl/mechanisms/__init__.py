@@ -23,6 +23,7 @@ from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
 from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt, relative_losses
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
+from dpfl.mechanisms.optimize.switched_blt import optimize_switch
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.serialization import from_dict, load, save
@@ -40,6 +41,7 @@ from dpfl.mechanisms.streaming.noise_storage import (
     choose_hardened_noise_storage,
     choose_noise_storage,
 )
+from dpfl.mechanisms.switched_blt import SwitchedBlt
 from dpfl.mechanisms.tree import BinaryTree, HonakerTree
 
 __all__ = [
@@ -65,6 +67,7 @@ __all__ = [
     'Restarted',
     'Sensitivity',
     'StateSpace',
+    'SwitchedBlt',
     'choose',
     'choose_hardened_noise_storage',
     'choose_noise_storage',
@@ -78,6 +81,7 @@ __all__ = [
     'optimize_scaled_blt',
     'optimize_lagged_blt',
     'optimize_robust_blt',
+    'optimize_switch',
     'registry',
     'relative_losses',
     'save',

@@ -20,6 +20,7 @@ from dpfl.mechanisms import (
     column_scaled,
     identity,
     restarts,
+    switched_blt,
     tree,
 )
 from dpfl.mechanisms.base import Mechanism
@@ -238,6 +239,7 @@ ENTRIES: dict[str, Entry] = {
             optimizer=Optimizer(optimize_lagged_blt, 'buffers', ('max', 'rms'), default_buffers=4),
         ),
         Entry('restarted', restarts.Restarted, ways=_FROM_FILE),
+        Entry('switched_blt', switched_blt.SwitchedBlt, ways=_FROM_FILE),
     )
 }
 

@@ -201,6 +201,7 @@ def test_buffers_are_what_the_state_holds(make):
         'blt': lambda m: m.decay.size,
         'column_scaled': lambda m: m.base.num_buffers(),
         'lagged_blt': lambda m: m.decay.size,
+        'switched_blt': lambda m: m.decay.shape[1],
     }
     buffers = mechanism.kernel().buffers
     assert mechanism.num_buffers() == buffers

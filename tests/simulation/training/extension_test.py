@@ -51,6 +51,26 @@ def _assert_same(found, path, whole):
 
 
 @pytest.mark.tff
+def test_a_blt_goes_on_as_one_that_is_switched(short, path, tmp_path):
+    mechanism = archive.read_plan(path).plan.mechanism
+    switched = mechanisms.SwitchedBlt.after(
+        mechanism, 12, mechanism.decay / 2, mechanism.scale / 2, gain=0.8, rounds=18
+    )
+    mechanisms.save(switched, tmp_path / 'switched.npz')
+    strategy = str(tmp_path / 'switched.npz')
+    settings = {'mechanism': 'switched_blt', 'strategy': strategy}
+    for name in ('blt_decay', 'blt_scale'):
+        settings[name] = None
+    longer = _LONG.with_values(settings)
+    whole = train(longer, tmp_path / 'whole', progress=False)
+    found = train(longer, path, resume=True, progress=False)
+    for mine, same in zip(found.weights, whole.weights, strict=True):
+        np.testing.assert_array_equal(mine, same)
+    assert found.report.guarantee == whole.report.guarantee
+    assert verification.verify(path).differences == ()
+
+
+@pytest.mark.tff
 def test_a_longer_run_is_the_one_that_was_planned_longer(short, path, whole):
     found = train(_LONG, path, resume=True, progress=False)
     _assert_same(found, path, whole)
