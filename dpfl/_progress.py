@@ -99,6 +99,10 @@ class Bar(tqdm.tqdm):
         """Sets the figures at the end; they are shown with the next update."""
         super().set_postfix(ordered_dict, refresh, **kwargs)
 
+    def set_postfix_str(self, s: str = '', refresh: bool = False) -> None:
+        """Sets the text at the end; it is shown with the next update."""
+        super().set_postfix_str(s, refresh)
+
     def line(self) -> str:
         """The state as one line of text."""
         values = self.format_dict

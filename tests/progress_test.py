@@ -91,6 +91,26 @@ def test_a_short_task_leaves_nothing_in_a_log_if_it_need_not(monkeypatch, clock)
     assert stream.getvalue() == ''
 
 
+def test_a_text_at_the_end_waits_for_the_next_line(monkeypatch, clock):
+    stream = _stream(monkeypatch, False)
+    with _progress.bar(unit='step') as bar:
+        for step in range(7):
+            clock.now += 2
+            bar.set_postfix_str(f'loss {step}')
+            bar.update()
+    assert stream.getvalue() == (
+        '5 steps, 00:10 so far, 0.5 steps/s, loss 4\n7 steps, 00:14 so far, 0.5 steps/s, loss 6\n'
+    )
+
+
+def test_a_task_shorter_than_its_delay_leaves_nothing(monkeypatch, clock):
+    stream = _stream(monkeypatch, False)
+    for rows in (range(9), range(11)):
+        for _ in _progress.bar(rows, unit='row', delay=1.0):
+            clock.now += 0.1
+    assert stream.getvalue() == '11 of 11 rows (100 %), 00:01 so far, 10 rows/s\n'
+
+
 def test_units_without_a_known_number(monkeypatch, clock):
     stream = _stream(monkeypatch, False)
     with _progress.bar(desc='read', unit='B', unit_scale=True) as bar:
