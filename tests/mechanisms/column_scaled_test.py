@@ -107,6 +107,16 @@ def test_equal_scales_are_the_base():
         assert mechanism.max_loss(schema) == pytest.approx(base.max_loss(schema))
 
 
+def test_normalized_columns_have_the_norm_of_the_first():
+    schema = Participation(40, 10)
+    base = mechanisms.optimize_banded_toeplitz(schema, 10, 'max')
+    normalized = mechanisms.ColumnScaled.normalized(base)
+    np.testing.assert_allclose(normalized.column_norms(), base.column_norms()[0])
+    assert normalized.sensitivity_bound(schema).is_exact
+    assert normalized.sensitivity(schema) == pytest.approx(base.sensitivity(schema))
+    assert normalized.max_loss(schema) < 0.97 * base.max_loss(schema)
+
+
 def test_the_last_scale_goes_on():
     mechanism = mechanisms.ColumnScaled(mechanisms.Identity(7), [1.0, 2.0], 7, 3)
     np.testing.assert_array_equal(mechanism.column_scales(), [1, 1, 1, 2, 2, 2, 2])
