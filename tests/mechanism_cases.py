@@ -47,5 +47,10 @@ FACTORIES = {
     'blt': lambda rounds: mechanisms.Blt(rounds, [0.99, 0.7, 0.2], [0.2, 0.25, 0.05]),
     'blt_with_a_constant_buffer': lambda rounds: mechanisms.Blt(rounds, [1.0, 0.5], [0.05, 0.3]),
     'blt_not_monotone': lambda rounds: mechanisms.Blt(rounds, [0.9], [1.5]),
+    'blt_without_buffers': lambda rounds: mechanisms.Blt(rounds, [], []),
+    'blt_with_negative_decays': lambda rounds: mechanisms.Blt(rounds, [0.9, -0.4], [0.3, 0.2]),
+    'blt_with_complex_decays': lambda rounds: mechanisms.Blt.from_complex(
+        rounds, [0.9, 0.6 + 0.3j, 0.6 - 0.3j], [0.2, 0.1 - 0.1j, 0.1 + 0.1j]
+    ),
     'blt_with_negative_entries': lambda rounds: mechanisms.Blt(rounds, [0.8, 0.3], [0.2, -0.9]),
 }

@@ -48,8 +48,8 @@ def optimize_banded_inverse(
     If `toeplitz_sensitivity` proves that this pattern is the worst, that is the result; this is
     usual with clearly fewer bands than the separation. Otherwise it minimises the loss for the
     bound that `toeplitz_sensitivity.sensitivity` states in full, with smooth maxima that become
-    sharper in each stage; candidates are compared by the smaller of both bounds. The result is never worse
-    than BISR of the same width.
+    sharper in each stage; candidates are compared by the smaller of both bounds. The result is
+    never worse than BISR of the same width.
 
     Args:
       participation: the schema, with the rounds of the mechanism.
