@@ -17,7 +17,7 @@ _CONSIDERED: tuple[tuple[str, tuple[int | None, ...]], ...] = (
     ('gaussian', ()),
     ('honaker_tree', ()),
     ('blt', (2, 4)),
-    ('banded', (None,)),
+    ('free_banded', (None,)),
     ('banded_inverse', (8, 32)),
 )
 
@@ -140,6 +140,6 @@ def _optimized(
     return _Option(
         f'{name} with {size} {optimizer.size}',
         optimizer.num_buffers(size),
-        functools.partial(optimizer.optimize, participation, size, loss='max', workload=workload),
+        functools.partial(optimizer.optimize, participation, size, workload=workload),
         f'takes minutes to optimise beyond {limit} rounds' if is_slow else '',
     )

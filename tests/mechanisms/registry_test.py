@@ -63,7 +63,8 @@ def test_names_are_keys_and_published_kinds_are_named_as_their_files(name):
     assert entry.name == name
     assert entry.kind.name in registry.ENTRIES
     if registry.STRATEGY in entry.parameters or entry.optimizer:
-        assert entry.kind.name == name
+        # Free column norms are another way to optimise the same kind.
+        assert entry.kind.name == name or name == 'free_banded'
 
 
 @pytest.mark.parametrize('name', registry.OPTIMIZED)
