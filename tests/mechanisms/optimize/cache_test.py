@@ -180,4 +180,6 @@ def test_every_optimiser_keeps_its_results(optimize, tmp_path, monkeypatch):
     assert optimize(schema, 4, loss='rms') == first
     assert entry.stat().st_mtime_ns == changed
     other = optimize(Participation(24, 6, 2), 4, loss='rms')
-    assert len(list(tmp_path.glob('*.npz'))) == 2 and type(other) is type(first)
+    assert len(list(tmp_path.glob(f'{optimize.__name__}-*.npz'))) == 2 and type(other) is type(
+        first
+    )
