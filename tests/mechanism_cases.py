@@ -91,6 +91,11 @@ FACTORIES = {
     'restarted_lagged_blt': lambda rounds: _restarted(
         lambda n: mechanisms.LaggedBlt(n, [0.8], [0, 2], [1, -0.1], [[-0.3], [0.1]]), rounds
     ),
+    'blt_without_buffers': lambda rounds: mechanisms.Blt(rounds, [], []),
+    'blt_with_negative_decays': lambda rounds: mechanisms.Blt(rounds, [0.9, -0.4], [0.3, 0.2]),
+    'blt_with_complex_decays': lambda rounds: mechanisms.Blt.from_complex(
+        rounds, [0.9, 0.6 + 0.3j, 0.6 - 0.3j], [0.2, 0.1 - 0.1j, 0.1 + 0.1j]
+    ),
     'blt_with_negative_entries': lambda rounds: mechanisms.Blt(rounds, [0.8, 0.3], [0.2, -0.9]),
     'switched_blt': _switched,
     'switched_blt_of_both_signs': lambda rounds: _switched(rounds, falls=False),

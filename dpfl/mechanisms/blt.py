@@ -1,7 +1,7 @@
 """Buffered linear Toeplitz mechanisms (BLT)."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,41 +27,112 @@ class Blt(base.Mechanism):
     """BLT(theta, omega): `C` is Toeplitz with c_0 = 1, c_i = sum_j scale_j decay_j^(i - 1).
 
     See [McMahan24], equation 2. The noise is streamed by algorithm 3 with one buffer for each
-    pair of parameters. The parameters are valid for any number of rounds.
+    pair of parameters. The parameters are valid for any number of rounds. Without buffers it is
+    independent noise.
+
+    Decays may be negative, or pairs of conjugate complex numbers r exp(+-i phi) with conjugate
+    scales, which add r^(i - 1) times a wave of frequency phi to the coefficients. Two entries
+    next to each other are then a pair, with the same real parts and opposite imaginary parts, and
+    two real buffers hold the real and the imaginary part of the first one's state. The coefficients
+    need not be monotone, so the sensitivity is the proven bound of `toeplitz_sensitivity`.
 
     Attributes:
       rounds: number of rounds, at least 1.
-      decay: theta, float64 [d], each within [0, 1].
-      scale: omega, float64 [d].
+      decay: theta, or its real part, float64 [d], each within [-1, 1]; d may be 0.
+      scale: omega, or its real part, float64 [d].
+      imaginary_decay: imaginary part of theta, float64 [d]; None if all are zero, and then it is
+        in neither dictionary nor file. Every |theta| is at most 1.
+      imaginary_scale: imaginary part of omega, float64 [d]; None if `imaginary_decay` is.
 
     Raises:
-      ArgumentError: if a field is out of its range, or the lengths differ.
+      ArgumentError: if a field is out of its range, the lengths differ, or complex entries are
+        not in conjugate pairs.
     """
 
     name: ClassVar[str] = 'blt'
     rounds: int
     decay: np.ndarray
     scale: np.ndarray
+    imaginary_decay: np.ndarray | None = None
+    imaginary_scale: np.ndarray | None = None
 
     def __post_init__(self):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
-        object.__setattr__(self, 'decay', _validate.vector('decay', self.decay))
-        object.__setattr__(self, 'scale', _validate.vector('scale', self.scale))
-        if self.decay.size != self.scale.size or not 1 <= self.decay.size <= _MOST_BUFFERS:
+        for name in ('decay', 'scale', 'imaginary_decay', 'imaginary_scale'):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _validate.vector(name, value))
+        if self.decay.size != self.scale.size or self.decay.size > _MOST_BUFFERS:
             raise errors.ArgumentError(
                 'decay',
                 self.decay.tolist(),
-                f'must have as many entries as scale ({self.scale.size}), at least 1 and at most '
-                f'{_MOST_BUFFERS}',
+                f'must have as many entries as scale ({self.scale.size}), at most {_MOST_BUFFERS}',
             )
-        if self.decay.min() < 0 or self.decay.max() > 1:
+        if np.abs(self.decay).max(initial=0.0) > 1:
             raise errors.ArgumentError(
-                'decay', self.decay.tolist(), 'each entry must be within [0, 1]'
+                'decay', self.decay.tolist(), 'each entry must be within [-1, 1]'
             )
-        if np.abs(self.scale).max() > rounding.LARGEST:
+        if np.abs(self.scale).max(initial=0.0) > rounding.LARGEST:
             raise errors.ArgumentError(
                 'scale', self.scale.tolist(), f'each entry must be <= {rounding.LARGEST:g} in size'
             )
+        self._check_pairs()
+
+    def _check_pairs(self):
+        decay, scale = self.imaginary_decay, self.imaginary_scale
+        if decay is None or not decay.any():
+            if scale is not None and scale.any():
+                raise errors.ArgumentError(
+                    'imaginary_scale', scale.tolist(), 'must be 0 where imaginary_decay is'
+                )
+            object.__setattr__(self, 'imaginary_decay', None)
+            object.__setattr__(self, 'imaginary_scale', None)
+            return
+        if scale is None:
+            scale = np.zeros(decay.size)
+            scale.setflags(write=False)
+            object.__setattr__(self, 'imaginary_scale', scale)
+        for name, value in (('imaginary_decay', decay), ('imaginary_scale', scale)):
+            if value.size != self.decay.size:
+                raise errors.ArgumentError(
+                    name, value.tolist(), f'must have {self.decay.size} entries, as decay has'
+                )
+        if np.abs(scale).max() > rounding.LARGEST or np.hypot(self.decay, decay).max() > 1:
+            raise errors.ArgumentError(
+                'imaginary_decay',
+                decay.tolist(),
+                f'each |decay| must be at most 1, and each imaginary_scale {rounding.LARGEST:g} in '
+                'size',
+            )
+        complex_decay, complex_scale = self.decay + 1j * decay, self.scale + 1j * scale
+        first = self._firsts_of_pairs()
+        last = first + 1
+        if (
+            last.size
+            and last[-1] == decay.size
+            or np.count_nonzero(decay) != 2 * first.size
+            or np.any(complex_decay[last] != complex_decay[first].conj())
+            or np.any(complex_scale[last] != complex_scale[first].conj())
+            or scale[decay == 0].any()
+        ):
+            raise errors.ArgumentError(
+                'imaginary_decay',
+                decay.tolist(),
+                'complex decays must be in pairs of neighbours that are conjugate, with conjugate '
+                'scales, and real decays have real scales',
+            )
+
+    def _firsts_of_pairs(self) -> np.ndarray:
+        """Indices of the first entries of all complex pairs, int64."""
+        if self.imaginary_decay is None:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(self.imaginary_decay)[::2]
+
+    @classmethod
+    def from_complex(cls, rounds: int, decay: ArrayLike, scale: ArrayLike) -> 'Blt':
+        """The BLT with complex decays and scales, each [d], in conjugate pairs of neighbours."""
+        decay, scale = np.asarray(decay, np.complex128), np.asarray(scale, np.complex128)
+        return cls(rounds, decay.real, scale.real, decay.imag, scale.imag)
 
     @classmethod
     def from_inverse_decay(cls, rounds: int, decay: ArrayLike, inverse_decay: ArrayLike) -> 'Blt':
@@ -82,8 +153,16 @@ class Blt(base.Mechanism):
     def __hash__(self) -> int:
         return hash(self.digest())
 
+    def to_dict(self) -> dict[str, Any]:
+        # Real BLTs keep the dictionary, file and digest that they had without imaginary parts.
+        return {name: value for name, value in super().to_dict().items() if value is not None}
+
     def coefficients(self) -> np.ndarray:
         """First column of `C`, float64 [rounds]."""
+        if self.imaginary_decay is not None:
+            decay, scale = self._complex()
+            powers = decay[:, None] ** np.arange(self.rounds - 1)
+            return np.append(1.0, (scale @ powers).real)
         return np.append(1.0, self.scale @ blt_inverse.powers(1 - self.decay, self.rounds - 1))
 
     def inverse_parameters(self) -> tuple[np.ndarray, np.ndarray]:
@@ -92,18 +171,33 @@ class Blt(base.Mechanism):
         The largest decay comes first. Equal decays count as one, and scale 0 as none.
 
         Raises:
-          ValueError: if the inverse is not a BLT with real decays.
+          ValueError: if this BLT or its inverse has a decay that is not real.
         """
+        if self.imaginary_decay is not None:
+            raise ValueError('this BLT has complex decays: must be real')
         found = blt_inverse.inverse(self.decay, self.scale)
         return found.decay, found.scale
 
     def is_monotone(self) -> bool:
         """Whether the parameters prove that coefficients are non-negative and non-increasing.
 
-        A sufficient condition: every scale is non-negative, and their sum, c_1, is at most
-        c_0 = 1.
+        A sufficient condition: every decay is real and non-negative, as is every scale, and the
+        sum of the scales, c_1, is at most c_0 = 1.
         """
-        return bool(self.scale.min() >= 0 and self.scale.sum() <= 1)
+        return bool(self._is_positive() and self.scale.sum() <= 1)
+
+    def _is_positive(self) -> bool:
+        """Whether decays and scales are real and non-negative."""
+        if self.imaginary_decay is not None:
+            return False
+        return min(self.scale.min(initial=0.0), self.decay.min(initial=0.0)) >= 0
+
+    def _complex(self) -> tuple[np.ndarray, np.ndarray]:
+        """Decays and scales, complex128 [d] each."""
+        zero = np.zeros(self.decay.size)
+        decay = zero if self.imaginary_decay is None else self.imaginary_decay
+        scale = zero if self.imaginary_scale is None else self.imaginary_scale
+        return self.decay + 1j * decay, self.scale + 1j * scale
 
     def toeplitz_column(self, rounds: int) -> np.ndarray:
         return self.with_rounds(rounds).coefficients()
@@ -112,10 +206,23 @@ class Blt(base.Mechanism):
         return toeplitz.matrix(self.coefficients())
 
     def kernel(self) -> kernels.StateSpace:
-        """[McMahan24], algorithm 3: y = z - omega s, then s <- theta s + y."""
-        output = np.concatenate([[1.0], -self.scale])
-        kept = np.hstack([np.zeros((self.decay.size, 1)), np.diag(self.decay)])
-        return kernels.StateSpace(np.vstack([output, kept + output])[None])
+        """[McMahan24], algorithm 3: y = z - omega s, then s <- theta s + y.
+
+        For a pair, s and its conjugate add 2 Re(omega s) = 2 Re omega Re s - 2 Im omega Im s, and
+        the buffers are Re s, to which y is added, and Im s.
+        """
+        weights, rotation = self.scale.copy(), np.diag(self.decay)
+        takes_output = np.ones(self.decay.size)
+        decay, scale = self._complex()
+        for first in self._firsts_of_pairs():
+            last = first + 1
+            weights[[first, last]] = 2 * scale[first].real, -2 * scale[first].imag
+            rotation[first, last], rotation[last, first] = -decay[first].imag, decay[first].imag
+            takes_output[last] = 0.0
+        output = np.concatenate([[1.0], -weights])
+        kept = np.hstack([np.zeros((self.decay.size, 1)), rotation])
+        kept += takes_output[:, None] * output
+        return kernels.StateSpace(np.vstack([output, kept])[None])
 
     def squared_error(self, workload: np.ndarray | None = None) -> np.ndarray:
         if workload is not None and np.ndim(workload) != 1:
@@ -125,11 +232,11 @@ class Blt(base.Mechanism):
     def _prefix_coefficients(self) -> np.ndarray:
         """First column of `B = A C^-1` for the prefix sums, float64 [rounds].
 
-        With non-negative scales it is a sum of exponentials with non-negative weights, so no
-        digits cancel. Otherwise the inverse may oscillate or grow, and only the recurrence itself
-        is always accurate.
+        With non-negative decays and scales it is a sum of exponentials with non-negative weights,
+        so no digits cancel. Otherwise the inverse may oscillate or grow, and only the recurrence
+        itself is always accurate.
         """
-        if self.scale.min() < 0:
+        if not self._is_positive():
             return np.cumsum(self._recurrence())
         found = blt_inverse.inverse(self.decay, self.scale)
         rates = 1 - self.decay
@@ -143,12 +250,15 @@ class Blt(base.Mechanism):
 
     def _recurrence(self) -> np.ndarray:
         """First column of `C^-1` by [McMahan24], algorithm 3, float64 [rounds]."""
-        state = np.zeros(self.decay.size)
+        decay, scale = self._complex()
+        if self.imaginary_decay is None:
+            decay, scale = self.decay, self.scale
+        state = np.zeros(decay.size, decay.dtype)
         column = np.empty(self.rounds)
         impulse = 1.0
         for t in range(self.rounds):
-            output = impulse - self.scale @ state
-            state = self.decay * state + output
+            output = impulse - (scale @ state).real
+            state = decay * state + output
             column[t], impulse = output, 0.0
         return column
 

@@ -21,7 +21,7 @@ _CONSIDERED: tuple[tuple[str, tuple[int | None, ...]], ...] = (
     ('blt', (2, 4)),
     ('scaled_blt', (2, 4)),
     ('lagged_blt', (2, 4)),
-    ('banded', (None,)),
+    ('free_banded', (None,)),
     ('banded_inverse', (8, 32)),
 )
 # Number of rounds beyond which a lower bound of the loss takes more than seconds.

@@ -188,9 +188,9 @@ def test_loss_at_200_000_rounds_takes_milliseconds():
     'decay, scale, message',
     [
         ([0.5], [0.1, 0.2], r'decay=\[0.5\]: must have as many entries as scale \(2\)'),
-        ([], [], r'decay=\[\]: must have as many entries as scale \(0\), at least 1'),
-        ([1.1], [0.1], r'decay=\[1.1\]: each entry must be within \[0, 1\]'),
-        ([-0.1], [0.1], 'each entry must be within'),
+        ([], [0.1], r'decay=\[\]: must have as many entries as scale \(1\), at most 1024'),
+        ([1.1], [0.1], r'decay=\[1.1\]: each entry must be within \[-1, 1\]'),
+        ([-1.1], [0.1], 'each entry must be within'),
         ([float('nan')], [0.1], 'decay=.*: must be a list of finite numbers'),
         ([0.5], ['x'], 'scale=.*: must be a list of numbers'),
     ],
@@ -198,3 +198,102 @@ def test_loss_at_200_000_rounds_takes_milliseconds():
 def test_bad_parameters_are_named(decay, scale, message):
     with pytest.raises(ValueError, match=message):
         mechanisms.Blt(5, decay, scale)
+
+
+def test_without_buffers_the_noise_is_independent():
+    blt, schema = mechanisms.Blt(5, [], []), Participation(5, 2)
+    np.testing.assert_array_equal(blt.strategy_matrix(), np.eye(5))
+    np.testing.assert_array_equal(blt.squared_error(), np.arange(1, 6))
+    assert blt.num_buffers() == 0 and blt.sensitivity_is_exact(schema)
+    assert [array.size for array in blt.inverse_parameters()] == [0, 0]
+    noise = np.random.default_rng(0).normal(size=(5, 2))
+    np.testing.assert_array_equal(kernels.stream(blt.kernel(), noise), noise)
+
+
+def _random_wave(rng, rounds):
+    """Real decays of any sign, and up to two complex pairs, of any order."""
+    decays, scales = [], []
+    for _ in range(rng.integers(0, 3)):
+        decays.append([rng.uniform(-1, 1)])
+        scales.append([rng.normal(scale=0.4)])
+    for _ in range(rng.integers(0, 3)):
+        decay = rng.uniform(0.2, 1) * np.exp(1j * rng.uniform(0.1, np.pi))
+        scale = rng.normal(scale=0.3) + 1j * rng.normal(scale=0.3)
+        decays.append([decay, decay.conjugate()])
+        scales.append([scale, scale.conjugate()])
+    order = rng.permutation(len(decays))
+    return mechanisms.Blt.from_complex(
+        rounds,
+        [value for place in order for value in decays[place]],
+        [value for place in order for value in scales[place]],
+    )
+
+
+@pytest.mark.parametrize('cases', [300, pytest.param(2000, marks=pytest.mark.slow)])
+def test_decays_of_any_sign_and_complex_pairs(cases):
+    rng = np.random.default_rng(cases)
+    exact = 0
+    for _ in range(cases):
+        rounds = int(rng.integers(1, 9))
+        blt = _random_wave(rng, rounds)
+        decay, scale = blt._complex()
+        expected = [1.0] + [(scale * decay**i).sum().real for i in range(rounds - 1)]
+        np.testing.assert_allclose(blt.coefficients(), expected, atol=1e-13)
+        noise = rng.normal(size=(rounds, 2))
+        streamed = kernels.stream(blt.kernel(), noise)
+        size = np.abs(np.linalg.inv(blt.strategy_matrix())).max()
+        np.testing.assert_allclose(
+            streamed, oracles.streamed_by_solving(blt, noise), atol=1e-11 * size
+        )
+        np.testing.assert_allclose(blt.squared_error(), oracles.squared_error(blt), rtol=1e-8)
+        schema = Participation(
+            rounds, int(rng.integers(1, rounds + 1)), int(rng.integers(1, rounds + 1))
+        )
+        truth = oracles.squared_sensitivity(blt.strategy_matrix(), schema)
+        bound = blt.sensitivity_bound(schema)
+        assert bound.squared >= truth * (1 - 1e-12)
+        if bound.is_exact:
+            assert bound.squared == pytest.approx(truth, rel=1e-11)
+        exact += bound.is_exact
+        again = mechanisms.from_dict(blt.to_dict())
+        assert again == blt and again.digest() == blt.digest()
+    assert exact > cases / 2
+
+
+def test_real_blts_keep_their_digest():
+    blt = mechanisms.Blt(10, [0.9, 0.5], [0.2, 0.3])
+    assert set(blt.to_dict()) == {'mechanism', 'rounds', 'decay', 'scale'}
+    assert blt.digest() == '5fdda58842d73e8e8372fec034912232eb08447df5b4a3a54e26a0eda9892be3'
+    assert mechanisms.Blt(10, [0.9, 0.5], [0.2, 0.3], [0.0, 0.0]) == blt
+    assert mechanisms.Blt.from_complex(10, [0.9, 0.5], [0.2, 0.3]) == blt
+
+
+def test_complex_decays_are_saved_and_have_no_real_inverse(tmp_path):
+    blt = mechanisms.Blt.from_complex(9, [0.5 + 0.2j, 0.5 - 0.2j], [0.1j, -0.1j])
+    mechanisms.save(blt, tmp_path / 'wave.npz')
+    assert mechanisms.load(tmp_path / 'wave.npz') == blt
+    with pytest.raises(ValueError, match='this BLT has complex decays: must be real'):
+        blt.inverse_parameters()
+    assert not blt.is_monotone()
+
+
+@pytest.mark.parametrize(
+    'decay, scale, message',
+    [
+        ([0.5 + 0.2j], [0.1], 'must be in pairs of neighbours that are conjugate'),
+        ([0.5 + 0.2j, 0.5 + 0.2j], [0.1, 0.1], 'must be in pairs of neighbours'),
+        ([0.5 + 0.2j, 0.3, 0.5 - 0.2j], [0.1, 0.1, 0.1], 'must be in pairs of neighbours'),
+        ([0.5 + 0.2j, 0.5 - 0.2j], [0.1j, 0.1j], 'must be in pairs of neighbours'),
+        ([0.9 + 0.9j, 0.9 - 0.9j], [0.1, 0.1], r'each \|decay\| must be at most 1'),
+        ([0.5, 0.2], [0.1j, -0.1j], 'imaginary_scale=.*: must be 0 where imaginary_decay is'),
+        ([0.5, 0.4 + 0.1j, 0.4 - 0.1j], [0.1j, 0.1, 0.1], 'real decays have real scales'),
+    ],
+)
+def test_complex_parameters_of_no_real_matrix_are_refused(decay, scale, message):
+    with pytest.raises(ValueError, match=message):
+        mechanisms.Blt.from_complex(5, decay, scale)
+
+
+def test_imaginary_parts_of_another_length_are_refused():
+    with pytest.raises(ValueError, match=r'imaginary_decay=.*: must have 2 entries, as decay has'):
+        mechanisms.Blt(5, [0.5, 0.5], [0.1, 0.1], [0.1])

@@ -17,7 +17,7 @@ def hint(config: MechanismConfig, plan: accounting.PrivacyPlan) -> str | None:
       plan: the plan that was made of it.
     """
     own, schema = plan.mechanism, plan.participation
-    if config.strategy is None or not isinstance(own, mechanisms.Blt):
+    if config.strategy is None or not isinstance(own, mechanisms.Blt) or not own.decay.size:
         return None
     if plan.sampling != 'none' or schema.rounds > _MOST_ROUNDS:
         return None

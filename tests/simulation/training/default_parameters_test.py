@@ -13,7 +13,8 @@ from tests.simulation.training import small_config
 _NO_PARAMETERS = {'blt_decay': None, 'blt_scale': None}
 _OPTIMIZED = {
     'blt': mechanisms.optimize_blt,
-    'banded': functools.partial(mechanisms.optimize_banded, column_norms='free'),
+    'banded': mechanisms.optimize_banded,
+    'free_banded': functools.partial(mechanisms.optimize_banded, loss='max', column_norms='free'),
     'banded_toeplitz': mechanisms.optimize_banded_toeplitz,
     'banded_inverse': mechanisms.optimize_banded_inverse,
 }
