@@ -21,6 +21,7 @@ from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
+from dpfl.mechanisms.optimize.scaled_lagged_blt import optimize_scaled_lagged_blt
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.serialization import from_dict, load, save
@@ -73,6 +74,7 @@ __all__ = [
     'optimize_blt',
     'optimize_lagged_blt',
     'optimize_scaled_blt',
+    'optimize_scaled_lagged_blt',
     'registry',
     'save',
     'stream',
