@@ -7,6 +7,7 @@ As in a cutting-plane method, the search knows a few of them, and adds those tha
 violates until there are none.
 """
 
+import math
 import sys
 from collections.abc import Callable
 
@@ -23,9 +24,11 @@ from dpfl.mechanisms.sensitivities.scaled_toeplitz import PairTable
 from dpfl.participation import Participation
 
 _VERSION = 1
-# Most scales, and most participations for which columns are scaled at all.
+# Most scales, if they are for parts of a separation, and for whole ones.
 _MOST_BLOCKS = 128
-_MOST_PARTICIPATIONS = 256
+_MOST_SHORT_BLOCKS = 256
+# Most participations with blocks longer than a separation.
+_MOST_IN_LONG_BLOCKS = 32
 # Rounds whose errors are looked at, about.
 _ROWS = 1000
 # Bounds of the coordinates, see `blt_loss.Objective`, and of the logs of the scales.
@@ -35,11 +38,15 @@ _SCALE_BOUNDS = (-5.0, 5.0)
 _MOST_RATE = 0.97
 # Smoothing of the maxima over rounds and sums: at first, while sums are added, and at last.
 _SHARPNESS = (300.0, 3000.0, 3e4)
-_MAX_ITERATIONS = 400
-_MOST_CUTS = 15
+_MAX_ITERATIONS = 100
+_MOST_CUTS = 20
 # Relative excess of the bound over the sums that are known that is let pass, and from which a sum
 # is added.
 _EXCESS, _LEAST_EXCESS = 1e-4, 1e-5
+# A sum is dropped if it is smaller than the largest by this share.
+_INACTIVE = 0.03
+# Limit of the pairs of all sums that are added at once.
+_MOST_PAIRS = 30_000
 
 
 def optimize_scaled_blt(
@@ -53,9 +60,10 @@ def optimize_scaled_blt(
     """Finds the BLT with scaled columns of least loss.
 
     Its noise takes the memory of a BLT of so many buffers. The loss that is minimised holds the
-    proven sensitivity, and for the prefix sums it is at most that of `optimize_blt`. There are at
-    most 128 scales. With more than 256 participations the columns are not scaled. It is
-    deterministic, and results are cached on disk, see `optimize.cache`.
+    proven sensitivity, and is at most that of `optimize_blt`. There are at most 256 scales. The
+    columns are not scaled if the separation is shorter than 1/256 of the run and a client can take
+    part in more than 32 rounds. It is deterministic, and results are cached on disk, see
+    `optimize.cache`.
 
     Args:
       participation: the schema to optimise for; the mechanism can be run with others.
@@ -86,7 +94,7 @@ def optimize_scaled_blt(
         report('not scaled', loss_of(candidates[0]))
         if workload is not None:
             candidates.append(optimize_scaled_blt(participation, num_buffers, loss))
-        elif participation.count <= _MOST_PARTICIPATIONS:
+        else:
             candidates += _search(blt, participation, loss, report, loss_of)
         return min(candidates, key=loss_of)
 
@@ -103,10 +111,17 @@ def optimize_scaled_blt(
 def block_lengths(participation: Participation) -> list[int]:
     """Rounds of a block in each stage of the search, from coarse to fine.
 
-    A block length that divides the separation is preferred, since the bound is then tighter.
+    A block length that divides the separation is preferred, since the bound is then tighter. Blocks
+    longer than the separation are few, since their bound is not tight, and there are none for many
+    participations.
     """
     n, b = participation.rounds, min(participation.min_separation, participation.rounds)
     least = -(-n // _MOST_BLOCKS)
+    if n > _MOST_SHORT_BLOCKS * b:
+        many = participation.count > _MOST_IN_LONG_BLOCKS
+        return [] if many else [-(-n // 8), -(-n // 32)]
+    if b < least:
+        return [b]
     fine = next((q for q in range(least, min(b, 2 * least) + 1) if b % q == 0), least)
     coarse = b if 4 * fine < b <= n // 4 else max(fine, n // 8)
     return list(dict.fromkeys((coarse, fine)))
@@ -155,20 +170,45 @@ class _Stage:
         )
         self._errors = PrefixErrors(rounds, length // rows_per_block, rows_per_block, loss)
         self._sums = scaled_cuts.regular(participation, length)
+        self._most_sums = max(4, _MOST_PAIRS // participation.count**2)
 
     def run(self, coordinates: np.ndarray, log_scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Coordinates and log scales of least loss, from those of the start."""
         coarse, middle, fine = _SHARPNESS
-        self._sums += self._cuts(coordinates, log_scale).above(0.0)
-        coordinates, log_scale = self._minimize(coordinates, log_scale, coarse)
+        cuts = self._cuts(coordinates, log_scale)
+        self._sums += cuts.above(0.0, self._most_sums)
+        found = [(self._loss(coordinates, log_scale, cuts), coordinates, log_scale)]
+        sharpness = coarse
         for _ in range(_MOST_CUTS):
-            coordinates, log_scale = self._minimize(coordinates, log_scale, middle)
-            known = self._largest_known(coordinates, log_scale)
+            coordinates, log_scale = self._minimize(coordinates, log_scale, sharpness)
             cuts = self._cuts(coordinates, log_scale)
-            if cuts.largest <= known * (1 + _EXCESS):
+            found.append((self._loss(coordinates, log_scale, cuts), coordinates, log_scale))
+            values = self._values(coordinates, log_scale)
+            known = values.max()
+            if cuts.largest <= known * (1 + _EXCESS) and sharpness == middle:
                 break
-            self._sums += cuts.above(known * (1 + _LEAST_EXCESS))
-        return self._minimize(coordinates, log_scale, fine)
+            kept = np.flatnonzero(values >= known * (1 - _INACTIVE))
+            self._sums = [self._sums[place] for place in kept]
+            self._sums += cuts.above(known * (1 + _LEAST_EXCESS), self._most_sums)
+            sharpness = middle
+        _, coordinates, log_scale = min(found, key=_first)
+        coordinates, log_scale = self._minimize(coordinates, log_scale, fine)
+        cuts = self._cuts(coordinates, log_scale)
+        found.append((self._loss(coordinates, log_scale, cuts), coordinates, log_scale))
+        return min(found, key=_first)[1:]
+
+    def _loss(self, coordinates, log_scale, cuts) -> float:
+        """Log of the squared loss with the proven sensitivity, but for the smoothing."""
+        self._errors.log_scale, self._errors.sharpness = log_scale, _SHARPNESS[-1]
+        objective = blt_loss.Objective(self._participation, self._errors, _no_sensitivity)
+        return objective(coordinates)[0] + math.log(cuts.largest)
+
+    def _values(self, coordinates, log_scale) -> np.ndarray:
+        """The values of the known sums."""
+        sums = PairSums(self._sums, self._participation.rounds, self._length)
+        sums.log_scale = log_scale
+        sums(*blt_loss.parameters(blt_loss.log_rates_of(coordinates)))
+        return sums.values
 
     def mechanism(self, coordinates: np.ndarray, log_scale: np.ndarray) -> ColumnScaled:
         """The mechanism, with a first scale of 1."""
@@ -204,13 +244,6 @@ class _Stage:
         log_scale = result.x[size:]
         return result.x[:size], log_scale - log_scale.mean()
 
-    def _largest_known(self, coordinates, log_scale) -> float:
-        """The largest of the known sums."""
-        sums = PairSums(self._sums, self._participation.rounds, self._length)
-        sums.sharpness, sums.log_scale = 1e7, log_scale
-        rates, scale = blt_loss.parameters(blt_loss.log_rates_of(coordinates))
-        return float(np.exp(sums(rates, scale)[0]))
-
     def _cuts(self, coordinates, log_scale) -> scaled_cuts.Cuts:
         base = self._base(coordinates)
         scale = np.exp(log_scale)[np.arange(base.rounds) // self._length]
@@ -218,3 +251,11 @@ class _Stage:
             base.coefficients(), scale, self._length, self._participation, monotone=True
         )
         return scaled_cuts.Cuts(table, self._participation)
+
+
+def _first(entry):
+    return entry[0]
+
+
+def _no_sensitivity(rates, weights):
+    return 0.0, np.zeros_like(weights), np.zeros_like(rates)

@@ -50,9 +50,10 @@ class Cuts:
         """The bound of the squared sensitivity."""
         return max(self._patterns.values())
 
-    def above(self, limit: float) -> list[PairSum]:
-        """The sums that exceed a limit."""
-        return [self._sum(pattern) for pattern, value in self._patterns.items() if value > limit]
+    def above(self, limit: float, most: int) -> list[PairSum]:
+        """The sums that exceed a limit, at most so many, the largest first."""
+        ranked = sorted(self._patterns, key=self._patterns.__getitem__, reverse=True)[:most]
+        return [self._sum(pattern) for pattern in ranked if self._patterns[pattern] > limit]
 
     def _through_each_cell(self, weights: np.ndarray) -> dict[tuple[int, ...], float]:
         """Heaviest pattern with a participation in each cell, and its weight.

@@ -148,6 +148,7 @@ class PairSums:
         )
         self._which = np.repeat(np.arange(len(sums)), [one.lag.size for one in sums])
         self._lags, self._lag = np.unique(lag, return_inverse=True)
+        self.values: np.ndarray = np.zeros(len(sums))
         rows, self._row = np.unique(np.maximum(self._late * block_length, lag), return_inverse=True)
         self._terms = (rounds - rows - 1)[:, None, None]
         self.sharpness = 1.0
@@ -157,7 +158,8 @@ class PairSums:
     def __call__(self, rates: np.ndarray, weights: np.ndarray) -> blt_loss.ValueAndSlopes:
         """Log of the squared sensitivity for `c_i = sum_j weights_j theta_j^(i-1)`.
 
-        Sets `by_log_scale`, the gradient with respect to `log_scale`.
+        Sets `by_log_scale`, the gradient with respect to `log_scale`, and `values`, those of all
+        sums, [sums].
         """
         w = rates[:, None] + rates - rates[:, None] * rates
         gram, gram_slope = blt_loss.geometric_sum(self._terms, w)
@@ -168,6 +170,7 @@ class PairSums:
         table = first[:, None] + (powers * weights) @ products.T  # [lags, rows]
         parts = self._weight * np.exp(self.log_scale[self._early] + self.log_scale[self._late])
         values = np.bincount(self._which, parts * table[self._lag, self._row])
+        self.values = values
         logs = self.sharpness * np.log(values)
         value = special.logsumexp(logs) / self.sharpness
 

@@ -13,7 +13,7 @@ _SMALL = (
     Participation(40, 10),
     Participation(40, 7, 3),
     Participation(30, 30),
-    Participation(60, 1, 5),
+    Participation(30, 2, 4),
     Participation(20),
     Participation(5, 2),
     Participation(1),
@@ -112,7 +112,7 @@ def test_cuts_add_up_to_the_bound(schema, length):
     cuts = scaled_cuts.Cuts(table, schema)
     bounds = [bound.squared for bound in table.bounds()]
     assert cuts.largest == pytest.approx(bounds[1], rel=1e-12)
-    sums = scaled_loss.PairSums(cuts.above(cuts.largest * (1 - 1e-9)), rounds, length)
+    sums = scaled_loss.PairSums(cuts.above(cuts.largest * (1 - 1e-9), 9), rounds, length)
     sums.sharpness, sums.log_scale = 1e6, log_scale
     assert np.exp(sums(rates, weights)[0]) == pytest.approx(cuts.largest, rel=1e-4)
 
@@ -155,6 +155,9 @@ def test_block_lengths_divide_the_separation_where_they_can():
         for length in scaled_blt.block_lengths(schema):
             assert 1 <= length <= schema.rounds
             assert -(-schema.rounds // length) <= 128
+    assert scaled_blt.block_lengths(Participation(2000, 10)) == [10]
+    assert scaled_blt.block_lengths(Participation(2000, 1, 20)) == [250, 63]
+    assert scaled_blt.block_lengths(Participation(2000, 1)) == []
 
 
 def test_progress_and_bad_arguments(capsys):
