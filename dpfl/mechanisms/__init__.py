@@ -23,6 +23,7 @@ from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
 from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt, relative_losses
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
+from dpfl.mechanisms.optimize.scaled_lagged_blt import optimize_scaled_lagged_blt
 from dpfl.mechanisms.optimize.switched_blt import optimize_switch
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
@@ -82,6 +83,7 @@ __all__ = [
     'optimize_lagged_blt',
     'optimize_robust_blt',
     'optimize_switch',
+    'optimize_scaled_lagged_blt',
     'registry',
     'relative_losses',
     'save',

@@ -32,6 +32,7 @@ from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
+from dpfl.mechanisms.optimize.scaled_lagged_blt import optimize_scaled_lagged_blt
 from dpfl.participation import Participation
 
 # The parameter that stands for all parameters: a mechanism that was saved before.
@@ -245,6 +246,14 @@ ENTRIES: dict[str, Entry] = {
             LaggedBlt,
             ways=_FROM_FILE,
             optimizer=Optimizer(optimize_lagged_blt, 'buffers', ('max', 'rms'), default_buffers=4),
+        ),
+        Entry(
+            'scaled_lagged_blt',
+            column_scaled.ColumnScaled,
+            ways=_FROM_FILE,
+            optimizer=Optimizer(
+                optimize_scaled_lagged_blt, 'buffers', ('max', 'rms'), default_buffers=4
+            ),
         ),
         Entry('restarted', restarts.Restarted, ways=_FROM_FILE),
         Entry('switched_blt', switched_blt.SwitchedBlt, ways=_FROM_FILE),

@@ -16,7 +16,11 @@ _VALUES = {
     'completed': True,
 }
 # An optimised mechanism of a more general kind.
-_KINDS_OF_OTHER_NAMES = {'free_banded': 'banded', 'scaled_blt': 'column_scaled'}
+_KINDS_OF_OTHER_NAMES = {
+    'free_banded': 'banded',
+    'scaled_blt': 'column_scaled',
+    'scaled_lagged_blt': 'column_scaled',
+}
 every_entry = pytest.mark.parametrize('name', registry.ENTRIES)
 _SCHEMA = Participation(12, 4)
 

@@ -198,26 +198,31 @@ def _advanced(kernel, row, key, round_index, buffers):
         z = _drawn(key, round_index, dtype, below.shape[1])
         if isinstance(kernel, mechanisms.LaggedStateSpace):
             fresh = tf.concat([row[:, :1], row[:, len(kernel.lags) :]], axis=1)
-            y, after = _state_space_step(fresh, z, below)
-            recalled = _recalled(kernel.lags, row, dtype, key, round_index, below.shape[1])
-            vectors[dtype] = y + recalled[0]
-            following[name] = after + tf.cast(recalled[1:], dtype)
+            vectors[dtype], following[name] = _recalled(
+                kernel.lags, row, key, round_index, *_state_space_step(fresh, z, below)
+            )
         else:
             vectors[dtype], following[name] = _STEPS[type(kernel)](row, z, below)
     return vectors, following
 
 
-def _recalled(lags, linear_map, dtype, key, round_index, size):
-    """What the noise of past rounds adds to the output and the buffers, float64 [1 + d, size]."""
-
-    def add(index, total):
-        z = _drawn(key, round_index - tf.gather(lags, index), dtype, size)
-        return index + 1, total + linear_map[:, index, None] * z
-
+def _recalled(lags, linear_map, key, round_index, y, buffers):
+    """Output and buffers of a round with the noise of past rounds added."""
+    dtype, size = buffers.dtype, buffers.shape[1]
     lags = tf.constant(lags, tf.int64)
     count = tf.reduce_sum(tf.cast(lags <= tf.cast(round_index, tf.int64), tf.int32))
-    start = (tf.ones([], tf.int32), tf.zeros([linear_map.shape[0], size], tf.float64))
-    return tf.while_loop(lambda index, _: index < count, add, start, parallel_iterations=1)[1]
+    to_buffers = tf.cast(linear_map[1:], dtype)
+
+    def add(index, y, buffers):
+        z = _drawn(key, round_index - tf.gather(lags, index), dtype, size)
+        added = to_buffers[:, index, None] * tf.cast(z, dtype)
+        return index + 1, y + linear_map[0, index] * z, buffers + added
+
+    start = (tf.ones([], tf.int32), y, buffers)
+    _, y, buffers = tf.while_loop(
+        lambda index, *_: index < count, add, start, parallel_iterations=1
+    )
+    return y, buffers
 
 
 def _supplied(row: SuppliedRow, round_index, sizes):
