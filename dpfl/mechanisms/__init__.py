@@ -10,6 +10,7 @@ from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.choose import choose
+from dpfl.mechanisms.continued import Continued
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.identity import Identity
@@ -17,6 +18,7 @@ from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.mechanisms.optimize.continued import optimize_continued
 from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt, relative_losses
 from dpfl.mechanisms.optimize.switched_blt import optimize_switch
 from dpfl.mechanisms.restarts import Restarted
@@ -40,6 +42,7 @@ __all__ = [
     'BandedToeplitz',
     'BinaryTree',
     'Blt',
+    'Continued',
     'Discretization',
     'FullHonakerTree',
     'HonakerTree',
@@ -61,6 +64,7 @@ __all__ = [
     'optimize_banded_inverse',
     'optimize_banded_toeplitz',
     'optimize_blt',
+    'optimize_continued',
     'optimize_robust_blt',
     'optimize_switch',
     'registry',

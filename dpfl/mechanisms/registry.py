@@ -16,6 +16,7 @@ from dpfl.mechanisms import (
     banded_inverse,
     banded_toeplitz,
     blt,
+    continued,
     identity,
     restarts,
     switched_blt,
@@ -216,6 +217,7 @@ ENTRIES: dict[str, Entry] = {
             optimizer=Optimizer(optimize_blt, 'buffers', ('max', 'rms'), default_buffers=4),
         ),
         Entry('restarted', restarts.Restarted, ways=_FROM_FILE),
+        Entry('continued', continued.Continued, ways=_FROM_FILE),
         Entry('switched_blt', switched_blt.SwitchedBlt, ways=_FROM_FILE),
     )
 }
