@@ -116,6 +116,9 @@ class Continued(base_lib.Mechanism):
     def column_norms(self) -> np.ndarray:
         return self.as_banded().column_norms()
 
+    def describe_release(self) -> str:
+        return f'The matrix goes on beyond {self.base.rounds} rounds. {super().describe_release()}'
+
     def _prefix_squared_error(self) -> np.ndarray:
         return self.as_banded().squared_error()
 
