@@ -98,5 +98,11 @@ FACTORIES = {
     ),
     'blt_with_negative_entries': lambda rounds: mechanisms.Blt(rounds, [0.8, 0.3], [0.2, -0.9]),
     'switched_blt': _switched,
-    'switched_blt_of_both_signs': lambda rounds: _switched(rounds, falls=False),
+    'switched_blt_with_negative_entries': lambda rounds: _switched(rounds, falls=False),
+    'continued': lambda rounds: mechanisms.Continued(
+        _banded(5, 3), [0.9, 0.4, 0.1], link=0.7, rounds=rounds
+    ),
+    'continued_with_negative_entries': lambda rounds: mechanisms.Continued(
+        _banded(4, 3, sign=-1.0), [0.8, -0.6], link=0.5, rounds=rounds
+    ),
 }

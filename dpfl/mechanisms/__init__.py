@@ -11,6 +11,7 @@ from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.choose import Candidate, choose
 from dpfl.mechanisms.column_scaled import ColumnScaled
+from dpfl.mechanisms.continued import Continued
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.identity import Identity
@@ -19,6 +20,7 @@ from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.mechanisms.optimize.continued import optimize_continued
 from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
 from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt, relative_losses
@@ -55,6 +57,7 @@ __all__ = [
     'Blt',
     'Candidate',
     'ColumnScaled',
+    'Continued',
     'Discretization',
     'FullHonakerTree',
     'HonakerTree',
@@ -81,6 +84,7 @@ __all__ = [
     'optimize_blt',
     'optimize_scaled_blt',
     'optimize_lagged_blt',
+    'optimize_continued',
     'optimize_robust_blt',
     'optimize_switch',
     'optimize_scaled_lagged_blt',

@@ -18,6 +18,7 @@ from dpfl.mechanisms import (
     banded_toeplitz,
     blt,
     column_scaled,
+    continued,
     identity,
     restarts,
     switched_blt,
@@ -256,6 +257,7 @@ ENTRIES: dict[str, Entry] = {
             ),
         ),
         Entry('restarted', restarts.Restarted, ways=_FROM_FILE),
+        Entry('continued', continued.Continued, ways=_FROM_FILE),
         Entry('switched_blt', switched_blt.SwitchedBlt, ways=_FROM_FILE),
     )
 }

@@ -174,6 +174,10 @@ class SwitchedBlt(base.Mechanism):
     def column_norms(self) -> np.ndarray:
         return np.sqrt([column[-1] for column in self._gram_columns()])
 
+    def describe_release(self) -> str:
+        times = len(self.starts)
+        return f'The noise changes its parameters {times} times. {super().describe_release()}'
+
     def _prefix_squared_error(self) -> np.ndarray:
         """From the covariance of the prefix sum and the buffers, round by round: O(n d^2)."""
         squared = np.empty(self.rounds)

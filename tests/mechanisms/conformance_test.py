@@ -189,7 +189,7 @@ def test_bad_rounds_are_named(make, rounds):
 @every_mechanism
 def test_buffers_are_what_the_state_holds(make):
     mechanism = make(12)
-    is_restarted = isinstance(mechanism, mechanisms.Restarted)
+    segments = getattr(mechanism, 'segments', tuple)()
     expected = {
         'gaussian': lambda m: 0,
         'tree': lambda m: 3,
@@ -201,11 +201,12 @@ def test_buffers_are_what_the_state_holds(make):
         'blt': lambda m: m.decay.size,
         'column_scaled': lambda m: m.base.num_buffers(),
         'lagged_blt': lambda m: m.decay.size,
+        'continued': lambda m: m.base.bands - 1,
         'switched_blt': lambda m: m.decay.shape[1],
     }
     buffers = mechanism.kernel().buffers
     assert mechanism.num_buffers() == buffers
-    if is_restarted:
-        assert buffers == max(segment.kernel().buffers for segment in mechanism.segments())
-    else:
+    if not segments:
         assert buffers == expected[mechanism.name](mechanism)
+    else:
+        assert buffers == max(segment.kernel().buffers for segment in segments)

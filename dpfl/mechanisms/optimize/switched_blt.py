@@ -21,6 +21,8 @@ _VERSION = 1
 _SHARPNESS = 300.0
 _STEP = 1e-6
 _MAX_ITERATIONS = 60
+# Value where C^-1 grows beyond all floats.
+_UNSTABLE = 1e3
 # Number of first rounds tried for evenly spaced patterns.
 _OFFSETS = 8
 # Bounds of the logits of decays, the logs of scales, the log of the gain, and of carries.
@@ -170,7 +172,10 @@ class _Rest:
         return decay, scale, np.exp(points[:, 2 * d]), carry
 
     def _value_and_slopes(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        values = self._log_losses(np.vstack([point, point + _STEP * np.eye(point.size)]))
+        points = np.vstack([point, point + _STEP * np.eye(point.size)])
+        with np.errstate(over='ignore', invalid='ignore'):
+            values = self._log_losses(points)
+        values = np.where(np.isfinite(values), values, _UNSTABLE)
         return float(values[0]), (values[1:] - values[0]) / _STEP
 
     def _log_losses(self, points: np.ndarray) -> np.ndarray:
