@@ -21,6 +21,7 @@ _CONSIDERED: tuple[tuple[str, tuple[int | None, ...]], ...] = (
     ('blt', (2, 4)),
     ('scaled_blt', (2, 4)),
     ('lagged_blt', (2, 4)),
+    ('scaled_lagged_blt', (2, 4)),
     ('free_banded', (None,)),
     ('banded_inverse', (8, 32)),
 )
@@ -193,6 +194,6 @@ def _optimized(
         optimizer.num_buffers(size),
         functools.partial(optimizer.optimize, participation, size, loss='max', workload=workload),
         name == 'banded_inverse',
-        name == 'lagged_blt',
+        name.endswith('lagged_blt'),
         f'takes minutes to optimise beyond {limit} rounds' if is_slow else '',
     )
