@@ -51,9 +51,11 @@ FACTORIES = {
         lambda n: mechanisms.Blt(n, [0.9, 0.4], [0.2, 0.3]), rounds
     ),
     'column_scaled': _scaled(lambda n: mechanisms.Blt(n, [0.9, 0.4], [0.2, 0.3]), 2),
-    'column_scaled_by_round': _scaled(lambda n: mechanisms.Blt(n, [0.8, 0.3], [0.2, -0.9]), 1),
+    'column_scaled_with_negative_entries': _scaled(
+        lambda n: mechanisms.Blt(n, [0.8, 0.3], [0.2, -0.9]), 1
+    ),
     'column_scaled_tree': _scaled(mechanisms.HonakerTree, 2),
-    'column_scaled_banded_toeplitz': _scaled(
+    'column_scaled_bands_with_negative_entries': _scaled(
         lambda n: mechanisms.BandedToeplitz(n, [1.0, -0.5, 0.7]), 3
     ),
     'column_scaled_banded_inverse': _scaled(

@@ -29,7 +29,12 @@ _M = TypeVar('_M', bound=Mechanism)
 
 
 def cached(
-    optimizer: str, kind: type[_M], key_fields: Mapping[str, Any], compute: Callable[[], _M]
+    optimizer: str,
+    kind: type[_M],
+    key_fields: Mapping[str, Any],
+    compute: Callable[[], _M],
+    *,
+    make: Callable[..., _M] | None = None,
 ) -> _M:
     """Returns the cached mechanism for these fields, else calls `compute` and caches its result.
 
@@ -42,6 +47,7 @@ def cached(
       key_fields: everything that the result depends on, including the optimiser's version: plain
         numbers, strings, lists and None; see `participation_key` and `array_key`.
       compute: makes the mechanism; only called if it is not cached.
+      make: makes the mechanism of the values of an entry, by name; None for `kind`.
     """
     directory = cache_directory()
     if directory is None:
@@ -52,7 +58,7 @@ def cached(
         allow_nan=False,
     )
     path = directory / f'{optimizer}-{hashlib.sha256(key.encode()).hexdigest()}.npz'
-    known = _read(path, kind, key)
+    known = _read(path, kind, make or kind, key)
     if known is not None:
         return known
     mechanism = compute()
@@ -94,14 +100,14 @@ def _seal(key: str, mechanism: Mechanism) -> bytes:
     return f'{hashlib.sha256(key.encode()).hexdigest()} {mechanism.digest()}'.encode()
 
 
-def _read(path: pathlib.Path, kind: type[_M], key: str) -> _M | None:
+def _read(path: pathlib.Path, kind: type[_M], make: Callable[..., _M], key: str) -> _M | None:
     try:
         with _files.open_regular(path) as file, zipfile.ZipFile(file) as archive:
             seal = archive.comment
         values = mechanism_file.read(path)
         if values.pop('mechanism', None) != kind.name:
             return None
-        mechanism = kind(**values)
+        mechanism = make(**values)
     except Exception:  # A damaged file can raise almost any error, even MemoryError.
         return None
     return mechanism if seal == _seal(key, mechanism) else None

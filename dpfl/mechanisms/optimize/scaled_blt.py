@@ -10,6 +10,7 @@ violates until there are none.
 import math
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -105,7 +106,13 @@ def optimize_scaled_blt(
         'loss': loss,
         'workload': cache.array_key(workload),
     }
-    return cache.cached('optimize_scaled_blt', ColumnScaled, key, compute)
+    return cache.cached('optimize_scaled_blt', ColumnScaled, key, compute, make=_from_values)
+
+
+def _from_values(base: dict[str, Any], **values: Any) -> ColumnScaled:
+    """The mechanism of a file's values."""
+    parameters = {name: value for name, value in base.items() if name != 'mechanism'}
+    return ColumnScaled(Blt(**parameters), **values)
 
 
 def block_lengths(participation: Participation) -> list[int]:

@@ -169,6 +169,14 @@ def test_progress_and_bad_arguments(capsys):
         mechanisms.optimize_scaled_blt(_STACKOVERFLOW, loss='mean')
 
 
+def test_a_second_call_reads_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
+    schema = Participation(12, 4)
+    first = mechanisms.optimize_scaled_blt(schema, 2)
+    monkeypatch.setattr(scaled_blt, '_search', None)
+    assert mechanisms.optimize_scaled_blt(schema, 2) == first
+
+
 def test_the_coordinates_of_a_blt_are_near_it():
     blt = mechanisms.optimize_blt(_STACKOVERFLOW)
     log_rates = blt_loss.log_rates_of(scaled_blt._coordinates(blt))
