@@ -134,16 +134,16 @@ def test_bad_fields_are_named(changed, message):
 
 
 @pytest.mark.parametrize('loss', ['max', 'rms'])
-@pytest.mark.parametrize('separation', [8, 32])
+@pytest.mark.parametrize('separation', [4, 16])
 def test_the_rest_is_better_than_going_on_and_than_a_restart(loss, separation):
-    plan = optimize_blt(Participation(128, 16), 2, loss)
-    schema = Participation(128, separation)
-    found = mechanisms.optimize_switch(plan, 64, schema, loss)
-    rest = optimizer._Rest(plan, 64, schema, loss)
+    plan = optimize_blt(Participation(64, 8), 2, loss)
+    schema = Participation(64, separation)
+    found = mechanisms.optimize_switch(plan, 32, schema, loss)
+    rest = optimizer._Rest(plan, 32, schema, loss)
     unchanged, restarted = rest.unchanged(), rest.starts()[0]
     assert rest.loss(unchanged) == pytest.approx(getattr(plan, f'{loss}_loss')(schema))
     assert rest.loss(found) < min(rest.loss(unchanged), rest.loss(restarted)) * 0.999
-    assert found.begins_like(plan, 64)
+    assert found.begins_like(plan, 32)
 
 
 def test_the_objective_is_the_loss_for_its_patterns():
@@ -168,3 +168,15 @@ def test_bad_switches_are_named():
     ):
         with pytest.raises(errors.ArgumentError, match=message):
             mechanisms.optimize_switch(*arguments)
+
+
+@pytest.mark.parametrize('factor', [0.97, 1.2])
+def test_a_limit_of_the_sensitivity_is_kept_and_used(factor):
+    plan = optimize_blt(Participation(64, 8), 2)
+    schema = Participation(64, 16)
+    limit = factor * plan.sensitivity(schema)
+    found = mechanisms.optimize_switch(plan, 32, schema, max_sensitivity=limit)
+    assert 0.9 * limit < found.sensitivity(schema) <= limit
+    assert (found.max_error() < plan.max_error()) == (factor > 1)
+    with pytest.raises(errors.ArgumentError, match='must be above .* that of the first 32 rounds'):
+        mechanisms.optimize_switch(plan, 32, schema, max_sensitivity=0.5)

@@ -6,6 +6,8 @@ patterns in `_patterns`, for speed; candidates are compared by their proven sens
 Derivatives are differences of the objective at all parameters at once.
 """
 
+import math
+
 import numpy as np
 from scipy import optimize, special
 
@@ -16,10 +18,12 @@ from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.switched_blt import SwitchedBlt
 from dpfl.participation import Participation
 
-_VERSION = 1
+_VERSION = 2
 # Sharpness of the maximum over rounds and over patterns.
 _SHARPNESS = 300.0
 _STEP = 1e-6
+# Price of a sensitivity above the limit, in logs: more than any gain in error.
+_PENALTY = 10.0
 _MAX_ITERATIONS = 60
 # Value where C^-1 grows beyond all floats.
 _UNSTABLE = 1e3
@@ -34,11 +38,17 @@ def optimize_switch(
     at: int,
     participation: Participation,
     loss: str = 'max',
+    *,
+    max_sensitivity: float | None = None,
 ) -> SwitchedBlt:
     """Finds the parameters from round `at` on with the least loss of the whole run.
 
     The first `at` rounds are those of the mechanism. The result is never worse than going on
     unchanged, nor than a restart with the BLT that is optimised for the rounds that are left.
+
+    The loss is the error at equal privacy. For a run whose noise multiplier is settled,
+    `max_sensitivity` keeps its guarantee: the error is then least among the parameters with which
+    the sensitivity of the whole run is at most that. Candidates above it are scaled to keep it.
 
     Args:
       mechanism: what the run was planned with.
@@ -46,21 +56,25 @@ def optimize_switch(
       participation: the schema of the whole run, as it is expected now. The guarantee of the whole
         run must be computed for a schema that the whole run satisfies.
       loss: 'max' or 'rms', of the prefix sums.
+      max_sensitivity: limit of the sensitivity under the schema; None to minimise the loss.
 
     Raises:
-      ArgumentError: if an argument is out of its range.
+      ArgumentError: if an argument is out of its range, or the first `at` rounds alone exceed the
+        limit.
     """
     _validate.choice('loss', loss, ('max', 'rms'))
     _validate.integer('at', at, minimum=1, maximum=participation.rounds - 1)
     if not isinstance(mechanism, blt.Blt | SwitchedBlt):
         raise errors.ArgumentError('mechanism', errors.NOT_SHOWN, 'must be a blt or switched_blt')
     mechanism = mechanism.with_rounds(participation.rounds)
+    if max_sensitivity is not None:
+        _validate.number('max_sensitivity', max_sensitivity, above=0)
 
     def compute() -> SwitchedBlt:
-        rest = _Rest(mechanism, at, participation, loss)
+        rest = _Rest(mechanism, at, participation, loss, max_sensitivity)
         begin = [rest.unchanged(), *rest.starts()]
         candidates = [*begin, *(rest.improved(start) for start in begin)]
-        return min(candidates, key=rest.loss)
+        return min(map(rest.within_limit, candidates), key=rest.loss)
 
     key = {
         'version': _VERSION,
@@ -68,6 +82,7 @@ def optimize_switch(
         'at': int(at),
         'participation': cache.participation_key(participation),
         'loss': loss,
+        'max_sensitivity': max_sensitivity,
     }
     return cache.cached('optimize_switch', SwitchedBlt, key, compute)
 
@@ -75,9 +90,16 @@ def optimize_switch(
 class _Rest:
     """The rounds from `at` on, with everything that follows from the rounds before."""
 
-    def __init__(self, mechanism, at: int, participation: Participation, loss: str):
+    def __init__(
+        self,
+        mechanism: blt.Blt | SwitchedBlt,
+        at: int,
+        participation: Participation,
+        loss: str,
+        limit: float | None = None,
+    ):
         self._mechanism, self._at, self._schema = mechanism, at, participation
-        self._kind = loss
+        self._kind, self._limit = loss, limit
         self._before = before = switched_blt.as_switched(mechanism).with_rounds(at)
         self._d = before.decay.shape[1]
         self._inputs = _patterns(participation, at)
@@ -101,10 +123,32 @@ class _Rest:
         self._covariance, self._squared, self._reached = covariance, squared, reached
 
     def loss(self, mechanism: SwitchedBlt) -> float:
-        """The loss, with the proven sensitivity."""
-        if self._kind == 'max':
-            return mechanism.max_loss(self._schema)
-        return mechanism.rms_loss(self._schema)
+        """The loss with the proven sensitivity; with a limit, which it keeps, the error."""
+        error = mechanism.max_error() if self._kind == 'max' else mechanism.rms_error()
+        return error if self._limit is not None else error * mechanism.sensitivity(self._schema)
+
+    def within_limit(self, mechanism: SwitchedBlt) -> SwitchedBlt:
+        """The mechanism with a gain of the last segment so small that the limit is kept.
+
+        For each pattern the squared norm is affine in the squared gain. So the squared sensitivity
+        is convex in it, and at most its linear interpolation between no gain and the present one.
+        """
+        if self._limit is None:
+            return mechanism
+        target = self._limit**2 * (1 - 1e-9)
+        first = self._before.sensitivity_bound(self._schema.within(self._at)).squared
+        if first >= target:
+            raise errors.ArgumentError(
+                'max_sensitivity',
+                self._limit,
+                f'must be above {math.sqrt(first):.6g}, that of the first {self._at} rounds',
+            )
+        while (squared := mechanism.sensitivity_bound(self._schema).squared) > self._limit**2:
+            # A bound need not be convex; then the next step is a little smaller still.
+            share = 0.999 * math.sqrt((target - first) / (squared - first))
+            last = mechanism.decay[-1], mechanism.scale[-1], mechanism.gain[-1] * share
+            mechanism = self._with(*last, mechanism.carry[-1])
+        return mechanism
 
     def unchanged(self) -> SwitchedBlt:
         """The mechanism that goes on as it was planned, as one that switches to the same."""
@@ -208,7 +252,11 @@ class _Rest:
             log_error /= _SHARPNESS
         else:
             log_error = np.log(squared.sum(axis=0) + self._squared.sum())
-        return log_error + special.logsumexp(_SHARPNESS * np.log(total), axis=1) / _SHARPNESS
+        squared_norm = special.logsumexp(_SHARPNESS * np.log(total), axis=1) / _SHARPNESS
+        if self._limit is None:
+            return log_error + squared_norm
+        excess = squared_norm - 2 * math.log(self._limit)
+        return log_error + _PENALTY * np.logaddexp(0.0, _SHARPNESS * excess) / _SHARPNESS
 
 
 def _patterns(participation: Participation, at: int) -> np.ndarray:
