@@ -19,6 +19,12 @@ def _restarted(base, rounds):
     return mechanisms.Restarted(base(rounds if starts else 12), starts, rounds)
 
 
+def _scaled(base, block_length):
+    """Scales that rise and fall, in blocks; the last one goes on."""
+    scale = [1.0, 0.8, 0.9, 1.2]
+    return lambda rounds: mechanisms.ColumnScaled(base(rounds), scale, rounds, block_length)
+
+
 FACTORIES = {
     'gaussian': mechanisms.Identity,
     'tree': mechanisms.BinaryTree,
@@ -30,6 +36,15 @@ FACTORIES = {
     'restarted_tree': lambda rounds: _restarted(mechanisms.BinaryTree, rounds),
     'restarted_blt': lambda rounds: _restarted(
         lambda n: mechanisms.Blt(n, [0.9, 0.4], [0.2, 0.3]), rounds
+    ),
+    'column_scaled': _scaled(lambda n: mechanisms.Blt(n, [0.9, 0.4], [0.2, 0.3]), 2),
+    'column_scaled_by_round': _scaled(lambda n: mechanisms.Blt(n, [0.8, 0.3], [0.2, -0.9]), 1),
+    'column_scaled_tree': _scaled(mechanisms.HonakerTree, 2),
+    'column_scaled_banded_toeplitz': _scaled(
+        lambda n: mechanisms.BandedToeplitz(n, [1.0, -0.5, 0.7]), 3
+    ),
+    'column_scaled_banded_inverse': _scaled(
+        lambda n: mechanisms.BandedInverse.square_root(n, 4), 2
     ),
     'banded': lambda rounds: _banded(rounds, 3),
     'banded_with_negative_entries': lambda rounds: _banded(rounds, 3, sign=-1.0),

@@ -10,6 +10,7 @@ from dpfl.mechanisms.banded_toeplitz import BandedToeplitz
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.choose import choose
+from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.identity import Identity
@@ -18,6 +19,7 @@ from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
+from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.serialization import from_dict, load, save
@@ -38,6 +40,7 @@ __all__ = [
     'BandedToeplitz',
     'BinaryTree',
     'Blt',
+    'ColumnScaled',
     'Discretization',
     'FullHonakerTree',
     'HonakerTree',
@@ -59,6 +62,7 @@ __all__ = [
     'optimize_banded_inverse',
     'optimize_banded_toeplitz',
     'optimize_blt',
+    'optimize_scaled_blt',
     'registry',
     'save',
     'stream',

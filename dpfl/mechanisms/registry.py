@@ -11,13 +11,23 @@ from typing import Any
 import numpy as np
 
 from dpfl import _validate, errors
-from dpfl.mechanisms import banded, banded_inverse, banded_toeplitz, blt, identity, restarts, tree
+from dpfl.mechanisms import (
+    banded,
+    banded_inverse,
+    banded_toeplitz,
+    blt,
+    column_scaled,
+    identity,
+    restarts,
+    tree,
+)
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.participation import Participation
 
 # The parameter that stands for all parameters: a mechanism that was saved before.
@@ -205,6 +215,13 @@ ENTRIES: dict[str, Entry] = {
             blt.Blt,
             ways=((STRATEGY,), ('decay', 'scale')),
             optimizer=Optimizer(optimize_blt, 'buffers', ('max', 'rms'), default_buffers=4),
+        ),
+        Entry('column_scaled', column_scaled.ColumnScaled, ways=_FROM_FILE),
+        Entry(
+            'scaled_blt',
+            column_scaled.ColumnScaled,
+            ways=_FROM_FILE,
+            optimizer=Optimizer(optimize_scaled_blt, 'buffers', ('max', 'rms'), default_buffers=4),
         ),
         Entry('restarted', restarts.Restarted, ways=_FROM_FILE),
     )

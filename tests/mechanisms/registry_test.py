@@ -15,6 +15,8 @@ _VALUES = {
     'released': 'prefix_sums',
     'completed': True,
 }
+# An optimised mechanism of a more general kind.
+_KINDS_OF_OTHER_NAMES = {'scaled_blt': 'column_scaled'}
 every_entry = pytest.mark.parametrize('name', registry.ENTRIES)
 _SCHEMA = Participation(12, 4)
 
@@ -63,7 +65,7 @@ def test_names_are_keys_and_published_kinds_are_named_as_their_files(name):
     assert entry.name == name
     assert entry.kind.name in registry.ENTRIES
     if registry.STRATEGY in entry.parameters or entry.optimizer:
-        assert entry.kind.name == name
+        assert entry.kind.name == _KINDS_OF_OTHER_NAMES.get(name, name)
 
 
 @pytest.mark.parametrize('name', registry.OPTIMIZED)

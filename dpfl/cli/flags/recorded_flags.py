@@ -15,6 +15,7 @@ from dpfl._settings import kind_of
 from dpfl.accounting import plan_match
 from dpfl.accounting.records import archive
 from dpfl.mechanisms import registry
+from dpfl.mechanisms.restarts import Restarted
 from dpfl.simulation.training import before_training, noise_matching
 from dpfl.simulation.training.sampling_config import AMPLIFIED
 from dpfl.tasks.config import OF_PRIVATE_WORDS, PRIVATE_VOCABULARY, TextConfig
@@ -258,7 +259,9 @@ def _is_number(value: float | None) -> Callable[[str], bool]:
 
 def _is_mechanism(text: str, plan: accounting.PrivacyPlan) -> bool:
     """Whether a plan has the mechanism of --mechanism. Restarts are separate flags."""
-    base = getattr(plan.mechanism, 'base', plan.mechanism)
+    base = plan.mechanism
+    if isinstance(base, Restarted):
+        base = base.base
     if text == 'none':
         return not plan.noise_multiplier
     made = registry.ENTRIES[text].kind.name if text in registry.ENTRIES else text

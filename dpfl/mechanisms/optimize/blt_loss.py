@@ -22,7 +22,7 @@ from dpfl.participation import Participation
 _LEAST_LOG = -700.0
 # A value, and its gradients with respect to log weights and rates, [d] each.
 ValueAndSlopes = tuple[float, np.ndarray, np.ndarray]
-# Log of the squared error as a function of rates and weights, [d] each.
+# Log of the squared error or sensitivity as a function of rates and weights, [d] each.
 ErrorFunction = Callable[[np.ndarray, np.ndarray], ValueAndSlopes]
 
 
@@ -148,9 +148,22 @@ class Objective:
     point is an interlaced BLT with non-negative, non-increasing coefficients.
     """
 
-    def __init__(self, participation: Participation, error: ErrorFunction):
+    def __init__(
+        self,
+        participation: Participation,
+        error: ErrorFunction,
+        sensitivity: ErrorFunction | None = None,
+    ):
+        """Sets what the loss consists of.
+
+        Args:
+          participation: the schema.
+          error: of the rates and weights of C^-1.
+          sensitivity: log of its square, of the rates and weights of C; None for that of C itself.
+        """
         self.participation = participation
         self._error = error
+        self._sensitivity = sensitivity or self._toeplitz_sensitivity
 
     def __call__(
         self, coordinates: np.ndarray, barrier: float = 0.0, last_is_free: bool = False
@@ -176,11 +189,10 @@ class Objective:
 
         d_weights, d_rates = np.zeros_like(rates), np.zeros_like(rates)
         value, d_weights[inverse], d_rates[inverse] = self._error(rates[inverse], weights[inverse])
-        squared, by_weight, by_rate = squared_sensitivity(
-            rates[~inverse], weights[~inverse], self.participation
+        squared, d_weights[~inverse], d_rates[~inverse] = self._sensitivity(
+            rates[~inverse], weights[~inverse]
         )
-        value += math.log(squared)
-        d_weights[~inverse], d_rates[~inverse] = by_weight / squared, by_rate / squared
+        value += squared
         if barrier:
             free = ~inverse & (rates > 0)
             value -= (
@@ -197,6 +209,10 @@ class Objective:
         d_log_rates = d_rates[1:] * rates[1:]
         d_log_rates[other[1:]] -= d_weights[1:][other[1:]]
         return value, _gradient(coordinates, log_rates, d_log_rates, last_is_free)
+
+    def _toeplitz_sensitivity(self, rates, weights):
+        squared, by_weight, by_rate = squared_sensitivity(rates, weights, self.participation)
+        return math.log(squared), by_weight / squared, by_rate / squared
 
 
 def parameters(log_rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -61,6 +61,14 @@ def test_a_plan_made_from_the_flags_agrees_with_them(tmp_path):
     assert _differences(tmp_path, _report(mechanism=restarted)) == []
 
 
+def test_an_optimised_mechanism_has_the_kind_of_its_entry(tmp_path):
+    scaled = mechanisms.ColumnScaled(mechanisms.Blt(12, [0.5], [0.3]), [1.0, 0.9], 12, 6)
+    flags = _FLAGS.replace('--mechanism=tree', '--mechanism=scaled_blt')
+    assert _differences(tmp_path, _report(mechanism=scaled), flags) == []
+    flags = _FLAGS.replace('--mechanism=tree', '--mechanism=blt')
+    assert len(_differences(tmp_path, _report(mechanism=scaled), flags)) == 1
+
+
 @pytest.mark.parametrize(
     'report, flag',
     [

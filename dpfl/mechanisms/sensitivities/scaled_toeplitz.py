@@ -1,0 +1,274 @@
+"""Sensitivity of a Toeplitz matrix with scaled columns, `C = L diag(s)`.
+
+Let c be the absolute coefficients of L, n the rounds, b the separation, k the participations that
+a client can reach, and
+
+    g(p, d) = max_{d' >= d} sum_{l < n - p} c_l c_{l + d'},
+
+which increases neither with the row p nor with the lag d. Columns i < j of C have an inner product
+of at most `s_i s_j g(j, j - i)` in absolute value; for non-negative, non-increasing coefficients
+the maximum is at d' = d, and the bound is the product itself.
+
+Rounds are grouped in cells of q rounds; s_a is the largest scale of cell a. Take any admitted
+pattern p_0 < p_1 < .. and let a_i be the cell of p_i. For i < j:
+
+- `p_j >= a_j q`, `p_j - p_i >= (j - i) b` and `p_j - p_i >= (a_j - a_i - 1) q + 1`, so the inner
+  product of the columns is at most `s_{a_i} s_{a_j} g(a_j q, d)` with the larger of the two lags.
+- `a_j - a_i >= floor((j - i) b / q)`.
+
+So the largest sum of these pair bounds over all sequences of cells with such distances is a bound
+of the squared sensitivity. It is bounded in turn by dynamic programming over cells, with the
+partners of each participation chosen on their own (see `matrix_sensitivity.upper_bound`, which
+this file follows). With q = 1 the pair bounds are the entries of the Gram matrix themselves.
+docs/concepts/scaled.md has the proof, and cases in which the result is exact.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy import fft
+
+from dpfl.mechanisms.sensitivities import matrix_sensitivity, toeplitz_sensitivity
+from dpfl.mechanisms.sensitivities.common import Sensitivity
+from dpfl.participation import Participation
+
+# Limits of (number of cells)^2 times participations, and of cells: about a second.
+_MOST_STEPS = 4e7
+_MOST_CELLS = 1024
+_ROUNDING = 1e-12
+# Shares of a pair that its earlier participation bears.
+_SHARES = (1.0, 0.5, 0.0)
+
+
+class Bound(NamedTuple):
+    """A proven bound of the squared sensitivity, and the cells of the pattern that attains it."""
+
+    squared: float
+    cells: np.ndarray
+
+
+def sensitivity(
+    coefficients: np.ndarray,
+    scale: np.ndarray,
+    block_length: int,
+    participation: Participation,
+    *,
+    known_monotone: bool = False,
+) -> Sensitivity:
+    """Proven bound of the squared sensitivity of `L diag(scale)`; see this file.
+
+    Args:
+      coefficients: first column of L, [at least participation.rounds].
+      scale: one positive number for each round, [at least participation.rounds].
+      block_length: rounds that share a scale.
+      participation: the schema.
+      known_monotone: whether the coefficients are known to be non-negative and non-increasing.
+
+    Returns:
+      The bound; exact if an admitted pattern attains it.
+    """
+    n, b, k = participation.rounds, participation.min_separation, participation.count
+    coefficients, scale = coefficients[:n], scale[:n]
+    if k == 1:
+        squared_norms = scale**2 * np.cumsum(coefficients**2)[::-1]
+        return Sensitivity(float(squared_norms.max()), is_exact=True)
+    monotone = known_monotone or toeplitz_sensitivity.is_monotone(coefficients)
+    regular = np.arange(0, n, b)[:k]
+    attained = squared_norm(coefficients, scale, regular)
+    if monotone and (b == 1 and k == n or (np.diff(scale) <= 0).all()):
+        return Sensitivity(attained, is_exact=True)
+    magnitudes = np.abs(coefficients)
+    squared = _by_majorant(coefficients, scale, participation, monotone)
+    for length in _cell_lengths(math.gcd(block_length, b), n, k):
+        if attained >= squared * (1 - _ROUNDING):
+            break
+        table = PairTable(magnitudes, scale, length, participation, monotone)
+        patterns = [
+            table.rounds(np.arange(first, n, b)[:k] // length) for first in range(0, b, length)
+        ]
+        for bound in table.bounds():
+            squared = min(squared, bound.squared)
+            patterns.append(table.rounds(bound.cells))
+        attained = max(attained, *(squared_norm(coefficients, scale, one) for one in patterns))
+    exact = attained >= squared * (1 - _ROUNDING)
+    return Sensitivity(max(squared, attained), is_exact=bool(exact))
+
+
+def squared_norm(coefficients: np.ndarray, scale: np.ndarray, pattern: np.ndarray) -> float:
+    """Squared norm of `C u` for equal updates in the rounds of a pattern, [k]."""
+    released = np.zeros(coefficients.size)
+    for place in pattern:
+        released[place:] += scale[place] * coefficients[: coefficients.size - place]
+    return float(released @ released)
+
+
+def _by_majorant(coefficients, scale, participation, monotone) -> float:
+    """Bound from the smallest non-increasing scale that is nowhere below the given one.
+
+    It bounds every |entry| of C, and for non-increasing scales the pattern 0, b, 2b, .. is the
+    worst one if the coefficients are monotone. Otherwise it takes the largest scale.
+    """
+    majorant = np.maximum.accumulate(scale[::-1])[::-1]
+    if monotone:
+        b, k = participation.min_separation, participation.count
+        return squared_norm(coefficients, majorant, np.arange(0, scale.size, b)[:k])
+    unscaled = toeplitz_sensitivity.sensitivity(coefficients, participation)
+    return float(majorant[0]) ** 2 * unscaled.squared
+
+
+def _cell_lengths(largest: int, rounds: int, count: int) -> list[int]:
+    """Lengths of cells to try, from coarse to fine, as far as the steps allow."""
+    cells = min(_MOST_CELLS, math.sqrt(_MOST_STEPS / count))
+    least = max(1, math.ceil(rounds / cells))
+    if largest < least:
+        return [least]
+    lengths = [largest]
+    while lengths[-1] > 1:
+        finer = next(d for d in range(lengths[-1] // 2, 0, -1) if lengths[-1] % d == 0)
+        if finer < least:
+            break
+        lengths.append(finer)
+    return lengths
+
+
+class PairTable:
+    """The pair bounds of all cells, and the largest sums of them over sequences of cells.
+
+    Attributes:
+      length: rounds of a cell, q.
+      lags: lag of the pair bound for each distance of two cells, int64 [cells].
+      firsts: least distance of the r-th partner of a participation, for r = 1 .. k - 1.
+    """
+
+    def __init__(
+        self,
+        magnitudes: np.ndarray,
+        scale: np.ndarray,
+        length: int,
+        participation: Participation,
+        monotone: bool,
+    ):
+        """Computes all pair bounds.
+
+        Args:
+          magnitudes: c, [participation.rounds].
+          scale: of each round, [participation.rounds].
+          length: rounds of a cell.
+          participation: the schema.
+          monotone: whether c does not increase.
+        """
+        self.length = length
+        self._rounds = participation.rounds
+        self._separation, self._count = participation.min_separation, participation.count
+        starts = np.arange(0, self._rounds, length)
+        cells = starts.size
+        scale = np.maximum.reduceat(scale, starts)
+        self.lags = np.maximum((np.arange(cells) - 1) * length + 1, 0)
+        orders = np.arange(1, self._count) * self._separation
+        self.firsts = orders // length
+        table = _correlations(magnitudes, starts, np.append(self.lags, orders), monotone)
+        cell = np.arange(cells)
+        distance = np.abs(np.subtract.outer(cell, cell))
+        products = np.outer(scale, scale)
+        # Of the later cell of each pair.
+        self._pairs = np.triu(products * table[distance, cell[None]], 1)
+        self._squared_norms = scale**2 * table[0]
+        self._both_partners: tuple[np.ndarray, np.ndarray] | None = None
+        # For the r-th partner at its least distances, where r b is the larger of the two lags.
+        self._nearest = [
+            [(m, np.diag(products, m) * table[cells + r, m:]) for m in (first, first + rest)]
+            for r, (first, rest) in enumerate(
+                zip(self.firsts.tolist(), (orders % length > 0).astype(int).tolist(), strict=True)
+            )
+        ]
+
+    def bounds(self) -> list[Bound]:
+        """A bound for each of several ways to share pairs between their participations."""
+        separation = self._separation // self.length
+        found = []
+        for share in _SHARES:
+            weights = self.position_weights(share)
+            squared, pattern = matrix_sensitivity.heaviest_by_position(weights, separation)
+            found.append(Bound(squared, pattern))
+        return found
+
+    def position_weights(self, share: float) -> np.ndarray:
+        """What each participation adds at most, float64 [count, cells]; -inf if it is impossible.
+
+        Args:
+          share: share of each pair that its earlier participation bears.
+        """
+        if self._both_partners is None:
+            self._both_partners = self._partners(mirrored=True), self._partners(mirrored=False)
+        before, after = self._both_partners
+        weights = self._squared_norms + 2 * share * after[::-1] + 2 * (1 - share) * before
+        earliest = np.arange(self._count) * self._separation // self.length
+        weights[np.arange(weights.shape[1]) < earliest[:, None]] = -np.inf
+        return weights
+
+    def rounds(self, cells: np.ndarray) -> np.ndarray:
+        """The earliest admitted pattern in or after the cells, without rounds beyond the last."""
+        pattern: list[int] = []
+        for cell in cells.tolist():
+            first = pattern[-1] + self._separation if pattern else 0
+            pattern.append(max(cell * self.length, first))
+        return np.array([place for place in pattern if place < self._rounds])
+
+    def _partners(self, mirrored: bool) -> np.ndarray:
+        """Largest sums of at most c later partners of each cell, [count, cells], c = 0, 1, ..
+
+        Args:
+          mirrored: whether to sum over earlier partners instead.
+        """
+        cells = self._squared_norms.size
+        totals = np.zeros((self._count, cells))
+        ending = np.zeros((cells, cells))
+        separation = self._separation // self.length
+        for r in range(self._count - 1):
+            weights = self.partner_weights(r)
+            if mirrored:
+                weights = weights[::-1, ::-1].T
+            if r:
+                best = np.maximum.accumulate(ending, axis=1)
+                weights[:, separation:] += best[:, : cells - separation]
+                weights[:, :separation] = -np.inf
+            ending = weights
+            totals[r + 1] = np.maximum(totals[r], ending.max(axis=1))
+        return totals[:, ::-1] if mirrored else totals
+
+    def partner_weights(self, r: int) -> np.ndarray:
+        """Pair bounds of each cell with its partner number r + 1, [cells, cells].
+
+        A new array; -inf where there is no such partner.
+        """
+        weights = self._pairs.copy()
+        cell = np.arange(weights.shape[0])
+        weights[np.subtract.outer(cell, cell) > -self.firsts[r]] = -np.inf
+        for distance, values in self._nearest[r]:
+            if values.size:
+                weights[cell[: values.size], cell[: values.size] + distance] = values
+        return weights
+
+
+def _correlations(magnitudes, starts, lags, monotone) -> np.ndarray:
+    """g(start, lag), float64 [lags, starts]."""
+    n = magnitudes.size
+    table = np.zeros((lags.size, starts.size))
+    if not monotone:
+        size = fft.next_fast_len(2 * n, real=True)
+        spectrum = fft.rfft(magnitudes, size)
+        for place, start in enumerate(starts.tolist()):
+            product = np.conj(fft.rfft(magnitudes[: n - start], size)) * spectrum
+            every_lag = np.maximum(fft.irfft(product, size)[:n], 0.0)
+            largest = np.maximum.accumulate(every_lag[::-1])[::-1]
+            table[:, place] = largest[np.minimum(lags, n - 1)]
+        return table
+    known: dict[int, np.ndarray] = {}
+    for row, lag in enumerate(lags.tolist()):
+        if lag < n:
+            if lag not in known:
+                sums = np.cumsum(magnitudes[: n - lag] * magnitudes[lag:])
+                known[lag] = sums[n - 1 - np.maximum(starts, lag)]
+            table[row] = known[lag]
+    return table
