@@ -62,5 +62,21 @@ FACTORIES = {
     'blt': lambda rounds: mechanisms.Blt(rounds, [0.99, 0.7, 0.2], [0.2, 0.25, 0.05]),
     'blt_with_a_constant_buffer': lambda rounds: mechanisms.Blt(rounds, [1.0, 0.5], [0.05, 0.3]),
     'blt_not_monotone': lambda rounds: mechanisms.Blt(rounds, [0.9], [1.5]),
+    'lagged_blt': lambda rounds: mechanisms.LaggedBlt(
+        rounds, [0.9, 0.3], [0, 1, 4], [1, -0.1, -0.02], [[-0.1, -0.05], [0.01, 0.02], [0.03, 0]]
+    ),
+    'scaled_lagged_blt': lambda rounds: mechanisms.ColumnScaled(
+        mechanisms.LaggedBlt(rounds, [0.8], [0, 2], [1, -0.1], [[-0.3], [0.1]]),
+        [1.2, 0.9],
+        rounds,
+        4,
+    ),
+    'lagged_blt_of_one_lag': lambda rounds: mechanisms.LaggedBlt(rounds, [0.5], [0], [1], [[-0.3]]),
+    'lagged_blt_not_monotone': lambda rounds: mechanisms.LaggedBlt(
+        rounds, [0.7, -0.4], [0, 3], [1, 0.3], [[0.5, -0.4], [-0.2, 0.1]]
+    ),
+    'restarted_lagged_blt': lambda rounds: _restarted(
+        lambda n: mechanisms.LaggedBlt(n, [0.8], [0, 2], [1, -0.1], [[-0.3], [0.1]]), rounds
+    ),
     'blt_with_negative_entries': lambda rounds: mechanisms.Blt(rounds, [0.8, 0.3], [0.2, -0.9]),
 }

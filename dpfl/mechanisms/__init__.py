@@ -14,16 +14,25 @@ from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
 from dpfl.mechanisms.identity import Identity
+from dpfl.mechanisms.lagged_blt import LaggedBlt
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.serialization import from_dict, load, save
-from dpfl.mechanisms.streaming.kernels import BandedProduct, BandedSolve, Kernel, StateSpace, stream
+from dpfl.mechanisms.streaming.kernels import (
+    BandedProduct,
+    BandedSolve,
+    Kernel,
+    LaggedStateSpace,
+    StateSpace,
+    stream,
+)
 from dpfl.mechanisms.streaming.noise_storage import (
     MOST_STATE_BYTES,
     NoiseStorage,
@@ -46,6 +55,8 @@ __all__ = [
     'HonakerTree',
     'Identity',
     'Kernel',
+    'LaggedBlt',
+    'LaggedStateSpace',
     'MOST_STATE_BYTES',
     'Mechanism',
     'NoiseStorage',
@@ -62,6 +73,7 @@ __all__ = [
     'optimize_banded_inverse',
     'optimize_banded_toeplitz',
     'optimize_blt',
+    'optimize_lagged_blt',
     'optimize_scaled_blt',
     'registry',
     'save',

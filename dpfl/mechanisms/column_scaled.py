@@ -106,9 +106,11 @@ class ColumnScaled(Mechanism):
         kernel, scale = self.base.kernel(), self.column_scales()
         rows = kernel.table.shape[0]
         table = np.repeat(kernel.table, self.rounds if rows == 1 else 1, axis=0)[: self.rounds]
-        if isinstance(kernel, kernels.StateSpace):
+        if isinstance(kernel, kernels.StateSpace | kernels.LaggedStateSpace):
             table = table.copy()
             table[:, 0] /= scale[:, None]
+            if isinstance(kernel, kernels.LaggedStateSpace):
+                return kernels.LaggedStateSpace(table, kernel.lags)
         elif isinstance(kernel, kernels.BandedProduct):
             table = table / scale[:, None]
         else:  # Entry j of row t belongs to column t - j.

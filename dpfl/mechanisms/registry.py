@@ -23,10 +23,12 @@ from dpfl.mechanisms import (
 )
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.full_honaker_tree import FullHonakerTree
+from dpfl.mechanisms.lagged_blt import LaggedBlt
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.participation import Participation
 
@@ -215,6 +217,12 @@ ENTRIES: dict[str, Entry] = {
             blt.Blt,
             ways=((STRATEGY,), ('decay', 'scale')),
             optimizer=Optimizer(optimize_blt, 'buffers', ('max', 'rms'), default_buffers=4),
+        ),
+        Entry(
+            'lagged_blt',
+            LaggedBlt,
+            ways=_FROM_FILE,
+            optimizer=Optimizer(optimize_lagged_blt, 'buffers', ('max', 'rms'), default_buffers=4),
         ),
         Entry('column_scaled', column_scaled.ColumnScaled, ways=_FROM_FILE),
         Entry(

@@ -199,6 +199,7 @@ def test_buffers_are_what_the_state_holds(make):
         'banded_inverse': lambda m: m.inverse_coefficients.size - 1,
         'banded_toeplitz': lambda m: m.coefficients.size - 1,
         'blt': lambda m: m.decay.size,
+        'lagged_blt': lambda m: m.decay.size,
         'column_scaled': lambda m: m.base.num_buffers(),
     }
     buffers = mechanism.kernel().buffers

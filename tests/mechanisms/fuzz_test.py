@@ -21,6 +21,7 @@ def _random_mechanism(rng, rounds):
         lambda: mechanisms.Blt(rounds, rng.random(2), rng.uniform(0, 0.5, size=2)),
         lambda: mechanisms.BandedToeplitz(rounds, coefficients(int(rng.integers(1, 5)))),
         lambda: mechanisms.BandedInverse(rounds, coefficients(int(rng.integers(1, 5)))),
+        lambda: _lagged_blt(rng, rounds),
         lambda: mechanisms.Banded.from_matrix(
             np.tril(rng.normal(size=(rounds, rounds)), -1) + np.diag(rng.uniform(0.5, 2, rounds)),
             int(rng.integers(1, rounds + 1)),
@@ -32,6 +33,14 @@ def _random_mechanism(rng, rounds):
     if rng.random() < 0.25 and base.name not in ('full_honaker_tree', 'banded'):
         return mechanisms.Restarted(base, starts, rounds)
     return base
+
+
+def _lagged_blt(rng, rounds):
+    lags = [0, *(np.flatnonzero(rng.random(6) < 0.3) + 1)]
+    buffers = int(rng.integers(1, 3))
+    direct = np.append(1.0, rng.normal(0.0, 0.3, len(lags) - 1))
+    scale = rng.normal(-0.1, 0.3, (len(lags), buffers))
+    return mechanisms.LaggedBlt(rounds, rng.uniform(-0.5, 1, buffers), lags, direct, scale)
 
 
 def test_no_sensitivity_is_below_the_truth(record_property):

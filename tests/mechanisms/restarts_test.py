@@ -32,6 +32,7 @@ _SOMETIMES_EXACT = {
     'banded_toeplitz_not_monotone': mechanisms.BandedToeplitz(_ROUNDS, [1.0, -0.5, 0.7]),
     'honaker_tree_prefix_sums': mechanisms.HonakerTree(_ROUNDS, released='prefix_sums'),
     'blt_not_monotone': mechanisms.Blt(_ROUNDS, [0.9], [1.5]),
+    'lagged_blt': mechanisms.LaggedBlt(_ROUNDS, [0.8], [0, 2], [1, -0.1], [[-0.3], [0.1]]),
     'banded_inverse_of_both_signs': mechanisms.BandedInverse(_ROUNDS, [1.0, 0.6, -0.3]),
 }
 

@@ -4,7 +4,8 @@ All that changes from round to round is in `NoiseState`, as tensors: a run that 
 saved state gives the same bits. Past noise is kept in one of three ways:
 
 - in buffers in the state, in the type of the coordinates;
-- not at all, for a product with banded `C^-1`: the noise of earlier rounds is drawn again;
+- not at all, for a product with banded `C^-1`: the noise of earlier rounds is drawn again (a
+  `LaggedStateSpace` has buffers, and draws the noise of a few rounds again besides);
 - outside of TFF, in a `noise_ring.NoiseRing`, which supplies each state with a finished row.
 
 The fresh noise of a round is float64, and so is the row. In float32, the steps between numbers
@@ -195,8 +196,28 @@ def _advanced(kernel, row, key, round_index, buffers):
     for name, below in buffers.items():
         dtype = tf.as_dtype(name)
         z = _drawn(key, round_index, dtype, below.shape[1])
-        vectors[dtype], following[name] = _STEPS[type(kernel)](row, z, below)
+        if isinstance(kernel, mechanisms.LaggedStateSpace):
+            fresh = tf.concat([row[:, :1], row[:, len(kernel.lags) :]], axis=1)
+            y, after = _state_space_step(fresh, z, below)
+            recalled = _recalled(kernel.lags, row, dtype, key, round_index, below.shape[1])
+            vectors[dtype] = y + recalled[0]
+            following[name] = after + tf.cast(recalled[1:], dtype)
+        else:
+            vectors[dtype], following[name] = _STEPS[type(kernel)](row, z, below)
     return vectors, following
+
+
+def _recalled(lags, linear_map, dtype, key, round_index, size):
+    """What the noise of past rounds adds to the output and the buffers, float64 [1 + d, size]."""
+
+    def add(index, total):
+        z = _drawn(key, round_index - tf.gather(lags, index), dtype, size)
+        return index + 1, total + linear_map[:, index, None] * z
+
+    lags = tf.constant(lags, tf.int64)
+    count = tf.reduce_sum(tf.cast(lags <= tf.cast(round_index, tf.int64), tf.int32))
+    start = (tf.ones([], tf.int32), tf.zeros([linear_map.shape[0], size], tf.float64))
+    return tf.while_loop(lambda index, _: index < count, add, start, parallel_iterations=1)[1]
 
 
 def _supplied(row: SuppliedRow, round_index, sizes):

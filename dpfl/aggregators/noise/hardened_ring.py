@@ -80,7 +80,8 @@ class _Stream:
         self._kernel, self._key, self._size = kernel, key, size
         self._blocks = -(-self._size // _BLOCK)
         self._done: int | None = 0  # Rounds that the past covers; None while it changes.
-        self._past = past_noise.zeros((self._blocks, kernel.buffers, _BLOCK), np.float64, directory)
+        shape = (self._blocks, kernel.stored_buffers, _BLOCK)
+        self._past = past_noise.zeros(shape, np.float64, directory)
         self._threads = min(os.cpu_count() or 1, max(self._blocks, 1))
         self._workers = concurrent.futures.ThreadPoolExecutor(self._threads, 'hardened blocks')
 

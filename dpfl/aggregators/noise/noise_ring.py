@@ -97,16 +97,22 @@ class _Stream:
 
     def _next(self, t: int, out) -> None:
         step = self._step(t)
-        with tf.device('CPU'):
-            key = keys.of_round(self._key, t, self._part)
-            z = _drawn(key, tf.constant(0, tf.int64), out.size).numpy().reshape(out.shape)
-
-        def work(blocks):
-            for block in blocks:
-                step.apply(z[block], self._past[block], out[block])
-
         parts = np.array_split(np.arange(self._blocks), os.cpu_count() or 1)
-        rows_ahead.run_all(self._workers, work, parts)
+
+        def over_blocks(operation, drawn_in):
+            with tf.device('CPU'):
+                key = keys.of_round(self._key, drawn_in, self._part)
+                z = _drawn(key, tf.constant(0, tf.int64), out.size).numpy().reshape(out.shape)
+
+            def work(blocks):
+                for block in blocks:
+                    operation(z[block], self._past[block], out[block])
+
+            rows_ahead.run_all(self._workers, work, parts)
+
+        over_blocks(step.apply, t)
+        for lag, recall in ring_steps.recalled(step):
+            over_blocks(recall, t - lag)
 
     def _recompute(self, t: int, out, show_progress: bool) -> None:
         """All rounds up to `t` from their keys, block by block."""
@@ -114,18 +120,25 @@ class _Stream:
         with tf.device('CPU'):
             starts = _positions(tf.constant(self._key, tf.int64), tf.constant(t + 1), self._part)
 
+        def drawn(begin, rounds):
+            with tf.device('CPU'):
+                first = tf.constant(begin * _BLOCK, tf.int64)
+                z = _draw(tuple(tf.gather(part, rounds) for part in starts), first).numpy()
+            return z.reshape(len(z), _DRAWN[0], _BLOCK)
+
         def work(begin):
             blocks = range(begin, min(begin + _DRAWN[0], self._blocks))
             past = np.zeros((len(blocks), *self._past.shape[1:]), self._past.dtype)
             for since in range(0, t + 1, _DRAWN[1]):
-                chunk = slice(since, min(since + _DRAWN[1], t + 1))
-                with tf.device('CPU'):
-                    first = tf.constant(begin * _BLOCK, tf.int64)
-                    z = _draw(tuple(part[chunk] for part in starts), first).numpy()
-                z = z.reshape(len(z), _DRAWN[0], _BLOCK)
+                chunk = range(since, min(since + _DRAWN[1], t + 1))
+                again = [ring_steps.recalled(steps[r]) for r in chunk]
+                lags = {0, *(lag for pairs in again for lag, _ in pairs)}
+                z = {lag: drawn(begin, [max(r - lag, 0) for r in chunk]) for lag in lags}
                 for i, block in enumerate(blocks):
-                    for step, drawn in zip(steps[chunk], z, strict=True):
-                        step.apply(drawn[i], past[i], out[block])
+                    for at, r in enumerate(chunk):
+                        steps[r].apply(z[0][at, i], past[i], out[block])
+                        for lag, recall in again[at]:
+                            recall(z[lag][at, i], past[i], out[block])
             self._past[blocks.start : blocks.stop] = past
 
         parts = range(0, self._blocks, _DRAWN[0])

@@ -50,7 +50,8 @@ def shift(kernel: kernels.Kernel, rounds: int, dimension: int, stddev: float) ->
 
 def stddevs(kernel: kernels.Kernel, rounds: int) -> np.ndarray:
     """Standard deviation of z_t in units of sigma, `1 / C_tt`, float64 [rounds]."""
-    first = kernel.table[:, 0, 0] if isinstance(kernel, kernels.StateSpace) else kernel.table[:, 0]
+    is_map = isinstance(kernel, kernels.StateSpace | kernels.LaggedStateSpace)
+    first = kernel.table[:, 0, 0] if is_map else kernel.table[:, 0]
     values = 1 / first if isinstance(kernel, kernels.BandedSolve) else first
     return np.broadcast_to(values[:rounds], rounds) if values.size == 1 else values[:rounds]
 
@@ -65,32 +66,39 @@ def prediction_errors(kernel: kernels.Kernel, rounds: int, stddev: float) -> np.
     return errors
 
 
-def _state_space_errors(kernel: kernels.StateSpace, rounds: int) -> tuple[np.ndarray, float]:
+def _state_space_errors(
+    kernel: kernels.StateSpace | kernels.LaggedStateSpace, rounds: int
+) -> tuple[np.ndarray, float]:
     """Errors of predictions, and the largest standard deviation, both for unit noise.
 
     The error of a buffer is at most the sum of the earlier errors with absolute coefficients, plus
-    `terms + 2` roundings of at most the sum of absolute values.
+    `terms + 2` roundings of at most the sum of absolute values; but copies are exact.
     """
-    size = kernel.buffers
+    size = kernel.stored_buffers
     covariance, error = np.zeros((size, size)), np.zeros(size)
     errors, largest = np.full(rounds, np.nan), 1.0
     maps = None
     for t in range(rounds):
         if maps is None or kernel.table.shape[0] > 1:
-            full = kernel.table[kernel.row(t)]
+            full = (
+                kernel.maps[kernel.row(t)]
+                if isinstance(kernel, kernels.StateSpace)
+                else kernel.stored_map(t)
+            )
             maps = full, *map(np.abs, (full[0, 1:], *stream.closed_loop(full)))
-            kept = (np.eye(size) == stream.closed_loop(full)[0]).all(axis=1) & (maps[3] == 0)
-            terms = np.count_nonzero(maps[2], axis=1) + 3.0
+            counts = np.count_nonzero(maps[2], axis=1)
+            # Unit vectors.
+            is_copy = (counts == 1) & (stream.closed_loop(full)[0].max(axis=1, initial=0) == 1)
+            terms = np.where(is_copy & (maps[3] == 0), 0.0, counts + 3.0)
         full, recall, from_buffers, from_w = maps
         joint = full[:, :1] * full[:, 0] + full[:, 1:] @ covariance @ full[:, 1:].T
         before = np.sqrt(np.diag(covariance))
         if recall.any():
             count = np.count_nonzero(recall)
             errors[t] = recall @ error + (count + 1) * (recall @ before)
-        moved = from_buffers @ error + terms * (
+        error = from_buffers @ error + terms * (
             from_buffers @ before + from_w * math.sqrt(joint[0, 0])
         )
-        error = np.where(kept, error, moved)
         covariance = joint[1:, 1:]
         largest = np.fmax(largest, math.sqrt(joint.diagonal().max()))
     return errors, largest
@@ -152,4 +160,5 @@ _ERRORS: dict[type, Callable[[Any, int], tuple[np.ndarray, float]]] = {
     kernels.StateSpace: _state_space_errors,
     kernels.BandedSolve: _banded_solve_errors,
     kernels.BandedProduct: _banded_product_errors,
+    kernels.LaggedStateSpace: _state_space_errors,
 }

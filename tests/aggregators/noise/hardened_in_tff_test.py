@@ -26,6 +26,7 @@ _MECHANISMS = (
     'banded',
     'banded_toeplitz',
     'banded_inverse',
+    'lagged_blt',
     'restarted_blt',
 )
 

@@ -14,8 +14,15 @@ def _streamed(kernel, z):
     buffers = np.zeros((kernel.buffers, z.shape[1]), z.dtype)
     out = np.empty_like(z)
     for t in range(len(z)):
-        ring_steps.step(kernel, t, z.dtype).apply(z[t], buffers, out[t])
+        _step(kernel, t, z, buffers, out[t])
     return out
+
+
+def _step(kernel, t, z, buffers, out):
+    step = ring_steps.step(kernel, t, z.dtype)
+    step.apply(z[t], buffers, out)
+    for lag, recall in ring_steps.recalled(step):
+        recall(z[t - lag], buffers, out)
 
 
 @pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
@@ -34,6 +41,7 @@ def test_rows_are_those_of_the_kernel(make, dtype, tolerance):
         mechanisms.HonakerTree(_ROUNDS).kernel(),
         mechanisms.BandedToeplitz.fichtenberger(_ROUNDS, 9).kernel(),
         mechanisms.BandedInverse.square_root(_ROUNDS, 9).kernel(),
+        mechanism_cases.FACTORIES['lagged_blt'](_ROUNDS).kernel(),
     ],
     ids=lambda kernel: type(kernel).__name__,
 )
@@ -45,7 +53,7 @@ def test_the_bits_do_not_depend_on_where_a_block_is(kernel):
     for t in range(_ROUNDS):
         out = np.empty((3, 65), np.float32)[:, 1:]
         for block in (2, 0, 1):
-            ring_steps.step(kernel, t, np.float32).apply(z[t], among_others[block], out[block])
+            _step(kernel, t, z, among_others[block], out[block])
         np.testing.assert_array_equal(out, np.stack([alone[t]] * 3))
 
 
