@@ -184,13 +184,13 @@ def measure(row: dict) -> dict:
 def _figures(found: mechanisms.Mechanism, schema: Participation) -> dict:
     kernel = found.kernel()
     # Buffers of independent noise can be drawn again in each round instead of being kept.
-    again = getattr(kernel, 'regenerated', kernel.buffers if kernel.is_regenerable else 0)
     return {
         'max_loss': found.max_loss(schema),
         'rms_loss': found.rms_loss(schema),
         'is_exact': found.sensitivity_is_exact(schema),
-        'buffers': kernel.buffers,
-        'regenerable': int(again),
+        'copies': 0 if kernel.is_regenerable else kernel.buffers,
+        'draws': kernel.draws,
+        'stored': kernel.stored_buffers,
     }
 
 
@@ -210,8 +210,9 @@ def _theirs(row: dict, args: argparse.Namespace) -> dict:
     buffers = row['size'] if row['name'] == 'blt' else row['size'] - 1
     return {
         f'{row["loss"]}_loss': run.loss,
-        'buffers': buffers,
-        'regenerable': 0,
+        'copies': buffers,
+        'draws': 1,
+        'stored': buffers,
         'seconds': run.inside,
     }
 
@@ -309,12 +310,12 @@ def _line(label: str, by_loss: dict[str, dict], bounds: dict[str, dict]) -> str:
         cells.append('' if value is None else f'{value:.4f}')
         cells.append(f'{100 * (value / bound - 1):.1f} %' if value and bound else '')
     done = [row for row in by_loss.values() if 'not_run' not in row]
-    buffers, again = (max(row[name] for row in done) for name in ('buffers', 'regenerable'))
-    copies, draws = f'{buffers}', '1'
-    if again:
-        copies, draws = f'{buffers} or {buffers - again}', f'1 or {1 + again}'
+    copies, draws, kept = (max(row[name] for row in done) for name in ('copies', 'draws', 'stored'))
+    memory, numbers = f'{copies}', f'{draws}'
+    if draws > 1:
+        memory, numbers = f'{copies} or {kept}', f'{draws} or 1'
     seconds = ' / '.join(f'{row["seconds"]:.2g}' for row in done)
-    return '| ' + ' | '.join([*cells, copies, draws, seconds]) + ' |'
+    return '| ' + ' | '.join([*cells, memory, numbers, seconds]) + ' |'
 
 
 if __name__ == '__main__':

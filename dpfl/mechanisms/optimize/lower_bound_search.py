@@ -22,15 +22,15 @@ from dpfl.mechanisms.optimize import signed_patterns
 
 # Limits of the finest problem: rounds, participations times cells, and cells. With many cells it
 # has at most so many participations.
-_MOST_ROUNDS = 512
-_MOST_STATES = 1024
+_MOST_ROUNDS = 400
+_MOST_STATES = 600
 _MOST_CELLS = 128
 _MANY_PARTICIPATIONS = 32
 _FEWER = 0.85
 _SMALLEST_CELLS = 8
 # Iterations of L-BFGS: so many by the number of rounds, within limits.
-_ITERATIONS = 60_000
-_FEWEST, _MOST = 120, 400
+_ITERATIONS = 40_000
+_FEWEST, _MOST = 100, 400
 # Share of the largest eigenvalue below which eigenvalues count as that share in gradients.
 _LEAST_EIGENVALUE = 1e-13
 _LEAST_PROBABILITY = 1e-5
