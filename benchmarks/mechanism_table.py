@@ -261,6 +261,10 @@ def page(rows: list[dict]) -> str:
         here = [row for row in rows if tuple(row['schema']) == schema]
         if here:
             parts.append(_section(schema, source, here))
+    measured = {tuple(row['schema']) for row in rows}
+    left = [str(schema) for schema in SCHEMAS if schema not in measured]
+    if left:
+        parts.append(f'Schemas that were not measured yet: {", ".join(left)}.\n')
     return '\n'.join(parts)
 
 
@@ -288,6 +292,10 @@ def _section(schema: tuple[int, int, int], source: str, rows: list[dict]) -> str
         ]
     if missing:
         lines += ['', 'Not run:', '', *(f'- {text}' for text in missing)]
+    names = {row['name'] for row in rows}
+    left = [f'`{name}`' for name in (*registry.OPTIMIZED, _BLOCKS) if name not in names]
+    if left:
+        lines += ['', f'Not measured yet: {", ".join(left)}.']
     return '\n'.join([*lines, ''])
 
 
