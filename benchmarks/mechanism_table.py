@@ -264,7 +264,8 @@ def page(rows: list[dict]) -> str:
     measured = {tuple(row['schema']) for row in rows}
     left = [str(schema) for schema in SCHEMAS if schema not in measured]
     if left:
-        parts.append(f'Schemas that were not measured yet: {", ".join(left)}.\n')
+        lines = [f'- {text}' for text in left]
+        parts.append('\n'.join(['Schemas that were not measured yet:', '', *lines, '']))
     return '\n'.join(parts)
 
 
