@@ -38,8 +38,8 @@ def loss_lower_bound(
     entries and any memory, banded, inverse, tree or none of these. The best strategies that are
     known are above it by 0.2 % to 1.5 %, so little of that is left to gain.
 
-    The result is deterministic. It takes seconds for up to 2000 rounds and a few minutes for
-    10,000, most of it for the eigenvalues of a matrix [n, n], and the memory of three of these.
+    The result is deterministic. It takes at most about a minute for 2000 rounds. For many
+    more it needs the eigenvalues of a matrix [n, n], and the memory of three of these.
 
     Args:
       participation: the schema.

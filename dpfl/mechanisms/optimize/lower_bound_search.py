@@ -22,17 +22,20 @@ from dpfl.mechanisms.optimize import signed_patterns
 
 # Limits of the finest problem: rounds, participations times cells, and cells. With many cells it
 # has at most so many participations.
-_MOST_ROUNDS = 512
-_MOST_STATES = 1024
+_MOST_ROUNDS = 400
+_MOST_STATES = 600
 _MOST_CELLS = 128
 _MANY_PARTICIPATIONS = 32
 _FEWER = 0.85
 _SMALLEST_CELLS = 8
-_ITERATIONS = 200
-_LAST_ITERATIONS = 120
+# Iterations of L-BFGS: so many by the number of rounds, within limits.
+_ITERATIONS = 40_000
+_FEWEST, _MOST = 100, 400
 # Share of the largest eigenvalue below which eigenvalues count as that share in gradients.
 _LEAST_EIGENVALUE = 1e-13
 _LEAST_PROBABILITY = 1e-5
+# Logits are kept within these limits, so that no step of L-BFGS leaves nothing but zeros.
+_LARGEST_LOGIT = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +61,7 @@ def size_of(rounds: int, separation: int, participations: int) -> Size:
 
 def levels(size: Size) -> list[Size]:
     """Problems to solve one after the other, from coarse to fine."""
-    cells = min(size.offsets, _MOST_CELLS)
+    cells = min(size.offsets, _MOST_CELLS if size.participations > 1 else _MOST_ROUNDS)
     while True:
         most = max(_MANY_PARTICIPATIONS, _MOST_ROUNDS // cells)
         finest = size
@@ -105,11 +108,16 @@ def search(
     problems = levels(size)
     chain, weights = first_chain(problems[0]), np.ones(1)
     for level in problems:
-        problem = Problem(level, loss, _sampled(workload, level.rounds))
+        matrix = _sampled(workload, level.rounds)
         chain = chain.resized(level.participations, level.offsets)
         weights = interpolated(weights, level.rounds)
-        last = level is problems[-1]
-        chain, weights = problem.solve(chain, weights, _LAST_ITERATIONS if last else _ITERATIONS)
+        if level is problems[0]:
+            # Weights that grow at once lead to chains of a single pattern, a poor local maximum.
+            problem = Problem(level, 'rms', matrix)
+            chain, weights = problem.solve(chain, weights)
+        if loss == 'max' or level is not problems[0]:
+            problem = Problem(level, loss, matrix)
+            chain, weights = problem.solve(chain, weights)
     return chain, weights
 
 
@@ -254,19 +262,22 @@ class Problem:
         return roots.sum(), in_moments, 0.5 * (vectors**2 @ roots)
 
     def solve(
-        self, chain: signed_patterns.Chain, weights: np.ndarray, iterations: int
+        self, chain: signed_patterns.Chain, weights: np.ndarray
     ) -> tuple[signed_patterns.Chain, np.ndarray]:
-        """The chain and weights of largest value that so many iterations find."""
+        """The chain and weights of the largest value that is found."""
 
         def objective(parameters: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = self.value(parameters)
             return -value, -gradient
 
+        start = self.parameters(chain, weights)
+        iterations = min(max(_ITERATIONS // self.size.rounds, _FEWEST), _MOST)
         found = optimize.minimize(
             objective,
-            self.parameters(chain, weights),
+            start,
             jac=True,
             method='L-BFGS-B',
+            bounds=[(-_LARGEST_LOGIT, _LARGEST_LOGIT)] * start.size,
             options={'maxiter': iterations, 'maxcor': 20, 'ftol': 1e-9, 'gtol': 1e-9},
         )
         return self.chain(found.x)
@@ -284,4 +295,4 @@ def _through_softmax(shares: np.ndarray, gradient: np.ndarray) -> np.ndarray:
 
 
 def _logistic(logits: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-np.clip(logits, -500, 500)))
+    return 1 / (1 + np.exp(-logits))

@@ -171,7 +171,7 @@ def test_many_rounds_are_solved_as_few(schema, loss, monkeypatch):
     """The bound of a scaled problem holds, and is not far from that of all rounds."""
     monkeypatch.setattr(lower_bound_search, '_MOST_ROUNDS', 48)
     monkeypatch.setattr(lower_bound_search, '_MOST_STATES', 96)
-    monkeypatch.setattr(lower_bound_search, '_LAST_ITERATIONS', 50)
+    monkeypatch.setattr(lower_bound_search, '_MOST', 120)
     schema = Participation(*schema)
     bound = mechanisms.loss_lower_bound(schema, loss)
     blt = mechanisms.optimize_blt(schema, 4, loss=loss)
