@@ -193,6 +193,7 @@ def test_loss_at_200_000_rounds_takes_milliseconds():
         ([-1.1], [0.1], 'each entry must be within'),
         ([float('nan')], [0.1], 'decay=.*: must be a list of finite numbers'),
         ([0.5], ['x'], 'scale=.*: must be a list of numbers'),
+        (None, [0.1], 'decay=None: must be a list of numbers'),
     ],
 )
 def test_bad_parameters_are_named(decay, scale, message):
