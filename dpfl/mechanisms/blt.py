@@ -60,7 +60,7 @@ class Blt(base.Mechanism):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         for name in ('decay', 'scale', 'imaginary_decay', 'imaginary_scale'):
             value = getattr(self, name)
-            if value is not None:
+            if value is not None or not name.startswith('imaginary'):
                 object.__setattr__(self, name, _validate.vector(name, value))
         if self.decay.size != self.scale.size or self.decay.size > _MOST_BUFFERS:
             raise errors.ArgumentError(

@@ -193,6 +193,7 @@ def test_loss_at_200_000_rounds_takes_milliseconds():
         ([-1.1], [0.1], 'each entry must be within'),
         ([float('nan')], [0.1], 'decay=.*: must be a list of finite numbers'),
         ([0.5], ['x'], 'scale=.*: must be a list of numbers'),
+        (None, [0.1], 'decay=None: must be a list of numbers'),
     ],
 )
 def test_bad_parameters_are_named(decay, scale, message):
@@ -275,6 +276,19 @@ def test_complex_decays_are_saved_and_have_no_real_inverse(tmp_path):
     with pytest.raises(ValueError, match='this BLT has complex decays: must be real'):
         blt.inverse_parameters()
     assert not blt.is_monotone()
+
+
+def test_a_wave_of_about_the_separation_lowers_the_loss():
+    schema = Participation(2052, 342, 6)
+    real = mechanisms.optimize_blt(schema, 4)
+    wave = mechanisms.Blt.from_complex(
+        2052,
+        [0.9942, 0.6950, 0.9959 + 0.0204j, 0.9959 - 0.0204j],
+        [0.1723, 0.3088, 0.0069 + 0.0205j, 0.0069 - 0.0205j],
+    )
+    assert wave.num_buffers() == real.num_buffers() == 4
+    assert wave.max_loss(schema) == pytest.approx(10.6528, abs=1e-3)
+    assert wave.max_loss(schema) < 0.993 * real.max_loss(schema)
 
 
 @pytest.mark.parametrize(

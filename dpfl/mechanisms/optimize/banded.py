@@ -34,7 +34,7 @@ _VERSION = 2
 _TOLERANCE = {'rms': 1e-10, 'max': 1e-7}
 # For tables of more entries, where every step takes longer, and for coarser problems.
 _LARGE = 50_000
-_LARGE_TOLERANCE = {'rms': 1e-8, 'max': 1e-5}
+_LARGE_TOLERANCE = {'rms': 1e-9, 'max': 1e-5}
 _LARGE_FREE_TOLERANCE = 1e-6  # With many weights the last digits take many steps.
 _COARSE_TOLERANCE = 1e-6
 # Fewest bands for which solving a coarser problem first pays.
