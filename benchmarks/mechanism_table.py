@@ -33,8 +33,6 @@ _DATA = _ROOT / 'docs' / 'benchmarks' / 'mechanism_table.json'
 _PAGE = _ROOT / 'docs' / 'benchmarks' / 'mechanism_table.md'
 _LOSSES = ('max', 'rms')
 _BOUND = 'bound'
-# The banded mechanism with one norm of columns for each block of the separation.
-_BLOCKS = 'banded_blocks'
 
 # (rounds, min_separation, max_participations), and where it is from.
 SCHEMAS: dict[tuple[int, int, int], str] = {
@@ -112,8 +110,6 @@ def _wanted(schema: tuple[int, int, int], args: argparse.Namespace) -> list[dict
             if optimizer is not None and loss in optimizer.losses:
                 for size in _sizes(name, optimizer, schema):
                     rows.append(_row(schema, 'dpfl', name, size, loss))
-                    if name == 'banded':
-                        rows.append(_row(schema, 'dpfl', _BLOCKS, size, loss))
         if args.peers:
             rows += [
                 _row(schema, 'jax_privacy', name, size, loss)
@@ -169,14 +165,9 @@ def measure(row: dict) -> dict:
     if row['name'] == _BOUND:
         value = mechanisms.loss_lower_bound(schema, row['loss'])
         return {'value': value, 'seconds': time.perf_counter() - started}
-    if row['name'] == _BLOCKS:
-        found: mechanisms.Mechanism = mechanisms.optimize_banded(
-            schema, row['size'], loss=row['loss'], column_norms='blocks'
-        )
-    else:
-        optimizer = registry.ENTRIES[row['name']].optimizer
-        assert optimizer is not None
-        found = optimizer.optimize(schema, row['size'], loss=row['loss'])
+    optimizer = registry.ENTRIES[row['name']].optimizer
+    assert optimizer is not None
+    found = optimizer.optimize(schema, row['size'], loss=row['loss'])
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
     return {**_figures(found, schema), 'seconds': seconds, 'cpu_seconds': cpu_seconds}
 
@@ -294,7 +285,7 @@ def _section(schema: tuple[int, int, int], source: str, rows: list[dict]) -> str
     if missing:
         lines += ['', 'Not run:', '', *(f'- {text}' for text in missing)]
     names = {row['name'] for row in rows}
-    left = [f'`{name}`' for name in (*registry.OPTIMIZED, _BLOCKS) if name not in names]
+    left = [f'`{name}`' for name in registry.OPTIMIZED if name not in names]
     if left:
         lines += ['', f'Not measured yet: {", ".join(left)}.']
     return '\n'.join([*lines, ''])
@@ -303,8 +294,6 @@ def _section(schema: tuple[int, int, int], source: str, rows: list[dict]) -> str
 def _label(package: str, name: str, size: int) -> str:
     if package == 'jax_privacy':
         return f'{_PEER_NAMES[name]}, {size}'
-    if name == _BLOCKS:
-        return f'`banded` with norms of blocks, {size} bands'
     optimizer = registry.ENTRIES[name].optimizer if name in registry.ENTRIES else None
     unit = optimizer.size if optimizer else ''
     return f'`{name}`, {size} {unit}'.rstrip()
