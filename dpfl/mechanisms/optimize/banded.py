@@ -28,7 +28,7 @@ from dpfl.mechanisms.optimize.banded_norms import Norms
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.participation import Participation
 
-_VERSION = 2
+_VERSION = 3
 # A search ends when a step lowers the squared loss by less than this share. That is about a
 # hundredth of what is left.
 _TOLERANCE = {'rms': 1e-10, 'max': 1e-7}
@@ -103,13 +103,19 @@ def optimize_banded(
                 report=_reporter(bar, participation, loss),
             )
             problem = _Problem(loss, column_norms, workload, search)
-            found = banded.Banded(problem.solve(participation, bands))
-        toeplitz = problem.toeplitz(participation, bands) if column_norms == 'free' else found
+            found = [banded.Banded(problem.solve(participation, bands))]
+            if column_norms == 'free':
+                found.append(problem.toeplitz(participation, bands))
+                if not _fills_blocks(participation):
+                    # Free norms then gain little or nothing, and with many weights the search
+                    # ends before the last digits.
+                    equal = dataclasses.replace(problem, column_norms='equal')
+                    found.append(banded.Banded(equal.solve(participation, bands)))
 
         def proven(mechanism: banded.Banded) -> float:
             return getattr(mechanism, f'{loss}_loss')(participation, workload)
 
-        return min(found, toeplitz, key=proven)
+        return min(found, key=proven)
 
     if max_seconds is not None:  # The result may not be the optimum, so it is not cached.
         return compute()
@@ -137,9 +143,14 @@ def _checked(workload: np.ndarray | None, n: int) -> np.ndarray | None:
     return None if np.array_equal(matrix, workloads.matrix(None, n)) else matrix
 
 
+def _fills_blocks(participation: Participation) -> bool:
+    """Whether the schema admits a round in every block of `min_separation` rounds."""
+    return participation.count * participation.min_separation >= participation.rounds
+
+
 def _check_blocks(participation: Participation) -> None:
     blocks = -(-participation.rounds // participation.min_separation)
-    if participation.count < blocks:
+    if not _fills_blocks(participation):
         raise errors.ArgumentError(
             'column_norms',
             'blocks',

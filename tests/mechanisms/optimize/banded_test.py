@@ -338,6 +338,16 @@ def test_free_norms_are_never_worse_than_the_families_that_they_contain(cases):
     assert better > cases / 8
 
 
+@pytest.mark.slow
+def test_free_norms_of_many_weights_are_not_worse_than_equal_ones():
+    # Four participations of ten that the rounds have place for: equal norms are nearly the best.
+    schema = Participation(1000, 100, 4)
+    free, equal = (
+        optimize_banded(schema, 100, loss='max', column_norms=norms) for norms in ('free', 'equal')
+    )
+    assert free.max_loss(schema) <= equal.max_loss(schema)
+
+
 def test_free_norms_where_equal_norms_lose_to_toeplitz():
     schema = Participation(142, 10, 15)
     toeplitz = mechanisms.optimize_banded_toeplitz(schema, 5).rms_loss(schema)
