@@ -48,6 +48,8 @@ _COLORS = {
     'banded_inverse': '#009E73',
     'banded_toeplitz': '#CC79A7',
     'banded': '#0072B2',
+    'scaled_blt': '#E69F00',
+    'free_banded': '#56B4E9',
 }
 _EPSILON_COLORS = {1.0: '#0072B2', 2.0: '#009E73', 8.0: '#D55E00'}
 
@@ -71,6 +73,12 @@ def memory_rows() -> Iterator[dict[str, object]]:
         for buffers in _BUFFERS:
             pair = [mechanisms.optimize_blt(schema, buffers, loss=loss) for loss in ('max', 'rms')]
             yield _row(schema, 'blt', buffers, *pair)
+        for buffers in (1, 2, 4):
+            pair = [
+                mechanisms.optimize_scaled_blt(schema, buffers, loss=loss)
+                for loss in ('max', 'rms')
+            ]
+            yield _row(schema, 'scaled_blt', buffers, *pair)
         for bands in _BANDS:
             pair = [
                 mechanisms.optimize_banded_inverse(schema, bands, loss=loss)
@@ -84,6 +92,11 @@ def memory_rows() -> Iterator[dict[str, object]]:
             # Columns of norm 1: the same optimum for every schema that separates the bands.
             banded = mechanisms.optimize_banded(_SEPARATED, bands)
             yield _row(schema, 'banded', bands, banded, banded)
+        pair = [
+            mechanisms.optimize_banded(schema, 342, loss=loss, column_norms='free')
+            for loss in ('max', 'rms')
+        ]
+        yield _row(schema, 'free_banded', 342, *pair)
 
 
 def _row(schema, name, size, for_max, for_rms) -> dict[str, object]:
@@ -166,10 +179,12 @@ _LABELS = {
     'tree': ('tree', 0, (-5, 0), 'right'),
     'honaker_tree': ('tree, less variance', 0, (-5, 0), 'right'),
     'full_honaker_tree': ('TreeAgg-Full', 0, (6, 9), 'right'),
-    'blt': ('BLT', -1, (6, -2), 'left'),
+    'blt': ('BLT', -1, (6, 3), 'left'),
     'banded_inverse': ('banded inverse', 2, (0, 9), 'left'),
     'banded_toeplitz': ('banded Toeplitz', 1, (7, 3), 'left'),
-    'banded': ('BandMF', -1, (6, -2), 'left'),
+    'banded': ('BandMF', -1, (6, 4), 'left'),
+    'scaled_blt': ('scaled BLT', -1, (6, -3), 'left'),
+    'free_banded': ('free norms', 0, (6, -4), 'left'),
 }
 
 
@@ -205,7 +220,7 @@ def draw_memory() -> None:
         ticks = (0, 1, 2, 4, 10, 31, 127, 341, 2052)
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
         axis.minorticks_off()
-        values = (10, 15, 20, 30, 50, 100) if schema[2] > 1 else (3, 4, 6, 10, 20, 45)
+        values = (9, 10, 15, 20, 30, 50, 100) if schema[2] > 1 else (3, 4, 6, 10, 20, 45)
         axis.set_ylim(0.93 * values[0], 1.25 * values[-1])
         axis.set_yticks(values, [str(value) for value in values])
         axis.grid(axis='y', color='#dddddd', linewidth=0.6)

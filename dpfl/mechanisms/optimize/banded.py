@@ -68,7 +68,7 @@ def optimize_banded(
       bands: number of bands of C, including the main diagonal: at most `min_separation` and
         `rounds`.
       loss: 'rms', to about 1e-6 of the optimum, or 1e-4 for free norms if n times the bands are
-        more than 50,000; 'max', to about 1e-3.
+        more than 50,000; 'max', to about 1e-3, or 1e-2 if they are more than 50,000.
       column_norms: 'equal' for norm 1, as in BandMF. 'free' optimises all norms for the schema:
         it has the least loss of all banded strategies, Toeplitz ones included (1.4 % less than
         BandMF at 2052 rounds in 6 blocks). The errors of single rounds differ more: for the rms
@@ -106,9 +106,10 @@ def optimize_banded(
             found = [banded.Banded(problem.solve(participation, bands))]
             if column_norms == 'free':
                 found.append(problem.toeplitz(participation, bands))
-                if not _fills_blocks(participation):
-                    # Free norms then gain little or nothing, and with many weights the search
-                    # ends before the last digits.
+                # In these cases free norms gain little, and with many weights their search ends
+                # before the last digits.
+                is_hard = loss == 'max' and n * bands > _LARGE
+                if is_hard or not _fills_blocks(participation):
                     equal = dataclasses.replace(problem, column_norms='equal')
                     found.append(banded.Banded(equal.solve(participation, bands)))
 
