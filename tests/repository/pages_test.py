@@ -48,20 +48,23 @@ def test_losses_of_the_page_on_choosing_are_those_of_the_mechanisms():
         elif (row['mechanism'], row['size']) == ('blt', '2'):
             for_max = mechanisms.optimize_blt(schema, 2)
             for_rms = mechanisms.optimize_blt(schema, 2, loss='rms')
+        elif (row['mechanism'], row['size']) == ('scaled_blt', '2'):
+            for_max = mechanisms.optimize_scaled_blt(schema, 2)
+            for_rms = mechanisms.optimize_scaled_blt(schema, 2, loss='rms')
         else:
             continue
         compared += 1
         found = [for_max.num_buffers(), for_max.max_loss(schema), for_rms.rms_loss(schema)]
         stated = [float(row[name]) for name in ('copies', 'max_loss', 'rms_loss')]
         np.testing.assert_allclose(found, stated, rtol=1e-4)
-    assert compared == 10
+    assert compared == 12
 
 
 def test_the_table_on_choosing_has_the_points_of_the_figure():
     points = _rows(choosing_figures.MEMORY_CSV)
     pattern = r'^\| [^|]+ \| (\d+) \| ([\d.]+) / ([\d.]+) \| ([\d.]+) / ([\d.]+) \|$'
     table = re.findall(pattern, _CHOOSING.read_text(), re.MULTILINE)
-    assert len(table) == 13
+    assert len(table) == 16
     for copies, *stated in table:
         for separation, losses in (('342', stated[:2]), ('2052', stated[2:])):
             candidates = [
