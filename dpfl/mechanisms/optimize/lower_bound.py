@@ -35,8 +35,10 @@ def loss_lower_bound(
     """A number that no linear mechanism's loss is below, whatever its matrix.
 
     It bounds `Mechanism.max_loss` and `Mechanism.rms_loss` for the schema: of strategies with any
-    entries and any memory, banded, inverse, tree or none of these. The best strategies that are
-    known are above it by 0.2 % to 1.5 %, so little of that is left to gain.
+    entries and any memory, banded, inverse, tree or none of these. Where a client may take part in
+    every block of the separation, the best strategies that are known are mostly within 4 % of it
+    (docs/benchmarks/mechanism_table.md). Where it may not, the distance is larger; how much of that
+    is the bound's own is not known.
 
     The result is deterministic. It takes at most about a minute for 2000 rounds. For many
     more it needs the eigenvalues of a matrix [n, n], and the memory of three of these.
