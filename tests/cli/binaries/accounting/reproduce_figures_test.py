@@ -22,7 +22,8 @@ def _points(path, panel, line):
 
 def test_a_figure_is_drawn_written_and_compared(tmp_path):
     done = _run('--only=002/fig10', f'--output_dir={tmp_path / "new"}', '--format=json')
-    assert (done.returncode, done.stderr) == (0, '')
+    assert done.returncode == 0, done.stderr
+    assert all(' figures (' in line for line in done.stderr.splitlines()), done.stderr
     (result,) = json.loads(done.stdout)
     assert (result['figure'], result['match']) == ('002/fig10', True)
     (check,) = result['checks']
@@ -76,7 +77,8 @@ def test_a_wrong_statement_is_found(tmp_path):
     wrong = {'ratio_to_400': 1e-9, 'ratio_to_1000': 1}
     flag = _changed(tmp_path, '002/fig10/decay', published=wrong)
     done = _run('--only=002/fig10', flag, f'--output_dir={tmp_path}', '--format=json')
-    assert (done.returncode, done.stderr) == (1, '')
+    assert done.returncode == 1, done.stderr
+    assert all(' figures (' in line for line in done.stderr.splitlines()), done.stderr
     (result,) = json.loads(done.stdout)
     assert result['match'] is False and result['checks'][0]['published'] == wrong
 
@@ -126,7 +128,8 @@ def _everything(tmp_path_factory):
     directory = tmp_path_factory.mktemp('figures')
     kept = {**os.environ, 'DPFL_CACHE_DIR': str(tmp_path_factory.mktemp('kept'))}
     done = binaries.run('reproduce_figures', f'--output_dir={directory}', '--format=json', env=kept)
-    assert (done.returncode, done.stderr) == (0, '')
+    assert done.returncode == 0, done.stderr
+    assert all(' figures (' in line for line in done.stderr.splitlines()), done.stderr
     results = {result['figure']: result for result in json.loads(done.stdout)}
     return directory, results, kept['DPFL_CACHE_DIR']
 
