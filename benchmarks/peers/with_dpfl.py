@@ -9,7 +9,8 @@ from dpfl.participation import Participation
 
 
 def _fields(mechanism) -> dict:
-    return {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
+    values = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def blt(schema, size, loss, time_limit):

@@ -171,8 +171,55 @@ def test_a_changed_field_in_the_directory_of_a_run_is_found(path, tmp_path):
         (mechanisms.FullHonakerTree(6), dict(rounds=7, completed=True)),
         (mechanisms.BandedToeplitz(6, [1.0, 0.5]), dict(rounds=7, coefficients=[1.0, 0.4])),
         (
-            mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3]),
-            dict(rounds=7, decay=[0.9, 0.5], scale=[0.2, 0.25]),
+            mechanisms.Blt.from_complex(6, [0.9, 0.6 + 0.3j, 0.6 - 0.3j], [0.2, 0.1, 0.1]),
+            dict(
+                rounds=7,
+                decay=[0.8, 0.6, 0.6],
+                scale=[0.25, 0.1, 0.1],
+                imaginary_decay=[0.0, 0.2, -0.2],
+                imaginary_scale=[0.0, 0.1, -0.1],
+            ),
+        ),
+        (
+            mechanisms.LaggedBlt(6, [0.9], [0, 2], [1.0, -0.1], [[-0.1], [0.02]]),
+            dict(
+                rounds=7,
+                decay=[0.8],
+                lags=(0, 3),
+                direct=[1.0, -0.2],
+                scale=[[-0.1], [0.03]],
+            ),
+        ),
+        (
+            mechanisms.ColumnScaled(mechanisms.Blt(6, [0.9], [0.2]), [1.0, 0.8, 0.9], 6, 2),
+            dict(
+                base=mechanisms.Blt(6, [0.8], [0.2]),
+                scale=[1.0, 0.7, 0.9],
+                rounds=7,
+                block_length=3,
+            ),
+        ),
+        (
+            mechanisms.SwitchedBlt(6, (3,), [[0.9], [0.8]], [[0.3], [0.2]], [1.0, 0.9], [[[1.0]]]),
+            dict(
+                rounds=7,
+                starts=(4,),
+                decay=[[0.9], [0.7]],
+                scale=[[0.3], [0.1]],
+                gain=[1.0, 0.8],
+                carry=[[[0.9]]],
+            ),
+        ),
+        (
+            mechanisms.Continued(
+                mechanisms.Banded(np.array([[1.0, 0.0]] + [[1.0, 0.5]] * 3)), [0.9, 0.4], 0.7, 6
+            ),
+            dict(
+                base=mechanisms.Banded(np.array([[1.0, 0.0]] + [[1.0, 0.4]] * 3)),
+                tail=[0.9, 0.3],
+                link=0.6,
+                rounds=7,
+            ),
         ),
         (
             mechanisms.Restarted(mechanisms.BinaryTree(4), (3,), 6),

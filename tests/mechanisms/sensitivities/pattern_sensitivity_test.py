@@ -72,6 +72,7 @@ def test_is_the_worst_client_of_the_log(name, repeats):
         'completed_tree',
         'banded_toeplitz_not_monotone',
         'banded_inverse_not_monotone',
+        'lagged_blt_not_monotone',
     ):
         assert called_exact == 5
 
@@ -89,7 +90,7 @@ def test_is_never_above_the_sensitivity_of_the_schema_that_the_log_keeps(name):
         assert seen <= schema * (1 + 1e-12)
         below += seen < schema * (1 - 1e-9)
     print(f'{name}: {below} of 40 logs below their schema')
-    if name != 'gaussian':
+    if name not in ('gaussian', 'blt_without_buffers'):
         assert below
 
 
