@@ -179,12 +179,12 @@ _LABELS = {
     'tree': ('tree', 0, (-5, 0), 'right'),
     'honaker_tree': ('tree, less variance', 0, (-5, 0), 'right'),
     'full_honaker_tree': ('TreeAgg-Full', 0, (6, 9), 'right'),
-    'blt': ('BLT', -1, (6, 3), 'left'),
+    'blt': ('BLT', -1, (6, 0), 'left'),
     'banded_inverse': ('banded inverse', 2, (0, 9), 'left'),
     'banded_toeplitz': ('banded Toeplitz', 1, (7, 3), 'left'),
     'banded': ('BandMF', -1, (6, 4), 'left'),
-    'scaled_blt': ('scaled BLT', -1, (6, -3), 'left'),
-    'free_banded': ('free norms', 0, (6, -4), 'left'),
+    'scaled_blt': ('scaled BLT', -1, (6, -4), 'left'),
+    'free_banded': ('free norms', 0, (6, 0), 'left'),
 }
 
 
