@@ -44,6 +44,16 @@ def explained(error: ModuleNotFoundError, binary: str) -> str | None:
     )
 
 
+def require(name: str) -> None:
+    """Checks that a package is there, before anything else is asked for.
+
+    Raises:
+      ModuleNotFoundError: if it is not.
+    """
+    if not _has(name):
+        raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+
+
 def _has(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None

@@ -12,7 +12,7 @@ nothing is written, and what the run would cost is printed.
 import sys
 
 from dpfl.accounting.records import archive
-from dpfl.cli.command import command_line
+from dpfl.cli.command import command_line, missing
 from dpfl.cli.flags import output_flags, run_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.cli.results import run_summary
@@ -33,6 +33,7 @@ _FORMAT = SettingsFlags(output_flags.FormatConfig)
 
 def main() -> None:
     """Checks the flags, trains, and prints the result; or only what that would cost."""
+    missing.require('tensorflow_federated')
     config, where = _CONFIG.read(), _DIRECTORY.read()
     if _DRY_RUN.read().dry_run:
         run_flags.refuse_earlier_run(where)
