@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl.errors import ArgumentError
+from dpfl.errors import ArgumentError, shown
 
 # Most rounds of a run: seven weeks at one second each. Arrays over more would not fit into memory.
 MOST_ROUNDS = 2**22
@@ -26,6 +26,15 @@ def integer(name: str, value: Any, *, minimum: int, maximum: int | None = None) 
     if not is_integer or value < minimum or (maximum is not None and value > maximum):
         raise ArgumentError(name, value, f'must be {allowed}')
     return int(value)
+
+
+def integers(name: str, values: Any, *, minimum: int, maximum: int) -> tuple[int, ...]:
+    """Returns any sequence of integers within the bounds as a tuple; raises ValueError if not."""
+    try:
+        values = tuple(values)
+    except TypeError:
+        raise ArgumentError(name, shown(values), 'must be a list of integers') from None
+    return tuple(integer(name, value, minimum=minimum, maximum=maximum) for value in values)
 
 
 def number(

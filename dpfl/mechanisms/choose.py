@@ -161,9 +161,7 @@ def _closer(participation: Participation) -> Participation:
 
 def _draws(kernel: kernels.Kernel, option: _Option) -> int:
     """Rows of independent noise that are drawn in each round."""
-    if isinstance(kernel, kernels.LaggedStateSpace):
-        return len(kernel.lags)
-    return kernel.buffers + 1 if option.regenerates and not option.buffers else 1
+    return 1 if kernel.is_regenerable and option.buffers else kernel.draws
 
 
 def _options(participation: Participation, workload: np.ndarray | None) -> Iterator[_Option]:

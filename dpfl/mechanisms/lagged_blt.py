@@ -176,14 +176,7 @@ class LaggedBlt(base.Mechanism):
 
 def _lags(values: Iterable[int]) -> tuple[int, ...]:
     """The checked lags as a tuple of integers, from any sequence."""
-    try:
-        lags = tuple(values)
-    except TypeError:
-        shown = errors.shown(values)
-        raise errors.ArgumentError('lags', shown, 'must be a list of integers') from None
-    lags = tuple(
-        _validate.integer('lags', lag, minimum=0, maximum=_validate.MOST_ROUNDS) for lag in lags
-    )
+    lags = _validate.integers('lags', values, minimum=0, maximum=_validate.MOST_ROUNDS)
     if not 1 <= len(lags) <= _MOST or lags[0] != 0 or (np.diff(lags) <= 0).any():
         raise errors.ArgumentError(
             'lags',

@@ -1,7 +1,6 @@
 """Mechanisms whose noise starts afresh in given rounds."""
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,7 +53,7 @@ class Restarted(Mechanism):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
         if not isinstance(self.base, Mechanism):
             raise errors.ArgumentError('base', self.base, 'must be a mechanism')
-        starts = _starts(self.starts)
+        starts = _validate.integers('starts', self.starts, minimum=1, maximum=_validate.MOST_ROUNDS)
         object.__setattr__(self, 'starts', starts)
         bounds = (0, *starts, self.rounds)
         if any(end <= start for start, end in zip(bounds, bounds[1:], strict=False)):
@@ -232,16 +231,3 @@ class Restarted(Mechanism):
         exact = all(bound.is_exact for bounds in inside.values() for bound in bounds)
         free = 1 in (len(self.lengths), participation.min_separation, participation.count)
         return Sensitivity(float(best.max()), is_exact=exact and free)
-
-
-def _starts(values: Iterable[int]) -> tuple[int, ...]:
-    """The starts as a tuple of integers, from any sequence."""
-    try:
-        values = tuple(values)
-    except TypeError:
-        shown = errors.shown(values)
-        raise errors.ArgumentError('starts', shown, 'must be a list of integers') from None
-    return tuple(
-        _validate.integer('starts', value, minimum=1, maximum=_validate.MOST_ROUNDS)
-        for value in values
-    )

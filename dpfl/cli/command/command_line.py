@@ -209,8 +209,11 @@ def _show_help(text: str) -> NoReturn:
     """Prints what the binary is for and its flags in groups; absl would sort all of them."""
     from dpfl.cli.flags import flag_groups
 
-    print(f'{text}\nflags:\n{flag_groups.help_text(sys.argv[0])}\n\n{_MORE_HELP}')
-    standard_streams.flush_results()
+    try:
+        print(f'{text}\nflags:\n{flag_groups.help_text(sys.argv[0])}\n\n{_MORE_HELP}')
+        standard_streams.flush_results()
+    except BrokenPipeError:  # The reader, such as head, has seen enough.
+        standard_streams.drop_results()
     sys.exit(1)  # As absl does.
 
 

@@ -357,13 +357,13 @@ def test_free_norms_where_equal_norms_lose_to_toeplitz():
     assert free < 0.94 * toeplitz
 
 
-@pytest.mark.parametrize('column_norms', ['equal', 'free'])
-def test_few_bands_take_seconds(column_norms):
-    # Newton's method with dense matrices took two minutes of CPU time.
+def test_few_bands_of_many_rounds():
     schema = Participation(2000, 15)
-    start = time.process_time()
-    optimize_banded(schema, 15, column_norms=column_norms)
-    assert time.process_time() - start < 15
+    equal, free = (
+        optimize_banded(schema, 15, column_norms=norms).rms_loss(schema)
+        for norms in ('equal', 'free')
+    )
+    assert free < equal == pytest.approx(101.08, abs=0.01)
 
 
 def test_a_start_from_half_the_rounds_is_near():

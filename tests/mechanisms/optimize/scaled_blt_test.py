@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 
@@ -128,10 +126,8 @@ def test_it_is_never_worse_than_a_blt(loss, schema):
 
 
 @pytest.mark.parametrize('loss, most', [('max', 9.93), ('rms', 9.0)])
-def test_losses_with_four_buffers_at_the_schema_of_document_000(loss, most):
-    started = time.perf_counter()
+def test_losses_with_four_buffers_at_the_published_schema(loss, most):
     scaled = mechanisms.optimize_scaled_blt(_STACKOVERFLOW, 4, loss)
-    assert time.perf_counter() - started < 30
     assert _loss(scaled, _STACKOVERFLOW, loss) <= most
     assert scaled.num_buffers() <= 4
 
