@@ -15,6 +15,8 @@ from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
 
+# What `is_switchable` is true of, for messages.
+SWITCHABLE = 'must be a switched_blt, or a blt with buffers and decays within [0, 1]'
 _MOST_BUFFERS = 1024
 _MOST_SEGMENTS = 1024
 # Limits of the bounds that look at all pairs of rounds, and of the one that keeps all pairs.
@@ -154,6 +156,8 @@ class SwitchedBlt(base.Mechanism):
     def begins_like(self, other: base.Mechanism, rounds: int) -> bool:
         """Also true of a `Blt` that is switched after so many rounds, or later."""
         if isinstance(other, Blt):
+            if not is_switchable(other):
+                return False
             other = as_switched(other)
         return super().begins_like(other, rounds)
 
@@ -289,12 +293,27 @@ class SwitchedBlt(base.Mechanism):
             yield np.append(shared[j] @ states, norms[j])
 
 
+def is_switchable(mechanism: base.Mechanism) -> bool:
+    """Whether a mechanism is a switched BLT, or a BLT with buffers whose decays are within [0, 1].
+
+    Others, such as pairs of complex decays, have no form as a `SwitchedBlt`.
+    """
+    if not isinstance(mechanism, Blt):
+        return isinstance(mechanism, SwitchedBlt)
+    is_real = mechanism.imaginary_decay is None
+    return is_real and mechanism.decay.size > 0 and bool(mechanism.decay.min() >= 0)
+
+
 def as_switched(mechanism: 'Blt | SwitchedBlt') -> SwitchedBlt:
-    """A BLT as a switched one with a single segment; a switched one as it is."""
+    """A BLT as a switched one with a single segment; a switched one as it is.
+
+    Raises:
+      ArgumentError: if it is neither, or a BLT that is not `is_switchable`.
+    """
     if isinstance(mechanism, SwitchedBlt):
         return mechanism
-    if not isinstance(mechanism, Blt):
-        raise errors.ArgumentError('first', errors.NOT_SHOWN, 'must be a blt or switched_blt')
+    if not is_switchable(mechanism):
+        raise errors.ArgumentError('first', errors.NOT_SHOWN, SWITCHABLE)
     d = mechanism.decay.size
     return SwitchedBlt(
         mechanism.rounds,

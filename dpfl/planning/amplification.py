@@ -17,15 +17,19 @@ import numpy as np
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import optimize
 
-from dpfl import _validate, accounting, errors, mechanisms
+from dpfl import _progress, _validate, accounting, errors, mechanisms
 from dpfl.accounting.sampling import cyclic
 from dpfl.mechanisms import registry
 from dpfl.participation import Participation
 
+# Strategies with bands that designs are made of; the first is the default.
+MECHANISMS = ('banded_toeplitz', 'banded')
 # Numbers of groups that are tried first, evenly spread on a logarithmic scale.
 _COARSE = 12
 # Grid of privacy losses, and tolerance of the log noise multiplier, in estimates.
 _STEP, _LOG_NOISE = 0.002, 1e-4
+# Noise in a turn below which estimates count no amplification: losses take too large a grid.
+_LEAST_NOISE = 0.3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,45 +102,66 @@ class Search:
         )
         _validate.number('delta', self.delta, above=0, below=1)
         _validate.choice('loss', self.loss, ('rms', 'max'))
-        _validate.choice('mechanism', self.mechanism, ('banded_toeplitz', 'banded'))
+        _validate.choice('mechanism', self.mechanism, MECHANISMS)
 
     @property
     def most_groups(self) -> int:
         """The most groups that can have cohorts of the size, and that a run takes turns of."""
         return min(self.rounds, self.population // self.clients_per_round)
 
-    def least_error(self, epsilon: float) -> Designs:
+    def least_error(self, epsilon: float, *, progress: bool = False) -> Designs:
         """The designs of least error that are (`epsilon`, delta)-DP.
 
-        The numbers of groups are compared by estimates; the plans that are returned are calibrated
-        with the accounting of all plans.
+        The numbers of groups are compared by estimates, which are made for epsilon from 0.1 on; the
+        plans that are returned are calibrated with the accounting of all plans.
+
+        Args:
+          epsilon: target, above 0.
+          progress: whether to show progress on standard error.
 
         Raises:
           ArgumentError: if no noise meets the target.
         """
         _validate.number('epsilon', epsilon, above=0)
-        best = searched(
-            self.rounds,
-            self.most_groups,
+        best = self._searched(
             lambda groups: (
                 self._unit(groups) * self.estimated_noise(self._strategy(groups), groups, epsilon)
             ),
+            progress,
         )
-        made = functools.partial(self.for_epsilon, epsilon)
-        return Designs(made(best), made(1), self._separated(epsilon=epsilon))
+        found, independent = (self.for_epsilon(epsilon, groups) for groups in (best, 1))
+        best_design = min(found, independent, key=lambda design: design.error)
+        return Designs(best_design, independent, self._separated(epsilon=epsilon))
 
-    def least_epsilon(self, error: float) -> Designs:
-        """The designs of least epsilon whose error in the prefix sums is `error`, in clip norms."""
+    def least_epsilon(self, error: float, *, progress: bool = False) -> Designs:
+        """The designs of least epsilon whose error in the prefix sums is `error`, in clip norms.
+
+        Args:
+          error: target, above 0.
+          progress: whether to show progress on standard error.
+        """
         _validate.number('error', error, above=0)
-        best = searched(
-            self.rounds,
-            self.most_groups,
+        best = self._searched(
             lambda groups: self.estimated_epsilon(
                 self._strategy(groups), groups, error / self._unit(groups)
             ),
+            progress,
         )
-        made = functools.partial(self.for_error, error)
-        return Designs(made(best), made(1), self._separated(error=error))
+        found, independent = (self.for_error(error, groups) for groups in (best, 1))
+        best_design = min(found, independent, key=lambda design: design.epsilon)
+        return Designs(best_design, independent, self._separated(error=error))
+
+    def _searched(self, value: Callable[[int], float], progress: bool) -> int:
+        with _progress.bar(
+            desc='sampling', unit='design', leave=False, delay=1.0, disable=not progress
+        ) as bar:
+
+            def counted(groups: int) -> float:
+                found = value(groups)
+                bar.update()
+                return found
+
+            return searched(self.rounds, self.most_groups, counted)
 
     def for_epsilon(self, epsilon: float, groups: int) -> Design:
         """The design with so many groups, and as many bands, for a target epsilon."""
@@ -157,8 +182,16 @@ class Search:
     def estimated_epsilon(
         self, strategy: mechanisms.Mechanism, groups: int, noise_multiplier: float
     ) -> float:
-        """About the epsilon of a design, within some 0.2 %: orders designs, and is no guarantee."""
+        """About the epsilon of a design, within some 0.2 %: orders designs, and is no guarantee.
+
+        With little noise it is that without amplification, which is larger.
+        """
         turns = cyclic.worst_groups(strategy, groups)[0]
+        if noise_multiplier < _LEAST_NOISE * max(norm for norm, _ in turns):
+            squared_norm = sum(count * norm**2 for norm, count in turns)
+            return accounting.epsilon_from_mu(
+                math.sqrt(squared_norm) / noise_multiplier, self.delta
+            )
         probability = groups * self.clients_per_round / self.population
         losses = [
             privacy_loss_distribution.from_gaussian_mechanism(

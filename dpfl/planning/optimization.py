@@ -40,7 +40,7 @@ def optimize(
     Raises:
       ArgumentError: If a value is not allowed, or the file cannot be written.
     """
-    _check(output)
+    check_output(output)
     if nesterov and not momentum:
         raise errors.ArgumentError('nesterov', nesterov, 'needs momentum')
     started = time.monotonic()
@@ -50,7 +50,7 @@ def optimize(
     size = buffers if optimizer.size == 'buffers' else bands
     mechanism = optimizer.optimize(schema, size, loss=loss, workload=workload, progress=True)
     seconds = time.monotonic() - started
-    _save(mechanism, output)
+    save(mechanism, output)
     return {
         'mechanism': name,
         'rounds': schema.rounds,
@@ -91,13 +91,13 @@ def optimize_robust(
     Raises:
       ArgumentError: If a value is not allowed, or the file cannot be written.
     """
-    _check(output)
+    check_output(output)
     loss = 'max' if loss is None else loss
     mechanism = mechanisms.optimize_robust_blt(
         schemas, weights, buffers, loss, criterion, progress=True
     )
     relative = mechanisms.relative_losses(mechanism, schemas, buffers, loss).tolist()
-    _save(mechanism, output)
+    save(mechanism, output)
     rows = []
     for schema, ratio in zip(schemas, relative, strict=True):
         within = mechanism.with_rounds(schema.rounds)
@@ -115,12 +115,14 @@ def optimize_robust(
     return rows
 
 
-def _check(output: pathlib.Path) -> None:
+def check_output(output: pathlib.Path) -> None:
+    """Raises ArgumentError if the directory of a file does not exist."""
     if not output.parent.is_dir():
         raise errors.ArgumentError('output', output, 'must be in a directory that exists')
 
 
-def _save(mechanism: mechanisms.Mechanism, output: pathlib.Path) -> None:
+def save(mechanism: mechanisms.Mechanism, output: pathlib.Path) -> None:
+    """Saves a mechanism; raises ArgumentError if the file cannot be written."""
     try:
         mechanisms.save(mechanism, output)
     except OSError as error:

@@ -9,6 +9,7 @@ import tensorflow_federated as tff
 
 from dpfl import _validate, accounting, mechanisms
 from dpfl.accounting.records import archive
+from dpfl.accounting.reports import history
 from dpfl.auditing import one_shot
 from dpfl.runtime.workers import addresses
 from dpfl.simulation import profile as profile_lib
@@ -93,7 +94,7 @@ class Experiment:
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     stop_at_accuracy: float | None = None
     audit: one_shot.OneShotAudit | None = None
-    extensions: tuple[tuple[int, int, int], ...] = ()
+    extensions: tuple[history.Extension, ...] = ()
 
     def __post_init__(self):
         _validate.number('delta', self.delta, above=0, below=1)

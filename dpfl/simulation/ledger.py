@@ -18,6 +18,7 @@ import pathlib
 from dpfl import _files, _storage, errors
 from dpfl.accounting.records import ledger_lines
 from dpfl.accounting.records.ledger_lines import Entry
+from dpfl.accounting.reports import history
 
 
 class LedgerError(errors.RunError):
@@ -49,8 +50,13 @@ class Ledger:
         self._rest = size - self._lines.complete  # Bytes of an incomplete last line.
         if self._lines.plan not in (None, plan):
             found = self._lines.extensions
-            longer = f', that of {found[-1].rounds} rounds' if found else ''
-            raise LedgerError(f'{path}: is the ledger of another plan{longer}')
+            other = ''
+            if found and found[-1].switched:
+                other = f', that of the matrix with which it goes on after {found[-1].released}'
+            elif found:
+                other = f', that of {found[-1].rounds}'
+            rounds = ' rounds' if found else ''
+            raise LedgerError(f'{path}: is the ledger of another plan{other}{rounds}')
 
     def extend(self, extension: ledger_lines.Extension) -> None:
         """Records that the run goes on beyond the rounds it was planned for.
@@ -74,6 +80,11 @@ class Ledger:
     def extensions(self) -> tuple[ledger_lines.Extension, ...]:
         """How the run was extended, in order."""
         return tuple(self._lines.extensions)
+
+    @property
+    def history(self) -> tuple[history.Extension, ...]:
+        """The same as in `archive.PlanRecord`."""
+        return self._lines.history
 
     @property
     def rounds(self) -> int:

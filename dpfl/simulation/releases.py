@@ -7,6 +7,7 @@ from typing import Any
 
 from dpfl import errors
 from dpfl.accounting.records import archive, ledger_lines
+from dpfl.accounting.reports import history
 from dpfl.participation import ParticipationLog
 from dpfl.simulation import checkpoint, data_digest, outputs
 from dpfl.simulation import ledger as ledger_lib
@@ -81,9 +82,9 @@ class Releases:
         return log
 
     @property
-    def extensions(self) -> tuple[tuple[int, int, int], ...]:
-        """How the run was extended, as in `archive.PlanRecord`."""
-        return tuple((each.released, each.planned, each.rounds) for each in self._ledger.extensions)
+    def extensions(self) -> tuple[history.Extension, ...]:
+        """How the run went on with another plan, as in `archive.PlanRecord`."""
+        return self._ledger.history
 
     @property
     def rounds(self) -> int:

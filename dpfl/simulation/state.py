@@ -41,30 +41,43 @@ def restore(saved: Sequence[np.ndarray | bytes], template: Any) -> Any:
     return tree.unflatten_as(template, list(restored))
 
 
+def require_places(
+    saved: Sequence[np.ndarray | bytes], template: Any, plan: accounting.PrivacyPlan
+) -> None:
+    """Checks that a process with another plan keeps past noise where the one before kept it.
+
+    Args: as `restore_longer`.
+
+    Raises:
+      CheckpointError: if not.
+    """
+    if len(saved) != len(tree.flatten(template)):
+        raise checkpoint.CheckpointError(
+            f'past noise of {plan.mechanism.num_buffers()} copies of the model would be kept in '
+            'another place than before, so the run cannot go on with this plan'
+        )
+
+
 def restore_longer(
     saved: Sequence[np.ndarray | bytes], template: Any, plan: accounting.PrivacyPlan
 ) -> Any:
-    """Rebuilds a state for a process that has more rounds than the one that saved it.
+    """Rebuilds a state for a process with more rounds, or with another matrix for later rounds.
 
-    More rounds may need other buffers of past noise. What a buffer holds is a function of the noise
-    key and of the rounds done, so it is computed anew. After the last round of a segment of the
+    These may need other buffers of past noise. What a buffer holds is a function of the noise key
+    and of the rounds done, so it is computed anew. After the last round of a segment of the
     noise an adaptive clip norm changes, unless there is no round to follow: now there is one.
 
     Args:
       saved: the result of `leaves`.
       template: a state of the process with more rounds.
-      plan: the plan of that process.
+      plan: the plan of that process; its first rounds are those of the process before.
 
     Raises:
       CheckpointError: if anything else of the state differs, such as where past noise is kept.
     """
+    require_places(saved, template, plan)
     kernel = plan.mechanism.with_rounds(plan.participation.rounds).kernel()
     expected = tree.flatten(template)
-    if len(saved) != len(expected):
-        raise checkpoint.CheckpointError(
-            f'past noise of {kernel.buffers} copies of the model would be kept in another place '
-            'than before, so the run cannot go on with more rounds'
-        )
     found = list(saved)
     places = tree.unflatten_as(template, range(len(expected)))
     for adaptive in _parts(places, adaptive_clip.AdaptiveState):

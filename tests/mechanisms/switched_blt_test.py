@@ -8,6 +8,8 @@ from dpfl.mechanisms.optimize.blt import optimize_blt
 from tests import oracles
 
 _FIRST = mechanisms.Blt(8, [0.9, 0.4], [0.2, 0.3])
+# Decays that are no numbers within [0, 1].
+_PAIR = mechanisms.Blt.from_complex(8, [0.5 + 0.4j, 0.5 - 0.4j], [0.1 + 0.1j, 0.1 - 0.1j])
 
 
 def _random(rng, rounds, positive):
@@ -100,9 +102,19 @@ def test_it_begins_like_the_mechanism_before_the_switch():
     again = mechanisms.SwitchedBlt.after(switched, 9, [0.5, 0.5], [0.1, 0.1])
     assert again.starts == (5, 9) and again.begins_like(switched, 9)
     noise = np.random.default_rng(0).normal(size=(5, 3))
-    np.testing.assert_allclose(
+    np.testing.assert_array_equal(
         mechanisms.stream(switched.kernel(), noise), mechanisms.stream(_FIRST.kernel(), noise)
     )
+
+
+@pytest.mark.parametrize(
+    'blt', [_PAIR, mechanisms.Blt(8, [-0.5], [0.1]), mechanisms.Blt(8, [], [])]
+)
+def test_a_blt_of_another_form_is_neither_switched_nor_begun_like(blt):
+    with pytest.raises(errors.ArgumentError, match='first: must be a switched_blt, or a blt with'):
+        mechanisms.SwitchedBlt.after(blt, 5, np.abs(blt.decay), blt.scale)
+    real = mechanisms.Blt(8, np.abs(blt.decay), blt.scale) if blt.decay.size else _FIRST
+    assert not mechanisms.SwitchedBlt.after(real, 5, real.decay, real.scale).begins_like(blt, 5)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +152,7 @@ def test_the_rest_is_better_than_going_on_and_than_a_restart(loss, separation):
     schema = Participation(64, separation)
     found = mechanisms.optimize_switch(plan, 32, schema, loss)
     rest = optimizer._Rest(plan, 32, schema, loss)
-    unchanged, restarted = rest.unchanged(), rest.starts()[0]
+    unchanged, restarted = rest.unchanged(), rest.restarted()
     assert rest.loss(unchanged) == pytest.approx(getattr(plan, f'{loss}_loss')(schema))
     assert rest.loss(found) < min(rest.loss(unchanged), rest.loss(restarted)) * 0.999
     assert found.begins_like(plan, 32)
@@ -163,7 +175,8 @@ def test_bad_switches_are_named():
     for arguments, message in (
         ((_FIRST, 0, schema), 'at=0: must be an integer >= 1 and <= 7'),
         ((_FIRST, 8, schema), 'at=8: must be an integer >= 1 and <= 7'),
-        ((mechanisms.Identity(8), 3, schema), 'mechanism: must be a blt or switched_blt'),
+        ((mechanisms.Identity(8), 3, schema), 'mechanism: must be a switched_blt, or a blt with'),
+        ((_PAIR, 3, schema), 'mechanism: must be a switched_blt, or a blt with buffers'),
         ((_FIRST, 3, schema, 'mean'), 'loss=mean: must be one of max, rms'),
     ):
         with pytest.raises(errors.ArgumentError, match=message):

@@ -85,7 +85,17 @@ COMMANDS = {
             '--output={folder}/out.npz',
             '--format=json',
         ],
-        ['--max_participations=2', '--buffers=1', '--loss=rms', '--momentum=0.5'],
+        [
+            '--max_participations=2',
+            '--buffers=1',
+            '--loss=rms',
+            '--momentum=0.5',
+            '--strategy=blt_b100',
+            '--switch_round=4',
+            '--max_sensitivity=3',
+            '--planned_min_separation=2',
+            '--planned_max_participations=3',
+        ],
     ),
     'compare_mechanisms': (
         [

@@ -46,6 +46,7 @@ CHOICE = 'mechanisms.html'
 MODEL, METRICS, TEST = 'model.npz', 'metrics.csv', 'test_metrics.json'
 _PLAN_VERSION = 1
 _EXTENSION = ('released', 'planned', 'rounds')
+_SWITCHED = 'switched'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +61,7 @@ class PlanRecord:
       also_not_covered: what else the guarantee does not cover, one sentence each.
       exported: whether the files are a public copy of a run, without its log and its ledger.
       train_metrics_released, remarks, about: as in `PrivacyReport`.
-      extensions: how the run was extended: rounds released until then, rounds planned until then,
-        and rounds planned since then, of each extension.
+      extensions: how the run went on with more rounds or another matrix, in order.
       stop_at_accuracy: accuracy at which the run stops before its last round; None without such a
         rule.
     """
@@ -74,7 +74,7 @@ class PlanRecord:
     also_not_covered: tuple[str, ...] = ()
     exported: bool = False
     train_metrics_released: bool = False
-    extensions: tuple[tuple[int, int, int], ...] = ()
+    extensions: tuple[history.Extension, ...] = ()
     stop_at_accuracy: float | None = None
     remarks: tuple[str, ...] = ()
     about: About | None = None
@@ -139,7 +139,8 @@ class PlanRecord:
             values['about'] = self.about.to_dict()
         if self.extensions:
             values['extensions'] = [
-                dict(zip(_EXTENSION, each, strict=True)) for each in self.extensions
+                {name: value for name, value in each._asdict().items() if value is not False}
+                for each in self.extensions
             ]
         if self.stop_at_accuracy is not None:
             values['stop_at_accuracy'] = self.stop_at_accuracy
@@ -184,19 +185,23 @@ class PlanRecord:
         return cls(plan=PrivacyPlan.from_dict(of_plan, mechanism), **fields)
 
 
-def _extensions(values: Any) -> tuple[tuple[int, int, int], ...]:
+def _extensions(values: Any) -> tuple[history.Extension, ...]:
     """`extensions` from its JSON form, a list of objects."""
     if not isinstance(values, list):
         raise errors.ArgumentError('extensions', values, 'must be a list')
     found = []
     for value in values:
-        _json.refuse_unknown(_json.checked_object('extensions', value), [*_EXTENSION], 'it')
+        names = [*_EXTENSION, _SWITCHED]
+        _json.refuse_unknown(_json.checked_object('extensions', value), names, 'it')
         released, planned, rounds = (
             _validate.integer(name, value.get(name), minimum=0) for name in _EXTENSION
         )
-        if not released <= planned < rounds:
+        switched = _validate.truth(_SWITCHED, value.get(_SWITCHED, False))
+        if switched and not released < planned <= rounds:
+            raise errors.ArgumentError('rounds', rounds, f'must be at least {planned}')
+        if not switched and not released <= planned < rounds:
             raise errors.ArgumentError('rounds', rounds, f'must be above {planned}')
-        found.append((released, planned, rounds))
+        found.append(history.Extension(released, planned, rounds, switched))
     return tuple(found)
 
 

@@ -4,7 +4,8 @@
 comes a line for each round. Every line ends with a digest of all lines so far, so that none can be
 changed or removed unnoticed. Where a run was extended beyond the rounds it was planned for, a line
 between two rounds says so and names the plan of the longer run. Ledgers of format 1 have no such
-lines and no digest of the clients' data; they can be read and checked, but not continued.
+lines and no digest of the clients' data; they can be read and checked, but not continued. The same
+line says that a run goes on with another matrix.
 """
 
 import dataclasses
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dpfl import _json, errors
+from dpfl.accounting.reports import history
 
 FORMAT = 2
 # Start of the chain of digests, by format.
@@ -52,19 +54,23 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Extension:
-    """A run that goes on beyond the rounds it was planned for.
+    """A run that goes on beyond the rounds it was planned for, or with another matrix.
 
     Attributes:
       released: number of rounds in the ledger when it was extended.
       planned: rounds that were planned until then.
-      rounds: rounds that are planned since then, more than before.
+      rounds: rounds that are planned since then: more than before, or at least as many if it is
+        switched.
       plan: digest of the plan since then, of `archive.PlanRecord.digest`.
+      switched: whether rounds that had been planned have another matrix since then. The line has
+        it only if so.
     """
 
     released: int
     planned: int
     rounds: int
     plan: str
+    switched: bool = False
 
 
 def cohort_digest(cohort: Sequence[int]) -> str:
@@ -98,6 +104,8 @@ def line(chain: str, round_index: int, entry: Entry) -> tuple[bytes, str]:
 def extension_line(chain: str, extension: Extension) -> tuple[bytes, str]:
     """The line of an extension, after a line that ends with `chain`; and the digest at its end."""
     values = dataclasses.asdict(extension)
+    if not values['switched']:
+        del values['switched']
     return _chained(chain, {'extended': values.pop('released'), **values})
 
 
@@ -128,6 +136,14 @@ class Ledger:
     chain: list[str] = dataclasses.field(default_factory=list)
     end: str = ''
     complete: int = 0
+
+    @property
+    def history(self) -> tuple[history.Extension, ...]:
+        """The extensions without the digests of their plans, as in `archive.PlanRecord`."""
+        return tuple(
+            history.Extension(each.released, each.planned, each.rounds, each.switched)
+            for each in self.extensions
+        )
 
 
 def parse(data: bytes) -> Ledger:
@@ -176,9 +192,13 @@ def _add_extension(found: Ledger, written: bytes) -> bool:
     plan = values.get('plan')
     if len(numbers) != 3 or not isinstance(plan, str):
         return False
-    extension = Extension(numbers[0], numbers[1], numbers[2], plan)
+    extension = Extension(numbers[0], numbers[1], numbers[2], plan, 'switched' in values)
     expected, chain = extension_line(found.end, extension)
-    is_next = extension.released == len(found.entries) <= extension.planned < extension.rounds
+    is_next = extension.released == len(found.entries) <= extension.planned <= extension.rounds
+    if extension.switched:
+        is_next = is_next and extension.released < extension.planned
+    else:
+        is_next = is_next and extension.planned < extension.rounds
     if found.format != FORMAT or not is_next or expected != written + b'\n':
         return False
     found.extensions.append(extension)

@@ -174,7 +174,7 @@ def _changed_plan(ledger: ledger_lines.Ledger, record: archive.PlanRecord) -> li
     """How the plan differs from the one that the ledger began with."""
     if ledger.format == 1:
         return []
-    extensions = tuple((each.released, each.planned, each.rounds) for each in ledger.extensions)
+    extensions = ledger.history
     if ledger.plan == record.digest() and extensions == record.extensions:
         return []
     if ledger.plan == record.digest():

@@ -1,13 +1,30 @@
 """What a report says about a run that did not simply train the rounds of its plan, as sentences."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from dpfl.accounting.plan import PrivacyPlan
 
 
+class Extension(NamedTuple):
+    """How a run went on with another plan.
+
+    Attributes:
+      released: rounds that were released until then.
+      planned: rounds that were planned until then.
+      rounds: rounds that are planned since then.
+      switched: whether rounds that had been planned have another matrix since then.
+    """
+
+    released: int
+    planned: int
+    rounds: int
+    switched: bool = False
+
+
 def sentences(
     plan: PrivacyPlan,
-    extensions: Sequence[tuple[int, int, int]],
+    extensions: Sequence[Extension],
     stop_at_accuracy: float | None,
     done: int | None,
 ) -> tuple[str, ...]:
@@ -15,7 +32,7 @@ def sentences(
 
     Args:
       plan: the plan of all of its rounds.
-      extensions: (rounds released, rounds planned until then, rounds planned since then) of each.
+      extensions: how it went on with another plan, in order.
       stop_at_accuracy: the accuracy at which the run stops, if there is such a rule.
       done: rounds in the participation log; None without a log.
     """
@@ -45,21 +62,40 @@ def _forked(plan: PrivacyPlan) -> list[str]:
     ]
 
 
-def _extended(extensions: Sequence[tuple[int, int, int]]) -> list[str]:
+def _extended(extensions: Sequence[Extension]) -> list[str]:
     if not extensions:
         return []
-    steps = [
-        f'It was planned for {planned} rounds, and extended to {rounds} when {released} had been '
-        'released.'
-        for released, planned, rounds in extensions
-    ]
+    last = extensions[-1].rounds
+    if not any(each.switched for each in extensions):
+        return [
+            *map(_step, extensions),
+            f'The guarantee is that of all {last} rounds, as if they had been planned '
+            'from the beginning: noise that was used keeps its amount, and epsilon is larger than '
+            'that of the shorter run. If what was released had a part in the decision to go on, '
+            'the number of rounds is itself a result; the guarantee does not cover that choice.',
+        ]
     return [
-        *steps,
-        f'The guarantee is that of all {extensions[-1][2]} rounds, as if they had been planned '
-        'from the beginning: noise that was used keeps its amount, and epsilon is larger than '
-        'that of the shorter run. If what was released had a part in the decision to go on, the '
-        'number of rounds is itself a result; the guarantee does not cover that choice.',
+        *map(_step, extensions),
+        f'The guarantee is that of the matrix of all {last} rounds, as if it had been planned from '
+        'the beginning: its first rows are those that were used, and noise that was used keeps its '
+        'amount, so that epsilon is not that of the plan before. If what was released, or who took '
+        'part, had a part in the choice of the matrix or of the number of rounds, these are '
+        'themselves a result; the guarantee does not cover that choice.',
     ]
+
+
+def _step(extension: Extension) -> str:
+    released, planned, rounds, switched = extension
+    if not switched:
+        return (
+            f'It was planned for {planned} rounds, and extended to {rounds} when {released} had '
+            'been released.'
+        )
+    longer = '' if rounds == planned else f' and was extended to {rounds}'
+    return (
+        f'It was planned for {planned} rounds with another matrix; it got the present one{longer} '
+        f'when {released} had been released.'
+    )
 
 
 def _stopping(plan: PrivacyPlan, accuracy: float | None, done: int | None) -> list[str]:

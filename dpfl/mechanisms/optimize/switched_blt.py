@@ -62,17 +62,13 @@ def optimize_switch(
       ArgumentError: if an argument is out of its range, or the first `at` rounds alone exceed the
         limit.
     """
-    _validate.choice('loss', loss, ('max', 'rms'))
-    _validate.integer('at', at, minimum=1, maximum=participation.rounds - 1)
-    if not isinstance(mechanism, blt.Blt | SwitchedBlt):
-        raise errors.ArgumentError('mechanism', errors.NOT_SHOWN, 'must be a blt or switched_blt')
-    mechanism = mechanism.with_rounds(participation.rounds)
+    mechanism = _checked(mechanism, at, participation, loss)
     if max_sensitivity is not None:
         _validate.number('max_sensitivity', max_sensitivity, above=0)
 
     def compute() -> SwitchedBlt:
         rest = _Rest(mechanism, at, participation, loss, max_sensitivity)
-        begin = [rest.unchanged(), *rest.starts()]
+        begin = [rest.unchanged(), rest.restarted(), rest.carried()]
         candidates = [*begin, *(rest.improved(start) for start in begin)]
         return min(map(rest.within_limit, candidates), key=rest.loss)
 
@@ -85,6 +81,33 @@ def optimize_switch(
         'max_sensitivity': max_sensitivity,
     }
     return cache.cached('optimize_switch', SwitchedBlt, key, compute)
+
+
+def restarted_blt(
+    mechanism: blt.Blt | SwitchedBlt, at: int, participation: Participation, loss: str = 'max'
+) -> SwitchedBlt:
+    """The mechanism until round `at`, and then a restart with the BLT for the rounds that are left.
+
+    What `optimize_switch` is compared with. The second BLT has as many buffers, and is optimised as
+    if the first rounds were no part of the run; the sensitivity is still that of the whole matrix.
+
+    Args: as `optimize_switch`.
+
+    Raises:
+      ArgumentError: if an argument is out of its range.
+    """
+    return _Rest(_checked(mechanism, at, participation, loss), at, participation, loss).restarted()
+
+
+def _checked(
+    mechanism: blt.Blt | SwitchedBlt, at: int, participation: Participation, loss: str
+) -> blt.Blt | SwitchedBlt:
+    """The mechanism for the rounds of the schema."""
+    _validate.choice('loss', loss, ('max', 'rms'))
+    _validate.integer('at', at, minimum=1, maximum=participation.rounds - 1)
+    if not switched_blt.is_switchable(mechanism):
+        raise errors.ArgumentError('mechanism', errors.NOT_SHOWN, switched_blt.SWITCHABLE)
+    return mechanism.with_rounds(participation.rounds)
 
 
 class _Rest:
@@ -156,22 +179,23 @@ class _Rest:
         now = int(np.searchsorted(whole.starts, self._at, side='right'))
         return self._with(whole.decay[now], whole.scale[now], whole.gain[now], np.eye(self._d))
 
-    def starts(self) -> list[SwitchedBlt]:
-        """A restart with the BLT for the rounds that are left, and the BLT for all, carried on."""
-        left = self._schema.rounds - self._at
-        found = []
-        for rounds, carry in ((left, 0.0), (self._schema.rounds, 1.0)):
-            schema = Participation(
-                rounds, self._schema.min_separation, self._schema.max_participations
-            )
-            best = optimize_blt(schema, self._d, self._kind)
-            decay, scale = np.full(self._d, 0.5), np.zeros(self._d)
-            order = np.argsort(-best.decay)
-            decay[: order.size], scale[: order.size] = best.decay[order], best.scale[order]
-            # The slowest buffer goes on as the slowest.
-            ranks = np.argsort(np.argsort(-self._before.decay[-1]))
-            found.append(self._with(decay[ranks], scale[ranks], 1.0, carry * np.eye(self._d)))
-        return found
+    def restarted(self) -> SwitchedBlt:
+        """A restart with the BLT for the rounds that are left."""
+        return self._with_best(self._schema.rounds - self._at, 0.0)
+
+    def carried(self) -> SwitchedBlt:
+        """The BLT for all rounds, with buffers that keep their contents."""
+        return self._with_best(self._schema.rounds, 1.0)
+
+    def _with_best(self, rounds: int, carry: float) -> SwitchedBlt:
+        schema = Participation(rounds, self._schema.min_separation, self._schema.max_participations)
+        best = optimize_blt(schema, self._d, self._kind)
+        decay, scale = np.full(self._d, 0.5), np.zeros(self._d)
+        order = np.argsort(-best.decay)
+        decay[: order.size], scale[: order.size] = best.decay[order], best.scale[order]
+        # The slowest buffer goes on as the slowest.
+        ranks = np.argsort(np.argsort(-self._before.decay[-1]))
+        return self._with(decay[ranks], scale[ranks], 1.0, carry * np.eye(self._d))
 
     def improved(self, start: SwitchedBlt) -> SwitchedBlt:
         """A local optimum near the parameters of the last segment."""

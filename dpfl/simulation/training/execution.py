@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from dpfl.simulation import outputs, profile, program
 
 _DATA = 'data.json'
-_EXTENDED = '{}: goes on to {} rounds; the guarantee becomes that of all of them'
 # Rounds whose noised counts give the share of clipped updates.
 _CLIP_COUNT_ROUNDS = 20
 _CONFIDENTIAL = (
@@ -202,8 +201,8 @@ class Run:
                 self.tell(f'refused: {reason}')
         if found is not None:
             if self._extends(found):
-                extension.check(found, self.configuration, self.plan, self.directory)
-                self.tell(_EXTENDED.format(self.directory, self.plan.participation.rounds))
+                how = extension.check(found, self.configuration, self.plan, self.directory)
+                self.tell(f'{self.directory}: {how}')
             else:
                 found.require_run(self.configuration, self.plan)
             if refused:
@@ -211,8 +210,8 @@ class Run:
         return found
 
     def _extends(self, start: checkpoint.Checkpoint) -> bool:
-        """Whether the run is a longer one than that of the checkpoint."""
-        return extension.is_wanted(start, self.configuration)
+        """Whether the run is longer than that of the checkpoint, or has another matrix."""
+        return extension.is_wanted(start, self.configuration, self.plan)
 
     def _is_finished(self, start: checkpoint.Checkpoint) -> bool:
         """Whether all rounds are done and all files are written; the digests are written last."""

@@ -9,6 +9,7 @@ import pytest
 
 from dpfl import mechanisms
 from dpfl.accounting.records import archive, ledger_lines, verification
+from dpfl.accounting.reports import history
 from dpfl.errors import ArgumentError, RunError
 from dpfl.simulation import extension, ledger, outputs, program
 from dpfl.simulation.training import TrainConfig, train
@@ -246,7 +247,7 @@ def test_a_ledger_with_an_extension_is_read_back(tmp_path):
 def test_a_plan_that_hides_its_extension_is_noticed(tmp_path):
     record = archives.make_record()
     directory = archives.write(tmp_path)
-    extended = dataclasses.replace(record, extensions=((2, 4, 6),))
+    extended = dataclasses.replace(record, extensions=(history.Extension(2, 4, 6),))
     assert (
         archive.PlanRecord.from_dict(json.loads(extended.to_json()), record.plan.mechanism)
         == extended
@@ -263,5 +264,5 @@ def test_a_longer_run_with_other_cohorts_is_refused(tmp_path):
     program.run_training(experiment, directory)
     start = dataclasses.replace(experiment.sampler, seed=1)
     other = dataclasses.replace(experiment, sampler=start)
-    with pytest.raises(RunError, match='round 0 would have had another cohort'):
+    with pytest.raises(RunError, match='with this plan, round 0 would have had another cohort'):
         extension.commit(other, directory, None, {})  # type: ignore[arg-type]

@@ -16,6 +16,15 @@ Example: one BLT for a separation that is not known yet,
 
 --logs=LOG,... takes the schemas from participation logs instead, such as those of
 simulate_population with several seeds; each counts as often as it occurs.
+
+Example: a run with planned.npz finds after 1026 of its rounds that clients return after 171 rounds,
+not 342; what is saved has its first 1026 rounds (docs/concepts/switching.md),
+
+  python -m experiments.optimize_strategy --mechanism=switched_blt --strategy=planned.npz \
+    --switch_round=1026 --rounds=2052 --min_separation=171 --max_participations=12 \
+    --planned_min_separation=342 --planned_max_participations=6 --output=switched.npz
+
+--mechanism=continued --strategy=banded.npz goes on with a banded matrix beyond its rounds.
 """
 
 import json
@@ -32,7 +41,7 @@ from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.optimize.robust_blt import CRITERIA
 from dpfl.participation import observed_schemas
-from dpfl.planning import optimization
+from dpfl.planning import continuation, optimization
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
 from dpfl.simulation.training.sampling_config import participation, required
@@ -41,10 +50,13 @@ from dpfl.simulation.training.server_config import ScheduleConfig
 _SCHEMA = SettingsFlags(ParticipationConfig)
 _MECHANISM = SettingsFlags(
     MechanismConfig,
-    only=('mechanism', 'bands'),
-    choices={'mechanism': registry.OPTIMIZED},
+    only=('mechanism', 'bands', 'strategy'),
+    choices={'mechanism': (*registry.OPTIMIZED, *continuation.NAMES)},
     help={
         'mechanism': 'Mechanism to optimise.',
+        'strategy': 'For --mechanism=switched_blt and continued: strategy of the rounds before, a '
+        'name in dpfl/strategies or a file. switched_blt begins with a BLT, continued with a '
+        'banded mechanism.',
         'bands': 'Number of bands of a banded mechanism; by default min_separation.',
     },
 )
@@ -53,8 +65,8 @@ _LOSS = SettingsFlags(
     defaults={'loss': None},
     help={
         'loss': 'Loss to minimise: largest or root mean square noise of the prefix sums, at equal '
-        'privacy. By default the loss that the mechanism is published with: max for blt, '
-        'scaled_blt and banded_inverse, rms for the others.'
+        'privacy. By default the loss that the mechanism is published with: rms for banded and '
+        'banded_toeplitz, max for the others.'
     },
 )
 _BUFFERS = flags.DEFINE_integer('buffers', 4, 'Number of buffers of a BLT.', lower_bound=1)
@@ -83,10 +95,17 @@ _MOMENTUM = flags.DEFINE_float(
 )
 _NESTEROV = flags.DEFINE_boolean('nesterov', False, "Nesterov's momentum for --momentum.")
 _SCHEDULE = SettingsFlags(ScheduleConfig)
+_CONTINUATION = SettingsFlags(continuation.ContinuationConfig)
 _OUTPUT = SettingsFlags(
     output_flags.OutputConfig, help={'output': 'File to save the mechanism in (.npz).'}
 )
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
+# Flags of one kind of optimisation alone.
+_OF_CONTINUATIONS = ('strategy', *continuation.ContinuationConfig().flat())
+_OF_OTHERS = (
+    *('bands', 'buffers', 'separations', 'weights', 'logs', 'criterion', 'momentum', 'nesterov'),
+    *ScheduleConfig().flat(),
+)
 
 
 def main() -> None:
@@ -94,6 +113,11 @@ def main() -> None:
     config, loss = _MECHANISM.read(), _LOSS.values()['loss']
     name = command_line.required(config, 'mechanism')
     output = pathlib.Path(command_line.required(_OUTPUT.read(), 'output'))
+    if name in continuation.NAMES:
+        _refuse(_OF_OTHERS, f'cannot be combined with mechanism={name}')
+        _continuation(name, output, loss)
+        return
+    _refuse(_OF_CONTINUATIONS, f'needs mechanism={" or ".join(continuation.NAMES)}')
     if _SEPARATIONS.value or _LOGS.value:
         _robust(str(name), output, loss)
         return
@@ -113,6 +137,29 @@ def main() -> None:
         )
     is_json = _FORMAT.read().format == 'json'
     print(json.dumps(result) if is_json else plain_text.table(result))
+
+
+def _refuse(names: Sequence[str], why: str) -> None:
+    for name in names:
+        if flags.FLAGS[name].present:
+            raise command_line.UsageError(f'--{name}: {why}')
+
+
+def _continuation(name: str, output: pathlib.Path, loss: str | None) -> None:
+    """Optimises how a run goes on, and prints what that is worth."""
+    with command_line.refusing_bad_values():
+        found = continuation.optimize(
+            name,
+            _MECHANISM.read().strategy,
+            participation(_SCHEMA.read()),
+            output,
+            _CONTINUATION.read(),
+            loss=loss,
+        )
+    if _FORMAT.read().format == 'json':
+        print(json.dumps(found))
+    else:
+        print(f'{plain_text.columns(found["compared"])}\n\n{continuation.verdict(found)}')
 
 
 def _robust(name: str, output: pathlib.Path, loss: str | None) -> None:
