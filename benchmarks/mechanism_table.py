@@ -238,8 +238,9 @@ proven sensitivities.
   coordinate and round. Where the state is noise that can be drawn again from its keys, both ways
   are given.
 - **seconds**: of the optimiser alone, for the max and the rms loss, in a new process with the cache
-  of results off, beside other programs on two cores: for orders of magnitude. Those of jax_privacy
-  2.0.0 include compilation. Its losses are computed by dpfl from what it found.
+  of results off. For dpfl it is the CPU time. For jax_privacy 2.0.0 it is the time that passed,
+  beside other programs on two cores, with compilation: for orders of magnitude. Losses of
+  jax_privacy are computed by dpfl from what it found.
 
 Made by `benchmarks/mechanism_table.py`, which measures what `mechanism_table.json` does not have.
 """
@@ -312,8 +313,12 @@ def _line(label: str, by_loss: dict[str, dict], bounds: dict[str, dict]) -> str:
     memory, numbers = f'{copies}', f'{draws}'
     if draws > 1:
         memory, numbers = f'{copies} or {kept}', f'{draws} or 1'
-    seconds = ' / '.join(f'{row["seconds"]:.2g}' for row in done)
+    seconds = ' / '.join(_rounded(row.get('cpu_seconds', row['seconds'])) for row in done)
     return '| ' + ' | '.join([*cells, memory, numbers, seconds]) + ' |'
+
+
+def _rounded(seconds: float) -> str:
+    return f'{seconds:.0f}' if seconds >= 10 else f'{seconds:.2g}'
 
 
 if __name__ == '__main__':

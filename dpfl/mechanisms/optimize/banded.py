@@ -9,7 +9,8 @@ norms have the same sensitivity.
 
 L-BFGS (`banded_descent`) starts from the optimal banded Toeplitz matrix, or for many bands from an
 interpolation of the optimum for half the rounds and bands, which is found in the same way. The
-largest e is minimised through power means with rising powers.
+largest e is minimised through power means with rising powers. They begin higher from an
+interpolation, where the errors are already nearly equal.
 """
 
 import dataclasses
@@ -28,20 +29,25 @@ from dpfl.mechanisms.optimize.banded_norms import Norms
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.participation import Participation
 
-_VERSION = 3
+_VERSION = 4
 # A search ends when a step lowers the squared loss by less than this share. That is about a
 # hundredth of what is left.
 _TOLERANCE = {'rms': 1e-10, 'max': 1e-7}
 # For tables of more entries, where every step takes longer, and for coarser problems.
 _LARGE = 50_000
 _LARGE_TOLERANCE = {'rms': 1e-9, 'max': 1e-5}
-_LARGE_FREE_TOLERANCE = 1e-6  # With many weights the last digits take many steps.
+_LARGE_FREE_TOLERANCE = {'rms': 1e-6, 'max': 3e-6}  # With many weights, steps are small.
+# For tables of even more entries, where a step takes seconds.
+_HUGE = 1_000_000
+_HUGE_TOLERANCE = {'rms': 1e-6, 'max': 1e-5}
 _COARSE_TOLERANCE = 1e-6
 # Fewest bands for which solving a coarser problem first pays.
 _COARSE_BANDS = 48
 # Exponents of power means. The last mean is at least n^(-1/5000) of the largest of n errors, and
 # comes much closer because most errors are then equal.
 _POWERS = {'rms': (1,), 'max': (12, 50, 200, 1000, 5000)}
+# From the optimum of a coarser problem.
+_LATER_POWERS = {'rms': (1,), 'max': (200, 1000, 5000)}
 _NORMS = {'equal': Norms.equal, 'blocks': Norms.blocks, 'free': Norms.free}
 
 
@@ -68,7 +74,8 @@ def optimize_banded(
       bands: number of bands of C, including the main diagonal: at most `min_separation` and
         `rounds`.
       loss: 'rms', to about 1e-6 of the optimum, or 1e-4 for free norms if n times the bands are
-        more than 50,000; 'max', to about 1e-3, or 1e-2 if they are more than 50,000.
+        more than 50,000, and for all norms if they are more than a million; 'max', to about 1e-3,
+        or 1e-2 if they are more than 50,000.
       column_norms: 'equal' for norm 1, as in BandMF. 'free' optimises all norms for the schema:
         it has the least loss of all banded strategies, Toeplitz ones included (1.4 % less than
         BandMF at 2052 rounds in 6 blocks). The errors of single rounds differ more: for the rms
@@ -184,12 +191,18 @@ class _Problem:
 
     def solve(self, participation: Participation, bands: int) -> np.ndarray:
         """Diagonals of C with the squared sensitivity `participation.count`, [n, bands]."""
-        is_large = participation.rounds * bands > _LARGE
-        tolerance = (_LARGE_TOLERANCE if is_large else _TOLERANCE)[self.loss]
-        if is_large and self.column_norms == 'free':
-            tolerance = max(tolerance, _LARGE_FREE_TOLERANCE)
+        tolerance = self._tolerance(participation.rounds * bands)
         descent, point = self._optimum(participation, bands, tolerance)
         return descent.strategy(point)
+
+    def _tolerance(self, entries: int) -> float:
+        """Where to end the search over so many entries."""
+        if entries > _HUGE:
+            return _HUGE_TOLERANCE[self.loss]
+        if entries <= _LARGE:
+            return _TOLERANCE[self.loss]
+        is_free = self.column_norms == 'free'
+        return (_LARGE_FREE_TOLERANCE if is_free else _LARGE_TOLERANCE)[self.loss]
 
     def toeplitz(self, participation: Participation, bands: int) -> banded.Banded:
         """The banded Toeplitz matrix of least loss."""
@@ -212,22 +225,30 @@ class _Problem:
             error = banded_error.DenseError(bands, self.workload)
         else:
             error = banded_error.BlockError(bands, inverse)
-        point = Point(self._start(participation, bands), norms.start(participation))
-        for power in _POWERS[self.loss]:
+        if self.workload is None and bands >= _COARSE_BANDS:
+            point, powers = self._refined(participation, bands, norms), _LATER_POWERS
+        else:
+            schema = participation
+            if self.column_norms == 'equal':  # The participations do not matter.
+                schema = dataclasses.replace(participation, max_participations=None)
+            rows = unit_rows(self.toeplitz(schema, bands).diagonals)
+            point, powers = Point(rows, norms.start(participation)), _POWERS
+        for power in powers[self.loss]:
             descent = Descent(error, norms, power, self.search)
             point = descent.minimise(point, tolerance)
         return descent, point
 
-    def _start(self, participation: Participation, bands: int) -> np.ndarray:
-        if self.workload is not None or bands < _COARSE_BANDS:
-            schema = participation
-            if self.column_norms == 'equal':  # The participations do not matter.
-                schema = dataclasses.replace(participation, max_participations=None)
-            return unit_rows(self.toeplitz(schema, bands).diagonals)
+    def _refined(self, participation: Participation, bands: int, norms: Norms) -> Point:
+        """A start from the optimum for half the rounds and bands."""
         half = dataclasses.replace(
             participation,
             rounds=-(-participation.rounds // 2),
             min_separation=-(-participation.min_separation // 2),
         )
-        _, point = self._optimum(half, -(-bands // 2), _COARSE_TOLERANCE)
-        return unit_rows(banded_start.refined(point.rows, participation.rounds, bands))
+        half_bands = -(-bands // 2)
+        entries = half.rounds * half_bands
+        tolerance = self._tolerance(entries) if entries > _HUGE else _COARSE_TOLERANCE
+        _, point = self._optimum(half, half_bands, tolerance)
+        rows = unit_rows(banded_start.refined(point.rows, participation.rounds, bands))
+        coarse = _NORMS[self.column_norms](half)
+        return Point(rows, norms.refined(coarse, point.weights, participation))

@@ -101,9 +101,10 @@ class Descent:
                 return value, np.concatenate([by_rows, by_weights * _WEIGHT_UNIT])
             return value, by_rows
 
-        x = rows[inside]
+        x, bounds = rows[inside], None
         if weights.size > 1:
             x = np.concatenate([x, weights / _WEIGHT_UNIT])
+            bounds = [(None, None)] * entries + [(0, None)] * weights.size
 
         def after_step(step):
             nonlocal x
@@ -119,7 +120,7 @@ class Descent:
                     x,
                     jac=True,
                     method='L-BFGS-B',
-                    bounds=[(None, None)] * entries + [(0, None)] * (x.size - entries),
+                    bounds=bounds,
                     callback=after_step,
                     options={
                         'maxiter': _MAX_ITERATIONS,

@@ -76,6 +76,22 @@ class Norms:
             weights[-1] = 1.0
         return weights
 
+    def refined(
+        self, coarse: 'Norms', weights: np.ndarray, participation: Participation
+    ) -> np.ndarray:
+        """Weights from those for half the rounds and half the separation.
+
+        Each weight goes to the window at twice its first round. If that leaves a column with less
+        than half of its squared norm, it returns `start`.
+        """
+        place = np.searchsorted(self.starts, 2 * coarse.starts, side='right') - 1
+        refined = np.bincount(place, weights[: place.size], self.starts.size)
+        refined = np.append(refined, weights[place.size :])
+        before = np.repeat(coarse.squared(weights), 2)[: self.rounds]
+        if (2 * self.squared(refined) < before).any():
+            return self.start(participation)
+        return refined
+
     def squared(self, weights: np.ndarray) -> np.ndarray:
         """d, float64 [n]."""
         windows = weights[: self.starts.size]

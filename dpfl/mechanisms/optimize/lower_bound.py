@@ -40,8 +40,10 @@ def loss_lower_bound(
     (docs/benchmarks/mechanism_table.md). Where it may not, the distance is larger; how much of that
     is the bound's own is not known.
 
-    The result is deterministic. It takes at most about a minute for 2000 rounds. For many
-    more it needs the eigenvalues of a matrix [n, n], and the memory of three of these.
+    The result is deterministic. The search takes seconds, whatever the number of rounds n is: at
+    most about a minute of one core. Its result is evaluated by the eigenvalues of a matrix [n, n],
+    which takes O(n^3) operations, 7 s of one core for 4000 rounds and 100 s for 10,000, and the
+    memory of two such matrices, 1.7 GB for 10,000.
 
     Args:
       participation: the schema.

@@ -148,13 +148,19 @@ def _partners(gram: np.ndarray, separation: int, count: int) -> tuple[np.ndarray
     """L_t(c) and R_t(c) of `upper_bound` for c = 0 .. count - 1, each float64 [count, rounds]."""
     n = gram.shape[0]
     before, after = np.zeros((count, n)), np.zeros((count, n))
-    rounds = np.arange(n)
     for low in range(0, n, _ROWS_AT_ONCE):
-        rows = slice(low, min(low + _ROWS_AT_ONCE, n))
-        distance = rounds - rounds[rows, None]
-        weights = np.abs(gram[rows])
-        for side, allowed in ((before, distance <= -separation), (after, distance >= separation)):
-            _fill(side[:, rows], _totals(np.where(allowed, weights, 0.0), separation, count - 1))
+        high = min(low + _ROWS_AT_ONCE, n)
+        rounds = np.arange(low, high)[:, None]
+        # Only the columns where some of these rows have a partner.
+        earlier, later = np.arange(max(high - separation, 0)), np.arange(low + separation, n)
+        for side, columns, distance in (
+            (before, earlier, rounds - earlier),
+            (after, later, later - rounds),
+        ):
+            if columns.size:
+                weights = np.abs(gram[low:high, columns[0] : columns[-1] + 1])
+                weights[distance < separation] = 0.0
+                _fill(side[:, low:high], _totals(weights, separation, count - 1))
     return before, after
 
 

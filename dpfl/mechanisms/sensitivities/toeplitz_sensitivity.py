@@ -99,12 +99,10 @@ def _by_pairs(coefficients: bytes, participation: Participation) -> Sensitivity:
 
 def gram(coefficients: np.ndarray) -> np.ndarray:
     """C^T C for the matrix with this first column [n], in O(n^2)."""
-    n = coefficients.size
-    products = np.zeros((n, n))
-    for lag in range(n):
-        along = np.cumsum(coefficients[: n - lag] * coefficients[lag:])[::-1]
-        np.einsum('ii->i', products[: n - lag, lag:])[...] = along
-        np.einsum('ii->i', products[lag:, : n - lag])[...] = along
+    reverse = coefficients[::-1]
+    products = np.outer(reverse, reverse)
+    for i in range(reverse.size - 2, -1, -1):  # Entry (i, j) has one term more than its successor.
+        products[i, :-1] += products[i + 1, 1:]
     return products
 
 
