@@ -54,7 +54,7 @@ _LOSS = SettingsFlags(
     help={
         'loss': 'Loss to minimise: largest or root mean square noise of the prefix sums, at equal '
         'privacy. By default the loss that the mechanism is published with: max for blt, '
-        'scaled_blt and banded_inverse, rms for the others.'
+        'scaled_blt, block_blt and banded_inverse, rms for the others.'
     },
 )
 _BUFFERS = flags.DEFINE_integer('buffers', 4, 'Number of buffers of a BLT.', lower_bound=1)
