@@ -101,6 +101,10 @@ FACTORIES = {
     'blt_with_negative_entries': lambda rounds: mechanisms.Blt(rounds, [0.8, 0.3], [0.2, -0.9]),
     'switched_blt': _switched,
     'switched_blt_with_negative_entries': lambda rounds: _switched(rounds, falls=False),
+    'column_scaled_switched_blt': _scaled(_switched, 2),
+    'column_scaled_switched_blt_with_negative_entries': _scaled(
+        lambda n: _switched(n, falls=False), 1
+    ),
     'continued': lambda rounds: mechanisms.Continued(
         _banded(5, 3), [0.9, 0.4, 0.1], link=0.7, rounds=rounds
     ),

@@ -19,6 +19,7 @@ from dpfl.mechanisms.lagged_blt import LaggedBlt
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
+from dpfl.mechanisms.optimize.block_blt import optimize_block_blt
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.continued import optimize_continued
 from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
@@ -81,6 +82,7 @@ __all__ = [
     'optimize_banded',
     'optimize_banded_inverse',
     'optimize_banded_toeplitz',
+    'optimize_block_blt',
     'optimize_blt',
     'optimize_scaled_blt',
     'optimize_lagged_blt',

@@ -22,6 +22,7 @@ _CONSIDERED: tuple[tuple[str, tuple[int | None, ...]], ...] = (
     ('scaled_blt', (2, 4)),
     ('lagged_blt', (2, 4)),
     ('scaled_lagged_blt', (2, 4)),
+    ('block_blt', (2,)),
     ('free_banded', (None,)),
     ('banded_inverse', (8, 32)),
 )

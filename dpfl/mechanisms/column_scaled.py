@@ -13,6 +13,7 @@ from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.sensitivities import matrix_sensitivity, scaled_toeplitz
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.streaming import kernels
+from dpfl.mechanisms.switched_blt import SwitchedBlt, prefix_squared_error
 from dpfl.participation import Participation
 
 
@@ -143,7 +144,12 @@ class ColumnScaled(Mechanism):
         }
 
     def _prefix_squared_error(self) -> np.ndarray:
-        """Adds up the rows of `B = A C^-1` for a Toeplitz base, one after the other."""
+        """Adds up the rows of `B = A C^-1` for a Toeplitz base, one after the other.
+
+        The buffers of a switched base have a covariance instead.
+        """
+        if isinstance(self.base, SwitchedBlt):
+            return prefix_squared_error(self.kernel().table)
         column = self.base.toeplitz_column(self.rounds)
         if column is None:
             return super()._prefix_squared_error()
@@ -157,7 +163,9 @@ class ColumnScaled(Mechanism):
         return squared
 
     def _sensitivity(self, participation: Participation) -> Sensitivity:
-        """Exact for bands within the separation, and where `scaled_toeplitz` finds it to be."""
+        """Exact for bands within the separation, and where the bound of the base finds it to be."""
+        if isinstance(self.base, SwitchedBlt):
+            return self.base.scaled_sensitivity(self.column_scales(), participation)
         column = self.base.toeplitz_column(self.rounds)
         if column is None:
             released = self.released_matrix()

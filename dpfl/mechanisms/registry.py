@@ -30,6 +30,7 @@ from dpfl.mechanisms.lagged_blt import LaggedBlt
 from dpfl.mechanisms.optimize.banded import optimize_banded
 from dpfl.mechanisms.optimize.banded_inverse import optimize_banded_inverse
 from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
+from dpfl.mechanisms.optimize.block_blt import optimize_block_blt
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
@@ -241,6 +242,12 @@ ENTRIES: dict[str, Entry] = {
             column_scaled.ColumnScaled,
             ways=_FROM_FILE,
             optimizer=Optimizer(optimize_scaled_blt, 'buffers', ('max', 'rms'), default_buffers=4),
+        ),
+        Entry(
+            'block_blt',
+            column_scaled.ColumnScaled,
+            ways=_FROM_FILE,
+            optimizer=Optimizer(optimize_block_blt, 'buffers', ('max', 'rms'), default_buffers=4),
         ),
         Entry(
             'lagged_blt',

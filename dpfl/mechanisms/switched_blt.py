@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from dpfl import _validate, errors
 from dpfl.mechanisms import base, rounding
 from dpfl.mechanisms.blt import Blt
-from dpfl.mechanisms.sensitivities import gram_envelope, matrix_sensitivity, toeplitz_sensitivity
+from dpfl.mechanisms.sensitivities import gram_envelope, matrix_sensitivity, scaled_toeplitz
 from dpfl.mechanisms.sensitivities.common import Sensitivity
 from dpfl.mechanisms.streaming import kernels
 from dpfl.participation import Participation
@@ -176,46 +176,53 @@ class SwitchedBlt(base.Mechanism):
         return self.decay.shape[1]
 
     def column_norms(self) -> np.ndarray:
-        return np.sqrt([column[-1] for column in self._gram_columns()])
+        return np.sqrt([column[-1] for column in self._gram_columns(np.ones(self.rounds))])
 
     def describe_release(self) -> str:
         times = len(self.starts)
         return f'The noise changes its parameters {times} times. {super().describe_release()}'
 
     def _prefix_squared_error(self) -> np.ndarray:
-        """From the covariance of the prefix sum and the buffers, round by round: O(n d^2)."""
-        squared = np.empty(self.rounds)
-        size = self.decay.shape[1] + 1
-        step = np.zeros((size, size))
-        covariance = np.zeros((size, size))
-        for t, linear_map in enumerate(self._maps()):
-            step[:] = linear_map
-            step[:, 0] = 0.0
-            step[0, 0] = 1.0  # The prefix sum stays, and the output is added to it.
-            noise = linear_map[:, 0]
-            covariance = step_covariance(covariance, step, noise)
-            squared[t] = covariance[0, 0]
-        return squared
+        return prefix_squared_error(self._maps())
 
     def _sensitivity(self, participation: Participation) -> Sensitivity:
         if not self.starts:
             one = Blt(self.rounds, self.decay[0], self.scale[0]).sensitivity_bound(participation)
             squared = one.squared * self.gain[0] ** 2
             return Sensitivity(rounding.sum_up(squared, 4), one.is_exact)
+        return self.scaled_sensitivity(np.ones(self.rounds), participation)
+
+    def scaled_sensitivity(
+        self, column_scale: np.ndarray, participation: Participation
+    ) -> Sensitivity:
+        """Bound of the squared sensitivity of `C diag(column_scale)`.
+
+        Args:
+          column_scale: positive, [rounds].
+          participation: a schema with as many rounds.
+        """
         few = participation.count <= gram_envelope.MOST_COUNT
         if self.rounds > _MOST_PAIRED_ROUNDS or not few:
-            return self._majorant(participation)
-        found = gram_envelope.sensitivity(self._gram_columns(), participation)
-        if found.is_exact or self.rounds > _MOST_GRAM_ROUNDS:
+            return self._majorant(column_scale, participation)
+        if self.rounds > _MOST_GRAM_ROUNDS:
+            return gram_envelope.sensitivity(self._gram_columns(column_scale), participation)
+        gram = self.gram(column_scale)
+        upper = (gram[: j + 1, j] for j in range(self.rounds))
+        found = gram_envelope.sensitivity(upper, participation)
+        if found.is_exact:
             return found
-        return min(
-            matrix_sensitivity.of_matrix(self.strategy_matrix(), participation),
-            found,
-            key=lambda bound: bound.squared,
-        )
+        by_pairs = matrix_sensitivity.upper_bound(gram, participation)
+        return min(by_pairs, found, key=lambda bound: bound.squared)
 
-    def _majorant(self, participation: Participation) -> Sensitivity:
-        """The sensitivity of a Toeplitz matrix that is nowhere smaller than |C|.
+    def gram(self, column_scale: np.ndarray) -> np.ndarray:
+        """Gram matrix of `C diag(column_scale)`, float64 [rounds, rounds], in O(rounds^2 d)."""
+        gram = np.zeros((self.rounds, self.rounds))
+        for j, column in enumerate(self._gram_columns(column_scale)):
+            gram[: j + 1, j] = gram[j, : j + 1] = column
+        return gram
+
+    def _majorant(self, column_scale: np.ndarray, participation: Participation) -> Sensitivity:
+        """The sensitivity of a scaled Toeplitz matrix that is nowhere smaller than |C|.
 
         Its coefficient of lag l is the largest gain times the largest scales times a bound on the
         buffers l rounds after an input, over all numbers of switches in between.
@@ -234,7 +241,9 @@ class SwitchedBlt(base.Mechanism):
             states[1:] = np.maximum(states[1:], unswitched[:-1] @ carry.T)
             coefficients[lag] = scale @ states.max(axis=0)
         falling = np.maximum.accumulate(coefficients[::-1])[::-1]
-        bound = toeplitz_sensitivity.sensitivity(falling, participation, known_monotone=True)
+        bound = scaled_toeplitz.sensitivity(
+            falling, column_scale, 1, participation, known_monotone=True
+        )
         return bound._replace(is_exact=False)
 
     def _per_round(self, values: np.ndarray) -> np.ndarray:
@@ -267,8 +276,10 @@ class SwitchedBlt(base.Mechanism):
                 states[:, :t] = carried[t] @ states[:, :t]
             yield states[:, :t]
 
-    def _gram_columns(self) -> Iterator[np.ndarray]:
-        """The upper part of each column of C^T C: entries [0, j] .. [j, j].
+    def _gram_columns(self, column_scale: np.ndarray) -> Iterator[np.ndarray]:
+        """The upper part of each column of G: entries [0, j] .. [j, j].
+
+        G is the Gram matrix of `C diag(column_scale)`.
 
         An input in round i < j reaches the rounds from j on through the buffers a at the beginning
         of round j alone, so G_ij = q_j a, where q_j is what a unit in each buffer then has in
@@ -290,7 +301,8 @@ class SwitchedBlt(base.Mechanism):
             if t in carried:
                 after = carried[t].T @ after @ carried[t]
         for j, states in enumerate(self._states()):
-            yield np.append(shared[j] @ states, norms[j])
+            column = np.append(shared[j] @ states, norms[j])
+            yield column * (column_scale[: j + 1] * column_scale[j])
 
 
 def is_switchable(mechanism: base.Mechanism) -> bool:
@@ -323,6 +335,25 @@ def as_switched(mechanism: 'Blt | SwitchedBlt') -> SwitchedBlt:
         np.ones(1),
         np.zeros((0, d, d)),
     )
+
+
+def prefix_squared_error(maps: np.ndarray) -> np.ndarray:
+    """Squared errors of the prefix sums for the maps of a `StateSpace`, float64 [rounds].
+
+    From the covariance of the prefix sum and the buffers, round by round: O(n d^2).
+
+    Args:
+      maps: [rounds, 1 + d, 1 + d].
+    """
+    squared = np.empty(len(maps))
+    step, covariance = np.zeros_like(maps[0]), np.zeros_like(maps[0])
+    for t, linear_map in enumerate(maps):
+        step[:] = linear_map
+        step[:, 0] = 0.0
+        step[0, 0] = 1.0  # The prefix sum stays, and the output is added to it.
+        covariance = step_covariance(covariance, step, linear_map[:, 0])
+        squared[t] = covariance[0, 0]
+    return squared
 
 
 def step_covariance(covariance: np.ndarray, step: np.ndarray, noise: np.ndarray) -> np.ndarray:

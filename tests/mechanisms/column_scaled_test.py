@@ -9,7 +9,7 @@ _STACKOVERFLOW = Participation(2052, 342, 6)
 
 
 def _random_base(rng, rounds):
-    kind = rng.integers(5)
+    kind = rng.integers(6)
     if kind == 0:  # Monotone.
         buffers = int(rng.integers(1, 4))
         scale = rng.dirichlet(np.ones(buffers + 1))[:buffers]
@@ -22,7 +22,19 @@ def _random_base(rng, rounds):
     if kind == 3:
         bands = int(rng.integers(1, 5))
         return mechanisms.BandedInverse.fractional_power(rounds, bands, rng.random())
+    if kind == 4:
+        return _random_switched(rng, rounds)
     return mechanisms.HonakerTree(rounds, rng.choice(['nodes', 'prefix_sums']))
+
+
+def _random_switched(rng, rounds):
+    starts = np.flatnonzero(rng.random(rounds - 1) < 0.3) + 1
+    count, d = starts.size + 1, int(rng.integers(1, 4))
+    sign = rng.choice([1.0, -1.0], size=(count, d)) if rng.random() < 0.3 else 1.0
+    scale = rng.uniform(0, 0.5, (count, d)) * sign
+    carry = np.tile(np.eye(d), (count - 1, 1, 1))
+    decay, gain = rng.random((count, d)), np.exp(rng.normal(size=count) * 0.2)
+    return mechanisms.SwitchedBlt(rounds, starts.tolist(), decay, scale, gain, carry)
 
 
 def _check_random_cases(rng, cases, monkeypatch):
@@ -92,6 +104,16 @@ def test_ten_thousand_rounds_are_bounded(schema):
     regular = np.arange(0, 10_000, schema.min_separation)[: schema.count]
     attained = scaled_toeplitz.squared_norm(base.coefficients(), mechanism.column_scales(), regular)
     assert attained <= bound.squared <= scale.max() ** 2 / scale.min() ** 2 * attained
+
+
+def test_errors_of_a_switched_base_are_those_of_its_matrix():
+    rng = np.random.default_rng(3)
+    for rounds in (1, 2, 30):
+        base = _random_switched(rng, rounds)
+        mechanism = mechanisms.ColumnScaled(base, np.exp(rng.normal(size=10) * 0.3), rounds, 2)
+        decoder = np.cumsum(np.linalg.inv(mechanism.strategy_matrix()), axis=0)
+        squared = (decoder**2).sum(axis=1)
+        np.testing.assert_allclose(mechanism.squared_error(), squared, rtol=1e-9)
 
 
 def test_equal_scales_are_the_base():

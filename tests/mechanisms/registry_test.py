@@ -20,6 +20,7 @@ _KINDS_OF_OTHER_NAMES = {
     'free_banded': 'banded',
     'scaled_blt': 'column_scaled',
     'scaled_lagged_blt': 'column_scaled',
+    'block_blt': 'column_scaled',
 }
 every_entry = pytest.mark.parametrize('name', registry.ENTRIES)
 _SCHEMA = Participation(12, 4)

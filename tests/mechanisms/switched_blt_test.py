@@ -38,12 +38,10 @@ def _check_random_cases(cases, seed):
         bound = mechanism.sensitivity_bound(schema)
         assert bound.squared >= truth * (1 - 1e-12)
         assert not bound.is_exact or bound.squared == pytest.approx(truth, rel=1e-11)
-        assert not mechanism.starts or mechanism._majorant(schema).squared >= truth * (1 - 1e-12)
-        envelope = switched_blt.gram_envelope.sensitivity(mechanism._gram_columns(), schema)
-        assert envelope.squared >= truth * (1 - 1e-12)
-        assert not envelope.is_exact or envelope.squared == pytest.approx(truth, rel=1e-11)
-        gram = matrix.T @ matrix
-        for j, column in enumerate(mechanism._gram_columns()):
+        column_scale = np.exp(rng.normal(size=rounds) * rng.choice([0, 0.1, 1]))
+        _check_scaled(mechanism, schema, column_scale)
+        gram = matrix.T @ matrix * np.outer(column_scale, column_scale)
+        for j, column in enumerate(mechanism._gram_columns(column_scale)):
             np.testing.assert_allclose(column, gram[: j + 1, j], rtol=1e-9, atol=1e-12)
         noise = rng.normal(size=(rounds, 2))
         np.testing.assert_allclose(
@@ -54,6 +52,20 @@ def _check_random_cases(cases, seed):
         )
         exact += bound.is_exact
     assert exact > cases / 4
+
+
+def _check_scaled(mechanism, schema, column_scale):
+    """Every bound of the matrix with scaled columns, each in force for some numbers of rounds."""
+    matrix = mechanism.strategy_matrix() * column_scale
+    truth = oracles.squared_sensitivity(matrix, schema)
+    scaled = mechanism.scaled_sensitivity(column_scale, schema)
+    envelope = switched_blt.gram_envelope.sensitivity(mechanism._gram_columns(column_scale), schema)
+    for bound in (scaled, envelope):
+        assert bound.squared >= truth * (1 - 1e-12)
+        assert not bound.is_exact or bound.squared == pytest.approx(truth, rel=1e-11)
+    assert not mechanism.starts or mechanism._majorant(column_scale, schema).squared >= truth * (
+        1 - 1e-12
+    )
 
 
 def test_random_cases_are_never_below_brute_force():

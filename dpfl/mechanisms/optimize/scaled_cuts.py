@@ -5,10 +5,11 @@ pattern of cells, and the partners of each of its participations. An optimiser n
 sums that are large. Here they are found for one mechanism, a pattern through each cell.
 """
 
+from typing import Protocol
+
 import numpy as np
 
 from dpfl.mechanisms.optimize.scaled_loss import PairSum
-from dpfl.mechanisms.sensitivities.scaled_toeplitz import PairTable
 from dpfl.participation import Participation
 
 # Share of each pair that its earlier participation bears.
@@ -26,10 +27,69 @@ def regular(participation: Participation, length: int) -> list[PairSum]:
     return sums
 
 
+def through_each(weights: np.ndarray, distance: int) -> dict[tuple[int, ...], float]:
+    """Heaviest pattern with a participation in each cell, and its weight.
+
+    Args:
+      weights: what the p-th participation adds in each cell, [count, cells]; -inf if it cannot be
+        there.
+      distance: least distance of the cells of two participations.
+    """
+    count, cells = weights.shape
+    # The p-th participation is in the cell: the weight up to it, and of what follows.
+    until, beyond = weights.copy(), np.zeros_like(weights)
+    for p in range(1, count):
+        best = np.full(cells, -np.inf)
+        best[distance:] = np.maximum.accumulate(until[p - 1])[: cells - distance]
+        until[p] += best
+    for p in range(count - 2, -1, -1):
+        following = np.maximum.accumulate((weights[p + 1] + beyond[p + 1])[::-1])[::-1]
+        used = following[distance:]
+        beyond[p, : used.size] = np.maximum(used, 0.0)
+    total, following_total = until + beyond, weights + beyond
+    found = {}
+    for cell in range(cells):
+        p = int(total[:, cell].argmax())
+        if total[p, cell] > 0:
+            earlier = _back(until, distance, p, cell)
+            later = _forward(following_total, beyond, distance, p, cell)
+            found[(*earlier, cell, *later)] = float(total[p, cell])
+    return found
+
+
+def _back(until, distance, p, cell):
+    pattern: list[int] = []
+    for earlier in range(p - 1, -1, -1):
+        cell = int(until[earlier, : cell - distance + 1].argmax())
+        pattern.insert(0, cell)
+    return pattern
+
+
+def _forward(total, beyond, distance, p, cell):
+    pattern: list[int] = []
+    while p + 1 < total.shape[0] and beyond[p, cell] > 0:
+        p += 1
+        first = cell + distance
+        cell = first + int(total[p, first:].argmax())
+        pattern.append(cell)
+    return pattern
+
+
+class SumTable(Protocol):
+    """What is needed of a table of pair bounds, see `scaled_toeplitz.PairTable`."""
+
+    length: int
+    lags: np.ndarray
+
+    def position_weights(self, share: float) -> np.ndarray: ...
+
+    def partner_weights(self, r: int) -> np.ndarray: ...
+
+
 class Cuts:
     """The largest sums through each cell for one mechanism."""
 
-    def __init__(self, table: PairTable, participation: Participation):
+    def __init__(self, table: SumTable, participation: Participation):
         """Finds them.
 
         Args:
@@ -43,7 +103,7 @@ class Cuts:
         rows = [table.partner_weights(r) for r in range(self._count - 1)]
         self._rows = {False: rows, True: [row[::-1, ::-1].T for row in rows]}
         self._known: dict[tuple[int, int, bool], list[tuple[int, int]]] = {}
-        self._patterns = self._through_each_cell(table.position_weights(_SHARE))
+        self._patterns = through_each(table.position_weights(_SHARE), self._distance)
 
     @property
     def largest(self) -> float:
@@ -54,49 +114,6 @@ class Cuts:
         """The sums that exceed a limit, at most so many, the largest first."""
         ranked = sorted(self._patterns, key=self._patterns.__getitem__, reverse=True)[:most]
         return [self._sum(pattern) for pattern in ranked if self._patterns[pattern] > limit]
-
-    def _through_each_cell(self, weights: np.ndarray) -> dict[tuple[int, ...], float]:
-        """Heaviest pattern with a participation in each cell, and its weight.
-
-        Args:
-          weights: what the p-th participation adds in each cell, [count, cells].
-        """
-        count, cells = weights.shape
-        # The p-th participation is in the cell: the weight up to it, and of what follows.
-        until, beyond = weights.copy(), np.zeros_like(weights)
-        for p in range(1, count):
-            best = np.full(cells, -np.inf)
-            best[self._distance :] = np.maximum.accumulate(until[p - 1])[: cells - self._distance]
-            until[p] += best
-        for p in range(count - 2, -1, -1):
-            following = np.maximum.accumulate((weights[p + 1] + beyond[p + 1])[::-1])[::-1]
-            used = following[self._distance :]
-            beyond[p, : used.size] = np.maximum(used, 0.0)
-        total = until + beyond
-        found = {}
-        for cell in range(cells):
-            p = int(total[:, cell].argmax())
-            if total[p, cell] > 0:
-                earlier = self._back(until, p, cell)
-                later = self._forward(weights + beyond, beyond, p, cell)
-                found[tuple(earlier + [cell] + later)] = float(total[p, cell])
-        return found
-
-    def _back(self, until, p, cell):
-        pattern: list[int] = []
-        for earlier in range(p - 1, -1, -1):
-            cell = int(until[earlier, : cell - self._distance + 1].argmax())
-            pattern.insert(0, cell)
-        return pattern
-
-    def _forward(self, total, beyond, p, cell):
-        pattern: list[int] = []
-        while p + 1 < total.shape[0] and beyond[p, cell] > 0:
-            p += 1
-            first = cell + self._distance
-            cell = first + int(total[p, first:].argmax())
-            pattern.append(cell)
-        return pattern
 
     def _sum(self, pattern: tuple[int, ...]) -> PairSum:
         """The pattern with the best partners of each of its participations."""

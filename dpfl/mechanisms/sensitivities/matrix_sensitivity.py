@@ -94,7 +94,7 @@ def upper_bound(gram: np.ndarray, participation: Participation) -> Sensitivity:
         return Sensitivity(float(squared_norms.max()), is_exact=True)
     if count == 2:
         return Sensitivity(_heaviest_pair(gram, separation), is_exact=True)
-    before, after = _partners(gram, separation, count)
+    before, after = partners(gram, participation)
     if not after.any():
         return Sensitivity(heaviest_pattern(squared_norms, participation), is_exact=True)
     candidates = [evenly_spaced(participation)]
@@ -144,9 +144,14 @@ def _heaviest_pair(gram: np.ndarray, separation: int) -> float:
     return float(worst)
 
 
-def _partners(gram: np.ndarray, separation: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """L_t(c) and R_t(c) of `upper_bound` for c = 0 .. count - 1, each float64 [count, rounds]."""
-    n = gram.shape[0]
+def partners(gram: np.ndarray, participation: Participation) -> tuple[np.ndarray, np.ndarray]:
+    """L_t(c) and R_t(c) of `upper_bound` for c = 0 .. count - 1, each float64 [count, rounds].
+
+    Args:
+      gram: symmetric, [participation.rounds, participation.rounds].
+      participation: the schema.
+    """
+    n, separation, count = participation.rounds, participation.min_separation, participation.count
     before, after = np.zeros((count, n)), np.zeros((count, n))
     for low in range(0, n, _ROWS_AT_ONCE):
         high = min(low + _ROWS_AT_ONCE, n)

@@ -15,8 +15,8 @@ and for other numbers of rounds than mechanisms were made for (figure 5):
 
 A mechanism is one of
 - gaussian, tree, honaker_tree, full_honaker_tree and others without parameters;
-- blt:BUFFERS, scaled_blt:BUFFERS, banded:BANDS, banded_toeplitz:BANDS, banded_inverse:BANDS:
-  optimised once, for the schema of the flags, and used at every value;
+- blt:BUFFERS, scaled_blt:BUFFERS, block_blt:BUFFERS, banded:BANDS, banded_toeplitz:BANDS,
+  banded_inverse:BANDS: optimised once, for the schema of the flags, and used at every value;
 - the same for a schema of its own, KIND:SIZE@ROUNDS/MIN_SEPARATION[/MAX_PARTICIPATIONS];
 - best_blt:BUFFERS and so on: optimised again for every value;
 - a strategy: a name in dpfl/strategies or a file.

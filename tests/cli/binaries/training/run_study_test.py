@@ -139,7 +139,7 @@ def _stand_in(kind, rounds):
         return mechanisms.BandedToeplitz(rounds, [1.0, 0.5])
     if kind == 'banded_inverse':
         return mechanisms.BandedInverse(rounds, [1.0, -0.5])
-    if kind == 'scaled_blt':
+    if kind in ('scaled_blt', 'block_blt'):
         return mechanisms.ColumnScaled(mechanisms.Blt(rounds, [0.9], [0.1]), [1.0, 1.1], rounds)
     return mechanisms.optimize_banded(Participation(rounds, 2), 2, loss='rms')
 

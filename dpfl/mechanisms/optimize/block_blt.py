@@ -1,0 +1,307 @@
+"""Optimiser of BLTs whose decays and scales change from block to block, with scaled columns.
+
+All parameters are found together, by L-BFGS with analytic gradients. The sensitivity in the
+objective is the bound of `matrix_sensitivity.upper_bound` for participations in some of the rounds,
+a maximum of many sums of products of columns. As in `optimize.scaled_blt`, the search knows a few
+of them, and adds those that its result violates until there are none. Candidates are compared by
+their proven loss, for participations in all rounds.
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy import optimize, sparse, special
+
+from dpfl import _validate
+from dpfl.mechanisms.blt import Blt
+from dpfl.mechanisms.column_scaled import ColumnScaled
+from dpfl.mechanisms.optimize import block_cuts, cache, scaled_cuts, toeplitz_error
+from dpfl.mechanisms.optimize.block_loss import Blocks, Columns, Layout, PrefixErrors
+from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
+from dpfl.mechanisms.optimize.scaled_loss import PairSum
+from dpfl.mechanisms.switched_blt import SwitchedBlt
+from dpfl.participation import Participation
+
+_VERSION = 1
+# Most rounds, and most rounds^2 times participations: the sensitivity takes all pairs of rounds.
+_MOST_ROUNDS = 4096
+_MOST_STEPS = 1e9
+# Most cells with a scale of their own, unless there are more separations, and the most of those.
+_MOST_CELLS = 128
+_MOST_SEPARATIONS = 256
+# Number of blocks of rounds with the same decays and scales, about.
+_BLOCKS = 12
+# Bounds of the logs of rates, scales of buffers over rates, gains and scales of columns.
+_BOUNDS = ((math.log(1e-6), math.log(0.99)), (-14.0, 5.0), (-3.0, 3.0), (-5.0, 5.0))
+# A buffer counts if its scale over its rate is at least this much.
+_LEAST_EFFECT = 0.01
+# Smoothing of the maxima over rounds and sums: at first, while sums are added, and at last.
+_SHARPNESS = (300.0, 3000.0, 3e4)
+_MAX_ITERATIONS = 60
+_MOST_ADDITIONS = 12
+# Relative excess of the bound over the sums that are known that is let pass, and from which a sum
+# is added.
+_EXCESS, _LEAST_EXCESS = 2e-4, 1e-5
+# A sum is dropped if it is smaller than the largest by this share.
+_INACTIVE = 0.03
+# Limits of the sums that are added at once, and of the pairs in them.
+_MOST_SUMS, _MOST_PAIRS = 100, 30_000
+
+
+def optimize_block_blt(
+    participation: Participation,
+    num_buffers: int = 4,
+    loss: str = 'max',
+    *,
+    workload: np.ndarray | None = None,
+    progress: bool = False,
+) -> ColumnScaled:
+    """Finds the BLT of least loss whose decays and scales change from block to block.
+
+    The result is a `SwitchedBlt` with about 12 blocks of rounds and scaled columns, and takes the
+    memory of a BLT of so many buffers. Its loss, with the proven sensitivity, is at most that of
+    `optimize_scaled_blt`, which is also the result beyond 4096 rounds, for more than 256
+    separations, and where rounds^2 times participations exceed 1e9. The search takes about half a
+    minute for 2000 rounds. It is deterministic, and results are cached on disk, see
+    `optimize.cache`.
+
+    Args:
+      participation: the schema to optimise for; the mechanism can be run with others.
+      num_buffers: d, the largest number of buffers.
+      loss: 'max' or 'rms', see `Mechanism.max_loss` and `Mechanism.rms_loss`.
+      workload: A, see `mechanisms.workload`; None for the prefix sums. For others the result is
+        the best of what is optimised for the prefix sums, and of the scaled BLT for A.
+      progress: whether to show the loss of each stage on standard error.
+
+    Raises:
+      ArgumentError: if an argument is out of its range.
+    """
+    _validate.integer('num_buffers', num_buffers, minimum=1, maximum=20)
+    _validate.choice('loss', loss, ('max', 'rms'))
+    workload = toeplitz_error.checked_workload(workload, participation.rounds)
+
+    def report(stage: str, value: float) -> None:
+        if progress:
+            print(f'optimize_block_blt: {stage}: {loss} loss {value:.6f}', file=sys.stderr)
+
+    def loss_of(mechanism: ColumnScaled) -> float:
+        function = mechanism.max_loss if loss == 'max' else mechanism.rms_loss
+        return function(participation, workload)
+
+    def compute() -> ColumnScaled:
+        candidates = [optimize_scaled_blt(participation, num_buffers, loss, workload=workload)]
+        report('one block', loss_of(candidates[0]))
+        if workload is not None:
+            candidates.append(optimize_block_blt(participation, num_buffers, loss))
+        elif _is_searched(participation):
+            search = _Search(participation, num_buffers, loss, report)
+            candidates.append(search.from_scaled(candidates[0]))
+            report('blocks', loss_of(candidates[-1]))
+        return min(candidates, key=loss_of)
+
+    key = {
+        'version': _VERSION,
+        'participation': cache.participation_key(participation),
+        'num_buffers': num_buffers,
+        'loss': loss,
+        'workload': cache.array_key(workload),
+    }
+    return cache.cached('optimize_block_blt', ColumnScaled, key, compute, make=_from_values)
+
+
+def _from_values(base: dict[str, Any], **values: Any) -> ColumnScaled:
+    """The mechanism of a file's values."""
+    parameters = {name: value for name, value in base.items() if name != 'mechanism'}
+    if base['mechanism'] == Blt.name:
+        return ColumnScaled(Blt(**parameters), **values)
+    return ColumnScaled(SwitchedBlt(**parameters), **values)
+
+
+def _is_searched(participation: Participation) -> bool:
+    n, separations = participation.rounds, -(-participation.rounds // participation.min_separation)
+    steps = n**2 * participation.count
+    return 1 < n <= _MOST_ROUNDS and separations <= _MOST_SEPARATIONS and steps <= _MOST_STEPS
+
+
+def layout_of(participation: Participation) -> tuple[Layout, np.ndarray, Participation]:
+    """Which rounds share parameters, and the rounds whose participations are looked at.
+
+    Those are the first rounds of all cells, and the last rounds before other decays. Every
+    separation is divided in the same way: rounds that are looked at are at least a separation
+    apart if and only if their numbers are at least as far apart as a separation has of them.
+
+    Returns:
+      The layout, the rounds, increasing, [m], and the schema by their numbers.
+    """
+    n = participation.rounds
+    b = min(participation.min_separation, n)
+    separations = -(-n // b)
+    most = max(1, min(b, _MOST_CELLS // separations))
+    # A division into equal cells, if there is one nearly as fine.
+    parts = next((p for p in range(most, most // 2, -1) if b % p == 0), most)
+    offsets = np.arange(parts) * b // parts
+    if separations > _BLOCKS:
+        firsts = np.arange(_BLOCKS) * separations // _BLOCKS * b
+    else:
+        inside = min(parts, _BLOCKS // separations)
+        chosen = offsets[np.arange(inside) * parts // inside]
+        firsts = np.add.outer(np.arange(separations) * b, chosen).ravel()
+    looked_at = np.union1d(offsets, (np.unique(firsts % b) - 1) % b)
+    cells, rounds = (
+        np.add.outer(np.arange(separations) * b, each).ravel() for each in (offsets, looked_at)
+    )
+    layout = Layout(n, firsts[firsts < n], cells[cells < n])
+    rounds = rounds[rounds < n]
+    return layout, rounds, Participation(rounds.size, looked_at.size, participation.count)
+
+
+class _Search:
+    """The search for one schema and loss."""
+
+    def __init__(
+        self,
+        participation: Participation,
+        num_buffers: int,
+        loss: str,
+        report: Callable[[str, float], None],
+    ):
+        self._buffers, self._report = num_buffers, report
+        self._layout, self._rounds, self._schema = layout_of(participation)
+        self._errors = PrefixErrors(self._layout, loss)
+        self._sums = self._by_rounds(scaled_cuts.regular(self._schema, 1))
+        self._most = min(_MOST_SUMS, max(4, _MOST_PAIRS // participation.count**2))
+
+    def from_scaled(self, start: ColumnScaled) -> ColumnScaled:
+        """The mechanism of least loss that is found from a scaled BLT."""
+        assert isinstance(start.base, Blt)
+        rate = np.clip(1 - start.base.decay, 1e-6, 0.98)
+        effect = start.base.scale * np.minimum(1 / rate, start.rounds)
+        kept = effect >= _LEAST_EFFECT
+        rate, scale = rate[kept], start.base.scale[kept]
+        # Further buffers, with little effect and decays between the others.
+        more = self._buffers - rate.size
+        added = np.geomspace(rate.min(initial=0.1), 0.9, more + 2)[1:-1]
+        rate, scale = np.append(rate, added), np.append(scale, 2 * _LEAST_EFFECT * added)
+        blocks = self._layout.segments.size
+        cells = start.column_scales()[self._layout.cells]
+        x = self._vector(
+            Blocks(np.tile(rate, (blocks, 1)), np.tile(scale, (blocks, 1)), np.ones(blocks), cells)
+        )
+        return self._mechanism(self._blocks(self._minimized(x)))
+
+    def _minimized(self, x: np.ndarray) -> np.ndarray:
+        """The vector of least loss with the bound of the sensitivity, from that of the start."""
+        coarse, middle, fine = _SHARPNESS
+        cuts = self._cuts(x)
+        self._sums += self._by_rounds(cuts.above(0.0, self._most))
+        found = [(self._loss(x, cuts), x)]
+        sharpness = coarse
+        for _ in range(_MOST_ADDITIONS):
+            x = self._descend(x, sharpness)
+            cuts = self._cuts(x)
+            found.append((self._loss(x, cuts), x))
+            self._report(f'{len(self._sums)} sums', math.exp(found[-1][0] / 2))
+            values = self._values(x)
+            known = values.max()
+            if cuts.largest <= known * (1 + _EXCESS) and sharpness == middle:
+                break
+            kept = np.flatnonzero(values >= known * (1 - _INACTIVE))
+            self._sums = [self._sums[place] for place in kept]
+            more = cuts.above(known * (1 + _LEAST_EXCESS), self._most)
+            self._sums += self._by_rounds(more)
+            sharpness = middle
+        x = self._descend(min(found, key=_first)[1], fine)
+        found.append((self._loss(x, self._cuts(x)), x))
+        return min(found, key=_first)[1]
+
+    def _loss(self, x: np.ndarray, cuts: scaled_cuts.Cuts) -> float:
+        """Log of the squared loss with the bound of the sensitivity, but for the smoothing."""
+        self._errors.sharpness = _SHARPNESS[-1]
+        return self._errors(self._blocks(x))[0] + math.log(cuts.largest)
+
+    def _values(self, x: np.ndarray) -> np.ndarray:
+        """The values of the known sums."""
+        rounds, weights = _weights(self._sums)
+        return weights @ Columns(self._layout, rounds, self._blocks(x)).products.ravel()
+
+    def _cuts(self, x: np.ndarray) -> scaled_cuts.Cuts:
+        products = Columns(self._layout, self._rounds, self._blocks(x)).products
+        return block_cuts.cuts(products, self._schema)
+
+    def _by_rounds(self, sums: list[PairSum]) -> list[PairSum]:
+        return [block_cuts.in_rounds(one, self._rounds) for one in sums]
+
+    def _descend(self, x: np.ndarray, sharpness: float) -> np.ndarray:
+        """Local minimum of the smooth loss with the known sums."""
+        self._errors.sharpness = sharpness
+        rounds, weights = _weights(self._sums)
+
+        def value_and_gradient(x):
+            blocks = self._blocks(x)
+            with np.errstate(over='ignore', invalid='ignore'):
+                error, by_error = self._errors(blocks)
+            if not np.isfinite(error):
+                return np.inf, np.zeros_like(x)
+            columns = Columns(self._layout, rounds, blocks)
+            values = weights @ columns.products.ravel()
+            logs = sharpness * np.log(values)
+            shares = weights.T @ (special.softmax(logs) / values)
+            by_sums = columns.gradient(shares.reshape(columns.products.shape))
+            both = Blocks(*(one + other for one, other in zip(by_error, by_sums, strict=True)))
+            gradient = both._replace(rate=both.rate + both.scale)
+            value = error + special.logsumexp(logs) / sharpness
+            return value, np.concatenate([part.ravel() for part in gradient])
+
+        sizes = [part.size for part in self._blocks(x)]
+        bounds = np.repeat(_BOUNDS, sizes, axis=0)
+        result = optimize.minimize(
+            value_and_gradient,
+            np.clip(x, *bounds.T),
+            jac=True,
+            method='L-BFGS-B',
+            bounds=bounds,
+            options={'maxiter': _MAX_ITERATIONS, 'maxcor': 30, 'ftol': 1e-9, 'gtol': 1e-9},
+        )
+        return result.x
+
+    def _vector(self, blocks: Blocks) -> np.ndarray:
+        """Logs of all parameters; those of the scales of buffers are relative to the rates."""
+        relative = blocks._replace(scale=blocks.scale / blocks.rate)
+        return np.log(np.concatenate([part.ravel() for part in relative]))
+
+    def _blocks(self, x: np.ndarray) -> Blocks:
+        """Inverse of `_vector`."""
+        count = self._layout.segments.size
+        table = np.exp(x[: 2 * count * self._buffers]).reshape(2, count, self._buffers)
+        rest = np.exp(x[table.size :])
+        return Blocks(table[0], table[0] * table[1], rest[:count], rest[count:])
+
+    def _mechanism(self, blocks: Blocks) -> ColumnScaled:
+        """The mechanism, with a first scale of 1."""
+        n = self._layout.rounds
+        starts = tuple(self._layout.segments[1:].tolist())
+        carry = np.tile(np.eye(self._buffers), (len(starts), 1, 1))
+        base = SwitchedBlt(n, starts, 1 - blocks.rate, blocks.scale, blocks.gain, carry)
+        scale = blocks.column_scale / blocks.column_scale[0]
+        lengths = np.diff(self._layout.cells)
+        if lengths.size and (lengths == lengths[0]).all():
+            return ColumnScaled(base, scale, n, int(lengths[0]))
+        return ColumnScaled(base, scale[self._layout.of_rounds(self._layout.cells)], n)
+
+
+def _weights(sums: list[PairSum]) -> tuple[np.ndarray, sparse.csr_matrix]:
+    """The rounds in the sums, [m], and the weights of their pairs, [sums, m^2]."""
+    early = np.concatenate([one.early for one in sums])
+    late = np.concatenate([one.late for one in sums])
+    rounds = np.unique(np.append(early, late))
+    place = np.searchsorted(rounds, early) * rounds.size + np.searchsorted(rounds, late)
+    which = np.repeat(np.arange(len(sums)), [one.early.size for one in sums])
+    weight = np.concatenate([one.weight for one in sums])
+    return rounds, sparse.csr_matrix((weight, (which, place)), (len(sums), rounds.size**2))
+
+
+def _first(entry):
+    return entry[0]
