@@ -24,7 +24,9 @@ from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.continued import optimize_continued
 from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
-from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt, relative_losses
+from dpfl.mechanisms.optimize.relative_loss import relative_losses
+from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt
+from dpfl.mechanisms.optimize.robust_scaled_blt import optimize_robust_scaled_blt
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.mechanisms.optimize.scaled_lagged_blt import optimize_scaled_lagged_blt
 from dpfl.mechanisms.optimize.switched_blt import optimize_switch
@@ -88,6 +90,7 @@ __all__ = [
     'optimize_lagged_blt',
     'optimize_continued',
     'optimize_robust_blt',
+    'optimize_robust_scaled_blt',
     'optimize_switch',
     'optimize_scaled_lagged_blt',
     'registry',

@@ -33,6 +33,8 @@ from dpfl.mechanisms.optimize.banded_toeplitz import optimize_banded_toeplitz
 from dpfl.mechanisms.optimize.block_blt import optimize_block_blt
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
+from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt
+from dpfl.mechanisms.optimize.robust_scaled_blt import optimize_robust_scaled_blt
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.mechanisms.optimize.scaled_lagged_blt import optimize_scaled_lagged_blt
 from dpfl.participation import Participation
@@ -51,6 +53,8 @@ class Optimizer:
       losses: losses that can be minimised; the mechanism is published with the first.
       default_buffers: the size if none is given; None for the minimum separation.
       quick_rounds: number of rounds beyond which it takes minutes; None if it never does.
+      robust: takes several schemas, their weights and the size, and `loss`, `criterion`, `progress`
+        by name, as `optimize_robust_blt`; None if it can only be optimised for one schema.
     """
 
     function: Callable[..., Mechanism]
@@ -58,6 +62,7 @@ class Optimizer:
     losses: tuple[str, ...]
     default_buffers: int | None = None
     quick_rounds: int | None = None
+    robust: Callable[..., Mechanism] | None = None
 
     def default_size(self, participation: Participation) -> int:
         """The size for a schema if none is given."""
@@ -234,14 +239,26 @@ ENTRIES: dict[str, Entry] = {
             blt.Blt,
             blt.Blt,
             ways=((STRATEGY,), ('decay', 'scale')),
-            optimizer=Optimizer(optimize_blt, 'buffers', ('max', 'rms'), default_buffers=4),
+            optimizer=Optimizer(
+                optimize_blt,
+                'buffers',
+                ('max', 'rms'),
+                default_buffers=4,
+                robust=optimize_robust_blt,
+            ),
         ),
         Entry('column_scaled', column_scaled.ColumnScaled, ways=_FROM_FILE),
         Entry(
             'scaled_blt',
             column_scaled.ColumnScaled,
             ways=_FROM_FILE,
-            optimizer=Optimizer(optimize_scaled_blt, 'buffers', ('max', 'rms'), default_buffers=4),
+            optimizer=Optimizer(
+                optimize_scaled_blt,
+                'buffers',
+                ('max', 'rms'),
+                default_buffers=4,
+                robust=optimize_robust_scaled_blt,
+            ),
         ),
         Entry(
             'block_blt',
@@ -273,3 +290,7 @@ ENTRIES: dict[str, Entry] = {
 TYPES: dict[str, type[Mechanism]] = {entry.kind.name: entry.kind for entry in ENTRIES.values()}
 # Names of the mechanisms with an optimiser.
 OPTIMIZED: tuple[str, ...] = tuple(name for name, entry in ENTRIES.items() if entry.optimizer)
+# Those of them that can be optimised for several schemas at once.
+ROBUST: tuple[str, ...] = tuple(
+    name for name, entry in ENTRIES.items() if entry.optimizer and entry.optimizer.robust
+)

@@ -173,7 +173,7 @@ def observed_schemas(
 ) -> tuple[tuple[Participation, ...], tuple[int, ...]]:
     """The schemas that several runs, or simulations of one, satisfied, and how often each occurs.
 
-    They are what `mechanisms.optimize_robust_blt` takes.
+    They are what `mechanisms.optimize_robust_blt` and `optimize_robust_scaled_blt` take.
 
     Args:
       logs: logs with at least one round each.

@@ -67,6 +67,7 @@ def optimize(
 
 
 def optimize_robust(
+    name: str,
     schemas: Sequence[Participation],
     weights: Sequence[float] | None,
     output: pathlib.Path,
@@ -75,9 +76,10 @@ def optimize_robust(
     loss: str | None = None,
     criterion: str = 'expected',
 ) -> list[dict[str, Any]]:
-    """Optimises one BLT for several schemas and saves it; returns what it loses under each.
+    """Optimises a mechanism for several schemas and saves it; returns what it loses under each.
 
     Args:
+      name: Name of the mechanism, one of `registry.ROBUST`.
       schemas: Schemas that the run may have.
       weights: How likely each of them is; None for equally likely.
       output: File to save the mechanism in (.npz).
@@ -86,15 +88,18 @@ def optimize_robust(
       criterion: 'expected' or 'worst' relative loss.
 
     Returns:
-      A row for each schema, with the loss of the mechanism, and of the BLT optimised for it.
+      A row for each schema, with the loss of the mechanism, and of the BLT optimised for it with as
+      many buffers.
 
     Raises:
       ArgumentError: If a value is not allowed, or the file cannot be written.
     """
     check_output(output)
     loss = 'max' if loss is None else loss
-    mechanism = mechanisms.optimize_robust_blt(
-        schemas, weights, buffers, loss, criterion, progress=True
+    optimizer = registry.ENTRIES[name].optimizer
+    assert optimizer is not None and optimizer.robust is not None
+    mechanism = optimizer.robust(
+        schemas, weights, buffers, loss=loss, criterion=criterion, progress=True
     )
     relative = mechanisms.relative_losses(mechanism, schemas, buffers, loss).tolist()
     save(mechanism, output)
@@ -108,7 +113,7 @@ def optimize_robust(
                 'min_separation': schema.min_separation,
                 'max_participations': schema.count,
                 f'{loss}_loss': value,
-                f'least_{loss}_loss': value / ratio,
+                f'blt_{loss}_loss': value / ratio,
                 'relative_loss': ratio,
             }
         )

@@ -10,20 +10,18 @@ where p = 1 is the expected relative loss, and p to infinity the worst. The sear
 `optimize.blt`: every schema has the same coordinates.
 """
 
-import math
 import sys
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import optimize, special
+from scipy import optimize
 
-from dpfl import _validate, errors
+from dpfl import _validate
 from dpfl.mechanisms import blt
-from dpfl.mechanisms.optimize import blt_loss, cache
+from dpfl.mechanisms.optimize import blt_loss, cache, relative_loss
 from dpfl.mechanisms.optimize.blt import Search, grid_starts, optimize_blt
+from dpfl.mechanisms.optimize.power_mean import power_mean
 from dpfl.participation import Participation
-
-CRITERIA = ('expected', 'worst')
 
 _VERSION = 1
 # p of the stages of the worst relative loss. With p, log(number of schemas) / p is the most by
@@ -71,11 +69,8 @@ def optimize_robust_blt(
     """
     _validate.integer('num_buffers', num_buffers, minimum=1, maximum=20)
     _validate.choice('loss', loss, ('max', 'rms'))
-    _validate.choice('criterion', criterion, CRITERIA)
     _validate.integer('starts', starts, minimum=1, maximum=8)
-    chances = _chances(schemas, weights)
-    if criterion == 'worst':
-        chances = dict.fromkeys(chances, 1 / len(chances))
+    chances = relative_loss.chances(schemas, weights, criterion)
 
     def report(stage: str, value: float) -> None:
         if progress:
@@ -109,51 +104,6 @@ def optimize_robust_blt(
     return cache.cached('optimize_robust_blt', blt.Blt, key, compute)
 
 
-def relative_losses(
-    mechanism: blt.Blt, schemas: Sequence[Participation], num_buffers: int = 4, loss: str = 'max'
-) -> np.ndarray:
-    """Loss of a BLT under each schema, divided by that of the BLT optimised for it, [schemas].
-
-    Args:
-      mechanism: any BLT, with any number of rounds.
-      schemas: the schemas.
-      num_buffers: buffers of the BLTs that it is compared with.
-      loss: 'max' or 'rms'.
-    """
-    _validate.choice('loss', loss, ('max', 'rms'))
-    ratios = []
-    for schema in schemas:
-        best = optimize_blt(schema, num_buffers, loss)
-        ratios.append(_loss(mechanism, schema, loss) / _loss(best, schema, loss))
-    return np.array(ratios)
-
-
-def _loss(mechanism: blt.Blt, schema: Participation, loss: str) -> float:
-    mechanism = mechanism.with_rounds(schema.rounds)
-    return mechanism.max_loss(schema) if loss == 'max' else mechanism.rms_loss(schema)
-
-
-def _chances(
-    schemas: Sequence[Participation], weights: Sequence[float] | np.ndarray | None
-) -> dict[Participation, float]:
-    """Share of each schema; equal schemas count together, those of weight 0 not at all."""
-    if not schemas or not all(isinstance(schema, Participation) for schema in schemas):
-        raise errors.ArgumentError('schemas', errors.NOT_SHOWN, 'must be schemas, at least one')
-    given = np.ones(len(schemas)) if weights is None else _validate.vector('weights', weights)
-    if given.size != len(schemas) or given.min() < 0 or not 0 < given.sum() < math.inf:
-        raise errors.ArgumentError(
-            'weights',
-            given.tolist(),
-            f'must be {len(schemas)} numbers >= 0, one for each schema, with a positive sum',
-        )
-    chances: dict[Participation, float] = {}
-    for schema, weight in zip(schemas, given / given.sum(), strict=True):
-        if weight:
-            reachable = Participation(schema.rounds, schema.min_separation, schema.count)
-            chances[reachable] = chances.get(reachable, 0.0) + float(weight)
-    return chances
-
-
 class _Relative:
     """Log of the squared power mean of the relative losses: an `ObjectiveFunction`.
 
@@ -169,7 +119,8 @@ class _Relative:
             for schema in chances
         ]
         least = [
-            _loss(single, schema, loss) for schema, single in zip(chances, singles, strict=True)
+            relative_loss.loss_of(single, schema, loss)
+            for schema, single in zip(chances, singles, strict=True)
         ]
         self._least = 2 * np.log(least)
 
@@ -190,11 +141,8 @@ class _Relative:
         self, coordinates: np.ndarray, barrier: float = 0.0, last_is_free: bool = False
     ) -> tuple[float, np.ndarray]:
         values, slopes = self.each(coordinates, barrier, last_is_free)
-        terms = self._log_weights + self.power / 2 * values
-        return (
-            float(2 / self.power * special.logsumexp(terms)),
-            special.softmax(terms) @ slopes,
-        )
+        value, shares = power_mean(values, self._log_weights, self.power)
+        return value, shares @ slopes
 
 
 def _starts(

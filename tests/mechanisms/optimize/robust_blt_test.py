@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, errors, mechanisms
-from dpfl.mechanisms.optimize import blt_loss, robust_blt
-from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt, relative_losses
+from dpfl.mechanisms.optimize import blt_loss, relative_loss, robust_blt
+from dpfl.mechanisms.optimize.relative_loss import relative_losses
+from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt
 
 _SCHEMAS = [Participation(256, b, 4) for b in (16, 32, 64, 128)]
 
@@ -78,7 +79,7 @@ def test_the_worst_relative_losses_are_equal_and_no_step_lowers_them():
 def test_one_schema_is_the_plain_optimum():
     schema = Participation(256, 32, 4)
     plain = mechanisms.optimize_blt(schema, 2)
-    for criterion in robust_blt.CRITERIA:
+    for criterion in relative_loss.CRITERIA:
         found = optimize_robust_blt([schema], None, 2, 'max', criterion)
         assert found.max_loss(schema) == pytest.approx(plain.max_loss(schema), rel=1e-7)
 

@@ -3,7 +3,7 @@ import pytest
 
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms import toeplitz, workload
-from dpfl.mechanisms.optimize import blt_loss, scaled_blt, scaled_cuts, scaled_loss
+from dpfl.mechanisms.optimize import blt_loss, scaled_cuts, scaled_loss, scaled_search
 from dpfl.mechanisms.sensitivities.scaled_toeplitz import PairTable
 
 _STACKOVERFLOW = Participation(2052, 342, 6)
@@ -69,14 +69,18 @@ def test_errors_and_their_gradients(loss, rounds, length, cells):
     _check_gradients(errors, rates, weights)
 
 
-def test_sums_of_pairs_and_their_gradients():
+@pytest.mark.parametrize('schemas', [1, 2])
+def test_sums_of_pairs_and_their_gradients(schemas):
     rounds, length = 23, 5
     sums = [
         scaled_loss.PairSum(*map(np.array, ([0, 0, 1, 2], [0, 1, 1, 3], [0, 4, 0, 5])), np.ones(4)),
         scaled_loss.PairSum(*map(np.array, ([1, 1], [1, 3], [0, 9], [1.0, 2.0]))),
     ]
-    function = scaled_loss.PairSums(sums, rounds, length)
-    function.sharpness = 3.0
+    function = scaled_loss.PairSums(
+        [sums] if schemas == 1 else [[sums[0]] * 2, sums], rounds, length
+    )
+    function.sharpness, function.power = 3.0, 5.0
+    function.log_weights = np.log([0.3, 0.7])[:schemas] if schemas > 1 else np.zeros(1)
     function.log_scale = np.random.default_rng(0).normal(scale=0.3, size=5)
     rates, weights = np.array([0.0, 0.05, 0.4]), np.array([0.1, 0.2, 0.25])
     c = np.append(1.0, weights @ (1 - rates)[:, None] ** np.arange(2 * rounds))
@@ -94,6 +98,9 @@ def test_sums_of_pairs_and_their_gradients():
         for one in sums
     ]
     expected = np.log((np.array(values) ** 3).sum()) / 3
+    if schemas == 2:
+        smooth = np.array([2 * values[0] ** 3, values[0] ** 3 + values[1] ** 3]) ** (1 / 3)
+        expected = 2 / 5 * np.log([0.3, 0.7] @ smooth**2.5)
     assert function(rates, weights)[0] == pytest.approx(expected, abs=1e-12)
     _check_gradients(function, rates, weights)
 
@@ -110,7 +117,7 @@ def test_cuts_add_up_to_the_bound(schema, length):
     cuts = scaled_cuts.Cuts(table, schema)
     bounds = [bound.squared for bound in table.bounds()]
     assert cuts.largest == pytest.approx(bounds[1], rel=1e-12)
-    sums = scaled_loss.PairSums(cuts.above(cuts.largest * (1 - 1e-9), 9), rounds, length)
+    sums = scaled_loss.PairSums([cuts.above(cuts.largest * (1 - 1e-9), 9)], rounds, length)
     sums.sharpness, sums.log_scale = 1e6, log_scale
     assert np.exp(sums(rates, weights)[0]) == pytest.approx(cuts.largest, rel=1e-4)
 
@@ -145,15 +152,15 @@ def test_other_workloads_and_many_participations():
 
 
 def test_block_lengths_divide_the_separation_where_they_can():
-    assert scaled_blt.block_lengths(_STACKOVERFLOW) == [342, 18]
-    assert scaled_blt.block_lengths(Participation(1)) == [1]
+    assert scaled_search.block_lengths([_STACKOVERFLOW]) == [342, 18]
+    assert scaled_search.block_lengths([Participation(1)]) == [1]
     for schema in (*_SMALL, Participation(2000, 97), Participation(10_000, 400)):
-        for length in scaled_blt.block_lengths(schema):
+        for length in scaled_search.block_lengths([schema]):
             assert 1 <= length <= schema.rounds
             assert -(-schema.rounds // length) <= 128
-    assert scaled_blt.block_lengths(Participation(2000, 10)) == [10]
-    assert scaled_blt.block_lengths(Participation(2000, 1, 20)) == [250, 63]
-    assert scaled_blt.block_lengths(Participation(2000, 1)) == []
+    assert scaled_search.block_lengths([Participation(2000, 10)]) == [10]
+    assert scaled_search.block_lengths([Participation(2000, 1, 20)]) == [250, 63]
+    assert scaled_search.block_lengths([Participation(2000, 1)]) == []
 
 
 def test_progress_and_bad_arguments(capsys):
@@ -169,13 +176,13 @@ def test_a_second_call_reads_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
     schema = Participation(12, 4)
     first = mechanisms.optimize_scaled_blt(schema, 2)
-    monkeypatch.setattr(scaled_blt, '_search', None)
+    monkeypatch.setattr(scaled_search, 'search', None)
     assert mechanisms.optimize_scaled_blt(schema, 2) == first
 
 
 def test_the_coordinates_of_a_blt_are_near_it():
     blt = mechanisms.optimize_blt(_STACKOVERFLOW)
-    log_rates = blt_loss.log_rates_of(scaled_blt._coordinates(blt))
+    log_rates = blt_loss.log_rates_of(scaled_search._coordinates(blt))
     rates, scale = blt_loss.parameters(log_rates)
     near = mechanisms.Blt(2052, 1 - rates, scale)
     assert near.max_loss(_STACKOVERFLOW) == pytest.approx(blt.max_loss(_STACKOVERFLOW), rel=1e-3)

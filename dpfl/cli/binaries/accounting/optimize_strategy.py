@@ -9,10 +9,10 @@ Example: a BLT with 4 buffers for the StackOverflow benchmark of [McMahan24], ta
 and a falling learning rate instead of prefix sums. Give the file to other binaries as --strategy.
 Results are cached: a second call with the same flags returns at once.
 
-Example: one BLT for a separation that is not known yet,
+Example: one mechanism, blt or scaled_blt, for a separation that is not known yet,
 
-  python -m experiments.optimize_strategy --mechanism=blt --rounds=2052 --max_participations=6 \
-    --separations=86,171,342,684,1368 --criterion=worst --output=robust.npz
+  python -m experiments.optimize_strategy --mechanism=scaled_blt --rounds=2052 \
+    --max_participations=6 --separations=86,171,342,684,1368 --criterion=worst --output=robust.npz
 
 --logs=LOG,... takes the schemas from participation logs instead, such as those of
 simulate_population with several seeds; each counts as often as it occurs.
@@ -39,7 +39,7 @@ from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.mechanisms import registry
-from dpfl.mechanisms.optimize.robust_blt import CRITERIA
+from dpfl.mechanisms.optimize.relative_loss import CRITERIA
 from dpfl.participation import observed_schemas
 from dpfl.planning import continuation, optimization
 from dpfl.reporting import plain_text
@@ -73,7 +73,7 @@ _BUFFERS = flags.DEFINE_integer('buffers', 4, 'Number of buffers of a BLT.', low
 _SEPARATIONS = flags.DEFINE_list(
     'separations',
     None,
-    'Optimise one BLT for all of these values of --min_separation, comma-separated.',
+    'Optimise one blt or scaled_blt for all of these values of --min_separation, comma-separated.',
 )
 _WEIGHTS = flags.DEFINE_list(
     'weights', None, 'How likely each of --separations is, comma-separated; by default equally.'
@@ -81,7 +81,8 @@ _WEIGHTS = flags.DEFINE_list(
 _LOGS = flags.DEFINE_list(
     'logs',
     None,
-    'Optimise one BLT for the schemas of these participation logs (.npz), comma-separated.',
+    'Optimise one blt or scaled_blt for the schemas of these participation logs (.npz), '
+    'comma-separated.',
 )
 _CRITERION = flags.DEFINE_enum(
     'criterion',
@@ -163,9 +164,11 @@ def _continuation(name: str, output: pathlib.Path, loss: str | None) -> None:
 
 
 def _robust(name: str, output: pathlib.Path, loss: str | None) -> None:
-    """Optimises one BLT for several schemas, and prints what it loses under each."""
-    if name != 'blt':
-        raise command_line.UsageError(f'--mechanism={name}: must be blt with several schemas')
+    """Optimises one mechanism for several schemas, and prints what it loses under each."""
+    if name not in registry.ROBUST:
+        raise command_line.UsageError(
+            f'--mechanism={name}: must be {" or ".join(registry.ROBUST)} with several schemas'
+        )
     if _SEPARATIONS.value and _LOGS.value:
         raise command_line.UsageError('--logs: cannot be combined with --separations')
     if _MOMENTUM.value or flags.FLAGS['server_schedule'].present:
@@ -186,6 +189,7 @@ def _robust(name: str, output: pathlib.Path, loss: str | None) -> None:
                 for separation in _numbers('separations', _SEPARATIONS.value, int)
             )
         rows = optimization.optimize_robust(
+            name,
             schemas,
             weights,
             output,

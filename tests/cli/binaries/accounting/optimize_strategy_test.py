@@ -77,10 +77,11 @@ def test_bad_flags_are_one_line_and_status_2(flags, message, tmp_path):
     assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
 
 
-def test_one_blt_for_several_separations(tmp_path):
+@pytest.mark.parametrize('name', ['blt', 'scaled_blt'])
+def test_one_mechanism_for_several_separations(name, tmp_path):
     output = tmp_path / 'robust.npz'
     done = _run(
-        '--mechanism=blt',
+        f'--mechanism={name}',
         '--rounds=64',
         '--max_participations=3',
         '--separations=8,16,32',
@@ -96,6 +97,10 @@ def test_one_blt_for_several_separations(tmp_path):
     rows = json.loads(done.stdout)
     assert [row['relative_loss'] for row in rows] == pytest.approx(expected.tolist())
     assert [row['min_separation'] for row in rows] == [8, 16, 32]
+    for row, schema in zip(rows, schemas, strict=True):
+        assert row['max_loss'] == pytest.approx(mechanisms.load(output).max_loss(schema))
+        blt = mechanisms.optimize_blt(schema, 2)
+        assert row['blt_max_loss'] == pytest.approx(blt.max_loss(schema))
 
 
 def test_one_blt_for_the_schemas_of_logs(tmp_path):
@@ -113,7 +118,10 @@ def test_one_blt_for_the_schemas_of_logs(tmp_path):
         (['--separations=8,x'], '--separations=8,x: must be comma-separated integers'),
         (['--separations=8', '--logs=a.npz'], '--logs: cannot be combined with --separations'),
         (['--separations=8', '--momentum=0.5'], 'need a single schema'),
-        (['--separations=8', '--mechanism=banded'], '--mechanism=banded: must be blt'),
+        (
+            ['--separations=8', '--mechanism=banded'],
+            '--mechanism=banded: must be blt or scaled_blt',
+        ),
         (['--separations=8,9', '--weights=1'], 'must be 2 numbers >= 0'),
         (['--weights=1'], '--weights: needs --separations'),
     ],
