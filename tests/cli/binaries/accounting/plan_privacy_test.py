@@ -166,7 +166,7 @@ def test_a_calibrated_plan_meets_its_target_with_every_mechanism(plan):
         '--memory_limit=0.05',
     )
     names = [row['mechanism'] for row in result['plans']]
-    assert names[0] == 'scaled_lagged_blt with 4 buffers' and 'gaussian' in names
+    assert names[0] == 'block_blt with 2 buffers' and 'gaussian' in names
     assert any('larger than 0.05 GB' in row['verdict'] for row in result['left'])
     schema = Participation(1900, 647)
     for row in result['plans']:
