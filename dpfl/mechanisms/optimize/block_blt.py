@@ -10,7 +10,6 @@ their proven loss, for participations in all rounds.
 import math
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from scipy import optimize, sparse, special
@@ -18,7 +17,7 @@ from scipy import optimize, sparse, special
 from dpfl import _validate
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.column_scaled import ColumnScaled
-from dpfl.mechanisms.optimize import block_cuts, cache, scaled_cuts, toeplitz_error
+from dpfl.mechanisms.optimize import block_cuts, cache, scaled_cuts, scaled_entry, toeplitz_error
 from dpfl.mechanisms.optimize.block_loss import Blocks, Columns, Layout, PrefixErrors
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.mechanisms.optimize.scaled_loss import PairSum
@@ -109,15 +108,7 @@ def optimize_block_blt(
         'loss': loss,
         'workload': cache.array_key(workload),
     }
-    return cache.cached('optimize_block_blt', ColumnScaled, key, compute, make=_from_values)
-
-
-def _from_values(base: dict[str, Any], **values: Any) -> ColumnScaled:
-    """The mechanism of a file's values."""
-    parameters = {name: value for name, value in base.items() if name != 'mechanism'}
-    if base['mechanism'] == Blt.name:
-        return ColumnScaled(Blt(**parameters), **values)
-    return ColumnScaled(SwitchedBlt(**parameters), **values)
+    return cache.cached('optimize_block_blt', ColumnScaled, key, compute, make=scaled_entry.make)
 
 
 def _is_searched(participation: Participation) -> bool:

@@ -12,10 +12,9 @@ import numpy as np
 
 from dpfl import _validate
 from dpfl.mechanisms.column_scaled import ColumnScaled
-from dpfl.mechanisms.optimize import cache, relative_loss, scaled_search
+from dpfl.mechanisms.optimize import cache, relative_loss, scaled_entry, scaled_search
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt
-from dpfl.mechanisms.optimize.scaled_blt import from_values
 from dpfl.participation import Participation
 
 _VERSION = 1
@@ -99,4 +98,6 @@ def optimize_robust_scaled_blt(
         'loss': loss,
         'criterion': criterion,
     }
-    return cache.cached('optimize_robust_scaled_blt', ColumnScaled, key, compute, make=from_values)
+    return cache.cached(
+        'optimize_robust_scaled_blt', ColumnScaled, key, compute, make=scaled_entry.make
+    )

@@ -1,14 +1,12 @@
 """Optimiser of BLT mechanisms with scaled columns."""
 
 import sys
-from typing import Any
 
 import numpy as np
 
 from dpfl import _validate
-from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.column_scaled import ColumnScaled
-from dpfl.mechanisms.optimize import cache, scaled_search, toeplitz_error
+from dpfl.mechanisms.optimize import cache, scaled_entry, scaled_search, toeplitz_error
 from dpfl.mechanisms.optimize.blt import optimize_blt
 from dpfl.participation import Participation
 
@@ -73,10 +71,4 @@ def optimize_scaled_blt(
         'loss': loss,
         'workload': cache.array_key(workload),
     }
-    return cache.cached('optimize_scaled_blt', ColumnScaled, key, compute, make=from_values)
-
-
-def from_values(base: dict[str, Any], **values: Any) -> ColumnScaled:
-    """The mechanism of a file's values."""
-    parameters = {name: value for name, value in base.items() if name != 'mechanism'}
-    return ColumnScaled(Blt(**parameters), **values)
+    return cache.cached('optimize_scaled_blt', ColumnScaled, key, compute, make=scaled_entry.make)

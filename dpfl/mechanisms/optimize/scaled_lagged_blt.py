@@ -6,7 +6,7 @@ import numpy as np
 
 from dpfl import _validate
 from dpfl.mechanisms.column_scaled import ColumnScaled
-from dpfl.mechanisms.optimize import cache, toeplitz_error
+from dpfl.mechanisms.optimize import cache, scaled_entry, toeplitz_error
 from dpfl.mechanisms.optimize.lagged_blt import default_lags, optimize_lagged_blt
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.participation import Participation
@@ -84,4 +84,6 @@ def optimize_scaled_lagged_blt(
         'lags': list(default_lags(participation, draws)),
         'workload': cache.array_key(workload),
     }
-    return cache.cached('optimize_scaled_lagged_blt', ColumnScaled, key, compute)
+    return cache.cached(
+        'optimize_scaled_lagged_blt', ColumnScaled, key, compute, make=scaled_entry.make
+    )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
+from dpfl.mechanisms import registry
 from dpfl.mechanisms.optimize import cache
 from dpfl.mechanisms.optimize.blt import optimize_blt
 
@@ -183,3 +184,16 @@ def test_every_optimiser_keeps_its_results(optimize, tmp_path, monkeypatch):
     assert len(list(tmp_path.glob(f'{optimize.__name__}-*.npz'))) == 2 and type(other) is type(
         first
     )
+
+
+@pytest.mark.parametrize('name', registry.OPTIMIZED)
+def test_every_optimiser_reads_what_it_wrote(directory, monkeypatch, name):
+    schema = Participation(24, 6)
+    optimizer = registry.ENTRIES[name].optimizer
+    size = 2 if optimizer.size == 'buffers' else 6
+    first = optimizer.optimize(schema, size)
+    assert any(directory.iterdir())
+    written = []
+    monkeypatch.setattr(cache, '_write', lambda path, *_: written.append(path))
+    assert optimizer.optimize(schema, size) == first
+    assert not written
