@@ -7,6 +7,7 @@ is configured on the machine.
 import functools
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import venv
@@ -83,5 +84,7 @@ def call(command: list[str], timeout: float, environment: dict[str, str] | None 
         raise NotRunError(f'given up after {timeout:g} s') from None
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f'exit status {done.returncode}']
-        raise NotRunError(lines[-1])
+        # The message of an exception may have several lines, of which the first names it.
+        named = [line for line in lines if re.match(r'[\w.]*(Error|Exception)\b', line)]
+        raise NotRunError((named or lines)[-1])
     return done.stdout

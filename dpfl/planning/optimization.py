@@ -2,7 +2,6 @@
 
 import pathlib
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from dpfl import Participation, errors, mechanisms
@@ -64,60 +63,6 @@ def optimize(
         'seconds': seconds,
         'output': str(output),
     }
-
-
-def optimize_robust(
-    name: str,
-    schemas: Sequence[Participation],
-    weights: Sequence[float] | None,
-    output: pathlib.Path,
-    *,
-    buffers: int = 4,
-    loss: str | None = None,
-    criterion: str = 'expected',
-) -> list[dict[str, Any]]:
-    """Optimises a mechanism for several schemas and saves it; returns what it loses under each.
-
-    Args:
-      name: Name of the mechanism, one of `registry.ROBUST`.
-      schemas: Schemas that the run may have.
-      weights: How likely each of them is; None for equally likely.
-      output: File to save the mechanism in (.npz).
-      buffers: Number of buffers.
-      loss: 'max' or 'rms'; None for 'max'.
-      criterion: 'expected' or 'worst' relative loss.
-
-    Returns:
-      A row for each schema, with the loss of the mechanism, and of the BLT optimised for it with as
-      many buffers.
-
-    Raises:
-      ArgumentError: If a value is not allowed, or the file cannot be written.
-    """
-    check_output(output)
-    loss = 'max' if loss is None else loss
-    optimizer = registry.ENTRIES[name].optimizer
-    assert optimizer is not None and optimizer.robust is not None
-    mechanism = optimizer.robust(
-        schemas, weights, buffers, loss=loss, criterion=criterion, progress=True
-    )
-    relative = mechanisms.relative_losses(mechanism, schemas, buffers, loss).tolist()
-    save(mechanism, output)
-    rows = []
-    for schema, ratio in zip(schemas, relative, strict=True):
-        within = mechanism.with_rounds(schema.rounds)
-        value = within.max_loss(schema) if loss == 'max' else within.rms_loss(schema)
-        rows.append(
-            {
-                'rounds': schema.rounds,
-                'min_separation': schema.min_separation,
-                'max_participations': schema.count,
-                f'{loss}_loss': value,
-                f'blt_{loss}_loss': value / ratio,
-                'relative_loss': ratio,
-            }
-        )
-    return rows
 
 
 def check_output(output: pathlib.Path) -> None:

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.lagged_blt import LaggedBlt
 from dpfl.mechanisms.switched_blt import SwitchedBlt
 
-_BASES = {kind.name: kind for kind in (Blt, LaggedBlt, SwitchedBlt)}
+_KINDS: tuple[type[Mechanism], ...] = (Blt, LaggedBlt, SwitchedBlt)
+_BASES: dict[str, Any] = {kind.name: kind for kind in _KINDS}
 
 
 def make(base: dict[str, Any], **values: Any) -> ColumnScaled:

@@ -34,17 +34,14 @@ from typing import Any
 
 from absl import flags
 
-from dpfl import Participation, ParticipationLog
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
 from dpfl.mechanisms import registry
-from dpfl.mechanisms.optimize.relative_loss import CRITERIA
-from dpfl.participation import observed_schemas
-from dpfl.planning import continuation, optimization
+from dpfl.planning import continuation, optimization, robust
 from dpfl.reporting import plain_text
 from dpfl.simulation.training.privacy_config import MechanismConfig, ParticipationConfig
-from dpfl.simulation.training.sampling_config import participation, required
+from dpfl.simulation.training.sampling_config import participation
 from dpfl.simulation.training.server_config import ScheduleConfig
 
 _SCHEMA = SettingsFlags(ParticipationConfig)
@@ -70,32 +67,12 @@ _LOSS = SettingsFlags(
     },
 )
 _BUFFERS = flags.DEFINE_integer('buffers', 4, 'Number of buffers of a BLT.', lower_bound=1)
-_SEPARATIONS = flags.DEFINE_list(
-    'separations',
-    None,
-    'Optimise one blt or scaled_blt for all of these values of --min_separation, comma-separated.',
-)
-_WEIGHTS = flags.DEFINE_list(
-    'weights', None, 'How likely each of --separations is, comma-separated; by default equally.'
-)
-_LOGS = flags.DEFINE_list(
-    'logs',
-    None,
-    'Optimise one blt or scaled_blt for the schemas of these participation logs (.npz), '
-    'comma-separated.',
-)
-_CRITERION = flags.DEFINE_enum(
-    'criterion',
-    'expected',
-    CRITERIA,
-    'What --separations and --logs minimise: the expected or the worst loss, relative to that of '
-    'the BLT that is optimised for the schema.',
-)
 _MOMENTUM = flags.DEFINE_float(
     'momentum', 0.0, 'Optimise for the models of SGD with this momentum instead of prefix sums.'
 )
 _NESTEROV = flags.DEFINE_boolean('nesterov', False, "Nesterov's momentum for --momentum.")
 _SCHEDULE = SettingsFlags(ScheduleConfig)
+_ROBUST = SettingsFlags(robust.RobustConfig)
 _CONTINUATION = SettingsFlags(continuation.ContinuationConfig)
 _OUTPUT = SettingsFlags(
     output_flags.OutputConfig, help={'output': 'File to save the mechanism in (.npz).'}
@@ -103,10 +80,8 @@ _OUTPUT = SettingsFlags(
 _FORMAT = SettingsFlags(output_flags.FormatConfig)
 # Flags of one kind of optimisation alone.
 _OF_CONTINUATIONS = ('strategy', *continuation.ContinuationConfig().flat())
-_OF_OTHERS = (
-    *('bands', 'buffers', 'separations', 'weights', 'logs', 'criterion', 'momentum', 'nesterov'),
-    *ScheduleConfig().flat(),
-)
+_OF_ONE_SCHEMA = ('momentum', 'nesterov', *ScheduleConfig().flat())
+_OF_OTHERS = ('bands', 'buffers', *_OF_ONE_SCHEMA, *robust.RobustConfig().flat())
 
 
 def main() -> None:
@@ -119,11 +94,15 @@ def main() -> None:
         _continuation(name, output, loss)
         return
     _refuse(_OF_CONTINUATIONS, f'needs mechanism={" or ".join(continuation.NAMES)}')
-    if _SEPARATIONS.value or _LOGS.value:
-        _robust(str(name), output, loss)
+    several = _ROBUST.read()
+    if several.is_wanted:
+        _refuse(('bands', *_OF_ONE_SCHEMA), 'needs a single schema')
+        with command_line.refusing_bad_values():
+            rows = robust.optimize(
+                name, several, _SCHEMA.read(), output, buffers=_BUFFERS.value, loss=loss
+            )
+        _print(rows, plain_text.columns(rows))
         return
-    if _WEIGHTS.value is not None:
-        raise command_line.UsageError('--weights: needs --separations')
     with command_line.refusing_bad_values():
         result = optimization.optimize(
             str(name),
@@ -136,8 +115,11 @@ def main() -> None:
             nesterov=_NESTEROV.value,
             schedule=_SCHEDULE.read(),
         )
-    is_json = _FORMAT.read().format == 'json'
-    print(json.dumps(result) if is_json else plain_text.table(result))
+    _print(result, plain_text.table(result))
+
+
+def _print(found: Any, text: str) -> None:
+    print(json.dumps(found) if _FORMAT.read().format == 'json' else text)
 
 
 def _refuse(names: Sequence[str], why: str) -> None:
@@ -157,58 +139,7 @@ def _continuation(name: str, output: pathlib.Path, loss: str | None) -> None:
             _CONTINUATION.read(),
             loss=loss,
         )
-    if _FORMAT.read().format == 'json':
-        print(json.dumps(found))
-    else:
-        print(f'{plain_text.columns(found["compared"])}\n\n{continuation.verdict(found)}')
-
-
-def _robust(name: str, output: pathlib.Path, loss: str | None) -> None:
-    """Optimises one mechanism for several schemas, and prints what it loses under each."""
-    if name not in registry.ROBUST:
-        raise command_line.UsageError(
-            f'--mechanism={name}: must be {" or ".join(registry.ROBUST)} with several schemas'
-        )
-    if _SEPARATIONS.value and _LOGS.value:
-        raise command_line.UsageError('--logs: cannot be combined with --separations')
-    if _MOMENTUM.value or flags.FLAGS['server_schedule'].present:
-        raise command_line.UsageError('--momentum, --server_schedule: need a single schema')
-    weights: Sequence[float] | None = None
-    if _WEIGHTS.value is not None:
-        weights = _numbers('weights', _WEIGHTS.value, float)
-    with command_line.refusing_bad_values():
-        if _LOGS.value:
-            if weights is not None:
-                raise command_line.UsageError('--weights: needs --separations')
-            logs = [ParticipationLog.load(path) for path in _LOGS.value]
-            schemas, weights = observed_schemas(logs)
-        else:
-            given = _SCHEMA.read()
-            schemas = tuple(
-                Participation(required(given, 'rounds'), separation, given.max_participations)
-                for separation in _numbers('separations', _SEPARATIONS.value, int)
-            )
-        rows = optimization.optimize_robust(
-            name,
-            schemas,
-            weights,
-            output,
-            buffers=_BUFFERS.value,
-            loss=loss,
-            criterion=_CRITERION.value,
-        )
-    is_json = _FORMAT.read().format == 'json'
-    print(json.dumps(rows) if is_json else plain_text.columns(rows))
-
-
-def _numbers(name: str, texts: list[str], kind: type) -> list[Any]:
-    try:
-        return [kind(text) for text in texts]
-    except ValueError:
-        shown = 'integers' if kind is int else 'numbers'
-        raise command_line.UsageError(
-            f'--{name}={",".join(texts)}: must be comma-separated {shown}'
-        ) from None
+    _print(found, f'{plain_text.columns(found["compared"])}\n\n{continuation.verdict(found)}')
 
 
 if __name__ == '__main__':

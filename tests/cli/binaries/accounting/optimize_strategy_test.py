@@ -116,14 +116,14 @@ def test_one_blt_for_the_schemas_of_logs(tmp_path):
     'flags, message',
     [
         (['--separations=8,x'], '--separations=8,x: must be comma-separated integers'),
-        (['--separations=8', '--logs=a.npz'], '--logs: cannot be combined with --separations'),
-        (['--separations=8', '--momentum=0.5'], 'need a single schema'),
+        (['--separations=8', '--logs=a.npz'], '--logs=a.npz: cannot be combined with separations'),
+        (['--separations=8', '--momentum=0.5'], '--momentum: needs a single schema'),
         (
             ['--separations=8', '--mechanism=banded'],
             '--mechanism=banded: must be blt or scaled_blt',
         ),
         (['--separations=8,9', '--weights=1'], 'must be 2 numbers >= 0'),
-        (['--weights=1'], '--weights: needs --separations'),
+        (['--weights=1'], 'needs separations'),
     ],
 )
 def test_bad_schemas_are_one_line_and_status_2(flags, message, tmp_path):
