@@ -49,6 +49,7 @@ _COLORS = {
     'banded_toeplitz': '#CC79A7',
     'banded': '#0072B2',
     'scaled_blt': '#E69F00',
+    'block_blt': '#B8860B',
     'free_banded': '#56B4E9',
 }
 _EPSILON_COLORS = {1.0: '#0072B2', 2.0: '#009E73', 8.0: '#D55E00'}
@@ -74,11 +75,12 @@ def memory_rows() -> Iterator[dict[str, object]]:
             pair = [mechanisms.optimize_blt(schema, buffers, loss=loss) for loss in ('max', 'rms')]
             yield _row(schema, 'blt', buffers, *pair)
         for buffers in (1, 2, 4):
-            pair = [
-                mechanisms.optimize_scaled_blt(schema, buffers, loss=loss)
-                for loss in ('max', 'rms')
-            ]
-            yield _row(schema, 'scaled_blt', buffers, *pair)
+            for name, optimize in (
+                ('scaled_blt', mechanisms.optimize_scaled_blt),
+                ('block_blt', mechanisms.optimize_block_blt),
+            ):
+                pair = [optimize(schema, buffers, loss=loss) for loss in ('max', 'rms')]
+                yield _row(schema, name, buffers, *pair)
         for bands in _BANDS:
             pair = [
                 mechanisms.optimize_banded_inverse(schema, bands, loss=loss)
@@ -179,11 +181,12 @@ _LABELS = {
     'tree': ('tree', 0, (-5, 0), 'right'),
     'honaker_tree': ('tree, less variance', 0, (-5, 0), 'right'),
     'full_honaker_tree': ('TreeAgg-Full', 0, (6, 9), 'right'),
-    'blt': ('BLT', -1, (6, 0), 'left'),
+    'blt': ('BLT', 0, (-6, 3), 'right'),
     'banded_inverse': ('banded inverse', 2, (0, 9), 'left'),
     'banded_toeplitz': ('banded Toeplitz', 1, (7, 3), 'left'),
     'banded': ('BandMF', -1, (6, 4), 'left'),
-    'scaled_blt': ('scaled BLT', -1, (6, -4), 'left'),
+    'scaled_blt': ('scaled BLT', -1, (6, 2), 'left'),
+    'block_blt': ('block BLT', -1, (6, -6), 'left'),
     'free_banded': ('free norms', 0, (6, 0), 'left'),
 }
 

@@ -86,7 +86,7 @@ def test_the_table_on_choosing_has_the_points_of_the_figure():
     points = _rows(choosing_figures.MEMORY_CSV)
     pattern = r'^\| [^|]+ \| (\d+) \| ([\d.]+) / ([\d.]+) \| ([\d.]+) / ([\d.]+) \|$'
     table = re.findall(pattern, _CHOOSING.read_text(), re.MULTILINE)
-    assert len(table) == 16
+    assert len(table) == 18
     for copies, *stated in table:
         for separation, losses in (('342', stated[:2]), ('2052', stated[2:])):
             candidates = [
