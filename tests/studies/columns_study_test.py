@@ -12,6 +12,10 @@ _PAGES = {
     'columns': ('studies.md', 1),
     'commit_columns': ('real_text_results.md', 2),
 }
+_OPTIMIZERS = {
+    'scaled': mechanisms.optimize_scaled_blt,
+    'block': mechanisms.optimize_block_blt,
+}
 
 
 @pytest.mark.parametrize('name', _PAGES)
@@ -22,12 +26,12 @@ def test_losses_of_the_page_are_those_of_the_schema_of_the_study(name):
     schema = Participation(*(int(flags[field]) for field in fields))
     page, column = _PAGES[name]
     text = (paths.ROOT / 'docs/papers' / page).read_text()
-    shown = re.findall(r'^\| scaled BLT-(\d) \|(.*)\|$', text, re.MULTILINE)
-    assert {f'scaled BLT-{size}' for size, _ in shown} == {
-        line for line in study.lines if line.startswith('scaled')
+    shown = re.findall(r'^\| (scaled|block) BLT-(\d) \|(.*)\|$', text, re.MULTILINE)
+    assert {f'{kind} BLT-{size}' for kind, size, _ in shown} == {
+        line for line in study.lines if line.startswith(('scaled', 'block'))
     }
-    for size, row in shown:
-        made = mechanisms.optimize_scaled_blt(schema, num_buffers=int(size), loss='max')
+    for kind, size, row in shown:
+        made = _OPTIMIZERS[kind](schema, num_buffers=int(size), loss='max')
         assert made.num_buffers() <= int(size)
         values = [float(cell) for cell in row.split('|')[column - 1 : column + 1]]
         # A thousandth: optimisers on other machines end elsewhere in a flat valley.
