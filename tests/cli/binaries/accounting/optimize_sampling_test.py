@@ -39,9 +39,12 @@ def test_the_table_is_that_of_the_library_and_the_best_is_saved(tmp_path, made):
     for row in found['designs']:
         design = getattr(made, row['design'])
         for name in ('bands', 'groups', 'probability', 'epsilon', 'error'):
-            assert row[name] == getattr(design, name)
+            # Sums over threads of another process may differ in the last bit.
+            assert row[name] == pytest.approx(getattr(design, name), rel=1e-9, abs=0)
         assert row['epsilon'] <= 2.0
-        assert row['noise_multiplier'] == design.plan.noise_multiplier
+        assert row['noise_multiplier'] == pytest.approx(
+            design.plan.noise_multiplier, rel=1e-9, abs=0
+        )
     chosen = min(found['designs'], key=lambda row: row['error'])
     assert found['chosen'] == chosen['design'] == 'best'
     assert mechanisms.load(output) == made.best.plan.mechanism
