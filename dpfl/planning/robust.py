@@ -9,6 +9,7 @@ from dpfl import Participation, ParticipationLog, mechanisms
 from dpfl._settings import Settings, setting
 from dpfl.errors import ArgumentError
 from dpfl.mechanisms import registry
+from dpfl.mechanisms.optimize.proven_loss import loss_of
 from dpfl.mechanisms.optimize.relative_loss import CRITERIA
 from dpfl.participation import observed_schemas
 from dpfl.planning import optimization
@@ -110,8 +111,7 @@ def optimize(
     optimization.save(mechanism, output)
     rows = []
     for schema, ratio in zip(schemas, relative, strict=True):
-        within = mechanism.with_rounds(schema.rounds)
-        value = within.max_loss(schema) if loss == 'max' else within.rms_loss(schema)
+        value = loss_of(mechanism, schema, loss)
         rows.append(
             {
                 'rounds': schema.rounds,

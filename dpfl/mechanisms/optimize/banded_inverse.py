@@ -9,7 +9,7 @@ from scipy import fft, optimize, signal
 from dpfl import _validate
 from dpfl.mechanisms import workload as workloads
 from dpfl.mechanisms.banded_inverse import BandedInverse
-from dpfl.mechanisms.optimize import cache
+from dpfl.mechanisms.optimize import cache, toeplitz_error
 from dpfl.mechanisms.sensitivities.toeplitz_sensitivity import (
     autocorrelation,
     pair_weights,
@@ -137,7 +137,7 @@ def error_forms(
         # Row t of B holds the coefficients 0 .. t, so the last row has the largest norm.
         shifted = np.concatenate([np.zeros(bands - 1), workload[:rounds]])
         windows = np.lib.stride_tricks.sliding_window_view(shifted, bands)[:, ::-1]
-        weights = np.ones(rounds) if loss == 'max' else np.arange(rounds, 0, -1) / rounds
+        weights = toeplitz_error.row_shares(rounds, loss)
         return (windows.T @ (weights[:, None] * windows))[None]
     a = workloads.matrix(workload, rounds)
     forms = np.zeros((rounds if loss == 'max' else 1, bands, bands))

@@ -19,6 +19,7 @@ from dpfl.mechanisms.blt import Blt
 from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.optimize import block_cuts, cache, scaled_cuts, scaled_entry, toeplitz_error
 from dpfl.mechanisms.optimize.block_loss import Blocks, Columns, Layout, PrefixErrors
+from dpfl.mechanisms.optimize.proven_loss import loss_of
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.mechanisms.optimize.scaled_loss import PairSum
 from dpfl.mechanisms.switched_blt import SwitchedBlt
@@ -86,20 +87,19 @@ def optimize_block_blt(
         if progress:
             print(f'optimize_block_blt: {stage}: {loss} loss {value:.6f}', file=sys.stderr)
 
-    def loss_of(mechanism: ColumnScaled) -> float:
-        function = mechanism.max_loss if loss == 'max' else mechanism.rms_loss
-        return function(participation, workload)
+    def proven(mechanism: ColumnScaled) -> float:
+        return loss_of(mechanism, participation, loss, workload)
 
     def compute() -> ColumnScaled:
         candidates = [optimize_scaled_blt(participation, num_buffers, loss, workload=workload)]
-        report('one block', loss_of(candidates[0]))
+        report('one block', proven(candidates[0]))
         if workload is not None:
             candidates.append(optimize_block_blt(participation, num_buffers, loss))
         elif _is_searched(participation):
             search = _Search(participation, num_buffers, loss, report)
             candidates.append(search.from_scaled(candidates[0]))
-            report('blocks', loss_of(candidates[-1]))
-        return min(candidates, key=loss_of)
+            report('blocks', proven(candidates[-1]))
+        return min(candidates, key=proven)
 
     key = {
         'version': _VERSION,

@@ -8,6 +8,7 @@ import numpy as np
 from dpfl import _validate, errors
 from dpfl.mechanisms.base import Mechanism
 from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.mechanisms.optimize.proven_loss import loss_of
 from dpfl.participation import Participation
 
 CRITERIA = ('expected', 'worst')
@@ -30,12 +31,6 @@ def relative_losses(
         best = optimize_blt(schema, num_buffers, loss)
         ratios.append(loss_of(mechanism, schema, loss) / loss_of(best, schema, loss))
     return np.array(ratios)
-
-
-def loss_of(mechanism: Mechanism, schema: Participation, loss: str) -> float:
-    """Max or rms loss of the prefix sums, for as many rounds as the schema has."""
-    mechanism = mechanism.with_rounds(schema.rounds)
-    return mechanism.max_loss(schema) if loss == 'max' else mechanism.rms_loss(schema)
 
 
 def chances(

@@ -21,6 +21,7 @@ from dpfl.mechanisms import blt
 from dpfl.mechanisms.optimize import blt_loss, cache, relative_loss
 from dpfl.mechanisms.optimize.blt import Search, grid_starts, optimize_blt
 from dpfl.mechanisms.optimize.power_mean import power_mean
+from dpfl.mechanisms.optimize.proven_loss import loss_of
 from dpfl.participation import Participation
 
 _VERSION = 1
@@ -119,8 +120,7 @@ class _Relative:
             for schema in chances
         ]
         least = [
-            relative_loss.loss_of(single, schema, loss)
-            for schema, single in zip(chances, singles, strict=True)
+            loss_of(single, schema, loss) for schema, single in zip(chances, singles, strict=True)
         ]
         self._least = 2 * np.log(least)
 

@@ -14,6 +14,7 @@ from dpfl import _validate
 from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.optimize import cache, relative_loss, scaled_entry, scaled_search
 from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.mechanisms.optimize.proven_loss import loss_of
 from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt
 from dpfl.participation import Participation
 
@@ -61,13 +62,10 @@ def optimize_robust_scaled_blt(
 
     def compute() -> ColumnScaled:
         single = [optimize_blt(schema, num_buffers, loss) for schema in chances]
-        least = [
-            relative_loss.loss_of(blt, schema, loss)
-            for blt, schema in zip(single, chances, strict=True)
-        ]
+        least = [loss_of(blt, schema, loss) for blt, schema in zip(single, chances, strict=True)]
 
         def criterion_of(mechanism: ColumnScaled) -> float:
-            losses = [relative_loss.loss_of(mechanism, schema, loss) for schema in chances]
+            losses = [loss_of(mechanism, schema, loss) for schema in chances]
             relative = np.array(losses) / least
             return float(shares @ relative if criterion == 'expected' else relative.max())
 

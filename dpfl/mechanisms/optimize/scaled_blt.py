@@ -8,6 +8,7 @@ from dpfl import _validate
 from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.optimize import cache, scaled_entry, scaled_search, toeplitz_error
 from dpfl.mechanisms.optimize.blt import optimize_blt
+from dpfl.mechanisms.optimize.proven_loss import loss_of
 from dpfl.participation import Participation
 
 _VERSION = 1
@@ -48,21 +49,20 @@ def optimize_scaled_blt(
         if progress:
             print(f'optimize_scaled_blt: {stage}: {loss} loss {value:.6f}', file=sys.stderr)
 
-    def loss_of(mechanism: ColumnScaled) -> float:
-        function = mechanism.max_loss if loss == 'max' else mechanism.rms_loss
-        return function(participation, workload)
+    def proven(mechanism: ColumnScaled) -> float:
+        return loss_of(mechanism, participation, loss, workload)
 
     def compute() -> ColumnScaled:
         blt = optimize_blt(participation, num_buffers, loss, workload=workload)
         candidates = [ColumnScaled(blt, np.ones(1), participation.rounds)]
-        report('not scaled', loss_of(candidates[0]))
+        report('not scaled', proven(candidates[0]))
         if workload is not None:
             candidates.append(optimize_scaled_blt(participation, num_buffers, loss))
         else:
             for found in scaled_search.search(blt, [scaled_search.Goal(participation)], loss):
                 candidates.append(found)
-                report(f'{found.scale.size} scales', loss_of(found))
-        return min(candidates, key=loss_of)
+                report(f'{found.scale.size} scales', proven(found))
+        return min(candidates, key=proven)
 
     key = {
         'version': _VERSION,

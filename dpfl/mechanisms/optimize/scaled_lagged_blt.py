@@ -8,6 +8,7 @@ from dpfl import _validate
 from dpfl.mechanisms.column_scaled import ColumnScaled
 from dpfl.mechanisms.optimize import cache, scaled_entry, toeplitz_error
 from dpfl.mechanisms.optimize.lagged_blt import default_lags, optimize_lagged_blt
+from dpfl.mechanisms.optimize.proven_loss import loss_of
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
 from dpfl.participation import Participation
 
@@ -50,8 +51,7 @@ def optimize_scaled_lagged_blt(
     workload = toeplitz_error.checked_workload(workload, rounds)
 
     def proven(mechanism: ColumnScaled) -> float:
-        function = mechanism.max_loss if loss == 'max' else mechanism.rms_loss
-        return function(participation, workload)
+        return loss_of(mechanism, participation, loss, workload)
 
     def compute() -> ColumnScaled:
         lagged = optimize_lagged_blt(
