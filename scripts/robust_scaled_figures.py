@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms.optimize.relative_loss import loss_of
+from dpfl.mechanisms.optimize.proven_loss import loss_of
 from scripts import robust_figures
 
 POINTS = robust_figures.FOLDER / 'robust_scaled.json'
