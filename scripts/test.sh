@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ./scripts/bootstrap.sh
+# Each process of tests has a core. Threads of its linear algebra would wait for those of the others.
+export OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-1}"
 if [[ $# -eq 0 ]]; then
   set -- -n auto --dist loadfile -m 'not slow'
 elif [[ "$*" == --all ]]; then

@@ -128,7 +128,9 @@ def _participations(observed: Any) -> figure.Figure:
 
 
 def _axes(x: str, y: str) -> tuple[figure.Figure, Any]:
-    drawn = figure.Figure(figsize=(7, 3.6), layout='constrained')
+    drawn = figure.Figure(figsize=(7, 3.6))
+    # Fixed margins: to find the least ones takes longer than to draw the figure.
+    drawn.subplots_adjust(left=0.13, right=0.98, bottom=0.15, top=0.93)
     axes = drawn.add_subplot(xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
     return drawn, axes
