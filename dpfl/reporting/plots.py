@@ -38,7 +38,9 @@ def training_curves(
     """
     # Without pyplot, which would keep every figure in memory and may need a display.
     is_adaptive = any('clip_norm' in row for row in rows)
-    figure = Figure(figsize=(11, 7), layout='constrained')
+    # Fixed margins: to find the least ones takes as long as to draw the figure.
+    figure = Figure(figsize=(11, 7))
+    figure.subplots_adjust(left=0.08, right=0.98, bottom=0.08, top=0.9, wspace=0.2, hspace=0.16)
     figure.suptitle(f'{run}: after {rows[-1]["round"]:.0f} rounds' if run and rows else run)
     panels = figure.subplots(2, 2, sharex=True).ravel()
     accuracy, loss, epsilon, norm = panels
