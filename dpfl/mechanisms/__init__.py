@@ -25,6 +25,7 @@ from dpfl.mechanisms.optimize.continued import optimize_continued
 from dpfl.mechanisms.optimize.lagged_blt import optimize_lagged_blt
 from dpfl.mechanisms.optimize.lower_bound import loss_lower_bound
 from dpfl.mechanisms.optimize.relative_loss import relative_losses
+from dpfl.mechanisms.optimize.relative_loss_bound import relative_loss_lower_bound
 from dpfl.mechanisms.optimize.robust_blt import optimize_robust_blt
 from dpfl.mechanisms.optimize.robust_scaled_blt import optimize_robust_scaled_blt
 from dpfl.mechanisms.optimize.scaled_blt import optimize_scaled_blt
@@ -95,6 +96,7 @@ __all__ = [
     'optimize_scaled_lagged_blt',
     'registry',
     'relative_losses',
+    'relative_loss_lower_bound',
     'save',
     'stream',
     'workload',

@@ -8,71 +8,17 @@ from scipy import optimize
 from dpfl import Participation, mechanisms
 from dpfl.mechanisms.optimize import lower_bound, lower_bound_search
 from tests import mechanism_cases, oracles
+from tests.mechanisms.optimize import least_loss
 
 _LOSSES = ('max', 'rms')
 _bound = functools.cache(mechanisms.loss_lower_bound)
 
 
-def _losses(matrix, schema, workload=None):
-    """Largest and mean loss of any C, by brute force: `B = A C^-1` is the best decoder."""
-    n = schema.rounds
-    decoder = mechanisms.workload.matrix(workload, n) @ np.linalg.pinv(matrix)
-    squared = (decoder**2).sum(axis=1)
-    sensitivity = math.sqrt(oracles.squared_sensitivity(matrix, schema))
-    return {
-        'max': math.sqrt(squared.max()) * sensitivity,
-        'rms': math.sqrt(squared.mean()) * sensitivity,
-    }
-
-
-def _signed_indicators(schema):
-    """All signed indicators of patterns that cannot be longer, a row each."""
-    rows = {}
-    for pattern in oracles.patterns(schema):
-        for signs in oracles._signs(len(pattern)):
-            row = np.zeros(schema.rounds)
-            row[list(pattern)] = signs
-            rows[tuple(row)] = row
-    return np.array([*rows.values()])
-
-
 def _least_loss(schema, loss, workload=None):
-    """The least loss of all mechanisms by another method: a convex problem in X = C^T C.
-
-    A generic optimiser lowers a smooth maximum of `u^T X u` times one of the errors, more and more
-    sharply, over the entries of a triangular root of X. The loss is that of the X that is found.
-    """
-    n = schema.rounds
-    a = mechanisms.workload.matrix(workload, n)
-    u = _signed_indicators(schema)
-    lower = np.tril_indices(n)
-
-    def of(entries):
-        root = np.zeros((n, n))
-        root[lower] = entries
-        return root, ((u @ root.T) ** 2).sum(axis=1), a @ np.linalg.inv(root)
-
-    def smooth(entries, power):
-        root, lengths, decoder = of(entries)
-        errors = (decoder**2).sum(axis=1)
-        sharp = power if loss == 'max' else 1
-        shares, weights = lengths / lengths.max(), errors / errors.max()
-        value = math.log(lengths.max()) + math.log((shares**power).sum()) / power
-        value += math.log(errors.max()) + math.log((weights**sharp).mean()) / sharp
-        in_lengths = shares ** (power - 1) / (shares**power).sum() / lengths.max()
-        in_errors = weights ** (sharp - 1) / (weights**sharp).sum() / errors.max()
-        gradient = 2 * root @ (u.T * in_lengths) @ u
-        in_decoder = 2 * in_errors[:, None] * decoder
-        gradient -= decoder.T @ in_decoder @ np.linalg.inv(root).T
-        return value, gradient[lower]
-
-    entries = np.eye(n)[lower]
-    for power in (4, 16, 64, 256, 1024, 4096):
-        found = optimize.minimize(
-            smooth, entries, (power,), jac=True, method='L-BFGS-B', options={'maxiter': 2000}
-        )
-        entries = found.x
-    return _losses(of(entries)[0], schema, workload)[loss]
+    """The least loss of all mechanisms by another method."""
+    a = mechanisms.workload.matrix(workload, schema.rounds)
+    root = least_loss.best_matrix(least_loss.signed_indicators(schema), a, loss)
+    return least_loss.losses(root, schema, workload)[loss]
 
 
 @pytest.mark.parametrize('loss', _LOSSES)
@@ -82,7 +28,7 @@ def test_no_mechanism_is_below_the_bound(make, loss):
         mechanism = make(rounds)
         matrix = mechanism.strategy_matrix()
         for schema in oracles.small_schemas(rounds):
-            truth = _losses(matrix, schema)[loss]
+            truth = least_loss.losses(matrix, schema)[loss]
             assert _bound(schema, loss) <= truth * (1 + 1e-12)
             of_mechanism = mechanism.max_loss if loss == 'max' else mechanism.rms_loss
             assert _bound(schema, loss) <= of_mechanism(schema) * (1 + 1e-12)
@@ -105,7 +51,7 @@ def _check_random_cases(cases):
         workload = None
         if generator.integers(2):
             workload = np.tril(generator.normal(size=(n, n)))
-        losses = _losses(matrix, schema, workload)
+        losses = least_loss.losses(matrix, schema, workload)
         for loss in _LOSSES:
             bound = mechanisms.loss_lower_bound(schema, loss, workload)
             assert 0 <= bound <= losses[loss] * (1 + 1e-9)
