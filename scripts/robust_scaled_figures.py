@@ -4,7 +4,7 @@
 separations lose than the BLT optimised for the separation that the run turns out to have, and than
 the BLT with scaled columns optimised for it.
 
-Run: python -m scripts.robust_scaled_figures    (about half an hour)
+Run: python -m scripts.robust_scaled_figures    (about three quarters of an hour)
      python -m scripts.robust_scaled_figures --draw    (draws again from the JSON file)
 """
 

@@ -67,6 +67,17 @@ def test_the_table_on_robust_designs_has_the_points_of_the_figure():
     for line in robust_scaled_figures.table(found).splitlines()[2:]:
         assert line in page
     assert len(found) == 10
+    known = {(one['rounds'], one['planned'], one['most'], one['loss']): one for one in found}
+    rms, largest = (known[2052, 342, 6, loss] for loss in ('rms', 'max'))
+    limits = [100 * (1 - one['bound']) for one in (rms, largest)]
+    assert 'than {:.1f} % (rms) or {:.1f} % (max) below'.format(*limits) in page
+    above = [
+        100 * (max(one['relative']['scaled, worst']) / one['bound'] - 1) for one in (rms, largest)
+    ]
+    assert 'is {:.1f} % and {:.1f} % above the bound'.format(*above) in page
+    for one in found:
+        least = min(max(values) for values in one['relative'].values())
+        assert one['bound'] is None or one['bound'] < least
 
 
 @pytest.mark.slow

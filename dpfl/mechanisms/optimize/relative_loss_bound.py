@@ -66,8 +66,7 @@ def relative_loss_lower_bound(
     shares, mixed = _mixture(np.array(sampled), _sums(every))
     total = np.zeros((rounds, rounds))
     for place, share in enumerate(shares):
-        if share:
-            total += share * moments_of(place)
+        total += share * moments_of(place)
     terms = len(distinct) + sum(chain.participations * chain.cells for chain, _, _ in found)
     return lower_bound.norm_of_moments(total, mixed @ every, terms)
 
