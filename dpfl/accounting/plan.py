@@ -310,7 +310,11 @@ class PrivacyPlan(PlanValues):
         Hardened noise is discrete Gaussian, which is that close to the Gaussian; for other noise
         the slack is 0.
         """
-        return self._slack(rounding.quotient_up(self.sensitivity, self.noise_multiplier))
+        return self.slack_of_sensitivity(self.sensitivity)
+
+    def slack_of_sensitivity(self, sensitivity: float) -> float:
+        """`slack` for another sensitivity of the run."""
+        return self._slack(rounding.quotient_up(sensitivity, self.noise_multiplier))
 
     @property
     def accountants(self) -> tuple[str, ...]:

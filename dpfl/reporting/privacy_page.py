@@ -89,8 +89,8 @@ def _epsilon_by_delta(report: accounting.PrivacyReport) -> figure.Figure:
     axes.plot(
         report.deltas, report.plan_guarantee.epsilons, 'o', label=f'reported ({report.accountant})'
     )
-    if report.observed is not None:
-        axes.plot(report.deltas, report.observed.guarantee.epsilons, 'x', label='observed limits')
+    if report.observed_guarantee is not None:
+        axes.plot(report.deltas, report.observed_guarantee.epsilons, 'x', label='observed limits')
     axes.legend()
     return drawn
 

@@ -101,9 +101,9 @@ def test_plan_and_report_are_read_back():
     report = accounting.PrivacyReport.from_plan(_SECOND, [1e-6], log)
     assert accounting.PrivacyReport.from_json(report.to_json()).plan == _SECOND
     assert 'together with the 1 earlier run(s)' in report.to_dict()['statement']
-    assert report.observed.guarantee.mu == _SECOND.mu
+    assert report.observed_guarantee.mu == _SECOND.mu
     # Even a client that was in no round of this run may have been in all rounds of the earlier one.
-    assert report.observed.patterns.mu > _FIRST.mu
+    assert report.pattern_guarantee.mu > _FIRST.mu
     assert report.dp_event() == _SECOND.dp_event()
 
 

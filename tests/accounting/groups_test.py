@@ -148,8 +148,8 @@ def test_the_course_and_the_log_of_a_group_end_at_its_guarantee():
     assert course.after(3) > running.RunningEpsilon(_plan(), 1e-6, 'analytic_gaussian').after(3)
     log = ParticipationLog([[0], [1], [0], [2], [1], [3]])
     report = accounting.PrivacyReport.from_plan(plan, [1e-6], log)
-    assert report.observed.guarantee.mu == pytest.approx(
-        2 * accounting.PrivacyReport.from_plan(_plan(), [1e-6], log).observed.guarantee.mu
+    assert report.observed_guarantee.mu == pytest.approx(
+        2 * accounting.PrivacyReport.from_plan(_plan(), [1e-6], log).observed_guarantee.mu
     )
     assert 'every group of 2 clients' in report.render()
     again = accounting.PrivacyReport.from_json(report.to_json())

@@ -185,8 +185,8 @@ def test_plan_and_report_say_so_and_come_back():
     report = accounting.PrivacyReport.from_plan(plan, [1e-8], log)
     assert report.basis == 'plan'
     assert (
-        report.observed.patterns.epsilons[0]
-        > accounting.PrivacyReport.from_plan(plain, [1e-8], log).observed.patterns.epsilons[0]
+        report.pattern_guarantee.epsilons[0]
+        > accounting.PrivacyReport.from_plan(plain, [1e-8], log).pattern_guarantee.epsilons[0]
     )
     again = accounting.PrivacyReport.from_json(report.to_json())
     assert again == report

@@ -75,7 +75,7 @@ def test_a_log_that_keeps_the_plan_leaves_its_numbers():
     report = accounting.PrivacyReport.from_plan(plan, [1e-6], log=_KEPT)
     assert report.basis == 'plan'
     assert report.guarantee == accounting.PrivacyReport.from_plan(plan, [1e-6]).guarantee
-    observed = report.observed.guarantee
+    observed = report.observed_guarantee
     assert (observed.min_separation, observed.max_participations) == (2, 2)
     assert observed.rho == plan.with_participation(Participation(6, 2, 2)).rho < plan.rho
     assert 'keeps the plan' in report.render()
@@ -111,7 +111,7 @@ def test_a_client_counted_twice_in_a_round_still_gets_a_report():
     # The client's update counts twice in round 0, and nowhere else; others took part twice.
     columns = plan.mechanism.strategy_matrix()
     worst = max(np.linalg.norm(2 * columns[:3, 0]), np.linalg.norm(columns[:3, [0, 2]].sum(axis=1)))
-    assert report.observed.patterns.sensitivity == pytest.approx(worst)
+    assert report.pattern_guarantee.sensitivity == pytest.approx(worst)
     assert 'counted 2 times' in report.render()
 
 
@@ -124,10 +124,10 @@ def test_observed_patterns_against_brute_force(adjacency, shift):
         np.linalg.norm(columns[:, [t for t in range(6) if client in _KEPT.cohort(t)]].sum(axis=1))
         for client in range(7)
     )
-    patterns = report.observed.patterns
+    patterns = report.pattern_guarantee
     assert patterns.sensitivity == pytest.approx(shift * worst)
     assert patterns.sensitivity_is_exact
-    assert patterns.mu <= report.observed.guarantee.mu <= report.plan_guarantee.mu
+    assert patterns.mu <= report.observed_guarantee.mu <= report.plan_guarantee.mu
     assert report.observed.clients == 7
     assert report.observed.clients_by_participations == ((1, 2), (2, 5))
 
@@ -153,7 +153,7 @@ def test_a_sampled_run_states_its_sampling_and_no_zcdp():
     assert not any('Amplification' in item for item in report.to_dict()['not_covered'])
     assert report.to_dict()['epsilon'] == report.plan.epsilon(1e-6, 'rdp')
     # With the log known the client of three rounds is the worst: no amplification.
-    assert report.observed.patterns.mu == pytest.approx(math.sqrt(3) / 4)
+    assert report.pattern_guarantee.mu == pytest.approx(math.sqrt(3) / 4)
     assert report.dp_event() == report.plan.dp_event()
 
 
@@ -197,7 +197,7 @@ def test_composition_of_reports_adds_squared_mu():
     first = accounting.PrivacyReport.from_plan(_plan(), [1e-6])
     broken = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=ParticipationLog([[0], [0]]))
     event = dp_accounting.ComposedDpEvent([first.dp_event(), broken.dp_event()])
-    mu = math.hypot(first.guarantee.mu, broken.observed.guarantee.mu)
+    mu = math.hypot(first.guarantee.mu, broken.observed_guarantee.mu)
     assert accounting.epsilon_of_event(event, 1e-6) == pytest.approx(
         accounting.epsilon_from_mu(mu, 1e-6), rel=1e-9
     )
@@ -283,7 +283,7 @@ def test_a_run_that_stopped_early_keeps_the_plan():
     log = ParticipationLog([[0, 1], [2, 3], [0, 4]])
     report = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=log)
     assert report.basis == 'plan'
-    assert report.observed.guarantee.rounds == 3
+    assert report.observed.rounds == 3
 
 
 def test_an_early_end_is_stated_with_the_rounds_that_happened_and_those_planned():

@@ -106,7 +106,7 @@ def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):
     # The data of the third were missing: nothing was released of it, nor about to be.
     assert log.rounds == 2
     report = accounting.PrivacyReport.from_json((tmp_path / 'privacy_report.json').read_text())
-    assert report.observed.guarantee.rounds == 2
+    assert report.observed.rounds == 2
     assert len((tmp_path / 'metrics.csv').read_text().splitlines()) == 3
 
 

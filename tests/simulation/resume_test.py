@@ -123,7 +123,7 @@ def test_a_run_that_crashes_again_ends_as_if_it_had_not(experiment, path, refere
     # Four rounds were begun, and the report has to cover them, however far the next try came.
     assert ParticipationLog.load(path / 'participation.npz').rounds == 4
     report = accounting.PrivacyReport.from_json((path / 'privacy_report.json').read_text())
-    assert report.observed.guarantee.rounds == 4
+    assert report.observed.rounds == 4
     _resume(experiment, path)
     _assert_same(path, reference)
 
@@ -145,7 +145,7 @@ def test_a_run_that_ended_stays_as_it_is(experiment, reference, tmp_path):
     assert _latest(path).rounds == _ROUNDS
     result = _resume(experiment, path)
     _assert_same(path, reference)
-    assert result.report.observed.guarantee.rounds == _ROUNDS
+    assert result.report.observed.rounds == _ROUNDS
     assert {'loss', 'epsilon', 'seconds'} <= set(result.rows[-1])
 
 

@@ -17,3 +17,10 @@ class LogTest:
     name: str
     p_value: float
     words: str
+
+    @property
+    def sentence(self) -> str:
+        """The words, with the test and its p-value if the log is possible but too unlikely."""
+        if not self.p_value:
+            return self.words
+        return f'{self.words} (Test of {self.name}: p-value {self.p_value:.2g}.)'

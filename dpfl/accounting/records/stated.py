@@ -1,19 +1,19 @@
 """Checks the guarantees that a file states against the plan in the same file.
 
 Whoever wrote a report may have written any epsilon into it. The numbers are therefore computed
-again from the plan and from the limits of participation that the file names. A number smaller than
-the computed one is refused. A larger one promises less, so it is accepted: other versions may have
-been less tight.
+again from the plan and from what the file says about the log. A number smaller than the computed
+one is refused. A larger one promises less, so it is accepted: other versions may have been less
+tight. The report that is read has the computed numbers.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 from dpfl import _validate, errors
 from dpfl.accounting import gaussian
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports.observed import Guarantee, Observed
+from dpfl.accounting.reports.report_values import ReportValues
 from dpfl.accounting.selection import Selected
 from dpfl.accounting.tradeoff import Tradeoff
 from dpfl.participation import Participation
@@ -39,33 +39,86 @@ def texts(name: str, values: Any) -> tuple[str, ...]:
     return tuple(values)
 
 
-def guarantee(
-    name: str, values: Any, plan: PrivacyPlan, deltas: Sequence[float], accountant: str
-) -> Guarantee:
-    """The guarantee of a plan that a file states under `name`.
+def observed(values: Any, plan: PrivacyPlan) -> Observed | None:
+    """What a file states about the participation log; None if it states nothing.
 
     Raises:
-      ValueError: if `values` are no guarantee, or promise more than follows from the plan.
+      ValueError: if `values` are not of that form, or state no violation though their limits or
+        counts break the plan. Only the log can tell whether it keeps these limits.
     """
-    found = _read(name, values, len(deltas))
-    computed = Guarantee.of(plan, deltas, accountant)
+    if values is None:
+        return None
+    if not isinstance(values, dict):
+        raise errors.ArgumentError('observed', values, 'must be an object or null')
+    numbers = {
+        name: _validate.integer(name, values[name], minimum=0)
+        for name in ('clients', 'smallest_cohort', 'largest_cohort')
+    }
+    seen = Observed(
+        limits=Participation(**{name: values['guarantee'][name] for name in _COUNTS}),
+        max_per_round=_validate.integer(
+            'max_per_round', values.get('max_per_round', 1), minimum=1
+        ),
+        pattern_sensitivity=_validate.number(
+            'observed.patterns.sensitivity', values['patterns']['sensitivity'], minimum=0
+        ),
+        pattern_is_exact=_validate.truth(
+            'observed.patterns.sensitivity_is_exact', values['patterns']['sensitivity_is_exact']
+        ),
+        clients_by_participations=_pairs(values['clients_by_participations']),
+        violations=texts('violations', values['violations']),
+        **numbers,
+    )
+    if not seen.violations and seen.breaks(plan):
+        raise errors.ArgumentError(
+            'observed.violations', '[]', 'must say how the limits break the plan'
+        )
+    return seen
+
+
+def check(values: dict[str, Any], report: ReportValues) -> None:
+    """Checks the numbers that a file states against those of a report, which are computed.
+
+    Raises:
+      ValueError: if a number is missing, not a number, or promises more than was computed.
+    """
+    _check_guarantee('plan_guarantee', values['plan_guarantee'], report.plan_guarantee)
+    if report.observed is not None:
+        for name, computed in (
+            ('guarantee', report.observed_guarantee),
+            ('patterns', report.pattern_guarantee),
+        ):
+            assert computed is not None
+            _check_guarantee(f'observed.{name}', values['observed'][name], computed)
+            stated = values['observed'][name]['sensitivity']
+            if report.observed.violations and stated > computed.sensitivity * (1 + _TOLERANCE):
+                # A client counted several times in one round, in a file that does not say so.
+                raise errors.ArgumentError(
+                    f'observed.{name}.sensitivity', stated, f'must be {computed.sensitivity}'
+                )
+    _so_far(values.get('epsilons_so_far'), report.so_far)
+    if report.tradeoff is not None:
+        _tradeoff(values, report.tradeoff)
+    if report.selected is not None:
+        _selected(values['selection'], report.selected)
+
+
+def _check_guarantee(name: str, values: Any, computed: Guarantee) -> None:
+    found = _read(name, values, len(computed.epsilons))
     for field in _COUNTS:
         if getattr(found, field) != getattr(computed, field):
             raise errors.ArgumentError(
                 f'{name}.{field}',
                 getattr(found, field),
-                f'must be {getattr(computed, field)}, as in the plan',
+                f'must be {getattr(computed, field)}, as in the plan and its log',
             )
     _require_not_below(name, found, computed)
-    return found
 
 
-def so_far(values: Any, computed: tuple[float | None, ...] | None) -> None:
-    """Checks the epsilons that a file states for the rounds so far.
-
-    Raises:
-      ValueError: if there are none, or one is below the computed one.
-    """
+def _so_far(values: Any, computed: tuple[float | None, ...] | None) -> None:
+    """Checks the epsilons that a file states for the rounds so far."""
+    if values is None and computed is None:
+        return
     if computed is None or not isinstance(values, list) or len(values) != len(computed):
         raise errors.ArgumentError('epsilons_so_far', values, 'must fit plan, log and deltas')
     for stated, epsilon in zip(values, computed, strict=True):
@@ -76,66 +129,11 @@ def so_far(values: Any, computed: tuple[float | None, ...] | None) -> None:
             raise errors.ArgumentError('epsilons_so_far', stated, f'must be >= {epsilon}')
 
 
-def observed(
-    values: Any, plan: PrivacyPlan, deltas: Sequence[float], accountant: str
-) -> Observed | None:
-    """What a file states about the participation log; None if it states nothing.
-
-    Raises:
-      ValueError: if `values` are not of that form, or promise more than follows from the plan and
-        the limits that they name. Only the log can tell whether it keeps these limits.
-    """
-    if values is None:
-        return None
-    if not isinstance(values, dict):
-        raise errors.ArgumentError('observed', values, 'must be an object or null')
-    holds = _read('observed.guarantee', values['guarantee'], len(deltas))
-    patterns = _read('observed.patterns', values['patterns'], len(deltas))
-    limits = Participation(holds.rounds, holds.min_separation, holds.max_participations)
-    plain = plan.without_sampling(limits)
-    method = accountant if accountant in plain.accountants else 'pld'
-    if plan.sampling != 'none' and holds.mu is None and holds.rho is None:
-        schema = dataclasses.replace(plan.participation, rounds=holds.rounds)
-        computed = Guarantee.of(plan.with_participation(schema), deltas, accountant)
-    else:
-        computed = Guarantee.of(plain, deltas, method)
-    _require_not_below('observed.guarantee', holds, computed)
-    # A report does not hold the rounds of each client: their sensitivity is taken as stated.
-    _require_not_below(
-        'observed.patterns',
-        patterns,
-        computed.with_sensitivity(
-            patterns.sensitivity, patterns.sensitivity_is_exact, plain, deltas, method
-        ),
-    )
-    violations = texts('violations', values['violations'])
-    if not violations and _breaks(holds, plan):
-        raise errors.ArgumentError(
-            'observed.violations', '[]', 'must say how the limits break the plan'
-        )
-    return Observed(
-        **{
-            **values,
-            **{
-                name: _validate.integer(name, values[name], minimum=0)
-                for name in ('clients', 'smallest_cohort', 'largest_cohort')
-            },
-            'guarantee': holds,
-            'patterns': patterns,
-            'clients_by_participations': _pairs(values['clients_by_participations']),
-            'violations': violations,
-        }
-    )
-
-
-def tradeoff(values: dict[str, Any], computed: Tradeoff | None) -> None:
+def _tradeoff(values: dict[str, Any], computed: Tradeoff) -> None:
     """Checks the trade-off curve that a file states.
 
-    Raises:
-      ValueError: if it is not of the form of `Tradeoff.to_dict`, for the usual rates, or promises
-        more than was computed.
+    It must have the form of `Tradeoff.to_dict`, for the usual rates.
     """
-    assert computed is not None
     expected = computed.to_dict()
     pairs = [('membership.advantage', values['membership']['advantage'], computed.advantage)]
     if [point['fpr'] for point in values['tradeoff']] != [rate for rate, _ in computed.points]:
@@ -151,14 +149,11 @@ def tradeoff(values: dict[str, Any], computed: Tradeoff | None) -> None:
             )
 
 
-def selected(values: Any, computed: Selected | None) -> None:
+def _selected(values: Any, computed: Selected) -> None:
     """Checks the guarantee of the best of several runs that a file states.
 
-    Raises:
-      ValueError: if it is not of the form of `Selected.to_dict`, or promises more than was
-        computed.
+    It must have the form of `Selected.to_dict`.
     """
-    assert computed is not None
     found = values['epsilons']
     if not isinstance(found, list) or len(found) != len(computed.epsilons):
         raise errors.ArgumentError(
@@ -222,16 +217,6 @@ def _require_not_below(name: str, found: Guarantee, computed: Guarantee) -> None
             raise errors.ArgumentError(
                 f'{name}.{field}', was, f'must be at least {least}, as follows from the plan'
             )
-
-
-def _breaks(holds: Guarantee, plan: PrivacyPlan) -> bool:
-    """Whether limits of participation are wider than those of the plan."""
-    planned = plan.participation
-    return (
-        holds.rounds > planned.rounds
-        or holds.max_participations > planned.count
-        or (holds.max_participations > 1 and holds.min_separation < planned.min_separation)
-    )
 
 
 def _pairs(values: Any) -> tuple[tuple[int, int], ...]:

@@ -1,7 +1,5 @@
 """The assumptions of a privacy report, and what its guarantee does not cover, as sentences."""
 
-import dataclasses
-
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.report_values import ReportValues
@@ -19,7 +17,7 @@ def assumptions(report: ReportValues) -> list[str]:
         _noise(plan),
         *_hardened(plan),
         *_before(plan),
-        *([] if checklist.uses_sampling(report) else [plan.mechanism.describe_release()]),
+        *([] if report.uses_sampling else [plan.mechanism.describe_release()]),
         *_exactness(report),
         'The server is trusted to run the mechanism as described (central DP).',
         'Which clients take part does not depend on the data of other clients.',
@@ -28,8 +26,8 @@ def assumptions(report: ReportValues) -> list[str]:
 
 def _participation(report: ReportValues) -> list[str]:
     plan, holds = report.plan, report.guarantee
-    if not checklist.uses_sampling(report):
-        planned = '' if report.basis == 'log' else 'planned '
+    if not report.uses_sampling:
+        planned = 'planned ' if report.basis == 'plan' or report.ended_early else ''
         several = holds.max_participations > 1
         apart = f', and any two of these are at least {holds.min_separation} apart'
         return [
@@ -96,14 +94,24 @@ def _participation(report: ReportValues) -> list[str]:
 
 
 def _log(report: ReportValues) -> str:
-    if report.basis == 'log':
-        return (
-            'The limits are those that the participation log shows, because the run did not keep '
-            'the plan.'
-        )
     if report.observed is None:
         return "The limits are the plan's; they were not compared with a participation log."
-    return "The limits are the plan's, and the participation log keeps them."
+    if report.basis == 'plan':
+        return "The limits are the plan's, and the participation log keeps them."
+    text = (
+        'The limits are those that the participation log shows, because the run did not keep the '
+        'plan.'
+    )
+    if report.ended_early:
+        text += " For the planned rounds that did not run, they are the plan's where it is wider."
+    if report.plan.sampling != 'none':
+        with_sampling = checklist.round_up(report.plan_guarantee.epsilons[0])
+        without = checklist.round_up(report.guarantee.epsilons[0])
+        text += (
+            f' Nothing is amplified by sampling={report.plan.sampling}: with it epsilon would be '
+            f'{with_sampling} at delta = {report.deltas[0]:g}, without it epsilon is {without}.'
+        )
+    return text
 
 
 def _clip_norm(plan: PrivacyPlan) -> str:
@@ -192,7 +200,7 @@ def _discretization(plan: PrivacyPlan) -> list[str]:
 
 def _exactness(report: ReportValues) -> list[str]:
     plan = report.plan
-    if checklist.uses_sampling(report):
+    if report.uses_sampling:
         if plan.sampling in estimates.SAMPLINGS:
             return _estimates(report)
         if plan.sampling == 'cyclic_poisson':
@@ -238,9 +246,7 @@ def _exactness(report: ReportValues) -> list[str]:
 
 def _estimates(report: ReportValues) -> list[str]:
     """What is estimated, and with which confidence."""
-    holds = report.guarantee
-    schema = dataclasses.replace(report.plan.participation, rounds=holds.rounds)
-    plan = report.plan.with_participation(schema)
+    plan = report.plan
     found = [estimates.of_plan(plan, delta) for delta in report.deltas if plan.noise_multiplier]
     items = [
         'A client releases a mixture of Gaussians, one of each set of rounds in which it may take '
@@ -269,7 +275,7 @@ def _estimates(report: ReportValues) -> list[str]:
 
 def not_covered(report: ReportValues) -> list[str]:
     """What the guarantee does not cover, one item each; the gravest first."""
-    uses_sampling = checklist.uses_sampling(report)
+    uses_sampling = report.uses_sampling
     items = []
     if not report.plan.noise_multiplier:
         items.append('There is no noise: the run has no privacy guarantee.')

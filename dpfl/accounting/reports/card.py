@@ -22,7 +22,7 @@ def _rounds(report: ReportValues) -> str:
     planned = report.plan.participation.rounds
     if report.observed is None:
         return f'{planned} planned'
-    return f'{report.observed.guarantee.rounds} of {planned} planned'
+    return f'{report.observed.rounds} of {planned} planned'
 
 
 def _epsilon(report: ReportValues) -> str:
@@ -33,7 +33,7 @@ def _epsilon(report: ReportValues) -> str:
     if report.so_far is None or report.so_far[0] is None:
         shown, exact = checklist.round_up(whole), checklist.round_up(whole, _DIGITS)
         return f'{shown} {at}' + ('' if exact == shown else f' ({exact} to {_DIGITS} digits)')
-    rounds = 0 if report.observed is None else report.observed.guarantee.rounds
+    rounds = 0 if report.observed is None else report.observed.rounds
     return (
         f'{checklist.round_up(report.so_far[0])} of the {rounds} rounds done, '
         f'{checklist.round_up(whole)} of all planned rounds, {at}'

@@ -146,28 +146,21 @@ def seeded_secrets(report: ReportValues) -> list[str]:
     """Which secrets of the guarantee come from a known seed: with any, the run is a simulation."""
     return [
         *(['noise'] if report.noise_is_seeded else []),
-        *(['cohorts'] if report.sampling_is_seeded and uses_sampling(report) else []),
+        *(['cohorts'] if report.sampling_is_seeded and report.uses_sampling else []),
     ]
 
 
 def early_end(report: ReportValues) -> str:
     """After how many of the planned rounds the log ends, in words; empty if it has all of them."""
-    planned = report.plan.participation.rounds
-    if report.observed is None or report.observed.guarantee.rounds >= planned:
+    if report.observed is None or not report.ended_early:
         return ''
-    return f'after {report.observed.guarantee.rounds} of {planned} planned rounds'
+    return f'after {report.observed.rounds} of {report.plan.participation.rounds} planned rounds'
 
 
 def _exception(reports: Sequence[ReportValues]) -> str:
     if not any(report.train_metrics_released for report in reports):
         return ''
     return ', except for the metrics of the training clients, which were released without noise'
-
-
-def uses_sampling(report: ReportValues) -> bool:
-    """Whether the guarantee that holds relies on random sampling."""
-    sampled = report.plan.sampling != 'none'
-    return sampled and (report.basis == 'plan' or report.guarantee.mu is None)
 
 
 def round_up(value: float | None, digits: int = 4) -> str:

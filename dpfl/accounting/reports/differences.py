@@ -56,7 +56,7 @@ def reasons(first: PrivacyReport, second: PrivacyReport) -> tuple[str, ...]:
             for side, report in zip(SIDES, (first, second), strict=True)
             if not report.plan.noise_multiplier
         )
-    kinds = [checklist.uses_sampling(report) for report in (first, second)]
+    kinds = [report.uses_sampling for report in (first, second)]
     found = [_more(first, second, 'noise multiplier', lambda r: r.plan.noise_multiplier, 'larger')]
     if not any(kinds):
         found.append(
@@ -176,7 +176,7 @@ def notes(first: PrivacyReport, second: PrivacyReport) -> list[str]:
                 f'The {side} is the best of several runs: epsilon is that of the selection, rho, '
                 'mu and what membership tests reach are those of a single run.'
             )
-    sampled = [side for side, report in both if checklist.uses_sampling(report)]
+    sampled = [side for side, report in both if report.uses_sampling]
     if len(sampled) == 1:
         found.append(
             f'The guarantee of the {sampled[0]} relies on who took part being secret; that of the '

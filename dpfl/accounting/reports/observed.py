@@ -1,12 +1,12 @@
-"""What a participation log says about a plan: what happened, and the guarantee that follows."""
+"""What a participation log says about a plan, and the guarantee that follows from both."""
 
 import dataclasses
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from dpfl import mechanisms
+from dpfl.accounting import gaussian
+from dpfl.accounting.evidence import refutation
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.mechanisms import rounding
 from dpfl.mechanisms.sensitivities import pattern_sensitivity
@@ -39,37 +39,54 @@ class Guarantee:
     accountants: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, plan: PrivacyPlan, deltas: Sequence[float], accountant: str) -> 'Guarantee':
-        """The guarantee of a plan at each delta."""
-        bounds = [plan.bound(delta, accountant) for delta in deltas]
-        return cls(
-            rounds=plan.participation.rounds,
-            min_separation=plan.participation.min_separation,
-            max_participations=plan.participation.count,
-            sensitivity=plan.sensitivity,
-            sensitivity_is_exact=plan.sensitivity_is_exact,
-            rho=_finite(plan.rho),
-            mu=_finite(plan.mu),
-            epsilons=tuple(_finite(bound.epsilon) for bound in bounds),
-            accountants=tuple(bound.accountant for bound in bounds),
-        )
+    def of(
+        cls, plan: PrivacyPlan, deltas: Sequence[float], accountant: str, max_per_round: int = 1
+    ) -> 'Guarantee':
+        """The guarantee of a plan at each delta.
 
-    def with_sensitivity(
-        self,
-        sensitivity: float,
-        is_exact: bool,
+        Args:
+          plan: of the run.
+          deltas: each strictly between 0 and 1.
+          accountant: one of `plan.accountants`.
+          max_per_round: how often a client may count in one round. A client that counts m times
+            adds m updates of the clip norm. Above 1 for plans without sampling only.
+        """
+        if max_per_round > 1:
+            sensitivity = max_per_round * plan.sensitivity
+            return cls.of_sensitivity(plan, deltas, accountant, sensitivity, is_exact=False)
+        bounds = [plan.bound(delta, accountant) for delta in deltas]
+        return cls._of(plan, plan.sensitivity, plan.sensitivity_is_exact, plan.mu, bounds)
+
+    @classmethod
+    def of_sensitivity(
+        cls,
         plan: PrivacyPlan,
         deltas: Sequence[float],
         accountant: str,
+        sensitivity: float,
+        is_exact: bool,
     ) -> 'Guarantee':
         """The guarantee for another sensitivity of the run, for a plan without sampling."""
         mu = plan.mu_of_sensitivity(sensitivity)
         bounds = [plan.bound_of_sensitivity(sensitivity, delta, accountant) for delta in deltas]
-        return dataclasses.replace(
-            self,
+        return cls._of(plan, sensitivity, is_exact, mu, bounds)
+
+    @classmethod
+    def _of(
+        cls,
+        plan: PrivacyPlan,
+        sensitivity: float,
+        is_exact: bool,
+        mu: float | None,
+        bounds: Sequence[gaussian.Bound],
+    ) -> 'Guarantee':
+        return cls(
+            rounds=plan.participation.rounds,
+            min_separation=plan.participation.min_separation,
+            max_participations=plan.participation.count,
             sensitivity=sensitivity,
             sensitivity_is_exact=is_exact,
-            rho=_finite(mu * mu / 2),
+            rho=None if mu is None else _finite(mu * mu / 2),
             mu=_finite(mu),
             epsilons=tuple(_finite(bound.epsilon) for bound in bounds),
             accountants=tuple(bound.accountant for bound in bounds),
@@ -78,65 +95,102 @@ class Guarantee:
 
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """What the participation log says.
+    """What a participation log says: no guarantee, but all of a log that guarantees depend on.
 
     Attributes:
-      guarantee: for the limits that every client in the log kept.
-      patterns: for exactly the rounds in which the clients of the log took part, without relying on
-        sampling. It is the smallest, and holds for these clients only.
+      limits: the tightest schema that every client in the log kept; its rounds are those of the
+        log.
+      max_per_round: largest number of times that one client is listed in one round.
+      pattern_sensitivity: for clip norm 1 under the adjacency, for exactly the rounds in which the
+        clients of the log took part; it holds for these clients only.
+      pattern_is_exact: whether a client attains it.
       clients: number of clients that took part.
       smallest_cohort, largest_cohort: least and largest number of clients in a round.
       clients_by_participations: how many clients took part how often, as ((times, clients), ...).
-      violations: how the log breaks the plan, one sentence each; empty if it keeps the plan.
+      violations: how the log breaks the plan or refutes its sampling, one sentence each; empty if
+        it keeps the plan.
     """
 
-    guarantee: Guarantee
-    patterns: Guarantee
+    limits: Participation
+    max_per_round: int
+    pattern_sensitivity: float
+    pattern_is_exact: bool
     clients: int
     smallest_cohort: int
     largest_cohort: int
     clients_by_participations: tuple[tuple[int, int], ...]
     violations: tuple[str, ...]
 
+    @property
+    def rounds(self) -> int:
+        """Number of rounds in the log."""
+        return self.limits.rounds
 
-def observe(
-    plan: PrivacyPlan, log: ParticipationLog, deltas: Sequence[float], accountant: str
-) -> Observed | None:
+    def breaks(self, plan: PrivacyPlan) -> bool:
+        """Whether these numbers alone show that the log does not keep the plan."""
+        sizes = {self.smallest_cohort, self.largest_cohort}
+        return bool(
+            _wider_limits(plan, self.limits, self.max_per_round)
+            or (plan.population is not None and self.clients > plan.population)
+            or (plan.cohort_cap is not None and self.largest_cohort > plan.cohort_cap)
+            or (plan.sampling == 'without_replacement' and sizes != {plan.clients_per_round})
+        )
+
+    def so_far(self, plan: PrivacyPlan) -> PrivacyPlan:
+        """The plan of the rounds in the log.
+
+        A plan that the log breaks keeps nothing of its sampling, and the limits are those that the
+        clients of the log kept.
+        """
+        if self.violations or plan.sampling == 'none':
+            return plan.without_sampling(self.limits)
+        return plan.with_participation(plan.participation.within(self.rounds))
+
+    def holding(self, plan: PrivacyPlan) -> PrivacyPlan:
+        """The plan of the whole run, with all planned rounds.
+
+        It is `plan` if the log keeps it. Otherwise nothing of the sampling counts, and the limits
+        are those that the clients of the log kept. If planned rounds are missing in the log, they
+        may come later: no limit is then tighter than that of the plan.
+        """
+        if not self.violations:
+            return plan
+        planned, limits = plan.participation, self.limits
+        if limits.rounds < planned.rounds:
+            apart = planned.min_separation
+            if limits.count > 1:
+                apart = min(apart, limits.min_separation)
+            most = max(planned.count, limits.max_participations or 1)
+            limits = Participation(planned.rounds, apart, most)
+        return plan.without_sampling(limits)
+
+
+def observe(plan: PrivacyPlan, log: ParticipationLog) -> Observed | None:
     """Compares a log with a plan; None if the log holds no round."""
     if not log.rounds:
         return None
-    seen, sizes = log.observed(), log.cohort_sizes
-    violations = _violations(plan, log, seen)
-    plain = plan.without_sampling(seen)
-    method = accountant if accountant in plain.accountants else 'best'
-    limits = Guarantee.of(plain, deltas, method)
+    limits, sizes, statistics = log.observed(), log.cohort_sizes, log.statistics()
+    plain = plan.without_sampling(limits)
     patterns = (
         pattern_sensitivity.of_log(plain.mechanism, log)
         if sizes.any()
         else mechanisms.Sensitivity(0.0, is_exact=True)
     )
-    attained = plain.with_rounding(plain.shift_of_group * rounding.root_up(patterns.squared))
-    exact = patterns.is_exact and plan.shift_is_exact
-    if plan.sampling == 'none' or log.max_per_round > 1 or _sampling_violations(plan, log):
-        # A client that is counted m times in one round adds m updates of the clip norm.
-        guarantee = (
-            limits
-            if log.max_per_round == 1
-            else limits.with_sensitivity(
-                log.max_per_round * limits.sensitivity, False, plain, deltas, method
-            )
-        )
-    else:
-        schema = dataclasses.replace(plan.participation, rounds=seen.rounds)
-        guarantee = Guarantee.of(plan.with_participation(schema), deltas, accountant)
     return Observed(
-        guarantee=guarantee,
-        patterns=limits.with_sensitivity(attained, exact, plain, deltas, method),
-        clients=log.statistics().clients,
+        limits=limits,
+        max_per_round=log.max_per_round,
+        pattern_sensitivity=plain.with_rounding(
+            plain.shift_of_group * rounding.root_up(patterns.squared)
+        ),
+        pattern_is_exact=patterns.is_exact and plan.shift_is_exact,
+        clients=statistics.clients,
         smallest_cohort=int(sizes.min()),
         largest_cohort=int(sizes.max()),
-        clients_by_participations=tuple(log.statistics().participations.items()),
-        violations=violations,
+        clients_by_participations=tuple(statistics.participations.items()),
+        violations=(
+            *_wider_limits(plan, limits, log.max_per_round),
+            *(test.sentence for test in refutation.refutations(plan, log)),
+        ),
     )
 
 
@@ -144,13 +198,14 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or math.isinf(value) else value
 
 
-def _violations(plan: PrivacyPlan, log: ParticipationLog, seen: Participation) -> tuple[str, ...]:
+def _wider_limits(plan: PrivacyPlan, seen: Participation, max_per_round: int) -> list[str]:
+    """How the limits that a log shows are wider than those of the plan, one sentence each."""
     violations: list[str] = []
     planned = plan.participation
     if seen.rounds > planned.rounds:
         violations.append(f'The run had {seen.rounds} rounds; the plan has {planned.rounds}.')
-    if log.max_per_round > 1:
-        violations.append(f'A client was counted {log.max_per_round} times in one round.')
+    if max_per_round > 1:
+        violations.append(f'A client was counted {max_per_round} times in one round.')
     if seen.count > 1 and seen.min_separation < planned.min_separation:
         violations.append(
             f'A client took part in two rounds {seen.min_separation} apart; '
@@ -161,53 +216,4 @@ def _violations(plan: PrivacyPlan, log: ParticipationLog, seen: Participation) -
             f'A client took part in {seen.max_participations} rounds; '
             f'the plan has at most {planned.count}.'
         )
-    return (*violations, *_sampling_violations(plan, log))
-
-
-def _sampling_violations(plan: PrivacyPlan, log: ParticipationLog) -> list[str]:
-    """How the cohorts cannot be those of the plan's sampling."""
-    if plan.sampling == 'none':
-        return []
-    violations = []
-    clients = log.statistics().clients
-    if plan.population is not None and clients > plan.population:
-        violations.append(f'{clients} clients took part; the population is {plan.population}.')
-    if plan.sampling == 'random_allocation':
-        violations += _second_rounds(log, plan.groups or 1)
-    elif plan.groups is not None and plan.sampling != 'b_min_sep':
-        by_client = log.by_client()
-        turns = by_client.rounds % plan.groups
-        others = np.flatnonzero(turns != np.repeat(turns[by_client.offsets[:-1]], by_client.counts))
-        if others.size:
-            client = np.searchsorted(by_client.offsets, others[0], side='right') - 1
-            violations.append(
-                f'Client {by_client.clients[client]} took part in rounds '
-                f'{by_client.rounds[by_client.offsets[client]]} and {by_client.rounds[others[0]]}, '
-                f'the turns of two of the {plan.groups} groups.'
-            )
-    sizes = log.cohort_sizes
-    if plan.cohort_cap is not None and sizes.max() > plan.cohort_cap:
-        violations.append(
-            f'A cohort had {sizes.max()} clients; the plan has at most {plan.cohort_cap}.'
-        )
-    if plan.sampling == 'without_replacement' and (sizes != plan.clients_per_round).any():
-        other = int(sizes[sizes != plan.clients_per_round][0])
-        violations.append(
-            f'A cohort had {other} clients; the plan samples {plan.clients_per_round}.'
-        )
     return violations
-
-
-def _second_rounds(log: ParticipationLog, epoch: int) -> list[str]:
-    """Of the first client with two rounds in one epoch, if there is one."""
-    by_client = log.by_client()
-    client = np.repeat(np.arange(len(by_client.clients)), by_client.counts)
-    epochs = by_client.rounds // epoch
-    again = np.flatnonzero((np.diff(client) == 0) & (np.diff(epochs) == 0))
-    if not again.size:
-        return []
-    first = again[0]
-    return [
-        f'Client {by_client.clients[client[first]]} took part in rounds {by_client.rounds[first]} '
-        f'and {by_client.rounds[first + 1]}, of the same epoch of {epoch} rounds.'
-    ]

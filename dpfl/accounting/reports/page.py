@@ -49,7 +49,7 @@ def _bullets(items: Iterable[str]) -> str:
 
 
 def _checklist(report: ReportValues) -> str:
-    is_approximate = checklist.uses_sampling(report) or report.plan.delta_before
+    is_approximate = report.uses_sampling or report.plan.delta_before
     kind = 'approximate DP' if is_approximate else 'zCDP'
     before = ''.join(f'{each.name} (released before training), ' for each in report.plan.before)
     return '\n'.join(
@@ -88,12 +88,12 @@ def _rounds(report: ReportValues) -> str:
         return f'The run ended {ended}.'
     if report.observed is None:
         return f'The plan has {report.guarantee.rounds} rounds.'
-    return f'The run had {report.observed.guarantee.rounds} rounds.'
+    return f'The run had {report.observed.rounds} rounds.'
 
 
 def _participation(report: ReportValues) -> str:
     holds, plan = report.guarantee, report.plan
-    if not checklist.uses_sampling(report):
+    if not report.uses_sampling:
         apart = f', at least {holds.min_separation} apart' if holds.max_participations > 1 else ''
         return f'at most {holds.max_participations} of {holds.rounds} rounds per client{apart}.'
     kind = {
@@ -128,7 +128,7 @@ def _log_section(report: ReportValues, observed: Observed) -> str:
             '## Participation',
             verdict,
             *([_bullets(observed.violations)] if observed.violations else []),
-            f'{observed.guarantee.rounds} rounds recorded '
+            f'{observed.rounds} rounds recorded '
             f'({report.plan.participation.rounds} planned), cohorts of '
             f'{" to ".join(map(str, sizes))} clients, {observed.clients} clients in all (clients '
             f'by how often they took part: {times}{more}).',
@@ -142,9 +142,12 @@ def _times(count: int) -> str:
 
 def _numbers(report: ReportValues) -> str:
     columns = [('plan', report.plan_guarantee)]
-    if report.observed is not None:
-        columns.append(('observed limits', report.observed.guarantee))
-        columns.append(('observed clients', report.observed.patterns))
+    for name, guarantee in (
+        ('observed limits', report.observed_guarantee),
+        ('observed clients', report.pattern_guarantee),
+    ):
+        if guarantee is not None:
+            columns.append((name, guarantee))
     round_up = checklist.round_up
     rows: list[tuple[str, Callable[[Guarantee], int | str]]] = [
         ('rounds', lambda g: g.rounds),
@@ -182,7 +185,7 @@ def _tradeoff(report: ReportValues, found: Tradeoff) -> str:
             'more than the following, whatever else it knows '
             + (
                 f'(upper bounds{confidence}).'
-                if checklist.uses_sampling(report)
+                if report.uses_sampling
                 else '(exact, for the worst data).'
             ),
             '',
@@ -217,7 +220,7 @@ def _epsilon(holds: Guarantee, place: int) -> str:
 
 def _run(report: ReportValues) -> str:
     plan = report.plan
-    part = 'part' if checklist.uses_sampling(report) else 'not part'
+    part = 'part' if report.uses_sampling else 'not part'
     lines = [
         f'mechanism: {plan.mechanism.name}, parameters with SHA-256 {plan.mechanism.digest()}',
         f'noise multiplier: {plan.noise_multiplier:g} (standard deviation / clip norm)'

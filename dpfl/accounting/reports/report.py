@@ -6,15 +6,11 @@ section 5.3. `privacy_report.schema.json` beside this file describes its JSON fo
 
 import dataclasses
 import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-import dp_accounting
-
 from dpfl import _json, _validate, errors, mechanisms
-from dpfl.accounting import before_training, gaussian, running, tradeoff
-from dpfl.accounting import selection as selection_lib
+from dpfl.accounting import gaussian
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
@@ -22,9 +18,7 @@ from dpfl.accounting.reports import assumptions, checklist, page
 from dpfl.accounting.reports import observed as observed_lib
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
-from dpfl.accounting.reports.observed import Guarantee
 from dpfl.accounting.reports.report_values import ReportValues
-from dpfl.accounting.sampling import estimates
 from dpfl.accounting.selection import Selected, Selection
 from dpfl.participation import ParticipationLog
 
@@ -32,7 +26,7 @@ from dpfl.participation import ParticipationLog
 SCHEMA_VERSION = 2
 # Raised when sentences of the report change: verification compares them within one version only.
 # Reports without this key have version 1.
-TEXT_VERSION = 5
+TEXT_VERSION = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +75,7 @@ class PrivacyReport(ReportValues):
             plan=plan,
             accountant=accountant,
             deltas=deltas,
-            plan_guarantee=Guarantee.of(plan, deltas, accountant),
-            observed=(None if log is None else observed_lib.observe(plan, log, deltas, accountant)),
+            observed=None if log is None else observed_lib.observe(plan, log),
             noise_is_seeded=noise_is_seeded,
             sampling_is_seeded=sampling_is_seeded,
             also_not_covered=tuple(also_not_covered),
@@ -90,44 +83,17 @@ class PrivacyReport(ReportValues):
             clip_course=clip_course,
             history=tuple(history),
             remarks=tuple(remarks),
+            has_tradeoff=with_tradeoff,
             measured=measured,
             about=about,
+            stops_by_rule=stops_by_rule,
         )
-        if report.ended_early and not stops_by_rule:
-            report = dataclasses.replace(report, so_far=report.epsilons_so_far())
-        return report.with_tradeoff() if with_tradeoff else report
+        _ = report.plan_guarantee  # Refuses a delta or an accountant that does not fit.
+        return report
 
     def with_tradeoff(self) -> 'PrivacyReport':
         """The report with the trade-off curve of the guarantee that holds."""
-        return dataclasses.replace(self, tradeoff=self.tradeoff_at(tradeoff.FALSE_POSITIVE_RATES))
-
-    @property
-    def ended_early(self) -> bool:
-        """Whether the log has fewer rounds than planned, and keeps the plan."""
-        return self.basis == 'plan' and bool(checklist.early_end(self))
-
-    def epsilons_so_far(self) -> tuple[float | None, ...] | None:
-        """Epsilon of the rounds in the log, at each delta; None without noise or without a log."""
-        if self.observed is None or not self.plan.noise_multiplier:
-            return None
-        done = self.observed.guarantee.rounds
-        found = [
-            running.RunningEpsilon(self.plan, delta, self.accountant).after(done)
-            for delta in self.deltas
-        ]
-        return tuple(each if math.isfinite(each) else None for each in found)
-
-    def tradeoff_at(self, rates: Sequence[float]) -> tradeoff.Tradeoff:
-        """The trade-off curve of the guarantee that holds, at some false positive rates.
-
-        Amplification that is estimated is known at the deltas of the report only, and counts there.
-        """
-        event, slack = self.dp_event(), self.plan.slack if self.plan.noise_multiplier else 0.0
-        found = tradeoff.of_event(event, self.plan.neighbours, slack, rates)
-        if not (self.plan.sampling in estimates.SAMPLINGS and checklist.uses_sampling(self)):
-            return found
-        pairs = zip(self.guarantee.epsilons, self.deltas, strict=True)
-        return tradeoff.limited(found, [(each, at) for each, at in pairs if each is not None])
+        return dataclasses.replace(self, has_tradeoff=True)
 
     def selected_from(self, selection: Selection) -> 'PrivacyReport':
         """The report with the guarantee of the best of a random number of such runs.
@@ -145,27 +111,9 @@ class PrivacyReport(ReportValues):
             )
         if self.plan.noise == 'hardened':
             raise errors.ArgumentError('noise', 'hardened', 'must be default with a selection')
-        event, neighbours = self.dp_event(), self.plan.neighbours
-        epsilons = [
-            selection_lib.epsilon(event, selection, delta, neighbours) for delta in self.deltas
-        ]
-        return dataclasses.replace(self, selected=Selected(selection, tuple(epsilons)))
-
-    def _selection(self, selected: Selected) -> dict[str, Any]:
-        return {
-            'statement': checklist.statement_selected(self, selected),
-            **selected.to_dict(self.deltas),
-        }
-
-    def dp_event(self) -> dp_accounting.DpEvent:
-        """The run as an event, for composition with other runs on the same clients."""
-        if self.guarantee == self.plan_guarantee or not self.plan.noise_multiplier:
-            return self.plan.dp_event()
-        if self.guarantee.mu is None:
-            rounds = self.plan.participation.within(self.guarantee.rounds)
-            return self.plan.with_participation(rounds).dp_event()
-        event = dp_accounting.GaussianDpEvent(1 / self.guarantee.mu)
-        return before_training.with_delta(event, self.plan.delta_before)
+        report = dataclasses.replace(self, selection=selection)
+        _ = report.selected  # Refuses plans whose Renyi divergences are not known.
+        return report
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, by the keys of its JSON form."""
@@ -200,7 +148,7 @@ class PrivacyReport(ReportValues):
             'deltas': list(self.deltas),
             'plan': self.plan.to_dict(),
             'plan_guarantee': dataclasses.asdict(self.plan_guarantee),
-            'observed': None if self.observed is None else dataclasses.asdict(self.observed),
+            'observed': self._observed(),
             'mechanism_parameters': self.plan.mechanism.to_dict(),
             'mechanism_digest': self.plan.mechanism.digest(),
             'assumptions': assumptions.assumptions(self),
@@ -215,6 +163,26 @@ class PrivacyReport(ReportValues):
             **({'history': list(self.history)} if self.history else {}),
             **({'about': self.about.to_dict()} if self.about else {}),
             **({} if self.so_far is None else {'epsilons_so_far': list(self.so_far)}),
+            **({'stops_by_rule': True} if self.stops_by_rule else {}),
+        }
+
+    def _observed(self) -> dict[str, Any] | None:
+        if self.observed is None:
+            return None
+        assert self.observed_guarantee is not None and self.pattern_guarantee is not None
+        values = dataclasses.asdict(self.observed)
+        own = ['limits', 'pattern_sensitivity', 'pattern_is_exact']
+        own += ['max_per_round'] if self.observed.max_per_round == 1 else []
+        return {
+            'guarantee': dataclasses.asdict(self.observed_guarantee),
+            'patterns': dataclasses.asdict(self.pattern_guarantee),
+            **{name: value for name, value in values.items() if name not in own},
+        }
+
+    def _selection(self, selected: Selected) -> dict[str, Any]:
+        return {
+            'statement': checklist.statement_selected(self, selected),
+            **selected.to_dict(self.deltas),
         }
 
     def to_json(self) -> str:
@@ -249,12 +217,10 @@ class PrivacyReport(ReportValues):
             plan = PrivacyPlan.from_dict(values['plan'], mechanism)
             deltas = stated.deltas(values['deltas'])
             accountant = _validate.choice('accountant', values['accountant'], plan.accountants)
-            basis = plan, deltas, accountant
             report = cls(
                 plan=plan,
                 deltas=deltas,
-                plan_guarantee=stated.guarantee('plan_guarantee', values['plan_guarantee'], *basis),
-                observed=stated.observed(values['observed'], *basis),
+                observed=stated.observed(values['observed'], plan),
                 accountant=accountant,
                 noise_is_seeded=_validate.truth('noise_is_seeded', values['noise_is_seeded']),
                 sampling_is_seeded=_validate.truth(
@@ -271,23 +237,18 @@ class PrivacyReport(ReportValues):
                     ClipCourse.from_dict(values['clip_course']) if 'clip_course' in values else None
                 ),
                 history=stated.texts('history', values.get('history', ())),
+                has_tradeoff='tradeoff' in values,
                 measured=(
                     Measured.from_dict(values['measured'], plan, accountant)
                     if 'measured' in values
                     else None
                 ),
                 about=About.from_dict(values['about']) if 'about' in values else None,
+                stops_by_rule=_validate.truth('stops_by_rule', values.get('stops_by_rule', False)),
             )
-            if 'epsilons_so_far' in values:
-                computed = report.epsilons_so_far() if report.ended_early else None
-                stated.so_far(values['epsilons_so_far'], computed)
-                report = dataclasses.replace(report, so_far=computed)
-            if 'tradeoff' in values:
-                report = report.with_tradeoff()
-                stated.tradeoff(values, report.tradeoff)
             if 'selection' in values:
                 report = report.selected_from(Selection.from_dict(values['selection']))
-                stated.selected(values['selection'], report.selected)
+            stated.check(values, report)
             return report
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f'not a privacy report ({errors.shown(error)})') from None

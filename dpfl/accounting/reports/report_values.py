@@ -1,25 +1,34 @@
-"""The values of a privacy report, for the texts that are made of them."""
+"""The values of a privacy report: what it is made from, and the numbers that follow."""
 
 import dataclasses
+import functools
+import math
+from collections.abc import Sequence
 
+import dp_accounting
+
+from dpfl.accounting import before_training, running, tradeoff
+from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.observed import Guarantee, Observed
-from dpfl.accounting.selection import Selected
+from dpfl.accounting.sampling import estimates
+from dpfl.accounting.selection import Selected, Selection
 from dpfl.accounting.tradeoff import Tradeoff
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportValues:
-    """What a privacy report says, as values; see `PrivacyReport`.
+    """What a privacy report is made from; see `PrivacyReport`.
+
+    The numbers are properties: they follow from these fields, and nothing can set them.
 
     Attributes:
       plan: the privacy plan of the run.
       accountant: by which epsilon is computed.
       deltas: each strictly between 0 and 1, at least one.
-      plan_guarantee: the guarantee that follows from the plan.
       observed: what the log says, or None without a log.
       noise_is_seeded: whether the noise came from a known seed; the run is then a simulation.
       sampling_is_seeded: whether the cohorts came from a known seed; a run whose guarantee relies
@@ -31,20 +40,16 @@ class ReportValues:
       clip_course: course of an adaptive clip norm; None without, or before the first round.
       history: how the run differs from one that trains the rounds it was planned for, such as an
         extension, one sentence each.
-      tradeoff: what a membership test can reach against the guarantee that holds; None if the
-        report does not say.
+      has_tradeoff: whether the report says what a membership test can reach.
       measured: what an audit measured in the run; None without one.
       about: which run it is; None if that is not known.
-      so_far: epsilon of the rounds in the log, at each delta, for a run that ended before its last
-        planned round; None for others, for a run with a rule that stops it, and if the log breaks
-        the plan. It counts on an end that does not depend on the data.
-      selected: the guarantee of the best of several such runs; None for that of the run alone.
+      stops_by_rule: whether the data of the run may have ended it before its last planned round.
+      selection: of the best of several such runs; None for a report of the run alone.
     """
 
     plan: PrivacyPlan
     accountant: str
     deltas: tuple[float, ...]
-    plan_guarantee: Guarantee
     observed: Observed | None
     noise_is_seeded: bool
     sampling_is_seeded: bool = False
@@ -53,11 +58,11 @@ class ReportValues:
     clip_course: ClipCourse | None = None
     history: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-    tradeoff: Tradeoff | None = None
-    selected: Selected | None = None
+    has_tradeoff: bool = False
+    selection: Selection | None = None
     measured: Measured | None = None
     about: About | None = None
-    so_far: tuple[float | None, ...] | None = None
+    stops_by_rule: bool = False
 
     @property
     def basis(self) -> str:
@@ -65,8 +70,122 @@ class ReportValues:
         return 'log' if self.observed and self.observed.violations else 'plan'
 
     @property
+    def uses_sampling(self) -> bool:
+        """Whether the guarantee relies on random sampling."""
+        return self.plan.sampling != 'none' and self.basis == 'plan'
+
+    @functools.cached_property
+    def plan_guarantee(self) -> Guarantee:
+        """The guarantee that follows from the plan alone."""
+        return Guarantee.of(self.plan, self.deltas, self.accountant)
+
+    @functools.cached_property
     def guarantee(self) -> Guarantee:
-        """The guarantee that holds for the run."""
-        if self.observed is not None and self.basis == 'log':
-            return self.observed.guarantee
-        return self.plan_guarantee
+        """The guarantee that holds for the run, with all planned rounds."""
+        if self.basis == 'plan':
+            return self.plan_guarantee
+        return self._of_observed(self.accounted_plan)
+
+    @functools.cached_property
+    def accounted_plan(self) -> PrivacyPlan:
+        """The plan, or what is left of it if the log breaks it."""
+        return self.plan if self.observed is None else self.observed.holding(self.plan)
+
+    @functools.cached_property
+    def observed_guarantee(self) -> Guarantee | None:
+        """The guarantee of the rounds in the log, for the limits that its clients kept."""
+        if self.observed is None:
+            return None
+        return self._of_observed(self.observed.so_far(self.plan))
+
+    def _of_observed(self, plan: PrivacyPlan) -> Guarantee:
+        assert self.observed is not None
+        repeated = self.observed.max_per_round
+        return Guarantee.of(plan, self.deltas, self._method(plan), repeated)
+
+    def _method(self, plan: PrivacyPlan) -> str:
+        return self.accountant if self.accountant in plan.accountants else 'best'
+
+    @functools.cached_property
+    def pattern_guarantee(self) -> Guarantee | None:
+        """The guarantee for exactly the rounds in which the clients of the log took part.
+
+        It relies on no sampling and holds for these clients only.
+        """
+        if self.observed is None:
+            return None
+        plain, seen = self.plan.without_sampling(self.observed.limits), self.observed
+        return Guarantee.of_sensitivity(
+            plain,
+            self.deltas,
+            self._method(plain),
+            seen.pattern_sensitivity,
+            seen.pattern_is_exact,
+        )
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether the log has fewer rounds than planned."""
+        planned = self.plan.participation.rounds
+        return self.observed is not None and self.observed.rounds < planned
+
+    @functools.cached_property
+    def so_far(self) -> tuple[float | None, ...] | None:
+        """Epsilon of the rounds in the log, at each delta, if the run ended early.
+
+        It holds if what ended the run did not depend on the data. None for a run with a rule that
+        stops it, and without noise.
+        """
+        seen = self.observed
+        if not self.ended_early or self.stops_by_rule or not self.plan.noise_multiplier:
+            return None
+        assert seen is not None and self.observed_guarantee is not None
+        if self.basis == 'log':
+            return self.observed_guarantee.epsilons
+        epsilons = [
+            running.RunningEpsilon(self.plan, delta, self.accountant).after(seen.rounds)
+            for delta in self.deltas
+        ]
+        return tuple(value if math.isfinite(value) else None for value in epsilons)
+
+    def dp_event(self) -> dp_accounting.DpEvent:
+        """The run as an event, for composition with other runs on the same clients."""
+        if self.basis == 'plan' or self.guarantee.mu is None:
+            return self.plan.dp_event()
+        event = dp_accounting.GaussianDpEvent(1 / self.guarantee.mu)
+        return before_training.with_delta(event, self.plan.delta_before)
+
+    @functools.cached_property
+    def tradeoff(self) -> Tradeoff | None:
+        """What a membership test can reach against the guarantee that holds, if the report says."""
+        return self.tradeoff_at(tradeoff.FALSE_POSITIVE_RATES) if self.has_tradeoff else None
+
+    def tradeoff_at(self, rates: Sequence[float]) -> Tradeoff:
+        """The trade-off curve of the guarantee that holds, at some false positive rates.
+
+        Amplification that is estimated is known at the deltas of the report only, and counts there.
+        """
+        curve = tradeoff.of_event(self.dp_event(), self.plan.neighbours, self.slack, rates)
+        if not (self.plan.sampling in estimates.SAMPLINGS and self.uses_sampling):
+            return curve
+        pairs = zip(self.guarantee.epsilons, self.deltas, strict=True)
+        return tradeoff.limited(curve, [(each, at) for each, at in pairs if each is not None])
+
+    @property
+    def slack(self) -> float:
+        """What hardened noise adds to epsilon; see `PrivacyPlan.slack`."""
+        if not self.plan.noise_multiplier:
+            return 0.0
+        return self.accounted_plan.slack_of_sensitivity(self.guarantee.sensitivity)
+
+    @functools.cached_property
+    def selected(self) -> Selected | None:
+        """The guarantee of the best of several such runs, for a report with a selection."""
+        if self.selection is None:
+            return None
+        event, neighbours = self.dp_event(), self.plan.neighbours
+        epsilons = [
+            selection_lib.epsilon(event, self.selection, delta, neighbours)
+            for delta in self.deltas
+        ]
+        return Selected(self.selection, tuple(epsilons))

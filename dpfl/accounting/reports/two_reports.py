@@ -152,10 +152,6 @@ def _curve(report: PrivacyReport, rates: Sequence[float]) -> tradeoff.Tradeoff:
     return report.tradeoff_at(rates)
 
 
-def _slack(report: PrivacyReport) -> float:
-    return report.plan.slack if report.plan.noise_multiplier else 0.0
-
-
 def _advantage(report: PrivacyReport) -> float:
     return (report.tradeoff or _curve(report, tradeoff.FALSE_POSITIVE_RATES)).advantage
 
@@ -164,7 +160,7 @@ def _mu(report: PrivacyReport) -> float | None:
     """Gaussian DP parameter, infinite without a guarantee; None if the curve has no such form."""
     if report.guarantee.epsilons[0] is None:
         return math.inf
-    is_gaussian = not _slack(report) and not report.plan.delta_before
+    is_gaussian = not report.slack and not report.plan.delta_before
     return report.guarantee.mu if is_gaussian else None
 
 
@@ -190,7 +186,7 @@ def _epsilon(report: PrivacyReport, delta: float) -> float | None:
         found = hardened.with_slack(
             lambda at: events.bound(event, at, 'best', neighbours=neighbours),
             delta,
-            _slack(report),
+            report.slack,
         ).epsilon
     return found if math.isfinite(found) else None
 
@@ -301,7 +297,7 @@ def _near_one(rate: float) -> str:
 
 
 def _of_bounds(both: Sequence[PrivacyReport]) -> str:
-    if not any(checklist.uses_sampling(report) for report in both):
+    if not any(report.uses_sampling for report in both):
         return ''
     return (
         ' The curves of sampled cohorts are upper bounds, compared to 0.1 %: this is about what is '

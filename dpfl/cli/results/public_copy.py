@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
-from dpfl.accounting.reports import checklist
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import recorded_flags
 from dpfl.tasks.config import DATA_VOCABULARY
@@ -140,7 +139,7 @@ def _rounds(run: pathlib.Path) -> int:
 
 
 def _is_simulation(report: accounting.PrivacyReport) -> bool:
-    seeded_cohorts = report.sampling_is_seeded and checklist.uses_sampling(report)
+    seeded_cohorts = report.sampling_is_seeded and report.uses_sampling
     return report.noise_is_seeded or seeded_cohorts
 
 

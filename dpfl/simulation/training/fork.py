@@ -86,7 +86,7 @@ def origin(path: str, directory: pathlib.Path, resume: bool, noise_seed: int | N
     if found.plan_digest != record.plan.digest() or lines.plan != record.digest():
         raise ArgumentError('fork_from', path, 'must have the plan of its ledger and checkpoint')
     log = ParticipationLog(found.cohorts)
-    seen = observed.observe(record.plan, log, record.deltas, record.accountant)
+    seen = observed.observe(record.plan, log)
     if seen is not None and seen.violations:
         raise ArgumentError('fork_from', path, 'must have kept its plan, and has not')
     if noise_seed is not None and found.configuration.get('noise_seed') == noise_seed:

@@ -50,7 +50,7 @@ def test_a_log_of_turns_keeps_the_plan():
     assert accounting.PrivacyReport.from_json(report.to_json()).to_dict() == values
     # A client with three turns, if the log is known: no amplification.
     alone = report.plan.without_sampling(Participation(7, 3, 2))
-    assert report.observed.patterns.epsilons[0] <= alone.epsilon(_DELTA, 'best')
+    assert report.pattern_guarantee.epsilons[0] <= alone.epsilon(_DELTA, 'best')
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_client_in_the_rounds_of_two_groups_loses_the_amplification(changed, v
 def test_a_run_that_ended_early_has_fewer_turns():
     report = _report(_KEPT[:4])
     so_far = report.plan.with_participation(report.plan.participation.within(4))
-    observed = report.observed.guarantee
+    observed = report.observed_guarantee
     assert observed.epsilons[0] == so_far.epsilon(_DELTA, 'best') < report.guarantee.epsilons[0]
     assert (observed.rounds, observed.max_participations) == (4, 2)
 
