@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
-from dpfl.accounting import running
+from dpfl.accounting import running, tradeoff
 from dpfl.accounting.reports import checklist, observed
 from dpfl.accounting.reports.report import SCHEMA_VERSION
 from dpfl.accounting.selection import Selection
@@ -100,7 +100,8 @@ def test_a_log_that_breaks_the_plan_gets_the_numbers_of_what_happened(cohorts, v
 
 
 def test_a_client_counted_twice_in_a_round_still_gets_a_report():
-    plan, log = _plan(), ParticipationLog([[0, 0, 1], [2, 3], [1, 4]])
+    plan = _plan(mechanism=mechanisms.Blt(3, [0.9, 0.4], [0.2, 0.3]), participation=Participation(3, 2))
+    log = ParticipationLog([[0, 0, 1], [2, 3], [1, 4]])
     report = accounting.PrivacyReport.from_plan(plan, [1e-6], log=log)
     assert 'A client was counted 2 times in one round.' in report.observed.violations
     once = plan.with_participation(log.observed())
@@ -157,30 +158,88 @@ def test_a_sampled_run_states_its_sampling_and_no_zcdp():
     assert report.dp_event() == report.plan.dp_event()
 
 
-def test_more_rounds_of_a_sampled_run_are_more_releases():
-    report = _sampled_report([[0], [1]] * 4)
-    assert report.basis == 'log' and report.guarantee.rounds == 8
-    longer = dataclasses.replace(
-        report.plan, mechanism=mechanisms.Identity(8), participation=Participation(8)
-    )
-    assert report.guarantee.epsilons[0] == longer.epsilon(1e-6, 'rdp')
-    assert report.dp_event() == longer.dp_event()
-
-
 @pytest.mark.parametrize(
     'cohorts, sampling, violation',
     [
         ([[0, 0], [1]], 'poisson', 'counted 2 times'),
         ([[0, 1], [2]], 'without_replacement', 'A cohort had 1 clients; the plan samples 2'),
         ([list(range(11))], 'poisson', '11 clients took part; the population is 10'),
+        ([[0], [1]] * 4, 'poisson', 'The run had 8 rounds; the plan has 6'),
     ],
 )
 def test_a_log_that_no_sampling_made_loses_the_amplification(cohorts, sampling, violation):
-    report = _sampled_report(cohorts, sampling)
-    assert any(violation in sentence for sentence in report.observed.violations)
-    assert report.guarantee.mu is not None
-    assert report.guarantee.epsilons[0] > report.plan_guarantee.epsilons[0] / 6
-    assert 'Amplification by sampling: none' in ' '.join(report.to_dict()['not_covered'])
+    _loses_the_amplification(_sampled_report(cohorts, sampling), violation)
+
+
+def _loses_the_amplification(report, violation=''):
+    plain = report.plan.without_sampling(report.accounted_plan.participation)
+    mu = report.observed.max_per_round * plain.mu
+    assert report.basis == 'log' and any(violation in each for each in report.observed.violations)
+    assert report.guarantee.mu == pytest.approx(mu)
+    assert report.guarantee.epsilons[0] >= report.plan_guarantee.epsilons[0]
+    event = report.dp_event()
+    assert isinstance(event, dp_accounting.GaussianDpEvent)
+    assert event.noise_multiplier == pytest.approx(1 / mu)
+    rate, power = report.tradeoff_at([0.01]).points[0]
+    assert power == pytest.approx(tradeoff.of_mu(mu, [rate]).points[0][1])
+    text = ' '.join([*report.to_dict()['assumptions'], *report.to_dict()['not_covered']])
+    assert 'Amplification by sampling: none' in text and 'Nothing is amplified' in text
+    # The file cannot keep the amplified numbers beside its violations.
+    values = json.loads(report.to_json())
+    assert accounting.PrivacyReport.from_json(json.dumps(values)) == report
+    amplified = values['plan_guarantee']
+    values['observed']['guarantee'] |= {
+        name: amplified[name] for name in ('sensitivity', 'rho', 'mu', 'epsilons', 'accountants')
+    }
+    with pytest.raises(ValueError, match='must be at least'):
+        accounting.PrivacyReport.from_json(json.dumps(values))
+
+
+def test_cohorts_that_come_back_too_early_take_the_amplification_of_b_min_sep():
+    plan = accounting.PrivacyPlan(
+        mechanism=mechanisms.Identity(30),
+        participation=Participation(30, 5, 6),
+        clip_norm=1.0,
+        noise_multiplier=3.0,
+        clients_per_round=50,
+        sampling='b_min_sep',
+        groups=5,
+        population=1000,
+    )
+    log = ParticipationLog([range(50)] * 30)
+    report = accounting.PrivacyReport.from_plan(plan, [1e-5], log=log, accountant='best')
+    _loses_the_amplification(report, 'two rounds 1 apart; the plan has at least 5')
+    # Independent noise, the same clients in all 30 rounds.
+    exact = accounting.epsilon_from_mu(math.sqrt(30) / 3, 1e-5)
+    assert report.guarantee.epsilons[0] == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize('stops_by_rule', [False, True])
+def test_breaking_the_plan_does_not_lower_epsilon_after_an_early_end(stops_by_rule):
+    plan = _plan(participation=Participation(6, 2, 1))
+    logs = [ParticipationLog([[0, 1], [2, 3], last]) for last in ([4, 5], [0, 4])]
+    kept, broken = (
+        accounting.PrivacyReport.from_plan(plan, [1e-6], log, stops_by_rule=stops_by_rule)
+        for log in logs
+    )
+    assert (kept.basis, broken.basis) == ('plan', 'log')
+    wider = dataclasses.replace(plan, participation=Participation(6, 2, 2))
+    assert broken.guarantee == accounting.PrivacyReport.from_plan(wider, [1e-6]).guarantee
+    assert broken.guarantee.epsilons[0] > kept.guarantee.epsilons[0]
+    assert '2 of 6 planned rounds' in ' '.join(broken.to_dict()['assumptions'])
+    if stops_by_rule:
+        assert broken.so_far is None and 'did not depend' not in broken.to_dict()['statement']
+    else:
+        assert kept.so_far[0] < broken.so_far[0] < broken.guarantee.epsilons[0]
+        assert 'did not depend on the data. In any case' in broken.to_dict()['statement']
+    assert accounting.PrivacyReport.from_json(broken.to_json()) == broken
+
+
+def test_no_number_of_a_report_can_be_set():
+    report = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=_KEPT).with_tradeoff()
+    for name in ('plan_guarantee', 'guarantee', 'so_far', 'tradeoff', 'selected'):
+        with pytest.raises(TypeError, match=name):
+            dataclasses.replace(report, **{name: getattr(report, name)})
 
 
 def test_a_convention_that_clipping_does_not_ensure_is_spelled_out():
@@ -197,7 +256,7 @@ def test_composition_of_reports_adds_squared_mu():
     first = accounting.PrivacyReport.from_plan(_plan(), [1e-6])
     broken = accounting.PrivacyReport.from_plan(_plan(), [1e-6], log=ParticipationLog([[0], [0]]))
     event = dp_accounting.ComposedDpEvent([first.dp_event(), broken.dp_event()])
-    mu = math.hypot(first.guarantee.mu, broken.observed_guarantee.mu)
+    mu = math.hypot(first.guarantee.mu, broken.guarantee.mu)
     assert accounting.epsilon_of_event(event, 1e-6) == pytest.approx(
         accounting.epsilon_from_mu(mu, 1e-6), rel=1e-9
     )

@@ -55,7 +55,7 @@ def observed(values: Any, plan: PrivacyPlan) -> Observed | None:
         for name in ('clients', 'smallest_cohort', 'largest_cohort')
     }
     seen = Observed(
-        limits=Participation(**{name: values['guarantee'][name] for name in _COUNTS}),
+        limits=Participation(**{name: values['patterns'][name] for name in _COUNTS}),
         max_per_round=_validate.integer(
             'max_per_round', values.get('max_per_round', 1), minimum=1
         ),
