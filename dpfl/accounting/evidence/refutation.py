@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from dpfl.accounting.evidence import bins, separated
 from dpfl.accounting.evidence.log_test import LogTest
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.participation import ParticipationLog
@@ -11,7 +12,11 @@ from dpfl.participation import ParticipationLog
 FALSE_ALARM = 1e-6
 
 # The tests of each sampling.
-_TESTS: dict[str, Callable[[PrivacyPlan, ParticipationLog], list[LogTest]]] = {}
+_TESTS: dict[str, Callable[[PrivacyPlan, ParticipationLog], list[LogTest]]] = {
+    'balls_in_bins': bins.balls_in_bins,
+    'random_allocation': bins.random_allocation,
+    'b_min_sep': separated.tests,
+}
 
 
 def log_tests(plan: PrivacyPlan, log: ParticipationLog) -> tuple[LogTest, ...]:

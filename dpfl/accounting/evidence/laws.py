@@ -1,0 +1,234 @@
+"""Tail probabilities of integer random variables, rounded up."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from scipy import optimize, signal, stats
+
+# Relative rounding error allowed for in every tail; the largest seen in the tests is 2e-11.
+_ROUNDING = 1 + 1e-9
+
+# Cells below this fraction of the largest are dropped, and their mass is counted as lost.
+_SMALLEST = 1e-26
+
+# Largest width of a law that `tails_of_total` computes by convolution.
+_MOST_CELLS = 2**19
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Law:
+    """The law of an integer random variable.
+
+    Attributes:
+      start: value of the first cell.
+      cells: probabilities of start, start + 1, ..., none smaller than the true one up to rounding.
+      lost: upper bound on the probability of all other values.
+    """
+
+    start: int
+    cells: np.ndarray
+    lost: float = 0.0
+
+    def upper(self, value: int) -> float:
+        """Upper bound on P(X >= value)."""
+        return self._outward(self.cells[max(0, value - self.start) :])
+
+    def lower(self, value: int) -> float:
+        """Upper bound on P(X <= value)."""
+        return self._outward(self.cells[: max(0, value - self.start + 1)])
+
+    @property
+    def mean(self) -> float:
+        """Mean, without the lost mass."""
+        return float(self.cells @ self._values)
+
+    @property
+    def variance(self) -> float:
+        """Variance, without the lost mass."""
+        return float(self.cells @ (self._values - self.mean) ** 2)
+
+    def of(self, function: Callable[[np.ndarray], np.ndarray]) -> 'Law':
+        """The law of an integer function of X, such as its square."""
+        values = function(self.start + np.arange(self.cells.size))
+        start = int(values.min())
+        return Law(start, np.bincount(values - start, self.cells), self.lost)
+
+    def log_moment(self, tilt: float) -> float:
+        """Logarithm of E exp(tilt X), without the lost mass."""
+        exponents = tilt * self._values
+        largest = float(exponents.max())
+        return largest + math.log(self.cells @ np.exp(exponents - largest))
+
+    @property
+    def _values(self) -> np.ndarray:
+        return self.start + np.arange(self.cells.size, dtype=float)
+
+    def _outward(self, cells: np.ndarray) -> float:
+        # Summing the small cells first loses nothing of them.
+        return min(1.0, (math.fsum(cells) + self.lost) * _ROUNDING)
+
+
+def union(number: float, p_value: float) -> float:
+    """Upper bound on the probability that one of `number` events of probability p_value happens."""
+    return min(1.0, number * p_value * _ROUNDING)
+
+
+def two_sided(tails: tuple[float, float]) -> float:
+    """P-value of the smaller of two tails, which were computed for the same value."""
+    return min(1.0, 2 * min(tails))
+
+
+def binomial_upper(value: np.ndarray | int, trials: np.ndarray | int, p: float) -> np.ndarray:
+    """Upper bounds on P(Bin(trials, p) >= value); arrays are broadcast."""
+    return np.minimum(1.0, stats.binom.sf(np.asarray(value) - 1, trials, p) * _ROUNDING)
+
+
+def binomial_lower(value: np.ndarray | int, trials: np.ndarray | int, p: float) -> np.ndarray:
+    """Upper bounds on P(Bin(trials, p) <= value); arrays are broadcast."""
+    return np.minimum(1.0, stats.binom.cdf(value, trials, p) * _ROUNDING)
+
+
+def binomial(trials: int, p: float) -> Law:
+    """The law of the number of successes in `trials` independent trials, 0 <= p <= 1."""
+    if p in (0, 1) or not trials:
+        return Law(trials if p == 1 else 0, np.ones(1))
+    odds = p / (1 - p)
+    return _by_ratios(
+        lambda k: (trials - k) / (k + 1) * odds,
+        0,
+        trials,
+        min(trials, int((trials + 1) * p)),
+        math.sqrt(trials * p * (1 - p)),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def hypergeometric(population: int, marked: int, drawn: int) -> Law:
+    """The law of the number of marked ones in a sample of `drawn` without replacement."""
+    low, high = max(0, marked + drawn - population), min(marked, drawn)
+    if low == high:
+        return Law(low, np.ones(1))
+    unmarked = population - marked - drawn
+    share = marked / population
+    return _by_ratios(
+        lambda k: (marked - k) / (k + 1) * ((drawn - k) / (unmarked + k + 1)),
+        low,
+        high,
+        min(high, max(low, (marked + 1) * (drawn + 1) // (population + 2))),
+        math.sqrt(drawn * share * (1 - share)),
+    )
+
+
+def total(laws: Sequence[Law]) -> Law:
+    """The law of a sum of independent variables."""
+    queue = list(laws) or [Law(0, np.ones(1))]
+    while len(queue) > 1:  # Neighbours first, so that both factors have similar widths.
+        rest = queue[-1:] if len(queue) % 2 else []
+        queue = [_sum(*pair) for pair in zip(queue[0:-1:2], queue[1::2], strict=True)] + rest
+    return queue[0]
+
+
+def repeated(law: Law, times: int) -> Law:
+    """The law of a sum of `times` independent variables with the same law."""
+    result = Law(0, np.ones(1))
+    while times:
+        result = _sum(result, law) if times % 2 else result
+        times //= 2
+        law = _sum(law, law) if times else law
+    return result
+
+
+def tails_of_total(value: int, laws: Iterable[tuple[Law, int]]) -> tuple[float, float]:
+    """Upper bounds on P(S <= value) and P(S >= value), for a sum S of independent variables.
+
+    They are exact if the law of S has at most half a million cells, otherwise Chernoff bounds.
+
+    Args:
+      value: the value of the sum.
+      laws: laws, and how many of the variables have each.
+    """
+    laws = list(laws)
+    deviation = math.sqrt(sum(times * law.variance for law, times in laws))
+    widest = max((law.cells.size for law, times in laws if times), default=1)
+    if widest + 22 * deviation <= _MOST_CELLS:
+        whole = total([repeated(law, times) for law, times in laws])
+        return whole.lower(value), whole.upper(value)
+    lost = sum(times * law.lost for law, times in laws)
+    tails = chernoff(
+        value,
+        lambda tilt: sum(times * law.log_moment(tilt) for law, times in laws),
+        1 / deviation,
+    )
+    return min(1.0, tails[0] + lost), min(1.0, tails[1] + lost)
+
+
+def chernoff(
+    value: float, log_moment: Callable[[float], float], scale: float
+) -> tuple[float, float]:
+    """Chernoff bounds on P(S <= value) and P(S >= value).
+
+    Args:
+      value: the value of S.
+      log_moment: upper bound on log E exp(tilt S) for each tilt.
+      scale: tilts of this order are tried, such as 1 / standard deviation.
+    """
+
+    def bound(sign: int) -> float:
+        def exponent(x: float) -> float:
+            tilt = sign * scale * math.exp(x)
+            # The last term allows for the rounding of the other two.
+            return log_moment(tilt) - tilt * value + 1e-13 * abs(tilt * value)
+
+        # Every tilt gives a bound, so the search may stop beside the best one.
+        best = optimize.minimize_scalar(exponent, bounds=(-12.0, 6.0), method='bounded').fun
+        return math.exp(min(0.0, best)) if math.isfinite(best) else 1.0
+
+    return bound(-1), bound(1)
+
+
+def _by_ratios(
+    ratio: Callable[[np.ndarray], np.ndarray], low: int, high: int, mode: int, deviation: float
+) -> Law:
+    """The log-concave law on low .. high with P(k + 1) = ratio(k) P(k)."""
+    width = int(12 * deviation) + 32
+    while True:
+        first, last = max(low, mode - width), min(high, mode + width)
+        above = np.cumsum(np.log(ratio(np.arange(mode, last, dtype=float))))
+        below = -np.cumsum(np.log(ratio(np.arange(mode - 1, first - 1, -1, dtype=float))))
+        cells = np.exp(np.concatenate([below[::-1], [0.0], above]))
+        if (last == high or cells[-1] < _SMALLEST) and (first == low or cells[0] < _SMALLEST):
+            break
+        width *= 2
+    # Beyond both ends the probabilities fall at least geometrically.
+    lost = 0.0
+    if last < high:
+        lost += cells[-1] * _geometric(float(ratio(np.array([last], float))[0]))
+    if first > low:
+        lost += cells[0] * _geometric(1 / float(ratio(np.array([first - 1], float))[0]))
+    mass = cells.sum()
+    return Law(first, cells / mass, lost / mass)
+
+
+def _geometric(ratio: float) -> float:
+    return ratio / (1 - ratio)
+
+
+def _sum(one: Law, other: Law) -> Law:
+    a, b = one.cells, other.cells
+    lost = one.lost + other.lost
+    error = 0.0
+    if min(a.size, b.size) <= 256:
+        cells = np.convolve(a, b)
+    else:
+        # The error of a cell is at most about eps log2(n) |a| |b|; eight times that is allowed for.
+        cells = np.maximum(signal.fftconvolve(a, b), 0)
+        error = 8 * np.finfo(float).eps * math.log2(cells.size)
+        error *= float(np.linalg.norm(a) * np.linalg.norm(b))
+        lost += cells.size * error
+    kept = np.flatnonzero(cells > max(error, _SMALLEST * cells.max()))
+    first, last = kept[0], kept[-1] + 1
+    lost += float(cells[:first].sum() + cells[last:].sum())
+    return Law(one.start + other.start + int(first), cells[first:last], lost)
