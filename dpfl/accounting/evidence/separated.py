@@ -36,7 +36,7 @@ _POWERS = np.array([0.25, 0.5, 2.0, 4.0, 16.0, 64.0])
 # Probability of more rounds of one client that is not followed up.
 _NEGLIGIBLE = 1e-40
 # A p-value of 0 says that a log is impossible.
-_SMALLEST = np.finfo(float).tiny
+_SMALLEST = float(np.finfo(float).tiny)
 
 
 def tests(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
@@ -111,7 +111,7 @@ class _Counts:
         by_client = log.by_client()
         gaps = np.diff(by_client.rounds, prepend=0)
         gaps[by_client.offsets[:-1]] = -1  # A client's first round.
-        listed = np.append(0, np.cumsum(gaps != 0))
+        rounds = np.add.reduceat(gaps != 0, by_client.offsets[:-1], dtype=np.int64)
         sizes, new, prompt = (
             np.bincount(by_client.rounds[chosen], minlength=log.rounds)
             for chosen in (gaps != 0, gaps == -1, gaps == apart)
@@ -121,7 +121,7 @@ class _Counts:
             new,
             prompt,
             early=int(((gaps > 0) & (gaps < apart)).sum()),
-            most=int(np.diff(listed[by_client.offsets]).max(initial=0)),
+            most=int(rounds.max(initial=0)),
         )
 
 
