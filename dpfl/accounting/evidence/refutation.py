@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dpfl.accounting.evidence import independent_rounds, structure
+from dpfl.accounting.evidence import bins, independent_rounds, separated, structure
 from dpfl.accounting.evidence.log_test import LogTest
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.participation import ParticipationLog
@@ -17,6 +17,9 @@ _TESTS: dict[str, Callable[[PrivacyPlan, ParticipationLog], list[LogTest]]] = {
     'cyclic_poisson': independent_rounds.poisson,
     'truncated_poisson': independent_rounds.truncated_poisson,
     'without_replacement': independent_rounds.without_replacement,
+    'balls_in_bins': bins.balls_in_bins,
+    'random_allocation': bins.random_allocation,
+    'b_min_sep': separated.b_min_sep,
 }
 
 

@@ -1,0 +1,238 @@
+"""Exact tests of a log against balls in bins and random allocation.
+
+Both samplings divide the rounds into passes of `groups` rounds. In a pass every client picks one
+slot 0 .. groups - 1 uniformly, and takes part in the round of its slot. With balls in bins a client
+keeps its slot in all passes; with random allocation it picks another one for each.
+
+Three facts make the laws exact.
+
+- Sizes: the cohorts of a pass are multinomial, so each of them is Bin(population, 1 / groups).
+- Pairs: let pairs of choices form a graph without cycles, such as those of the clients i and
+  i + lag in one pass, or of one client in two successive passes. Go through each tree from its
+  root: every further choice is uniform whatever the choices before it, so it is in the slot of its
+  parent with probability 1 / groups, independently of all other pairs. Hence the number of pairs in
+  the same slot is binomial. Clients are numbered by the order of their ids among the clients that
+  the log holds. The law holds for any ids, because the order does not depend on the choices.
+- A log may end within a pass. If it holds no whole pass, only clients with one of its first slots
+  are seen; given which ones, their slots are uniform among these. If the last of several passes is
+  cut off, root each tree in the last whole pass: whoever had a slot in it that the cut-off pass
+  reached is in the same slot again with probability 1 / groups.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from scipy import stats
+
+from dpfl.accounting.evidence import laws, structure
+from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.plan import PrivacyPlan
+from dpfl.participation import ParticipationLog
+
+
+def balls_in_bins(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+    """Tests of 'balls_in_bins'."""
+    population, groups = _sizes(plan)
+    bins = _pass(log, 0, groups)
+    clients = np.sort(np.concatenate(bins))
+    impossible = (
+        structure.turns(plan, log) or _everyone(log, population, groups) or _same_bins(log, groups)
+    )
+    if impossible:
+        return impossible
+    slots = _slots(clients, bins)
+    tests = _size_tests(log.cohort_sizes[:groups], population, groups)
+    for lag in sorted({1, len(bins)}):
+        pairs = _Pairs()
+        pairs.add(slots[:-lag], slots[lag:], len(bins))
+        tests.append(pairs.test(f'bins of clients {lag} apart', len(bins)))
+    return tests
+
+
+def random_allocation(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+    """Tests of 'random_allocation'."""
+    population, groups = _sizes(plan)
+    impossible = _second_rounds(log, groups) or _everyone(log, population, groups)
+    if impossible:
+        return impossible
+    next_epoch, next_client, next_both = _Pairs(), _Pairs(), _Pairs()
+    first = _pass(log, 0, groups)
+    clients = np.sort(np.concatenate(first))
+    earlier, repeats = _slots(clients, first), np.zeros(clients.size, np.int32)
+    next_client.add(earlier[:-1], earlier[1:], len(first))
+    starts = range(groups, log.rounds, groups)
+    for start in starts:
+        epoch = _pass(log, start, groups)
+        slots = _slots(clients, epoch)
+        repeats += next_epoch.add(earlier, slots, len(epoch))
+        next_both.add(earlier[:-1], slots[1:], len(epoch))
+        if len(epoch) == groups:
+            next_client.add(slots[:-1], slots[1:], groups)
+        earlier = slots
+    often, turns = int(repeats.max(initial=0)), len(starts)
+    return [
+        *_size_tests(log.cohort_sizes, population, groups),
+        next_epoch.test('slots of a client in successive epochs', groups),
+        next_client.test('slots of neighbouring clients', len(first)),
+        next_both.test('slots of neighbouring clients in successive epochs', groups),
+        LogTest(
+            'client most often in the same slot',
+            laws.union(population, float(laws.binomial_upper(often, turns, 1 / groups))),
+            f'A client kept its slot for the next epoch {often} of {turns} times; '
+            f'the planned sampling has {turns / groups:.4g} on average.',
+        ),
+    ]
+
+
+def _sizes(plan: PrivacyPlan) -> tuple[int, int]:
+    assert plan.population is not None and plan.groups is not None  # As the plan has checked.
+    return plan.population, plan.groups
+
+
+def _pass(log: ParticipationLog, first: int, groups: int) -> list[np.ndarray]:
+    """The cohorts of a pass as far as the log goes."""
+    return [log.cohort(t) for t in range(first, min(first + groups, log.rounds))]
+
+
+def _same_bins(log: ParticipationLog, groups: int) -> list[LogTest]:
+    """Finds fault with a round that has other clients than the same bin had before."""
+    for t in range(groups, log.rounds):
+        if not np.array_equal(log.cohort(t), log.cohort(t - groups)):
+            words = f'Rounds {t - groups} and {t} have different clients; they are the same bin.'
+            return [structure.impossible('clients of a bin', words)]
+    return []
+
+
+def _second_rounds(log: ParticipationLog, groups: int) -> list[LogTest]:
+    """Finds fault with a client in two rounds of one epoch."""
+    by_client = log.by_client()
+    epochs = by_client.rounds // groups
+    is_same = np.diff(epochs) == 0
+    is_same[by_client.offsets[1:-1] - 1] = False  # From one client to the next.
+    again = np.flatnonzero(is_same)
+    if not again.size:
+        return []
+    client = np.searchsorted(by_client.offsets, again[0], side='right') - 1
+    words = (
+        f'Client {by_client.clients[client]} took part in rounds {by_client.rounds[again[0]]} '
+        f'and {by_client.rounds[again[0] + 1]}, of the same epoch of {groups} rounds.'
+    )
+    return [structure.impossible('rounds of an epoch', words)]
+
+
+def _everyone(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
+    """Finds fault with a whole pass in which not every client took part."""
+    whole = log.rounds // groups
+    totals = log.cohort_sizes[: whole * groups].reshape(whole, groups).sum(axis=1)
+    others = np.flatnonzero(totals != population)
+    if not others.size:
+        return []
+    first = others[0]
+    words = (
+        f'{totals[first]} clients took part in the {groups} rounds from {first * groups} on; '
+        f'each of the {population} clients does in the planned sampling.'
+    )
+    return [structure.impossible('clients of a pass', words)]
+
+
+def _slots(clients: np.ndarray, cohorts: list[np.ndarray]) -> np.ndarray:
+    """The slot of each client in a pass, int32 [clients]; -1 for those without one.
+
+    Args:
+      clients: increasing.
+      cohorts: of the pass.
+    """
+    slots = np.full(clients.size, -1, np.int32)
+    for slot, cohort in enumerate(cohorts):
+        slots[np.searchsorted(clients, cohort)] = slot
+    return slots
+
+
+@dataclasses.dataclass
+class _Pairs:
+    """Pairs of choices that form a graph without cycles.
+
+    Attributes:
+      pairs: number of pairs that could be in the same slot of the log.
+      same: number of them that were.
+    """
+
+    pairs: int = 0
+    same: int = 0
+
+    def add(self, parents: np.ndarray, children: np.ndarray, slots: int) -> np.ndarray:
+        """Adds pairs; whether each of them is in the same slot, bool [pairs].
+
+        Args:
+          parents: slots of the choices nearer to the roots.
+          children: slots of the others.
+          slots: number of slots that the log holds of the children's pass.
+        """
+        same = (parents == children) & (parents >= 0)
+        self.pairs += int(((parents >= 0) & (parents < slots)).sum())
+        self.same += int(same.sum())
+        return same
+
+    def test(self, name: str, options: int) -> LogTest:
+        """Both sides of the law Bin(pairs, 1 / options)."""
+        law = self.same, self.pairs, 1 / options
+        return LogTest(
+            name,
+            laws.two_sided((float(laws.binomial_lower(*law)), float(laws.binomial_upper(*law)))),
+            f'{self.same} of {self.pairs} pairs share a slot; '
+            f'the planned sampling has {self.pairs / options:.6g} on average.',
+        )
+
+
+def _size_tests(sizes: np.ndarray, population: int, groups: int) -> list[LogTest]:
+    """Tests of the sizes of the cohorts of successive passes, int64 [rounds]."""
+    share, mean = 1 / groups, f'the planned sampling has {population / groups:.6g} on average.'
+    largest, smallest = int(sizes.max()), int(sizes.min())
+    deviation = max(groups * largest - population, population - groups * smallest)
+    whole, rest = divmod(sizes.size, groups)
+    equal = _within(deviation, groups, population, groups) ** whole
+    upper = float(laws.binomial_upper(largest, population, share))
+    lower = float(laws.binomial_lower(smallest, population, share))
+    return [
+        LogTest(
+            'largest cohort',
+            laws.union(sizes.size, upper),
+            f'The largest cohort has {largest} clients; {mean}',
+        ),
+        LogTest(
+            'smallest cohort',
+            laws.union(sizes.size, lower),
+            f'The smallest cohort has {smallest} clients; {mean}',
+        ),
+        LogTest(
+            'cohorts of too equal sizes',
+            equal * _within(deviation, rest, population, groups),
+            f'All {sizes.size} cohorts have {smallest} to {largest} clients; {mean}',
+        ),
+    ]
+
+
+def _within(deviation: int, slots: int, population: int, groups: int) -> float:
+    """Upper bound on P(|groups X_i - population| <= deviation for the first `slots` cohorts X_i).
+
+    The cohorts of a pass are independent Poisson variables given that their sum is the population.
+    The bound is 1 if the probability is above 1/2.
+    """
+    low = max(0, -((deviation - population) // groups))
+    high = (population + deviation) // groups
+    share, mean = 1 / groups, population / groups
+    outside = laws.binomial_upper(high + 1, population, share)
+    outside += laws.binomial_lower(low - 1, population, share)
+    if slots * outside < 0.5:
+        return 1.0
+    cells = stats.poisson.pmf(np.arange(low, high + 1), mean)
+    mass = float(cells.sum())
+    seen = laws.repeated(laws.Law(low, cells / mass), slots)
+    values = seen.start + np.arange(seen.cells.size)
+    rest = stats.poisson.pmf(population - values, mean * (groups - slots))
+    joint = float(seen.cells @ rest) + seen.lost
+    # The logarithms of the probabilities are sums of terms of up to N log N.
+    rounding = 1 + 2.0**-48 * population * math.log(population + 1)
+    given = float(stats.poisson.pmf(population, population))
+    return min(1.0, math.exp(slots * math.log(mass)) * joint / given * rounding)

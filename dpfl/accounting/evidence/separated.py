@@ -1,0 +1,226 @@
+"""Exact tests of a log against b-min-sep sampling.
+
+Given the rounds before t, clients take part in round t independently of each other:
+
+- A client that was seen before is free if it took part in none of the last b - 1 rounds. If free it
+  takes part with probability p.
+- A client that was not seen before round t is free with probability 1 / (1 + (b - 1 - t) p) for
+  t < b - 1, and later for sure. Proof: in round 0 it waits for each number of rounds 1 .. b - 1
+  with probability c p, and for none with c, where c = 1 / (1 + (b - 1) p). The probability that it
+  is free in round t and was not seen is c (1 - p)^t + sum_{w=1..t} c p (1 - p)^(t - w) = c; that it
+  still waits is c p (b - 1 - t). So it takes part with q_t = p / (1 + p max(0, b - 1 - t)).
+
+Hence the number of participants of any set of clients that the past determines is a sum of
+binomials. For numbers k_t of such sets, prod_t exp(x k_t) / E exp(x k_t) is a nonnegative
+martingale with mean 1 for each tilt x, and so is the mean over several tilts. By Ville's inequality
+it ever reaches 1 / a with probability at most a, also if the run is stopped for what it has shown.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from scipy import special, stats
+
+from dpfl.accounting.evidence import laws, structure
+from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.plan import PrivacyPlan
+from dpfl.accounting.sampling import separated
+from dpfl.participation import ParticipationLog
+
+# Logarithms of the factors of the odds that a martingale mixes: from e^2 down to 1 / 1024, which is
+# the least excess that 10^8 participations show.
+_TILTS = np.array([sign * 2.0**power for power in range(-10, 2) for sign in (-1, 1)])
+# Powers of the binomial law, whose spread is 1 / sqrt(power) of it: from twice to an eighth.
+_POWERS = np.array([0.25, 0.5, 2.0, 4.0, 16.0, 64.0])
+# Probability of more rounds of one client that is not followed up.
+_NEGLIGIBLE = 1e-40
+# A p-value of 0 says that a log is impossible.
+_SMALLEST = float(np.finfo(float).tiny)
+
+
+def b_min_sep(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+    """Tests of 'b_min_sep'."""
+    assert plan.population is not None and plan.groups is not None  # As the plan has checked.
+    population, apart = plan.population, plan.groups
+    p = separated.probability(population, plan.clients_per_round, apart)
+    counts = _Counts.of(log, apart)
+    if counts.early:
+        words = f'Clients returned after less than {apart} rounds {counts.early} times.'
+        return [structure.impossible('separation', words)]
+    unseen_p = p / (1 + p * np.maximum(0, apart - 1 - np.arange(log.rounds)))
+    seen = _before(counts.new, log.rounds)
+    unseen = population - seen
+    # Those that were seen and are not waiting.
+    free = seen - _before(counts.sizes, apart - 1)
+    total, of_one = int(counts.sizes.sum()), _rounds_of_one(p, unseen_p, apart)
+    most = int(log.by_client().counts.max(initial=0))
+    law = int(counts.sizes[0]), population, plan.clients_per_round / population
+    return [
+        LogTest(
+            'first cohort',
+            laws.two_sided((float(laws.binomial_lower(*law)), float(laws.binomial_upper(*law)))),
+            f'The first cohort has {law[0]} clients; '
+            f'the planned sampling has {plan.clients_per_round} on average.',
+        ),
+        _rate('participations', counts.sizes, [(free, p), (unseen, unseen_p)]),
+        _spread(counts.sizes[apart - 1 :], (free + unseen)[apart - 1 :], p),
+        _rate('new clients', counts.new, [(unseen, unseen_p)]),
+        _overlap(counts.prompt, counts.sizes, free + unseen, apart),
+        LogTest(
+            'participations in total',
+            laws.two_sided(laws.tails_of_total(total, [(of_one, population)])),
+            f'There were {total} participations; the sampling leads to '
+            f'{plan.clients_per_round * log.rounds} on average.',
+        ),
+        LogTest(
+            'client with the most rounds',
+            laws.union(population, of_one.upper(most)),
+            f'A client took part {most} times in {log.rounds} rounds; '
+            f'one does {log.rounds * law[2]:.4g} times on average.',
+        ),
+    ]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Counts:
+    """Numbers of clients of each round by their earlier rounds.
+
+    Attributes:
+      sizes: of all clients of each round, int64 [rounds].
+      new: of clients in their first round, int64 [rounds].
+      prompt: of clients whose last round is b rounds ago, int64 [rounds].
+      early: number of participations less than b rounds after the one before.
+    """
+
+    sizes: np.ndarray
+    new: np.ndarray
+    prompt: np.ndarray
+    early: int
+
+    @classmethod
+    def of(cls, log: ParticipationLog, apart: int) -> '_Counts':
+        by_client = log.by_client()
+        gaps = np.diff(by_client.rounds, prepend=0)
+        gaps[by_client.offsets[:-1]] = 0  # A client's first round.
+        new, prompt = (
+            np.bincount(by_client.rounds[gaps == gap], minlength=log.rounds) for gap in (0, apart)
+        )
+        return cls(log.cohort_sizes, new, prompt, int(((gaps > 0) & (gaps < apart)).sum()))
+
+
+def _before(counts: np.ndarray, window: int) -> np.ndarray:
+    """Sums over the last `window` rounds before each round, int64 [rounds]."""
+    sums = np.append(0, np.cumsum(counts))
+    ends = np.arange(counts.size)
+    return sums[ends] - sums[np.maximum(0, ends - window)]
+
+
+def _rate(
+    name: str, counts: np.ndarray, parts: list[tuple[np.ndarray, np.ndarray | float]]
+) -> LogTest:
+    """Ville's bound for counts that are sums of binomials given the past; alternatives tilt them.
+
+    Args:
+      name: what is counted.
+      counts: int64 [rounds].
+      parts: trials [rounds] and probability of each binomial.
+    """
+    exponents = _TILTS[:, None] * counts
+    least, most, mean = np.zeros((3, counts.size))
+    for trials, p in parts:
+        exponents = exponents - trials * np.log1p(p * np.expm1(_TILTS[:, None]))
+        least, most = least + trials * np.equal(p, 1), most + trials
+        mean = mean + trials * p
+    is_possible = bool(((least <= counts) & (counts <= most)).all())
+    return LogTest(
+        f'{name} given the rounds before',
+        _ville(exponents) if is_possible else 0.0,
+        f'There were {counts.sum()} {name} in {counts.size} rounds; '
+        f'given the rounds before, {mean.sum():.6g} are expected.',
+    )
+
+
+def _spread(sizes: np.ndarray, free: np.ndarray, p: float) -> LogTest:
+    """Ville's bound for the spread of binomial sizes; alternatives are powers of the binomial law.
+
+    Args:
+      sizes: of cohorts for which it is known who is free, int64 [rounds].
+      free: number of free clients, int64 [rounds].
+      p: probability with which each takes part.
+    """
+    exponents = np.zeros((_POWERS.size, sizes.size))
+    variance = 0.0
+    for t, (size, trials) in enumerate(zip(sizes, free, strict=True)):
+        law = laws.binomial(int(trials), p)
+        logs = np.log(law.cells)
+        place = int(size) - law.start
+        seen = logs[place] if 0 <= place < logs.size else -np.inf
+        scales = special.logsumexp(_POWERS[:, None] * logs, axis=1)
+        # A size outside of the cells of the law adds nothing to the evidence.
+        exponents[:, t] = (_POWERS - 1) * seen - scales if np.isfinite(seen) else seen
+        variance += float(trials) * p * (1 - p)
+    squares = ((sizes - free * p) ** 2).sum()
+    return LogTest(
+        'spread of the sizes of cohorts',
+        _ville(exponents) if sizes.size else 1.0,
+        f'The squared deviations of the sizes of {sizes.size} cohorts add up to {squares:.6g}; '
+        f'the planned sampling has {variance:.6g}.',
+    )
+
+
+def _ville(exponents: np.ndarray) -> float:
+    """Bound on the probability that the mean of martingales ever is as large as it was.
+
+    Args:
+      exponents: logarithms of the factors of each round, [martingales, rounds].
+    """
+    logs = special.logsumexp(np.cumsum(exponents, axis=1), axis=0) - math.log(len(exponents))
+    return max(_SMALLEST, math.exp(-max(0.0, float(logs.max()))))
+
+
+def _overlap(prompt: np.ndarray, sizes: np.ndarray, free: np.ndarray, apart: int) -> LogTest:
+    """Both sides of the law of the clients back after b rounds, given the sizes of all cohorts.
+
+    From round b on everybody is free who does not wait, and how many are free depends on the sizes
+    alone. Given the sizes, each cohort is therefore uniform among the free clients, to whom those
+    of the cohort b rounds ago belong: the overlaps are hypergeometric and independent.
+
+    Args:
+      prompt: number of clients of each cohort whose last round is b rounds ago, int64 [rounds].
+      sizes: of the cohorts, int64 [rounds].
+      free: number of free clients, int64 [rounds].
+      apart: b.
+    """
+    overlaps = [
+        laws.hypergeometric(whole, marked, drawn)
+        for whole, marked, drawn in zip(
+            free[apart:].tolist(), sizes[:-apart].tolist(), sizes[apart:].tolist(), strict=True
+        )
+    ]
+    count, mean = int(prompt.sum()), sum(law.mean for law in overlaps)
+    return LogTest(
+        f'overlap with the cohort {apart} rounds before',
+        laws.two_sided(laws.tails_of_total(count, [(law, 1) for law in overlaps])),
+        f'Clients came back after {apart} rounds {count} times; '
+        f'given the sizes of the cohorts, {mean:.6g} are expected.',
+    )
+
+
+def _rounds_of_one(p: float, unseen_p: np.ndarray, apart: int) -> laws.Law:
+    """The law of the number of rounds of one client.
+
+    Its first round is t with probability q_t prod_{s<t} (1 - q_s). After each round but the last it
+    waits for b - 1 rounds. It has k rounds or more if k - 1 of the other rounds after t succeed.
+    """
+    rounds = unseen_p.size
+    first = unseen_p * np.append(1.0, np.cumprod(1 - unseen_p[:-1]))
+    left = rounds - 1 - np.arange(rounds)
+    tails = [1.0]
+    for more in range(2 + (rounds - 1) // apart):
+        trials = np.maximum(0, left - more * (apart - 1))
+        tails.append(float(first @ stats.binom.sf(more - 1, trials, p)))
+        if tails[-1] < _NEGLIGIBLE:
+            break
+    # The last tail is 0 or negligible.
+    return laws.Law(0, np.maximum(0.0, -np.diff(tails)), tails[-1])
