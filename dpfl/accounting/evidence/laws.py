@@ -154,12 +154,22 @@ def critical(level: float, summands: Iterable[tuple[Law, int]]) -> int:
     """The smallest value whose upper tail, by `tails_of_total`, is at most `level`."""
     parts = [(law, times) for law, times in summands if times]
     tails = _tails([(law, times, lambda k: k) for law, times in parts])
-    # The upper tail is above the level at the first value, and not at the last.
-    first = math.floor(sum(times * law.mean for law, times in parts))
     last = sum(times * int(law.values[-1]) for law, times in parts) + 1
+    return first_at_most(level, lambda value: tails(value)[1], last)
+
+
+def first_at_most(level: float, tail: Callable[[int], float], last: int) -> int:
+    """The smallest value whose tail is at most `level`, or `last` if only that is.
+
+    Args:
+      level: below 1.
+      tail: P(X >= value) for a variable X >= 0, or an upper bound that falls with the value.
+      last: a value that X never reaches.
+    """
+    first = 0
     while last - first > 1:
         middle = (first + last) // 2
-        first, last = (first, middle) if tails(middle)[1] <= level else (middle, last)
+        first, last = (first, middle) if tail(middle) <= level else (middle, last)
     return last
 
 

@@ -129,3 +129,14 @@ def test_logs_of_any_length_and_with_repeats(case):
         assert refutation.log_tests(cases.plan, ParticipationLog(rounds))
     repeated = ParticipationLog([np.append(cohorts[0], cohorts[0][:1]), *cohorts[1:]])
     assert refutation.log_tests(cases.plan, repeated) == refutation.log_tests(cases.plan, honest)
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_the_false_alarm_is_split_over_all_tests(case):
+    cases = CASES[case]
+    log = cases.honest(1)
+    tests = refutation.log_tests(cases.plan, log)
+    assert len(tests) <= refutation.MOST_TESTS
+    least = min(test.p_value for test in tests)
+    assert len(refutation.refutations(cases.plan, log, refutation.MOST_TESTS * least)) >= 1
+    assert refutation.refutations(cases.plan, log, refutation.MOST_TESTS * least * 0.99) == ()
