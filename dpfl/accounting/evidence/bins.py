@@ -25,33 +25,24 @@ import math
 import numpy as np
 from scipy import stats
 
-from dpfl.accounting.evidence import laws
+from dpfl.accounting.evidence import laws, structure
 from dpfl.accounting.evidence.log_test import LogTest
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.participation import ParticipationLog
 
 
 def balls_in_bins(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
-    """Tests of a log with at least one round."""
+    """Tests of 'balls_in_bins'."""
     population, groups = _sizes(plan)
     bins = _pass(log, 0, groups)
-    clients = np.unique(np.concatenate(bins))
-    changed = sum(
-        not np.array_equal(np.unique(log.cohort(t)), bins[t % groups])
-        for t in range(groups, log.rounds)
+    clients = np.sort(np.concatenate(bins))
+    impossible = (
+        structure.turns(plan, log) or _everyone(log, population, groups) or _same_bins(log, groups)
     )
-    sizes = np.array([[cohort.size for cohort in bins]])
+    if impossible:
+        return impossible
     slots = _slots(clients, bins)
-    tests = [
-        _one_slot(int(sizes.sum()) - clients.size),
-        _everyone([clients.size], population, is_whole=len(bins) == groups),
-        _structure(
-            'same bins in every pass',
-            not changed,
-            f'{changed} of {log.rounds} rounds have other clients than the round {groups} before.',
-        ),
-        *_size_tests([sizes[0]], population, groups),
-    ]
+    tests = _size_tests(log.cohort_sizes[:groups], population, groups)
     for lag in sorted({1, len(bins)}):
         pairs = _Pairs()
         pairs.add(slots[:-lag], slots[lag:], len(bins))
@@ -60,38 +51,36 @@ def balls_in_bins(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
 
 
 def random_allocation(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
-    """Tests of a log with at least one round."""
+    """Tests of 'random_allocation'."""
     population, groups = _sizes(plan)
+    impossible = _second_rounds(log, groups) or _everyone(log, population, groups)
+    if impossible:
+        return impossible
     next_epoch, next_client, next_both = _Pairs(), _Pairs(), _Pairs()
-    clients = np.unique(np.concatenate(_pass(log, 0, groups)))
-    earlier, repeats = np.zeros(0, np.int32), np.zeros(clients.size, np.int32)
-    sizes, totals, surplus = [], [], 0
-    for first in range(0, log.rounds, groups):
-        cohorts = _pass(log, first, groups)
-        slots = _slots(clients, cohorts)
-        if first:
-            repeats += next_epoch.add(earlier, slots, len(cohorts))
-            next_both.add(earlier[:-1], slots[1:], len(cohorts))
-        if not first or len(cohorts) == groups:
-            next_client.add(slots[:-1], slots[1:], len(cohorts))
+    first = _pass(log, 0, groups)
+    clients = np.sort(np.concatenate(first))
+    earlier, repeats = _slots(clients, first), np.zeros(clients.size, np.int32)
+    next_client.add(earlier[:-1], earlier[1:], len(first))
+    starts = range(groups, log.rounds, groups)
+    for start in starts:
+        epoch = _pass(log, start, groups)
+        slots = _slots(clients, epoch)
+        repeats += next_epoch.add(earlier, slots, len(epoch))
+        next_both.add(earlier[:-1], slots[1:], len(epoch))
+        if len(epoch) == groups:
+            next_client.add(slots[:-1], slots[1:], groups)
         earlier = slots
-        sizes.append(np.array([cohort.size for cohort in cohorts]))
-        totals.append(np.unique(np.concatenate(cohorts)).size)
-        surplus += int(sizes[-1].sum()) - totals[-1]
-    options = min(groups, log.rounds)
-    often, turns = int(repeats.max(initial=0)), len(sizes) - 1
+    often, turns = int(repeats.max(initial=0)), len(starts)
     return [
-        _one_slot(surplus),
-        _everyone(totals, population, is_whole=len(sizes[-1]) == groups),
-        *_size_tests(sizes, population, groups),
+        *_size_tests(log.cohort_sizes, population, groups),
         next_epoch.test('slots of a client in successive epochs', groups),
-        next_client.test('slots of neighbouring clients', options),
+        next_client.test('slots of neighbouring clients', len(first)),
         next_both.test('slots of neighbouring clients in successive epochs', groups),
         LogTest(
             'client most often in the same slot',
             laws.union(population, float(laws.binomial_upper(often, turns, 1 / groups))),
-            f'A client was in the slot of the epoch before {often} times of {turns}; '
-            f'a client is {turns / groups:.4g} times on average.',
+            f'A client kept its slot for the next epoch {often} of {turns} times; '
+            f'the planned sampling has {turns / groups:.4g} on average.',
         ),
     ]
 
@@ -102,9 +91,49 @@ def _sizes(plan: PrivacyPlan) -> tuple[int, int]:
 
 
 def _pass(log: ParticipationLog, first: int, groups: int) -> list[np.ndarray]:
-    """The cohorts of a pass without repeated listings, increasing, as far as the log goes."""
-    last = min(first + groups, log.rounds)
-    return [np.unique(log.cohort(t)) for t in range(first, last)]
+    """The cohorts of a pass as far as the log goes."""
+    return [log.cohort(t) for t in range(first, min(first + groups, log.rounds))]
+
+
+def _same_bins(log: ParticipationLog, groups: int) -> list[LogTest]:
+    """Finds fault with a round that has other clients than the same bin had before."""
+    for t in range(groups, log.rounds):
+        if not np.array_equal(log.cohort(t), log.cohort(t - groups)):
+            words = f'Rounds {t - groups} and {t} have different clients; they are the same bin.'
+            return [structure.impossible('clients of a bin', words)]
+    return []
+
+
+def _second_rounds(log: ParticipationLog, groups: int) -> list[LogTest]:
+    """Finds fault with a client in two rounds of one epoch."""
+    by_client = log.by_client()
+    epochs = by_client.rounds // groups
+    is_same = np.diff(epochs) == 0
+    is_same[by_client.offsets[1:-1] - 1] = False  # From one client to the next.
+    again = np.flatnonzero(is_same)
+    if not again.size:
+        return []
+    client = np.searchsorted(by_client.offsets, again[0], side='right') - 1
+    words = (
+        f'Client {by_client.clients[client]} took part in rounds {by_client.rounds[again[0]]} '
+        f'and {by_client.rounds[again[0] + 1]}, of the same epoch of {groups} rounds.'
+    )
+    return [structure.impossible('rounds of an epoch', words)]
+
+
+def _everyone(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
+    """Finds fault with a whole pass in which not every client took part."""
+    whole = log.rounds // groups
+    totals = log.cohort_sizes[: whole * groups].reshape(whole, groups).sum(axis=1)
+    others = np.flatnonzero(totals != population)
+    if not others.size:
+        return []
+    first = others[0]
+    words = (
+        f'{totals[first]} clients took part in the {groups} rounds from {first * groups} on; '
+        f'each of the {population} clients does in the planned sampling.'
+    )
+    return [structure.impossible('clients of a pass', words)]
 
 
 def _slots(clients: np.ndarray, cohorts: list[np.ndarray]) -> np.ndarray:
@@ -112,14 +141,12 @@ def _slots(clients: np.ndarray, cohorts: list[np.ndarray]) -> np.ndarray:
 
     Args:
       clients: increasing.
-      cohorts: of the pass; other clients are left out.
+      cohorts: of the pass.
     """
-    slots = np.full(clients.size + 1, -1, np.int32)
-    padded = np.append(clients, -1)
+    slots = np.full(clients.size, -1, np.int32)
     for slot, cohort in enumerate(cohorts):
-        places = np.searchsorted(clients, cohort)
-        slots[places[padded[places] == cohort]] = slot
-    return slots[:-1]
+        slots[np.searchsorted(clients, cohort)] = slot
+    return slots
 
 
 @dataclasses.dataclass
@@ -154,57 +181,34 @@ class _Pairs:
             name,
             laws.two_sided((float(laws.binomial_lower(*law)), float(laws.binomial_upper(*law)))),
             f'{self.same} of {self.pairs} pairs share a slot; '
-            f'independent choices lead to {self.pairs / options:.4g} on average.',
+            f'the planned sampling has {self.pairs / options:.6g} on average.',
         )
 
 
-def _structure(name: str, holds: bool, words: str) -> LogTest:
-    return LogTest(name, 1.0 if holds else 0.0, words)
-
-
-def _one_slot(surplus: int) -> LogTest:
-    return _structure(
-        'one round a pass',
-        surplus == 0,
-        f'Clients took part in a second round of the same pass {surplus} times; '
-        'the sampling gives them one.',
-    )
-
-
-def _everyone(totals: list[int], population: int, is_whole: bool) -> LogTest:
-    """Tests the number of clients of each pass; `is_whole` tells whether the last is complete."""
-    whole = totals if is_whole else totals[:-1]
-    others = [n for n in whole if n != population] + [n for n in totals if n > population]
-    return _structure(
-        'clients of a pass',
-        not others,
-        f'{(others or totals)[0]} clients took part in a pass; the population is {population}.',
-    )
-
-
-def _size_tests(sizes: list[np.ndarray], population: int, groups: int) -> list[LogTest]:
-    """Tests of the sizes of the cohorts of each pass."""
-    every = np.concatenate(sizes)
-    share, mean = 1 / groups, f'the sampling leads to {population / groups:.6g} on average.'
-    largest, smallest = int(every.max()), int(every.min())
+def _size_tests(sizes: np.ndarray, population: int, groups: int) -> list[LogTest]:
+    """Tests of the sizes of the cohorts of successive passes, int64 [rounds]."""
+    share, mean = 1 / groups, f'the planned sampling has {population / groups:.6g} on average.'
+    largest, smallest = int(sizes.max()), int(sizes.min())
     deviation = max(groups * largest - population, population - groups * smallest)
+    whole, rest = divmod(sizes.size, groups)
+    equal = _within(deviation, groups, population, groups) ** whole
     upper = float(laws.binomial_upper(largest, population, share))
     lower = float(laws.binomial_lower(smallest, population, share))
     return [
         LogTest(
             'largest cohort',
-            laws.union(every.size, upper),
+            laws.union(sizes.size, upper),
             f'The largest cohort has {largest} clients; {mean}',
         ),
         LogTest(
             'smallest cohort',
-            laws.union(every.size, lower),
+            laws.union(sizes.size, lower),
             f'The smallest cohort has {smallest} clients; {mean}',
         ),
         LogTest(
             'cohorts of too equal sizes',
-            math.prod(_within(deviation, each.size, population, groups) for each in sizes),
-            f'All {every.size} cohorts have {smallest} to {largest} clients; {mean}',
+            equal * _within(deviation, rest, population, groups),
+            f'All {sizes.size} cohorts have {smallest} to {largest} clients; {mean}',
         ),
     ]
 

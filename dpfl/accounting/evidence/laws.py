@@ -1,15 +1,19 @@
-"""Tail probabilities of integer random variables, rounded up."""
+"""Tail probabilities of integer random variables, rounded up; the smallest is a positive float."""
 
 import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy import optimize, signal, stats
 
 # Relative rounding error allowed for in every tail; the largest seen in the tests is 2e-11.
 _ROUNDING = 1 + 1e-9
+
+# Tails are at least this, also where the probability is 0.
+_LEAST = float(np.finfo(float).tiny)
 
 # Cells below this fraction of the largest are dropped, and their mass is counted as lost.
 _SMALLEST = 1e-26
@@ -34,41 +38,27 @@ class Law:
 
     def upper(self, value: int) -> float:
         """Upper bound on P(X >= value)."""
-        return self._outward(self.cells[max(0, value - self.start) :])
+        return _outward(math.fsum(self.cells[max(0, value - self.start) :]) + self.lost)
 
     def lower(self, value: int) -> float:
         """Upper bound on P(X <= value)."""
-        return self._outward(self.cells[: max(0, value - self.start + 1)])
+        return _outward(math.fsum(self.cells[: max(0, value - self.start + 1)]) + self.lost)
 
     @property
     def mean(self) -> float:
         """Mean, without the lost mass."""
-        return float(self.cells @ self._values)
-
-    @property
-    def variance(self) -> float:
-        """Variance, without the lost mass."""
-        return float(self.cells @ (self._values - self.mean) ** 2)
+        return float(self.cells @ self.values)
 
     def of(self, function: Callable[[np.ndarray], np.ndarray]) -> 'Law':
         """The law of an integer function of X, such as its square."""
-        values = function(self.start + np.arange(self.cells.size))
+        values = function(self.values)
         start = int(values.min())
         return Law(start, np.bincount(values - start, self.cells), self.lost)
 
-    def log_moment(self, tilt: float) -> float:
-        """Logarithm of E exp(tilt X), without the lost mass."""
-        exponents = tilt * self._values
-        largest = float(exponents.max())
-        return largest + math.log(self.cells @ np.exp(exponents - largest))
-
     @property
-    def _values(self) -> np.ndarray:
-        return self.start + np.arange(self.cells.size, dtype=float)
-
-    def _outward(self, cells: np.ndarray) -> float:
-        # Summing the small cells first loses nothing of them.
-        return min(1.0, (math.fsum(cells) + self.lost) * _ROUNDING)
+    def values(self) -> np.ndarray:
+        """The values of the cells, int64 [cells]."""
+        return self.start + np.arange(self.cells.size)
 
 
 def union(number: float, p_value: float) -> float:
@@ -83,12 +73,12 @@ def two_sided(tails: tuple[float, float]) -> float:
 
 def binomial_upper(value: np.ndarray | int, trials: np.ndarray | int, p: float) -> np.ndarray:
     """Upper bounds on P(Bin(trials, p) >= value); arrays are broadcast."""
-    return np.minimum(1.0, stats.binom.sf(np.asarray(value) - 1, trials, p) * _ROUNDING)
+    return _outward(stats.binom.sf(np.asarray(value) - 1, trials, p))
 
 
 def binomial_lower(value: np.ndarray | int, trials: np.ndarray | int, p: float) -> np.ndarray:
     """Upper bounds on P(Bin(trials, p) <= value); arrays are broadcast."""
-    return np.minimum(1.0, stats.binom.cdf(value, trials, p) * _ROUNDING)
+    return _outward(stats.binom.cdf(value, trials, p))
 
 
 def binomial(trials: int, p: float) -> Law:
@@ -141,28 +131,76 @@ def repeated(law: Law, times: int) -> Law:
     return result
 
 
-def tails_of_total(value: int, laws: Iterable[tuple[Law, int]]) -> tuple[float, float]:
+def tails_of_total(value: int, summands: Iterable[tuple[Law, int]]) -> tuple[float, float]:
     """Upper bounds on P(S <= value) and P(S >= value), for a sum S of independent variables.
 
     They are exact if the law of S has at most half a million cells, otherwise Chernoff bounds.
 
     Args:
       value: the value of the sum.
-      laws: laws, and how many of the variables have each.
+      summands: laws, and how many of the variables have each.
     """
-    laws = list(laws)
-    deviation = math.sqrt(sum(times * law.variance for law, times in laws))
-    widest = max((law.cells.size for law, times in laws if times), default=1)
-    if widest + 22 * deviation <= _MOST_CELLS:
-        whole = total([repeated(law, times) for law, times in laws])
-        return whole.lower(value), whole.upper(value)
-    lost = sum(times * law.lost for law, times in laws)
-    tails = chernoff(
-        value,
-        lambda tilt: sum(times * law.log_moment(tilt) for law, times in laws),
-        1 / deviation,
+    return _tails([(law, times, lambda k: k) for law, times in summands])(value)
+
+
+def tails_of_squares(
+    value: int, summands: Iterable[tuple[Law, int]], centre: int
+) -> tuple[float, float]:
+    """`tails_of_total` for the sum of squared distances of the variables from `centre`."""
+    return _tails([(law, times, lambda k: (k - centre) ** 2) for law, times in summands])(value)
+
+
+def critical(level: float, summands: Iterable[tuple[Law, int]]) -> int:
+    """The smallest value whose upper tail, by `tails_of_total`, is at most `level`."""
+    parts = [(law, times) for law, times in summands if times]
+    tails = _tails([(law, times, lambda k: k) for law, times in parts])
+    last = sum(times * int(law.values[-1]) for law, times in parts) + 1
+    return first_at_most(level, lambda value: tails(value)[1], last)
+
+
+def first_at_most(level: float, tail: Callable[[int], float], last: int) -> int:
+    """The smallest value whose tail is at most `level`, or `last` if only that is.
+
+    Args:
+      level: below 1.
+      tail: P(X >= value) for a variable X >= 0, or an upper bound that falls with the value.
+      last: a value that X never reaches.
+    """
+    first = 0
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (first, middle) if tail(middle) <= level else (middle, last)
+    return last
+
+
+def _tails(
+    summands: list[tuple[Law, int, Callable[[np.ndarray], np.ndarray]]],
+) -> Callable[[int], tuple[float, float]]:
+    """Both tails of a sum of functions of independent variables, as a function of its value."""
+    parts = [(function(law.values), law.cells, times) for law, times, function in summands if times]
+    variance = sum(
+        times * float(cells @ (values - cells @ values) ** 2) for values, cells, times in parts
     )
-    return min(1.0, tails[0] + lost), min(1.0, tails[1] + lost)
+    widest = max((int(np.ptp(values)) for values, _, _ in parts), default=0)
+    if widest + 22 * math.sqrt(variance) <= _MOST_CELLS:
+        whole = total([repeated(law.of(function), times) for law, times, function in summands])
+        return lambda value: (whole.lower(value), whole.upper(value))
+
+    def log_moment(tilt: float) -> float:
+        return sum(times * _log_mean_exp(tilt * values, cells) for values, cells, times in parts)
+
+    lost = sum(times * law.lost for law, times, _ in summands)
+
+    def bounds(value: int) -> tuple[float, float]:
+        lower, upper = chernoff(value, log_moment, 1 / math.sqrt(variance))
+        return min(1.0, lower + lost), min(1.0, upper + lost)
+
+    return bounds
+
+
+def _log_mean_exp(exponents: np.ndarray, cells: np.ndarray) -> float:
+    largest = float(exponents.max())
+    return largest + math.log(cells @ np.exp(exponents - largest))
 
 
 def chernoff(
@@ -184,9 +222,13 @@ def chernoff(
 
         # Every tilt gives a bound, so the search may stop beside the best one.
         best = optimize.minimize_scalar(exponent, bounds=(-12.0, 6.0), method='bounded').fun
-        return math.exp(min(0.0, best)) if math.isfinite(best) else 1.0
+        return float(_outward(math.exp(min(0.0, best)))) if math.isfinite(best) else 1.0
 
     return bound(-1), bound(1)
+
+
+def _outward(probability: Any) -> Any:
+    return np.clip(probability * _ROUNDING, _LEAST, 1.0)
 
 
 def _by_ratios(
@@ -225,10 +267,15 @@ def _sum(one: Law, other: Law) -> Law:
     else:
         # The error of a cell is at most about eps log2(n) |a| |b|; eight times that is allowed for.
         cells = np.maximum(signal.fftconvolve(a, b), 0)
-        error = 8 * np.finfo(float).eps * math.log2(cells.size)
+        error = 8 * float(np.finfo(float).eps) * math.log2(cells.size)
         error *= float(np.linalg.norm(a) * np.linalg.norm(b))
-        lost += cells.size * error
-    kept = np.flatnonzero(cells > max(error, _SMALLEST * cells.max()))
-    first, last = kept[0], kept[-1] + 1
-    lost += float(cells[:first].sum() + cells[last:].sum())
-    return Law(one.start + other.start + int(first), cells[first:last], lost)
+        lost += float(cells.size * error)
+    return trimmed(Law(one.start + other.start, cells, lost), error)
+
+
+def trimmed(law: Law, error: float = 0.0) -> Law:
+    """The law without its smallest outer cells, or those below the error of a cell."""
+    kept = np.flatnonzero(law.cells > max(error, _SMALLEST * law.cells.max()))
+    first, last = int(kept[0]), int(kept[-1]) + 1
+    dropped = float(law.cells[:first].sum() + law.cells[last:].sum())
+    return Law(law.start + first, law.cells[first:last], law.lost + dropped)

@@ -22,7 +22,7 @@ import math
 import numpy as np
 from scipy import special, stats
 
-from dpfl.accounting.evidence import laws
+from dpfl.accounting.evidence import laws, structure
 from dpfl.accounting.evidence.log_test import LogTest
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.sampling import separated
@@ -36,38 +36,32 @@ _POWERS = np.array([0.25, 0.5, 2.0, 4.0, 16.0, 64.0])
 # Probability of more rounds of one client that is not followed up.
 _NEGLIGIBLE = 1e-40
 # A p-value of 0 says that a log is impossible.
-_SMALLEST = np.finfo(float).tiny
+_SMALLEST = float(np.finfo(float).tiny)
 
 
-def tests(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
-    """Tests of a log with at least one round."""
+def b_min_sep(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+    """Tests of 'b_min_sep'."""
     assert plan.population is not None and plan.groups is not None  # As the plan has checked.
     population, apart = plan.population, plan.groups
     p = separated.probability(population, plan.clients_per_round, apart)
     counts = _Counts.of(log, apart)
-    unseen_p = p / (1 + p * np.maximum(0, apart - 1 - np.arange(log.rounds)))
-    unseen = population - _before(counts.new, log.rounds)
+    if counts.early:
+        words = f'Clients returned after less than {apart} rounds {counts.early} times.'
+        return [structure.impossible('separation', words)]
+    unseen_p = _rates_unseen(p, log.rounds, apart)
+    seen = _before(counts.new, log.rounds)
+    unseen = population - seen
     # Those that were seen and are not waiting.
-    free = _before(counts.new, log.rounds) - _before(counts.sizes, apart - 1)
-    seen = population - int(unseen[-1]) + int(counts.new[-1])
-    total, of_one = int(counts.sizes.sum()), _rounds_of_one(p, unseen_p, apart)
+    free = seen - _before(counts.sizes, apart - 1)
+    total, of_one = int(counts.sizes.sum()), rounds_of_one(p, log.rounds, apart)
+    most = int(log.by_client().counts.max(initial=0))
     law = int(counts.sizes[0]), population, plan.clients_per_round / population
     return [
-        LogTest(
-            'separation',
-            0.0 if counts.early else 1.0,
-            f'Clients returned before {apart} rounds {counts.early} times; they never may.',
-        ),
-        LogTest(
-            'population',
-            0.0 if seen > population else 1.0,
-            f'{seen} clients took part; the population is {population}.',
-        ),
         LogTest(
             'first cohort',
             laws.two_sided((float(laws.binomial_lower(*law)), float(laws.binomial_upper(*law)))),
             f'The first cohort has {law[0]} clients; '
-            f'the sampling leads to {plan.clients_per_round} on average.',
+            f'the planned sampling has {plan.clients_per_round} on average.',
         ),
         _rate('participations', counts.sizes, [(free, p), (unseen, unseen_p)]),
         _spread(counts.sizes[apart - 1 :], (free + unseen)[apart - 1 :], p),
@@ -81,8 +75,8 @@ def tests(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
         ),
         LogTest(
             'client with the most rounds',
-            laws.union(population, of_one.upper(counts.most)),
-            f'A client took part {counts.most} times in {log.rounds} rounds; '
+            laws.union(population, of_one.upper(most)),
+            f'A client took part {most} times in {log.rounds} rounds; '
             f'one does {log.rounds * law[2]:.4g} times on average.',
         ),
     ]
@@ -90,39 +84,29 @@ def tests(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Counts:
-    """Numbers of clients by their earlier rounds, without repeated listings in one round.
+    """Numbers of clients of each round by their earlier rounds.
 
     Attributes:
       sizes: of all clients of each round, int64 [rounds].
       new: of clients in their first round, int64 [rounds].
       prompt: of clients whose last round is b rounds ago, int64 [rounds].
       early: number of participations less than b rounds after the one before.
-      most: largest number of rounds of one client.
     """
 
     sizes: np.ndarray
     new: np.ndarray
     prompt: np.ndarray
     early: int
-    most: int
 
     @classmethod
     def of(cls, log: ParticipationLog, apart: int) -> '_Counts':
         by_client = log.by_client()
         gaps = np.diff(by_client.rounds, prepend=0)
-        gaps[by_client.offsets[:-1]] = -1  # A client's first round.
-        listed = np.append(0, np.cumsum(gaps != 0))
-        sizes, new, prompt = (
-            np.bincount(by_client.rounds[chosen], minlength=log.rounds)
-            for chosen in (gaps != 0, gaps == -1, gaps == apart)
+        gaps[by_client.offsets[:-1]] = 0  # A client's first round.
+        new, prompt = (
+            np.bincount(by_client.rounds[gaps == gap], minlength=log.rounds) for gap in (0, apart)
         )
-        return cls(
-            sizes,
-            new,
-            prompt,
-            early=int(((gaps > 0) & (gaps < apart)).sum()),
-            most=int(np.diff(listed[by_client.offsets]).max(initial=0)),
-        )
+        return cls(log.cohort_sizes, new, prompt, int(((gaps > 0) & (gaps < apart)).sum()))
 
 
 def _before(counts: np.ndarray, window: int) -> np.ndarray:
@@ -145,7 +129,6 @@ def _rate(
     exponents = _TILTS[:, None] * counts
     least, most, mean = np.zeros((3, counts.size))
     for trials, p in parts:
-        trials = np.maximum(0, trials)
         exponents = exponents - trials * np.log1p(p * np.expm1(_TILTS[:, None]))
         least, most = least + trials * np.equal(p, 1), most + trials
         mean = mean + trials * p
@@ -168,7 +151,7 @@ def _spread(sizes: np.ndarray, free: np.ndarray, p: float) -> LogTest:
     """
     exponents = np.zeros((_POWERS.size, sizes.size))
     variance = 0.0
-    for t, (size, trials) in enumerate(zip(sizes, np.maximum(0, free), strict=True)):
+    for t, (size, trials) in enumerate(zip(sizes, free, strict=True)):
         law = laws.binomial(int(trials), p)
         logs = np.log(law.cells)
         place = int(size) - law.start
@@ -182,7 +165,7 @@ def _spread(sizes: np.ndarray, free: np.ndarray, p: float) -> LogTest:
         'spread of the sizes of cohorts',
         _ville(exponents) if sizes.size else 1.0,
         f'The squared deviations of the sizes of {sizes.size} cohorts add up to {squares:.6g}; '
-        f'the sampling leads to {variance:.6g}.',
+        f'the planned sampling has {variance:.6g}.',
     )
 
 
@@ -210,9 +193,9 @@ def _overlap(prompt: np.ndarray, sizes: np.ndarray, free: np.ndarray, apart: int
       apart: b.
     """
     overlaps = [
-        laws.hypergeometric(max(int(whole), marked, drawn), marked, drawn)
+        laws.hypergeometric(whole, marked, drawn)
         for whole, marked, drawn in zip(
-            free[apart:], sizes[:-apart].tolist(), sizes[apart:].tolist(), strict=True
+            free[apart:].tolist(), sizes[:-apart].tolist(), sizes[apart:].tolist(), strict=True
         )
     ]
     count, mean = int(prompt.sum()), sum(law.mean for law in overlaps)
@@ -224,13 +207,18 @@ def _overlap(prompt: np.ndarray, sizes: np.ndarray, free: np.ndarray, apart: int
     )
 
 
-def _rounds_of_one(p: float, unseen_p: np.ndarray, apart: int) -> laws.Law:
+def _rates_unseen(p: float, rounds: int, apart: int) -> np.ndarray:
+    """Probability in each round of a client that was not seen before, [rounds]."""
+    return p / (1 + p * np.maximum(0, apart - 1 - np.arange(rounds)))
+
+
+def rounds_of_one(p: float, rounds: int, apart: int) -> laws.Law:
     """The law of the number of rounds of one client.
 
     Its first round is t with probability q_t prod_{s<t} (1 - q_s). After each round but the last it
     waits for b - 1 rounds. It has k rounds or more if k - 1 of the other rounds after t succeed.
     """
-    rounds = unseen_p.size
+    unseen_p = _rates_unseen(p, rounds, apart)
     first = unseen_p * np.append(1.0, np.cumprod(1 - unseen_p[:-1]))
     left = rounds - 1 - np.arange(rounds)
     tails = [1.0]

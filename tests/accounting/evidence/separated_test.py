@@ -138,3 +138,10 @@ def test_other_samplings_are_refuted(cohorts, name):
     log = ParticipationLog(np.asarray(cohort, int) for cohort in cohorts)
     tests = refutation.refutations(_plan(30, 1000, 100, 5), log)
     assert name in [test.name for test in tests]
+
+
+@pytest.mark.parametrize('groups', [1, 3])
+def test_logs_of_any_shape_are_judged(groups):
+    for cohorts in ([[]], [[]] * 9, [[], [7], []], [[7]] * 5, [[1, 1], [2, 3, 4, 5], [0], [1]]):
+        tests = refutation.log_tests(_plan(4, 6, 2, groups), ParticipationLog(cohorts))
+        assert all(0 <= test.p_value <= 1 for test in tests)

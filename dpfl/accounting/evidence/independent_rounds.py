@@ -1,0 +1,183 @@
+"""Tests of samplings that draw each cohort independently of all others.
+
+Of a total, only too many participations are held against a plan: a lower rate than planned has at
+most the planned epsilon. The number of clients that took part and the scatter of cohort sizes count
+in both directions: clients that take turns are more, clients of a smaller population are fewer.
+"""
+
+import collections
+import math
+
+import numpy as np
+
+from dpfl.accounting.evidence import laws, overlaps, structure
+from dpfl.accounting.evidence.log_test import LogTest
+from dpfl.accounting.plan import PrivacyPlan
+from dpfl.participation import ParticipationLog
+
+
+def poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+    """Tests of 'poisson', and of 'cyclic_poisson', which is the same within each group."""
+    impossible = structure.turns(plan, log) or structure.group_sizes(plan, log)
+    if impossible:
+        return impossible
+    groups, rate = plan.groups or 1, rate_of(plan)
+    turns = turns_of(plan, log.rounds)
+    drawn = sum(clients * count * times for (clients, count), times in turns.items())
+    sizes = collections.Counter(_group_size(plan, t) for t in range(log.rounds))
+    cohorts = [(laws.binomial(clients, rate), times) for clients, times in sizes.items()]
+    value = int(log.cohort_sizes.sum())
+    seen = laws.tails_of_total(
+        log.by_client().clients.size,
+        [
+            (laws.binomial(times * clients, _at_least_once(rate, count)), 1)
+            for (clients, count), times in turns.items()
+        ],
+    )
+    return [
+        _total(value, drawn * rate, float(laws.binomial_upper(value, drawn, rate))),
+        _squares(plan, log, cohorts),
+        _busiest(log, rate, turns),
+        *_overlaps(plan, log, groups),
+        _seen(log, seen, _mean_seen(rate, turns)),
+    ]
+
+
+def truncated_poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+    """Tests of 'truncated_poisson'."""
+    impossible = structure.cohort_sizes(plan, log)
+    if impossible:
+        return impossible
+    population, cohort = plan.population or 0, capped_cohort(plan, rate_of(plan))
+    value = int(log.cohort_sizes.sum())
+    tails = laws.tails_of_total(value, [(cohort, log.rounds)])
+    return [
+        _total(value, log.rounds * cohort.mean, tails[1]),
+        _squares(plan, log, [(cohort, log.rounds)]),
+        # Each round draws a client with this probability, at most that without the cap.
+        _busiest(
+            log,
+            min(rate_of(plan), cohort.mean / population * (1 + 1e-12)),
+            {(population, log.rounds): 1},
+        ),
+        *_overlaps(plan, log, 1),
+        _seen_given_sizes(plan, log),
+    ]
+
+
+def without_replacement(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+    """Tests of 'without_replacement'."""
+    return structure.cohort_sizes(plan, log) or [
+        _busiest(log, rate_of(plan), {(plan.population or 0, log.rounds): 1}),
+        *_overlaps(plan, log, 1),
+        _seen_given_sizes(plan, log),
+    ]
+
+
+def capped_cohort(plan: PrivacyPlan, rate: float) -> laws.Law:
+    """The law of the size of a cohort of 'truncated_poisson' for clients with this rate."""
+    cap = plan.cohort_cap or 0
+    return laws.binomial(plan.population or 0, rate).of(lambda k: np.minimum(k, cap))
+
+
+def rate_of(plan: PrivacyPlan) -> float:
+    """Probability with which a client takes part in a turn of its group."""
+    return min(1.0, plan.clients_per_round * (plan.groups or 1) / (plan.population or 1))
+
+
+def turns_of(plan: PrivacyPlan, rounds: int) -> dict[tuple[int, int], int]:
+    """Sizes of the groups and how many turns they have: {(clients, turns): groups}."""
+    groups = plan.groups or 1
+    return collections.Counter(
+        (_group_size(plan, group), len(range(group, rounds, groups))) for group in range(groups)
+    )
+
+
+def _group_size(plan: PrivacyPlan, round_index: int) -> int:
+    groups = plan.groups or 1
+    return len(range(round_index % groups, plan.population or 0, groups))
+
+
+def _at_least_once(rate: float, rounds: int) -> float:
+    return -math.expm1(rounds * math.log1p(-rate)) if rate < 1 else float(rounds > 0)
+
+
+def _mean_seen(rate: float, turns: dict[tuple[int, int], int]) -> float:
+    return sum(
+        times * clients * _at_least_once(rate, count) for (clients, count), times in turns.items()
+    )
+
+
+def _total(value: int, mean: float, p_value: float) -> LogTest:
+    words = f'{value} participations in all; the planned sampling has {mean:.6g} on average.'
+    return LogTest('participations in all', p_value, words)
+
+
+def _squares(
+    plan: PrivacyPlan, log: ParticipationLog, cohorts: list[tuple[laws.Law, int]]
+) -> LogTest:
+    planned = plan.clients_per_round
+    value = int(((log.cohort_sizes - planned) ** 2).sum())
+    mean = sum(times * float(law.cells @ (law.values - planned) ** 2) for law, times in cohorts)
+    words = (
+        f'Cohort sizes are {math.sqrt(value / log.rounds):.4g} from {planned} in root mean square; '
+        f'the planned sampling leads to about {math.sqrt(mean / log.rounds):.4g}.'
+    )
+    tails = laws.tails_of_squares(value, cohorts, planned)
+    return LogTest('scatter of cohort sizes', laws.two_sided(tails), words)
+
+
+def busiest_tail(value: int, rate: float, turns: dict[tuple[int, int], int]) -> float:
+    """Upper bound on the probability that any client takes part at least `value` times.
+
+    Args:
+      value: number of rounds.
+      rate: probability of a client in each turn of its group.
+      turns: as `turns_of` returns them.
+    """
+    p_values = [
+        laws.union(times * clients, float(laws.binomial_upper(value, count, rate)))
+        for (clients, count), times in turns.items()
+    ]
+    return min(1.0, sum(p_values))
+
+
+def _busiest(log: ParticipationLog, rate: float, turns: dict[tuple[int, int], int]) -> LogTest:
+    value = int(log.by_client().counts.max(initial=0))
+    most = max(count for _, count in turns)
+    words = (
+        f'A client took part {value} times; '
+        f'the planned sampling has {most * rate:.4g} on average for each.'
+    )
+    return LogTest('busiest client', busiest_tail(value, rate, turns), words)
+
+
+def _overlaps(plan: PrivacyPlan, log: ParticipationLog, groups: int) -> list[LogTest]:
+    tests = []
+    for lag in (groups, 2 * groups):
+        if lag >= log.rounds:
+            break
+        value = overlaps.shared(log, lag, groups)
+        sizes = overlaps.pairs(log, lag, lambda t: _group_size(plan, t))
+        words = (
+            f'Cohorts at lag {lag} share {value} clients in all; '
+            f'random cohorts of these sizes share {overlaps.mean(sizes):.6g} on average.'
+        )
+        p_value = laws.two_sided(overlaps.tails(value, sizes))
+        tests.append(LogTest(f'overlap at lag {lag}', p_value, words))
+    return tests
+
+
+def _seen(log: ParticipationLog, tails: tuple[float, float], mean: float) -> LogTest:
+    words = (
+        f'{log.by_client().clients.size} clients took part; '
+        f'the planned sampling leads to {mean:.6g} on average.'
+    )
+    return LogTest('clients that took part', laws.two_sided(tails), words)
+
+
+def _seen_given_sizes(plan: PrivacyPlan, log: ParticipationLog) -> LogTest:
+    population, sizes = plan.population or 0, log.cohort_sizes
+    tails = overlaps.seen_tails(log.by_client().clients.size, population, sizes)
+    mean = population * (1 - float(np.prod(1 - sizes / population)))
+    return _seen(log, tails, mean)

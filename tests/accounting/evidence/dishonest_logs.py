@@ -1,0 +1,237 @@
+"""Logs that were not sampled as their plan says, and honest logs of the same plans."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.simulation import sampling
+
+Draw = Callable[[np.random.Generator], ParticipationLog]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cases:
+    """A plan and logs for it.
+
+    Attributes:
+      plan: what a run claims.
+      honest: draws a log as planned; its argument is a seed.
+      dishonest: draws a log that breaks the plan's sampling, by what is wrong with it.
+      weak: names of the logs in `dishonest` that are not always refuted.
+    """
+
+    plan: accounting.PrivacyPlan
+    honest: Callable[[int], ParticipationLog]
+    dishonest: dict[str, Draw]
+    weak: frozenset[str] = frozenset()
+
+
+def plan(sampling_name: str, rounds: int, separation: int = 1, **fields) -> accounting.PrivacyPlan:
+    """A plan with independent noise, unless `fields` say otherwise."""
+    return accounting.PrivacyPlan(
+        **{
+            **dict(
+                mechanism=mechanisms.Identity(rounds),
+                participation=Participation(rounds, separation),
+                clip_norm=1.0,
+                noise_multiplier=1.0,
+                sampling=sampling_name,
+            ),
+            **fields,
+        }
+    )
+
+
+def logged(sampler: sampling.Sampler) -> ParticipationLog:
+    """The log of all rounds of a sampler."""
+    return ParticipationLog(sampler.cohort(t) for t in range(sampler.participation.rounds))
+
+
+def chosen(rounds: Iterable[np.ndarray]) -> ParticipationLog:
+    """The log of cohorts given by whether each client takes part, bool [clients]."""
+    return ParticipationLog(np.flatnonzero(takes_part) for takes_part in rounds)
+
+
+def with_client_always(log: ParticipationLog, rounds: Iterable[int], client: int = 7):
+    """The log with one client in each of `rounds`, besides the others."""
+    always = set(rounds)
+    return ParticipationLog(
+        np.union1d(log.cohort(t), [client]) if t in always else log.cohort(t)
+        for t in range(log.rounds)
+    )
+
+
+def in_turn(rounds: int, clients: int, size: int) -> Draw:
+    """Cohorts of fixed size go through the population in one random order."""
+
+    def draw(rng):
+        order = rng.permutation(clients)
+        return ParticipationLog(
+            order[np.arange(t * size, (t + 1) * size) % clients] for t in range(rounds)
+        )
+
+    return draw
+
+
+def same_cohort(rounds: int, clients: int, size: int) -> Draw:
+    """One cohort in all rounds."""
+
+    def draw(rng):
+        return ParticipationLog([rng.choice(clients, size, replace=False)] * rounds)
+
+    return draw
+
+
+def poisson_at(rounds: int, clients: int, rate: float) -> Draw:
+    """Poisson samples at a rate of their own."""
+    return lambda rng: chosen(rng.random(clients) < rate for _ in range(rounds))
+
+
+def fixed_size(rounds: int, clients: int, size: int) -> Draw:
+    """Samples of fixed size without replacement."""
+    return lambda rng: ParticipationLog(
+        rng.choice(clients, size, replace=False) for _ in range(rounds)
+    )
+
+
+def _poisson_logs(rounds: int, clients: int, size: int) -> dict[str, Draw]:
+    rate = size / clients
+    return {
+        'rate 1.1 p': poisson_at(rounds, clients, 1.1 * rate),
+        'rate 1.5 p': poisson_at(rounds, clients, 1.5 * rate),
+        'the same cohort always': same_cohort(rounds, clients, size),
+        'one client in all rounds': lambda rng: with_client_always(
+            poisson_at(rounds, clients, rate)(rng), range(rounds)
+        ),
+        'everybody': poisson_at(rounds, clients, 1.0),
+        'in turn': in_turn(rounds, clients, size),
+        'fixed size': fixed_size(rounds, clients, size),
+        'half the population': poisson_at(rounds, clients // 2, 2 * rate),
+    }
+
+
+def _poisson(rounds: int, clients: int, size: int) -> Cases:
+    return Cases(
+        plan('poisson', rounds, clients_per_round=size, population=clients),
+        lambda seed: logged(sampling.PoissonSampler(rounds, clients, size, seed)),
+        _poisson_logs(rounds, clients, size),
+        frozenset({'rate 1.1 p'} if clients < 10_000 else ()),
+    )
+
+
+def _truncated(rounds: int, clients: int, size: int, cap: int) -> Cases:
+    def capped(draw: Draw) -> Draw:
+        def draw_capped(rng):
+            log = draw(rng)
+            cohorts = map(log.cohort, range(rounds))
+            return ParticipationLog(rng.permutation(cohort)[:cap] for cohort in cohorts)
+
+        return draw_capped
+
+    return Cases(
+        plan(
+            'truncated_poisson',
+            rounds,
+            clients_per_round=size,
+            population=clients,
+            cohort_cap=cap,
+        ),
+        lambda seed: logged(sampling.PoissonSampler(rounds, clients, size, seed, cohort_cap=cap)),
+        {name: capped(draw) for name, draw in _poisson_logs(rounds, clients, size).items()}
+        | {
+            'no cap': poisson_at(rounds, clients, size / clients),
+            'one client in all rounds': lambda rng: with_client_always(
+                capped(poisson_at(rounds, clients, 0.9 * size / clients))(rng), range(rounds)
+            ),
+        },
+        frozenset({'rate 1.1 p'}),
+    )
+
+
+def _without_replacement(rounds: int, clients: int, size: int) -> Cases:
+    def one_in_all(rng):
+        others = np.delete(np.arange(clients), 7)
+        return ParticipationLog(
+            np.append(rng.choice(others, size - 1, replace=False), 7) for _ in range(rounds)
+        )
+
+    return Cases(
+        plan(
+            'without_replacement',
+            rounds,
+            clients_per_round=size,
+            population=clients,
+            noise_multiplier=1.5,
+        ),
+        lambda seed: logged(sampling.FixedSizeSampler(rounds, clients, size, seed)),
+        {
+            'the same cohort always': same_cohort(rounds, clients, size),
+            'one client in all rounds': one_in_all,
+            'in turn': in_turn(rounds, clients, size),
+            'half the population': fixed_size(rounds, clients // 2, size),
+            'random sizes': poisson_at(rounds, clients, size / clients),
+        },
+    )
+
+
+def _cyclic(rounds: int, clients: int, size: int, groups: int) -> Cases:
+    rate = size * groups / clients
+
+    def at(factor: float, share: float = 1.0) -> Draw:
+        """A share of each group takes part at a rate that is larger by a factor."""
+
+        def draw(rng):
+            order = rng.permutation(clients)
+            turns = [order[t % groups :: groups] for t in range(rounds)]
+            used = [group[: round(share * group.size)] for group in turns]
+            return ParticipationLog(
+                group[rng.random(group.size) < min(1.0, factor * rate)] for group in used
+            )
+
+        return draw
+
+    def half(rng):
+        order = rng.permutation(clients)
+        return ParticipationLog(order[t % groups :: groups][:size] for t in range(rounds))
+
+    def always(rng):
+        log = at(1.0)(rng)
+        return with_client_always(log, range(0, rounds, groups), int(log.cohort(0)[0]))
+
+    return Cases(
+        plan(
+            'cyclic_poisson',
+            rounds,
+            groups,
+            clients_per_round=size,
+            population=clients,
+            groups=groups,
+        ),
+        lambda seed: logged(sampling.CyclicPoissonSampler(rounds, clients, size, groups, seed)),
+        {
+            'rate 1.1 p': at(1.1),
+            'rate 1.5 p': at(1.5),
+            'everybody': at(1 / rate),
+            'the same half of each group': half,
+            'half the population': at(1 / rate, share=rate),
+            'one client in all turns of its group': always,
+            'no groups': poisson_at(rounds, clients, size / clients),
+        },
+        frozenset({'rate 1.1 p', 'one client in all turns of its group'}),
+    )
+
+
+CASES: dict[str, Cases] = {
+    'poisson': _poisson(30, 1000, 100),
+    'poisson, 10,000 clients': _poisson(100, 10_000, 1000),
+    'poisson, population 10^6': Cases(
+        plan('poisson', 30, clients_per_round=100, population=10**6),
+        lambda seed: logged(sampling.PoissonSampler(30, 10**6, 100, seed)),
+        {'population 1,000': poisson_at(30, 1000, 0.1)},
+    ),
+    'without_replacement': _without_replacement(30, 1000, 50),
+    'cyclic_poisson': _cyclic(30, 1000, 50, 10),
+    'truncated_poisson': _truncated(30, 1000, 100, 110),
+}
