@@ -56,9 +56,7 @@ def observed(values: Any, plan: PrivacyPlan) -> Observed | None:
     }
     seen = Observed(
         limits=Participation(**{name: values['patterns'][name] for name in _COUNTS}),
-        max_per_round=_validate.integer(
-            'max_per_round', values.get('max_per_round', 1), minimum=1
-        ),
+        max_per_round=_validate.integer('max_per_round', values.get('max_per_round', 1), minimum=1),
         pattern_sensitivity=_validate.number(
             'observed.patterns.sensitivity', values['patterns']['sensitivity'], minimum=0
         ),

@@ -185,7 +185,6 @@ class ReportValues:
             return None
         event, neighbours = self.dp_event(), self.plan.neighbours
         epsilons = [
-            selection_lib.epsilon(event, self.selection, delta, neighbours)
-            for delta in self.deltas
+            selection_lib.epsilon(event, self.selection, delta, neighbours) for delta in self.deltas
         ]
         return Selected(self.selection, tuple(epsilons))
