@@ -170,6 +170,7 @@ def observe(plan: PrivacyPlan, log: ParticipationLog) -> Observed | None:
     if not log.rounds:
         return None
     limits, sizes, statistics = log.observed(), log.cohort_sizes, log.statistics()
+    limits = dataclasses.replace(limits, max_participations=limits.count)
     plain = plan.without_sampling(limits)
     patterns = (
         pattern_sensitivity.of_log(plain.mechanism, log)
