@@ -63,7 +63,7 @@ def dishonest_table(
                     tests[test.name] = tests.get(test.name, 0) + 1
                 epsilons.append(_epsilon_of_log(case.plan, log))
                 on_log()
-            is_missed |= refuted < draws and what not in case.weak
+            is_missed = is_missed or (refuted < draws and what not in case.weak)
             best = ', '.join(sorted(tests, key=lambda test: -tests[test])[:2])
             print(
                 f'| {name} | {what} | {claimed:.4g} | {statistics.median(epsilons):.4g} | '
@@ -85,11 +85,11 @@ def honest_table(
         at_level = at_report = 0
         for seed in range(logs):
             tests = refutation.log_tests(case.plan, case.honest(seed))
-            least = min(test.p_value for test in tests) * refutation.MOST_TESTS
+            least = float(min(test.p_value for test in tests)) * refutation.MOST_TESTS
             at_level += least <= _LEVEL
             at_report += least <= refutation.FALSE_ALARM
             on_log()
-        is_refuted |= at_level > most or at_report > 0
+        is_refuted = is_refuted or at_level > most or at_report > 0
         print(f'| {name} | {logs} | {at_level} | {at_report} |', flush=True)
     return is_refuted
 
