@@ -54,15 +54,10 @@ def b_min_sep(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
     # Those that were seen and are not waiting.
     free = seen - _before(counts.sizes, apart - 1)
     total, of_one = int(counts.sizes.sum()), rounds_of_one(p, log.rounds, apart)
+    total_mean = plan.clients_per_round * log.rounds
     most = int(log.by_client().counts.max(initial=0))
-    law = int(counts.sizes[0]), population, plan.clients_per_round / population
     return [
-        LogTest(
-            'first cohort',
-            laws.two_sided((float(laws.binomial_lower(*law)), float(laws.binomial_upper(*law)))),
-            f'The first cohort has {law[0]} clients; '
-            f'the planned sampling has {plan.clients_per_round} on average.',
-        ),
+        _start(counts.new[:apart], population, plan.clients_per_round / population),
         _rate('participations', counts.sizes, [(free, p), (unseen, unseen_p)]),
         _spread(counts.sizes[apart - 1 :], (free + unseen)[apart - 1 :], p),
         _rate('new clients', counts.new, [(unseen, unseen_p)]),
@@ -70,14 +65,13 @@ def b_min_sep(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
         LogTest(
             'participations in total',
             laws.two_sided(laws.tails_of_total(total, [(of_one, population)])),
-            f'There were {total} participations; the sampling leads to '
-            f'{plan.clients_per_round * log.rounds} on average.',
+            f'There were {total} participations; the planned sampling has {total_mean} on average.',
         ),
         LogTest(
             'client with the most rounds',
             laws.union(population, of_one.upper(most)),
             f'A client took part {most} times in {log.rounds} rounds; '
-            f'one does {log.rounds * law[2]:.4g} times on average.',
+            f'one does {total_mean / population:.4g} times on average.',
         ),
     ]
 
@@ -114,6 +108,33 @@ def _before(counts: np.ndarray, window: int) -> np.ndarray:
     sums = np.append(0, np.cumsum(counts))
     ends = np.arange(counts.size)
     return sums[ends] - sums[np.maximum(0, ends - window)]
+
+
+def _start(new: np.ndarray, population: int, share: float) -> LogTest:
+    """Both sides of the law of the clients of the first rounds, with the union bound over b counts.
+
+    A client takes part in at most one of the first b rounds, and in each with the same probability.
+
+    Args:
+      new: number of clients in their first round, int64 [at most b rounds].
+      population: number of clients.
+      share: probability with which a client takes part in a round.
+    """
+    seen = np.cumsum(new).tolist()
+    laws_of_counts = [
+        (count, population, min(1.0, t * share)) for t, count in enumerate(seen, start=1)
+    ]
+    p_values = [
+        laws.two_sided((float(laws.binomial_lower(*law)), float(laws.binomial_upper(*law))))
+        for law in laws_of_counts
+    ]
+    first = int(np.argmin(p_values))
+    return LogTest(
+        'clients of the first rounds',
+        laws.union(len(seen), p_values[first]),
+        f'{seen[first]} clients took part in the first {first + 1} rounds; '
+        f'the planned sampling has {(first + 1) * share * population:.6g} on average.',
+    )
 
 
 def _rate(

@@ -6,20 +6,20 @@ import itertools
 import numpy as np
 import pytest
 
-from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl import Participation, ParticipationLog
 from dpfl.accounting.evidence import refutation
 from dpfl.simulation.bin_sampling import BinSampler
+from tests.accounting.evidence import dishonest_logs
 
 
 def _plan(sampling, rounds, population, groups):
-    once = Participation(rounds, 1, -(-rounds // groups))
-    return accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(rounds),
-        participation=Participation(rounds, groups) if sampling == 'balls_in_bins' else once,
-        clip_norm=1.0,
-        noise_multiplier=1.0,
+    epochs = -(-rounds // groups)
+    once = Participation(rounds, 1, epochs)
+    return dishonest_logs.plan(
+        sampling,
+        rounds,
+        participation=once if sampling == 'random_allocation' else Participation(rounds, groups),
         clients_per_round=population // groups,
-        sampling=sampling,
         population=population,
         groups=groups,
     )
@@ -83,39 +83,60 @@ def test_samplers_are_not_refuted(sampling, rounds):
         assert not refutation.refutations(_plan(sampling, rounds, 300, 10), log, 1e-4)
 
 
-_UNIFORM = np.random.default_rng(5).integers(10, size=(12, 1000))
-_ONE_ALWAYS = np.where(np.arange(1000) == 17, 4, _UNIFORM)
-_ONE_MISSING = np.stack([np.maximum(_UNIFORM[0], 1), np.maximum(_UNIFORM[0], 1)])
-_ONE_MISSING[1, np.argmin(_ONE_MISSING[0])] = -1
-_SHIFTED = (_UNIFORM[0] + np.arange(12)[:, None]) % 10
-_ROLLED = np.stack([np.roll(_UNIFORM[0], t) for t in range(3)])
-_EQUAL = np.random.default_rng(1).permutation(1000) % 10
+@pytest.mark.parametrize(
+    'case, log, name',
+    [
+        ('balls_in_bins', 'bins by id', 'bins of clients 1 apart'),
+        ('balls_in_bins', 'id mod 10', 'bins of clients 10 apart'),
+        ('balls_in_bins', 'bins of equal size', 'cohorts of too equal sizes'),
+        ('balls_in_bins', 'all in one bin', 'largest cohort'),
+        ('balls_in_bins', 'other bins in each pass', 'turns'),
+        ('balls_in_bins', 'half the population', 'clients of a pass'),
+        (
+            'random_allocation',
+            'the same slots in all epochs',
+            'slots of a client in successive epochs',
+        ),
+        (
+            'random_allocation',
+            'the next slot in each epoch',
+            'slots of a client in successive epochs',
+        ),
+        (
+            'random_allocation',
+            'slots of the neighbours',
+            'slots of neighbouring clients in successive epochs',
+        ),
+        ('random_allocation', 'slots by id', 'slots of neighbouring clients'),
+        (
+            'random_allocation, 12 epochs',
+            'one client always in the same slot',
+            'client most often in the same slot',
+        ),
+    ],
+)
+def test_each_statistic_sees_what_it_is_for(case, log, name):
+    cases = dishonest_logs.CASES[case]
+    tests = refutation.refutations(cases.plan, cases.dishonest[log](np.random.default_rng(1)))
+    assert name in [test.name for test in tests]
+
+
+_SLOTS = np.random.default_rng(5).integers(10, size=(1, 1000))
+_ONE_MISSING = np.where(np.arange(1000) == np.argmin(_SLOTS), -1, _SLOTS)
 
 
 @pytest.mark.parametrize(
     'sampling, slots, rounds, name',
     [
-        ('balls_in_bins', [np.arange(1000) // 100], 30, 'bins of clients 1 apart'),
-        ('balls_in_bins', [np.arange(1000) % 10], 30, 'bins of clients 10 apart'),
         ('balls_in_bins', [np.arange(1000) % 10], 8, 'bins of clients 8 apart'),
-        ('balls_in_bins', [_EQUAL], 30, 'cohorts of too equal sizes'),
-        ('balls_in_bins', [np.full(1000, 3)], 30, 'largest cohort'),
-        ('balls_in_bins', _UNIFORM[:1, :500], 7, 'smallest cohort'),
-        ('balls_in_bins', _UNIFORM[:1, :900], 30, 'clients of a pass'),
-        ('balls_in_bins', _UNIFORM, 30, 'turns'),
-        ('balls_in_bins', _ONE_MISSING, 20, 'clients of a pass'),
-        ('balls_in_bins', _ONE_MISSING, 15, 'clients of a bin'),
-        ('random_allocation', _ONE_MISSING, 20, 'clients of a pass'),
-        ('random_allocation', _UNIFORM[:1], 15, 'slots of a client in successive epochs'),
-        ('random_allocation', _SHIFTED, 30, 'slots of a client in successive epochs'),
-        ('random_allocation', _ROLLED, 30, 'slots of neighbouring clients in successive epochs'),
-        ('random_allocation', np.sort(_UNIFORM), 30, 'slots of neighbouring clients'),
-        ('random_allocation', np.zeros((3, 1000)), 30, 'largest cohort'),
-        ('random_allocation', _ONE_ALWAYS, 120, 'client most often in the same slot'),
-        ('random_allocation', _UNIFORM[:, :900], 30, 'clients of a pass'),
+        ('balls_in_bins', _SLOTS[:, :500], 7, 'smallest cohort'),
+        ('balls_in_bins', np.vstack([_SLOTS, _ONE_MISSING]), 15, 'clients of a bin'),
+        ('balls_in_bins', np.vstack([_SLOTS, _ONE_MISSING]), 20, 'clients of a pass'),
+        ('random_allocation', np.vstack([_SLOTS, _ONE_MISSING]), 20, 'clients of a pass'),
+        ('random_allocation', _SLOTS, 15, 'slots of a client in successive epochs'),
     ],
 )
-def test_other_choices_are_refuted(sampling, slots, rounds, name):
+def test_a_pass_that_is_cut_off_counts(sampling, slots, rounds, name):
     tests = refutation.refutations(_plan(sampling, rounds, 1000, 10), _log(slots, rounds, 10))
     assert name in [test.name for test in tests]
 

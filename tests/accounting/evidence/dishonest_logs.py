@@ -7,6 +7,8 @@ import numpy as np
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.simulation import sampling
+from dpfl.simulation.bin_sampling import BinSampler
+from dpfl.simulation.min_sep_sampling import MinSepSampler
 
 Draw = Callable[[np.random.Generator], ParticipationLog]
 
@@ -223,6 +225,137 @@ def _cyclic(rounds: int, clients: int, size: int, groups: int) -> Cases:
     )
 
 
+def _of_slots(rounds: int, groups: int, slots: Callable[[np.random.Generator], np.ndarray]) -> Draw:
+    """Clients in the rounds of their slots, [passes, clients], or [1, clients] for all passes."""
+
+    def draw(rng):
+        drawn = slots(rng)
+        return chosen(drawn[t // groups % len(drawn)] == t % groups for t in range(rounds))
+
+    return draw
+
+
+def _bins(rounds: int, clients: int, groups: int) -> Cases:
+    ids = np.arange(clients)
+    slots = {
+        'bins by id': lambda rng: ids[None] * groups // clients,
+        f'id mod {groups}': lambda rng: ids[None] % groups,
+        'all in one bin': lambda rng: np.full((1, clients), rng.integers(groups)),
+        'bins of equal size': lambda rng: rng.permutation(clients)[None] % groups,
+        'other bins in each pass': lambda rng: rng.integers(groups, size=(9, clients)),
+        'half the population': lambda rng: rng.integers(groups, size=(1, clients // 2)),
+    }
+    size = clients // groups
+    return Cases(
+        plan(
+            'balls_in_bins',
+            rounds,
+            groups,
+            clients_per_round=size,
+            population=clients,
+            groups=groups,
+        ),
+        lambda seed: logged(BinSampler(rounds, clients, size, groups, seed)),
+        {name: _of_slots(rounds, groups, draw) for name, draw in slots.items()},
+    )
+
+
+def _allocation(rounds: int, clients: int, groups: int) -> Cases:
+    epochs = -(-rounds // groups)
+
+    def uniform(rng, count=epochs):
+        return rng.integers(groups, size=(count, clients))
+
+    def one_always(rng):
+        drawn = uniform(rng)
+        drawn[:, 7] = drawn[0, 7]
+        return drawn
+
+    slots = {
+        'the same slots in all epochs': lambda rng: uniform(rng, 1),
+        'the next slot in each epoch': lambda rng: (
+            (uniform(rng, 1) + np.arange(epochs)[:, None]) % groups
+        ),
+        'slots of the neighbours': lambda rng: np.stack(
+            [np.roll(drawn, shift) for drawn in uniform(rng, 1) for shift in range(epochs)]
+        ),
+        'slots by id': lambda rng: np.sort(uniform(rng)),
+        'all in the first round': lambda rng: np.zeros((1, clients), int),
+        'cohorts of equal size': lambda rng: np.stack(
+            [rng.permutation(clients) % groups for _ in range(epochs)]
+        ),
+        'one client always in the same slot': one_always,
+    }
+    size = clients // groups
+    return Cases(
+        plan(
+            'random_allocation',
+            rounds,
+            participation=Participation(rounds, 1, epochs),
+            clients_per_round=size,
+            population=clients,
+            groups=groups,
+        ),
+        lambda seed: logged(BinSampler(rounds, clients, size, groups, seed, picks_once=False)),
+        {name: _of_slots(rounds, groups, draw) for name, draw in slots.items()},
+        # A client keeps its slot by chance with probability 1 / groups in each epoch.
+        frozenset({'one client always in the same slot'} if epochs < 11 else ()),
+    )
+
+
+def _separated(rounds: int, clients: int, size: int, groups: int) -> Cases:
+    p = size / (clients - (groups - 1) * size)
+
+    def draw(factor=1.0, cold=False, used=clients, fixed=False, always=0) -> Draw:
+        """Free clients join at a rate that is larger by a factor."""
+
+        def drawn(rng):
+            waits = np.full(groups, size / clients)
+            waits[0] = 1 - waits[1:].sum()
+            returns = np.zeros(used, int) if cold else rng.choice(groups, size=used, p=waits)
+            returns[:always] = 0
+            cohorts = []
+            for t in range(rounds):
+                joins = (returns <= t) & (rng.random(used) < factor * p)
+                joins[:always] = returns[:always] <= t
+                if fixed:
+                    joins = np.isin(
+                        ids[:used], rng.permutation(np.flatnonzero(returns <= t))[:size]
+                    )
+                returns[joins] = t + groups
+                cohorts.append(joins)
+            return chosen(cohorts)
+
+        return drawn
+
+    ids = np.arange(clients)
+    return Cases(
+        plan(
+            'b_min_sep',
+            rounds,
+            groups,
+            clients_per_round=size,
+            population=clients,
+            groups=groups,
+            noise_multiplier=3.0,
+        ),
+        lambda seed: logged(MinSepSampler(rounds, clients, size, groups, seed)),
+        {
+            'rate 1.1 p': draw(1.1),
+            'rate 1.5 p': draw(1.5),
+            'cold start': draw(cold=True),
+            'in turn': in_turn(rounds, clients, size),
+            'the same cohort always': same_cohort(rounds, clients, size // 2),
+            'the same cohorts in turn': in_turn(rounds, groups * size, size),
+            'fixed size': draw(cold=True, fixed=True),
+            'fewer clients': draw(used=groups * size, fixed=True, cold=True),
+            'half the population': draw(2.0, used=clients // 2),
+            f'one client in every round {groups}': draw(always=1),
+        },
+        frozenset({'rate 1.1 p', f'one client in every round {groups}'}),
+    )
+
+
 CASES: dict[str, Cases] = {
     'poisson': _poisson(30, 1000, 100),
     'poisson, 10,000 clients': _poisson(100, 10_000, 1000),
@@ -234,4 +367,8 @@ CASES: dict[str, Cases] = {
     'without_replacement': _without_replacement(30, 1000, 50),
     'cyclic_poisson': _cyclic(30, 1000, 50, 10),
     'truncated_poisson': _truncated(30, 1000, 100, 110),
+    'balls_in_bins': _bins(30, 1000, 10),
+    'random_allocation': _allocation(30, 1000, 10),
+    'random_allocation, 12 epochs': _allocation(120, 1000, 10),
+    'b_min_sep': _separated(30, 1000, 100, 5),
 }

@@ -7,19 +7,18 @@ import math
 import numpy as np
 import pytest
 
-from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl import ParticipationLog
 from dpfl.accounting.evidence import refutation
 from dpfl.simulation.min_sep_sampling import MinSepSampler
+from tests.accounting.evidence import dishonest_logs
 
 
 def _plan(rounds, population, clients, groups):
-    return accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(rounds),
-        participation=Participation(rounds, groups),
-        clip_norm=1.0,
-        noise_multiplier=1.0,
+    return dishonest_logs.plan(
+        'b_min_sep',
+        rounds,
+        groups,
         clients_per_round=clients,
-        sampling='b_min_sep',
         population=population,
         groups=groups,
     )
@@ -95,49 +94,31 @@ def test_samplers_are_not_refuted(groups, rounds):
         assert not refutation.refutations(_plan(rounds, 300, 30, groups), log, 1e-4)
 
 
-_TURNS = np.arange(100)
-
-
-def _faster(rounds=30):
-    """Cohorts at 1.5 times the rate."""
-    return [MinSepSampler(rounds, 1000, 150, 5, seed=3).cohort(t) for t in range(rounds)]
-
-
-def _cold():
-    """Cohorts of which all clients are free in round 0."""
-    generator, free = np.random.default_rng(1), np.zeros(1000)
-    for t in range(30):
-        cohort = np.flatnonzero((free <= t) & (generator.random(1000) < 1 / 6))
-        free[cohort] = t + 5
-        yield cohort
-
-
-def _fixed_size(population=1000):
-    """Cohorts of 100 random clients who are free."""
-    generator, free = np.random.default_rng(2), np.zeros(population)
-    for t in range(30):
-        cohort = generator.choice(np.flatnonzero(free <= t), 100, replace=False)
-        free[cohort] = t + 5
-        yield cohort
-
-
 @pytest.mark.parametrize(
-    'cohorts, name',
+    'log, name',
     [
-        (_faster(), 'participations in total'),
-        (_faster(), 'participations given the rounds before'),
-        (_cold(), 'first cohort'),
-        ([(_TURNS + 100 * t) % 1000 for t in range(30)], 'overlap with the cohort 5 rounds before'),
-        ([(_TURNS + 100 * t) % 500 for t in range(30)], 'overlap with the cohort 5 rounds before'),
-        ([_TURNS[:50]] * 30, 'separation'),
-        (_fixed_size(), 'spread of the sizes of cohorts'),
-        (_fixed_size(600), 'new clients given the rounds before'),
+        ('rate 1.5 p', 'participations in total'),
+        ('rate 1.5 p', 'participations given the rounds before'),
+        ('cold start', 'clients of the first rounds'),
+        ('in turn', 'overlap with the cohort 5 rounds before'),
+        ('the same cohorts in turn', 'overlap with the cohort 5 rounds before'),
+        ('the same cohort always', 'separation'),
+        ('fixed size', 'spread of the sizes of cohorts'),
+        ('fewer clients', 'new clients given the rounds before'),
     ],
 )
-def test_other_samplings_are_refuted(cohorts, name):
-    log = ParticipationLog(np.asarray(cohort, int) for cohort in cohorts)
-    tests = refutation.refutations(_plan(30, 1000, 100, 5), log)
+def test_each_statistic_sees_what_it_is_for(log, name):
+    cases = dishonest_logs.CASES['b_min_sep']
+    tests = refutation.refutations(cases.plan, cases.dishonest[log](np.random.default_rng(1)))
     assert name in [test.name for test in tests]
+
+
+def test_one_client_as_often_as_it_may_is_seen_after_many_rounds():
+    rounds = 150
+    others = dishonest_logs.logged(MinSepSampler(rounds, 999, 100, 5))
+    log = dishonest_logs.with_client_always(others, range(0, rounds, 5), client=999)
+    tests = refutation.refutations(_plan(rounds, 1000, 100, 5), log)
+    assert [test.name for test in tests] == ['client with the most rounds']
 
 
 @pytest.mark.parametrize('groups', [1, 3])
