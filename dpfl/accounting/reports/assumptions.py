@@ -1,5 +1,6 @@
 """The assumptions of a privacy report, and what its guarantee does not cover, as sentences."""
 
+from dpfl.accounting.evidence import refutation, unseen
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports import checklist
 from dpfl.accounting.reports.report_values import ReportValues
@@ -88,8 +89,19 @@ def _participation(report: ReportValues) -> list[str]:
     return [
         f'Sampling: {how}.',
         'Who took part is secret, and so are the random numbers that chose the cohorts. The '
-        'guarantee does not hold against anyone who knows the participation log. A log cannot show '
-        'that the sampling was random.',
+        'guarantee does not hold against anyone who knows the participation log.',
+        *_tested(report),
+    ]
+
+
+def _tested(report: ReportValues) -> list[str]:
+    """How the log was tested against the sampling, and what the tests cannot see."""
+    if report.observed is None:
+        return []
+    return [
+        'The log was tested against this sampling, and no test refutes it. The tests refute '
+        f'cohorts that were sampled as planned with probability at most {refutation.FALSE_ALARM:g}.'
+        f' {" ".join(unseen.unseen(report.plan, report.observed.rounds))}'
     ]
 
 
