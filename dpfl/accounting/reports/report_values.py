@@ -39,6 +39,11 @@ class ReportValues:
         planned round; None for others, for a run with a rule that stops it, and if the log breaks
         the plan. It counts on an end that does not depend on the data.
       selected: the guarantee of the best of several such runs; None for that of the run alone.
+      noise_key_digest: of the keys from which all noise of the run follows, see `noise_keys`; None
+        without a run. Runs with the same one cannot be composed.
+      earlier_noise_key_digests: of the earlier runs in `plan.earlier`, as far as they are known.
+      warm_start_is_public: whether the run, or an earlier one of `plan.earlier`, began with a model
+        that was declared to be public.
     """
 
     plan: PrivacyPlan
@@ -58,6 +63,9 @@ class ReportValues:
     measured: Measured | None = None
     about: About | None = None
     so_far: tuple[float | None, ...] | None = None
+    noise_key_digest: str | None = None
+    earlier_noise_key_digests: tuple[str, ...] = ()
+    warm_start_is_public: bool = False
 
     @property
     def basis(self) -> str:
