@@ -41,7 +41,8 @@ class ReportValues:
       selected: the guarantee of the best of several such runs; None for that of the run alone.
       noise_key_digest: of the keys from which all noise of the run follows, see `noise_keys`; None
         without a run. Runs with the same one cannot be composed.
-      earlier_noise_key_digests: of the earlier runs in `plan.earlier`, as far as they are known.
+      earlier_noise_key_digests: of the runs in `plan.earlier`, as far as they are known; see
+        `noise_keys.earlier`.
       warm_start_is_public: whether the run, or an earlier one of `plan.earlier`, began with a model
         that was declared to be public.
     """

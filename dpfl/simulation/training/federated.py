@@ -192,7 +192,7 @@ class Prepared:
             experiment = dataclasses.replace(
                 experiment,
                 noise_is_seeded=experiment.noise_is_seeded or self.origin.noise_is_seeded,
-                earlier_noise_key_digests=self.origin.noise_keys,
+                earlier_noise_key_digests=self.origin.noise_key_digests,
                 warm_start_is_public=self.origin.warm_start_is_public,
             )
         experiment = dataclasses.replace(experiment, workers=self.addresses, progress=progress)

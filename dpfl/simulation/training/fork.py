@@ -8,7 +8,7 @@ import numpy as np
 
 from dpfl import _files, _json, accounting, errors
 from dpfl.accounting.records import archive
-from dpfl.accounting.reports import observed
+from dpfl.accounting.reports import noise_keys, observed
 from dpfl.errors import ArgumentError
 from dpfl.participation import ParticipationLog
 from dpfl.simulation import checkpoint_folder, ledger
@@ -28,7 +28,7 @@ class Origin:
       plans: plans of that run, and of the earlier runs that it continues from itself.
       noise_is_seeded: whether the noise of one of them came from a known seed.
       not_covered: what their guarantees do not cover, one sentence each.
-      noise_keys: digests of their noise keys, as far as they are known.
+      noise_key_digests: of their noise keys, from `noise_keys.earlier`, as far as they are known.
       warm_start_is_public: whether one of them began with a model that was declared public.
       arrays: the state at the checkpoint, which begins with the trainable weights of the model;
         empty if the run that takes over has begun already.
@@ -37,7 +37,7 @@ class Origin:
     plans: tuple[accounting.PrivacyPlan, ...]
     noise_is_seeded: bool
     not_covered: tuple[str, ...]
-    noise_keys: tuple[str, ...] = ()
+    noise_key_digests: tuple[str, ...] = ()
     warm_start_is_public: bool = False
     arrays: tuple[np.ndarray | bytes, ...] = ()
 
@@ -114,9 +114,11 @@ def _of_checkpoint(path: str, noise_seed: int | None) -> Origin:
         raise ArgumentError('fork_from', path, 'must have a checkpoint after its first round')
     if found.plan_digest != record.plan.digest() or lines.plan != record.digest():
         raise ArgumentError('fork_from', path, 'must have the plan of its ledger and checkpoint')
+    if lines.chain[found.rounds : found.rounds + 1] != [found.ledger]:
+        raise ArgumentError('fork_from', path, 'must have the ledger of its checkpoint')
     _require_kept('fork_from', path, record, ParticipationLog(found.cohorts))
     _require_other_seed(noise_seed, found.configuration.get('noise_seed'))
-    origin = _of_record(record, lines.noise_key_digest)
+    origin = _of_record(record, lines.noise_key_digest, found.ledger)
     return dataclasses.replace(origin, arrays=tuple(found.state))
 
 
@@ -133,7 +135,7 @@ def _of_model(path: str, noise_seed: int | None) -> Origin:
     try:
         record = archive.read_plan(source)
         if record.exported:
-            return _of_record(record, record.noise_key_digest)
+            return _of_record(record, record.noise_key_digest, None)
         lines = ledger.read(source / archive.LEDGER)
         log = ParticipationLog.load(source / archive.LOG)
         seed = _json.loads(_files.read_bytes(source / archive.CONFIG)).get('noise_seed')
@@ -146,7 +148,7 @@ def _of_model(path: str, noise_seed: int | None) -> Origin:
         raise ArgumentError('warm_start', path, 'must be of a run with the plan of its ledger')
     _require_kept('warm_start', path, record, log)
     _require_other_seed(noise_seed, seed)
-    return _of_record(record, lines.noise_key_digest)
+    return _of_record(record, lines.noise_key_digest, lines.chain[-1])
 
 
 def _run_of_model(path: str) -> pathlib.Path | None:
@@ -171,14 +173,14 @@ def _require_other_seed(noise_seed: int | None, earlier: Any) -> None:
         )
 
 
-def _of_record(record: archive.PlanRecord, noise_key: str | None) -> Origin:
+def _of_record(record: archive.PlanRecord, noise_key: str | None, chain: str | None) -> Origin:
     plan = record.plan
     metrics = (_TRAIN_METRICS,) if record.train_metrics_released else ()
-    keys = (*record.earlier_noise_key_digests, *(() if noise_key is None else (noise_key,)))
+    own = () if noise_key is None else (noise_keys.earlier(noise_key, chain),)
     return Origin(
         (*plan.earlier_plans, dataclasses.replace(plan, earlier=())),
         record.noise_is_seeded,
         (*record.also_not_covered, *metrics),
-        keys,
+        (*record.earlier_noise_key_digests, *own),
         record.warm_start_is_public,
     )

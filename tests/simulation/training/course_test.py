@@ -95,7 +95,8 @@ def test_a_fork_begins_with_the_model_and_the_guarantee_of_the_other_run(stopped
     assert ledger.entries[0].model == ledger_lines.digest(origin.weights)
     plan = result.report.plan
     assert plan.earlier_plans == (origin.report.plan,)
-    assert result.report.earlier_noise_key_digests == (origin.report.noise_key_digest,)
+    (earlier,) = result.report.earlier_noise_key_digests
+    assert earlier.startswith(f'{origin.report.noise_key_digest}:')
     own = dataclasses.replace(plan, earlier=())
     assert result.report.guarantee.mu == pytest.approx(math.hypot(own.mu, origin.report.plan.mu))
     assert plan.clip_norm == 0.1 and plan.noise_multiplier == 4.0
@@ -136,7 +137,8 @@ def test_a_warm_start_counts_the_run_of_its_model(stopped, tmp_path):
         ledger = ledger_lines.parse((tmp_path / model.name / 'ledger.jsonl').read_bytes())
         assert ledger.entries[0].model == ledger_lines.digest(origin.weights)
         assert result.report.plan.earlier_plans == (origin.report.plan,)
-        assert result.report.earlier_noise_key_digests == (origin.report.noise_key_digest,)
+        (earlier,) = result.report.earlier_noise_key_digests
+        assert earlier.startswith(f'{origin.report.noise_key_digest}:')
         assert 'together with the 1 earlier run(s)' in result.report.to_dict()['statement']
         found = verification.verify(tmp_path / model.name)
         assert found.differences == () and found.report == result.report
