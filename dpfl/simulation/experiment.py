@@ -60,6 +60,9 @@ class Experiment:
         rounds. The rule reads the data of the evaluation, and the report says so.
       audit: the audit of the run, whose canaries the process adds; None without one.
       extensions: how the run was extended, as in `archive.PlanRecord`; the ledger has them.
+      noise_key_digest: as in `archive.PlanRecord`; the training loop computes it.
+      earlier_noise_key_digests: of the runs that this one continues from.
+      warm_start_is_public: as in `archive.PlanRecord`.
 
     Raises:
       ValueError: if a value is out of its range, if the accountant does not know the plan, or if
@@ -95,6 +98,9 @@ class Experiment:
     stop_at_accuracy: float | None = None
     audit: one_shot.OneShotAudit | None = None
     extensions: tuple[history.Extension, ...] = ()
+    noise_key_digest: str | None = None
+    earlier_noise_key_digests: tuple[str, ...] = ()
+    warm_start_is_public: bool = False
 
     def __post_init__(self):
         _validate.number('delta', self.delta, above=0, below=1)
@@ -123,6 +129,9 @@ class Experiment:
             stop_at_accuracy=self.stop_at_accuracy,
             remarks=self.remarks,
             about=self.about,
+            noise_key_digest=self.noise_key_digest,
+            earlier_noise_key_digests=self.earlier_noise_key_digests,
+            warm_start_is_public=self.warm_start_is_public,
         )
 
 

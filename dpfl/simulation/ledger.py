@@ -87,6 +87,11 @@ class Ledger:
         return self._lines.history
 
     @property
+    def noise_key_digest(self) -> str | None:
+        """As in `ledger_lines.Ledger`."""
+        return self._lines.noise_key_digest
+
+    @property
     def rounds(self) -> int:
         """Number of rounds that were released, or were about to be."""
         return len(self._lines.entries)

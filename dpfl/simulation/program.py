@@ -12,6 +12,7 @@ from dpfl import __version__, _storage, accounting, aggregators, errors, learnin
 from dpfl.accounting import running
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.records import archive
+from dpfl.accounting.reports import noise_keys
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.runtime import contexts, memory
 from dpfl.simulation import (
@@ -103,6 +104,7 @@ class _Run:
         self._experiment = dataclasses.replace(
             experiment,
             extensions=self._releases.extensions,
+            noise_key_digest=self._releases.noise_key_digest,
             about=_about(experiment.about, directory, is_new=start is None),
         )
         self._rows: Sequence[Mapping[str, float]] = () if start is None else start.rows
@@ -198,7 +200,9 @@ class _Run:
                 writer.wait()
             else:
                 state = state_lib.restore(self._start.state, state)
+            self._record_key(state)
         else:
+            self._record_key(state)
             # Nothing else holds the noise key, so the first release could not be repeated without
             # this checkpoint.
             writer.save(self._checkpoint(0, state, ()))
@@ -252,6 +256,13 @@ class _Run:
                 raise
             self._profile.begin('end')
         return reached[1], recorded.rows
+
+    def _record_key(self, state: Any) -> None:
+        """Adds the digest of the noise keys to the plan, before the first round."""
+        if self._experiment.noise_key_digest is None:
+            digest = noise_keys.digest(state_lib.noise_digest(state))
+            self._experiment = dataclasses.replace(self._experiment, noise_key_digest=digest)
+            self._directory.write_plan(self._experiment.record)
 
     def _clip_norm(self, t: int) -> float:
         """The clip norm of a round, unless it is adaptive."""

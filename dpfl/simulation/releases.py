@@ -87,6 +87,11 @@ class Releases:
         return self._ledger.history
 
     @property
+    def noise_key_digest(self) -> str | None:
+        """Digest of the noise keys, as in `archive.PlanRecord`; None before the first round."""
+        return self._ledger.noise_key_digest
+
+    @property
     def rounds(self) -> int:
         """Number of rounds that were released, or were about to be."""
         return self._ledger.rounds

@@ -123,13 +123,22 @@ def ledger_entry(state: Any, cohort: Sequence[int], data: str) -> ledger_lines.E
     Raises:
       ValueError: if the state has no noise of a privacy plan.
     """
-    positions = [[part.key, part.round] for part in _noise(state)]
     return ledger_lines.Entry(
         cohort=ledger_lines.cohort_digest(cohort),
         model=ledger_lines.digest(tree.flatten(state.global_model_weights)),
-        noise=ledger_lines.digest(tree.flatten(positions)),
+        noise=noise_digest(state),
         data=data,
     )
+
+
+def noise_digest(state: Any) -> str:
+    """Digest of the noise keys of a state and of their positions.
+
+    Raises:
+      ValueError: if the state has no noise of a privacy plan.
+    """
+    positions = [[part.key, part.round] for part in _noise(state)]
+    return ledger_lines.digest(tree.flatten(positions))
 
 
 def rounds_done(state: Any) -> int:

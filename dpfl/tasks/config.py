@@ -286,8 +286,9 @@ class TaskConfig(Settings):
     warm_start: str | None = setting(
         None,
         'Start from this language model instead of random weights: a SavedModel of '
-        "dpfl pretrain or of an earlier run, or that run's directory. The guarantee of this "
-        'run does not cover it.',
+        "dpfl pretrain or of an earlier run, or that run's directory. The guarantee is that of "
+        'both runs together, unless --warm_start_is_public is set; a model that is not in the '
+        'directory of a run needs that flag.',
     )
     data: DataConfig = DataConfig()
     text: TextConfig = TextConfig()

@@ -38,6 +38,9 @@ class FederatedTask:
         have the same description.
       fingerprints: unkeyed digests of the data files, by the role of the file. Anyone who has such
         a digest can test guesses at the file's contents, so it must never be written to disk.
+      in_memory: data in memory by role, such as 'clients'. Each function returns an iterable with
+        the batches of one client after the other. A run calls it when it begins and when it
+        continues, and must find the same data.
       not_covered: sentences that name what the run's guarantee does not cover in this task.
       made_from: what a task of one's own was made from, by name, in values that JSON has: a run is
         continued with the same values only.
@@ -57,6 +60,9 @@ class FederatedTask:
     with_sentences: Callable[[Mapping[int, Sequence[list[str]]]], 'FederatedTask'] | None = None
     description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fingerprints: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    in_memory: Mapping[str, Callable[[], Iterable[Sequence[Any]]]] = dataclasses.field(
+        default_factory=dict
+    )
     not_covered: tuple[str, ...] = ()
     made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     found: Mapping[str, Any] = dataclasses.field(default_factory=dict)

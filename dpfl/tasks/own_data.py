@@ -2,7 +2,7 @@
 
 import collections
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,18 @@ def from_arrays(
         population=len(clients),
         client_batches=client_batches,
         heldout=heldout_batches,
+        in_memory={
+            'clients': lambda: _arrays(clients, names),
+            'heldout': lambda: _arrays(heldout, names),
+        },
+        fingerprints={'order_seed': str(seed)},
     )
+
+
+def _arrays(clients: Sequence[Examples], names: tuple[str, ...]) -> Iterator[list[Any]]:
+    """The arrays of each client, as a list of one batch."""
+    for examples in clients:
+        yield [[np.asarray(examples[name]) for name in names]]
 
 
 def num_parameters(model: Any) -> int:

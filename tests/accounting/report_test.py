@@ -9,7 +9,7 @@ import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting import running, tradeoff
-from dpfl.accounting.reports import checklist, observed
+from dpfl.accounting.reports import checklist, noise_keys, observed
 from dpfl.accounting.reports.report import SCHEMA_VERSION
 from dpfl.accounting.selection import Selection
 from tests import json_schema, paths
@@ -477,3 +477,32 @@ def test_bad_input_is_named():
     report = accounting.PrivacyReport.from_plan(_plan(), [1e-6])
     assert math.isfinite(report.plan_guarantee.rho)
     assert dataclasses.is_dataclass(report)
+
+
+_KEYS = [letter * 64 for letter in 'abcd']
+
+
+@pytest.mark.parametrize(
+    'own, earlier, index',
+    [
+        (_KEYS[:3], ((), (), ()), None),
+        ((None, None, _KEYS[0]), ((), (), ()), None),
+        ((*_KEYS[:2], _KEYS[0]), ((), (), ()), 2),
+        # A run, and a fork of it or of a copy of it.
+        (_KEYS[:2], ((), (f'{_KEYS[0]}:{_KEYS[3]}',)), 1),
+        # Two forks of the same rounds, of other ones, and of ones that are not known.
+        (_KEYS[:2], [(f'{_KEYS[2]}:{_KEYS[3]}',)] * 2, None),
+        (_KEYS[:2], ((f'{_KEYS[2]}:{_KEYS[3]}',), (f'{_KEYS[2]}:{_KEYS[0]}',)), 1),
+        (_KEYS[:2], [(_KEYS[2],)] * 2, 1),
+    ],
+)
+def test_runs_with_the_same_noise_are_not_composed(own, earlier, index):
+    report = accounting.PrivacyReport.from_plan(_plan(), [1e-6])
+    reports = [
+        dataclasses.replace(report, noise_key_digest=key, earlier_noise_key_digests=keys)
+        for key, keys in zip(own, earlier, strict=True)
+    ]
+    for each in reports:
+        assert accounting.PrivacyReport.from_json(each.to_json()) == each
+    found = noise_keys.obstacle(reports)
+    assert (None if found is None else found[0]) == index

@@ -31,7 +31,7 @@ from dpfl.accounting.gaussian import ACCOUNTANTS
 from dpfl.accounting.measured import measured as measured_lib
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated, sums
-from dpfl.accounting.reports import history
+from dpfl.accounting.reports import history, noise_keys
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
 from dpfl.accounting.reports.report import PrivacyReport
@@ -60,7 +60,8 @@ class PlanRecord:
       noise_is_seeded, sampling_is_seeded: as in `PrivacyReport`.
       also_not_covered: what else the guarantee does not cover, one sentence each.
       exported: whether the files are a public copy of a run, without its log and its ledger.
-      train_metrics_released, remarks, about: as in `PrivacyReport`.
+      train_metrics_released, remarks, about, noise_key_digest, earlier_noise_key_digests,
+        warm_start_is_public: as in `PrivacyReport`.
       extensions: how the run went on with more rounds or another matrix, in order.
       stop_at_accuracy: accuracy at which the run stops before its last round; None without such a
         rule.
@@ -78,6 +79,9 @@ class PlanRecord:
     stop_at_accuracy: float | None = None
     remarks: tuple[str, ...] = ()
     about: About | None = None
+    noise_key_digest: str | None = None
+    earlier_noise_key_digests: tuple[str, ...] = ()
+    warm_start_is_public: bool = False
 
     def report(
         self,
@@ -113,6 +117,9 @@ class PlanRecord:
             measured=measured,
             about=self.about,
             stops_by_rule=self.stop_at_accuracy is not None,
+            noise_key_digest=self.noise_key_digest,
+            earlier_noise_key_digests=self.earlier_noise_key_digests,
+            warm_start_is_public=self.warm_start_is_public,
         )
 
     def digest(self) -> str:
@@ -135,6 +142,12 @@ class PlanRecord:
             'train_metrics_released': self.train_metrics_released,
             **({'remarks': list(self.remarks)} if self.remarks else {}),
         }
+        if self.noise_key_digest is not None:
+            values['noise_key_digest'] = self.noise_key_digest
+        if self.earlier_noise_key_digests:
+            values['earlier_noise_key_digests'] = list(self.earlier_noise_key_digests)
+        if self.warm_start_is_public:
+            values['warm_start_is_public'] = True
         if self.about is not None:
             values['about'] = self.about.to_dict()
         if self.extensions:
@@ -181,6 +194,15 @@ class PlanRecord:
             stop_at_accuracy=_accuracy(of_plan.pop('stop_at_accuracy', None)),
             remarks=stated.texts('remarks', of_plan.pop('remarks', ())),
             about=About.from_dict(of_plan.pop('about')) if 'about' in of_plan else None,
+            noise_key_digest=noise_keys.checked(
+                'noise_key_digest', of_plan.pop('noise_key_digest', None)
+            ),
+            earlier_noise_key_digests=noise_keys.checked_list(
+                'earlier_noise_key_digests', of_plan.pop('earlier_noise_key_digests', ())
+            ),
+            warm_start_is_public=_validate.truth(
+                'warm_start_is_public', of_plan.pop('warm_start_is_public', False)
+            ),
         )
         return cls(plan=PrivacyPlan.from_dict(of_plan, mechanism), **fields)
 

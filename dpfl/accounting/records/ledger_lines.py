@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from dpfl import _json, errors
-from dpfl.accounting.reports import history
+from dpfl.accounting.reports import history, noise_keys
 
 FORMAT = 2
 # Start of the chain of digests, by format.
@@ -136,6 +136,11 @@ class Ledger:
     chain: list[str] = dataclasses.field(default_factory=list)
     end: str = ''
     complete: int = 0
+
+    @property
+    def noise_key_digest(self) -> str | None:
+        """The digest of the run's noise keys, for its report; None before the first round."""
+        return noise_keys.digest(self.entries[0].noise) if self.entries else None
 
     @property
     def history(self) -> tuple[history.Extension, ...]:

@@ -29,6 +29,8 @@ _SENTENCES = (
     'tradeoff',
     'membership',
 )
+# Keys that older versions did not have, and that are compared if they are there.
+_ADDED = ('noise_key_digest',)
 # Numbers that later versions have lowered, where a tighter accountant came to be known.
 _LOOSER = ('epsilon', 'epsilons', 'accountants')
 # How many of the files that are not checked a note names.
@@ -87,6 +89,9 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
         record = archive.read_plan(directory)
         log = None if is_export else ParticipationLog.load(directory / LOG)
         course = archive.read_clip_course(directory, record.plan)
+        if ledger is not None and not is_old:
+            differences += _changed_key(ledger, record)
+            record = dataclasses.replace(record, noise_key_digest=ledger.noise_key_digest)
         report = record.report(log, course, archive.read_measured(directory, record))
     except ValueError as error:
         return Verification(None, (*differences, errors.shown(error)), notes, is_old)
@@ -182,6 +187,13 @@ def _changed_plan(ledger: ledger_lines.Ledger, record: archive.PlanRecord) -> li
     return [f'{PLAN}: is not the plan with which {LEDGER} begins: it was changed']
 
 
+def _changed_key(ledger: ledger_lines.Ledger, record: archive.PlanRecord) -> list[str]:
+    """How the digest of the noise keys differs from the ledger's; older versions wrote none."""
+    if record.noise_key_digest in (None, ledger.noise_key_digest):
+        return []
+    return [f'{PLAN}: has another noise_key_digest than {LEDGER}: it was changed']
+
+
 def _changed_log(ledger: ledger_lines.Ledger, log: ParticipationLog) -> list[str]:
     """How the log differs from the cohorts of the ledger."""
     rounds = len(ledger.entries)
@@ -212,7 +224,8 @@ def _changed_report(
     has_older_text = is_old or (type(version) is int and version < TEXT_VERSION)
     if has_older_text and isinstance(written, dict):
         no_sentences = dict.fromkeys(_SENTENCES)
-        written, computed = written | no_sentences, computed | no_sentences
+        added = {name: computed[name] for name in _ADDED if name not in written}
+        written, computed = written | added | no_sentences, computed | no_sentences
         written = comparison.without_looser(written, computed, _LOOSER)
     if is_old and isinstance(written, dict):
         same_version = {'schema_version': None}

@@ -317,6 +317,8 @@ def not_covered(report: ReportValues) -> list[str]:
         f'people with {_several(report.plan.group_size)}.',
         _attacks(report.plan),
         'Other runs on the same clients: the guarantees of several runs add up (composition).',
+        *_copies(report),
+        *_public_model(report),
         *report.also_not_covered,
     ]
     if not uses_sampling:
@@ -327,6 +329,25 @@ def not_covered(report: ReportValues) -> list[str]:
             'is neither noised nor kept secret by this guarantee.'
         )
     return items
+
+
+def _copies(report: ReportValues) -> list[str]:
+    if report.noise_key_digest is None:
+        return []
+    return [
+        'A copy of the run that was continued with other data, which its files cannot show: it has '
+        'the same noise, and noise_key_digest in its report, and there is no joint guarantee with '
+        'it.'
+    ]
+
+
+def _public_model(report: ReportValues) -> list[str]:
+    if not report.warm_start_is_public:
+        return []
+    return [
+        'The model that training began with: it is taken to be public, as was declared. If it '
+        'learned from clients of this run, the guarantee does not hold for them.'
+    ]
 
 
 def _earlier_data(plan: PrivacyPlan) -> str:

@@ -158,9 +158,14 @@ def early_end(report: ReportValues) -> str:
 
 
 def _exception(reports: Sequence[ReportValues]) -> str:
-    if not any(report.train_metrics_released for report in reports):
-        return ''
-    return ', except for the metrics of the training clients, which were released without noise'
+    text = ''
+    if any(report.warm_start_is_public for report in reports):
+        text = ', provided that the model that training began with is public, as was declared'
+    if any(report.train_metrics_released for report in reports):
+        text += (
+            ', except for the metrics of the training clients, which were released without noise'
+        )
+    return text
 
 
 def round_up(value: float | None, digits: int = 4) -> str:

@@ -14,7 +14,7 @@ from dpfl.accounting import gaussian
 from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.records import stated
-from dpfl.accounting.reports import assumptions, checklist, page
+from dpfl.accounting.reports import assumptions, checklist, noise_keys, page
 from dpfl.accounting.reports import observed as observed_lib
 from dpfl.accounting.reports.about import About
 from dpfl.accounting.reports.clip_course import ClipCourse
@@ -57,6 +57,9 @@ class PrivacyReport(ReportValues):
         measured: Measured | None = None,
         about: About | None = None,
         stops_by_rule: bool = False,
+        noise_key_digest: str | None = None,
+        earlier_noise_key_digests: tuple[str, ...] = (),
+        warm_start_is_public: bool = False,
     ) -> 'PrivacyReport':
         """The report of a plan and, if given, of the participation log of its run.
 
@@ -87,6 +90,9 @@ class PrivacyReport(ReportValues):
             measured=measured,
             about=about,
             stops_by_rule=stops_by_rule,
+            noise_key_digest=noise_key_digest,
+            earlier_noise_key_digests=tuple(earlier_noise_key_digests),
+            warm_start_is_public=warm_start_is_public,
         )
         _ = report.plan_guarantee  # Refuses a delta or an accountant that does not fit.
         return report
@@ -143,6 +149,7 @@ class PrivacyReport(ReportValues):
             'adjacency': self.plan.adjacency,
             'basis': self.basis,
             'noise_is_seeded': self.noise_is_seeded,
+            'noise_key_digest': self.noise_key_digest,
             'sampling_is_seeded': self.sampling_is_seeded,
             'train_metrics_released': self.train_metrics_released,
             'deltas': list(self.deltas),
@@ -153,6 +160,12 @@ class PrivacyReport(ReportValues):
             'mechanism_digest': self.plan.mechanism.digest(),
             'assumptions': assumptions.assumptions(self),
             'not_covered': assumptions.not_covered(self),
+            **(
+                {'earlier_noise_key_digests': list(self.earlier_noise_key_digests)}
+                if self.earlier_noise_key_digests
+                else {}
+            ),
+            **({'warm_start_is_public': True} if self.warm_start_is_public else {}),
             **({'group_size': self.plan.group_size} if self.plan.group_size > 1 else {}),
             **({'remarks': list(self.remarks)} if self.remarks else {}),
             **({'selection': self._selection(self.selected)} if self.selected else {}),
@@ -245,6 +258,15 @@ class PrivacyReport(ReportValues):
                 ),
                 about=About.from_dict(values['about']) if 'about' in values else None,
                 stops_by_rule=_validate.truth('stops_by_rule', values.get('stops_by_rule', False)),
+                noise_key_digest=noise_keys.checked(
+                    'noise_key_digest', values.get('noise_key_digest')
+                ),
+                earlier_noise_key_digests=noise_keys.checked_list(
+                    'earlier_noise_key_digests', values.get('earlier_noise_key_digests', ())
+                ),
+                warm_start_is_public=_validate.truth(
+                    'warm_start_is_public', values.get('warm_start_is_public', False)
+                ),
             )
             if 'selection' in values:
                 report = report.selected_from(Selection.from_dict(values['selection']))

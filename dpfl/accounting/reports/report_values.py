@@ -45,6 +45,12 @@ class ReportValues:
       about: which run it is; None if that is not known.
       stops_by_rule: whether the data of the run may have ended it before its last planned round.
       selection: of the best of several such runs; None for a report of the run alone.
+      noise_key_digest: of the keys from which all noise of the run follows, see `noise_keys`; None
+        without a run. Runs with the same one cannot be composed.
+      earlier_noise_key_digests: of the runs in `plan.earlier`, as far as they are known; see
+        `noise_keys.earlier`.
+      warm_start_is_public: whether the run, or an earlier one of `plan.earlier`, began with a model
+        that was declared to be public.
     """
 
     plan: PrivacyPlan
@@ -63,6 +69,9 @@ class ReportValues:
     measured: Measured | None = None
     about: About | None = None
     stops_by_rule: bool = False
+    noise_key_digest: str | None = None
+    earlier_noise_key_digests: tuple[str, ...] = ()
+    warm_start_is_public: bool = False
 
     @property
     def basis(self) -> str:

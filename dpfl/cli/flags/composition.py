@@ -9,7 +9,7 @@ import dp_accounting
 from dpfl import accounting
 from dpfl._settings import Settings, setting
 from dpfl.accounting import events
-from dpfl.accounting.reports import checklist
+from dpfl.accounting.reports import checklist, noise_keys
 from dpfl.cli.command import command_line
 
 
@@ -42,6 +42,10 @@ def together(report: accounting.PrivacyReport, config: CompositionConfig) -> dic
                     f'--compose_with={path}: must have {name}={expected} like the first report, '
                     f'has {found}'
                 )
+    shared = noise_keys.obstacle(reports)
+    if shared is not None:
+        number, reason = shared
+        raise command_line.UsageError(f'--compose_with={config.compose_with[number - 1]}: {reason}')
     event = dp_accounting.ComposedDpEvent([each.dp_event() for each in reports])
     slack = sum(each.plan.slack for each in reports)
     rhos = [each.guarantee.rho for each in reports]

@@ -109,7 +109,13 @@ def _differences(
             same = False
         if not same:
             found.append(f'{archive.PLAN}: has {stated}, {file} has --{name}={values[name]}')
-    if bool(values.get('fork_from')) != bool(report.plan.earlier):
+    is_public = values.get('warm_start_is_public') == 'true'
+    continues = bool(values.get('fork_from'))
+    if values.get('warm_start') and 'warm_start_is_public' in values:
+        continues = not is_public  # Older versions did not count the run of the model.
+    if is_public and not report.warm_start_is_public:
+        found.append(f'{archive.PLAN}: does not say that warm_start_is_public, {file} does')
+    if continues != bool(report.plan.earlier):
         earlier = 'has' if report.plan.earlier else 'has no'
         found.append(f'{archive.PLAN}: {earlier} earlier plans, {file} does not say so')
     if _before(values, report) != report.plan.before:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpfl.accounting import PrivacyReport
+from dpfl.accounting.reports import noise_keys
 from dpfl.inspection.generators.sides import Side
 from dpfl.inspection.text import results
 
@@ -39,6 +40,9 @@ def _obstacle(reports: Sequence[PrivacyReport]) -> str | None:
         values = sorted({str(getattr(report.plan, name)) for report in reports})
         if len(values) > 1:
             return f'the runs differ in {name.replace("_", " ")}: {", ".join(values)}'
+    shared = noise_keys.obstacle(reports)
+    if shared is not None:
+        return f'run {shared[0] + 1} {shared[1]}'
     for report in reports:
         epsilon = report.guarantee.epsilons[0]
         if epsilon is None or math.isinf(epsilon):

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import accounting
+from dpfl import accounting, errors
+from dpfl.accounting.reports import noise_keys
 from dpfl.debugging.differences import Difference, Share
 from dpfl.debugging.text import diagnosis, traits, word_differences
 from dpfl.inspection.text import settings
@@ -223,8 +224,16 @@ def together(reports: Sequence[accounting.PrivacyReport]) -> float | None:
     """Epsilon of several models together that learn from the same clients; None if infinite.
 
     Delta is that of the first report. Each model may depend on the models before it.
+
+    Raises:
+      ArgumentError: if two of the runs have the same noise.
     """
     import dp_accounting
+
+    shared = noise_keys.obstacle(reports)
+    if shared is not None:
+        number, reason = shared
+        raise errors.ArgumentError('reports', number + 1, reason)
 
     event = dp_accounting.ComposedDpEvent([report.dp_event() for report in reports])
     epsilon = accounting.epsilon_of_event(

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import pathlib
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -220,8 +221,13 @@ class Study:
             assert primary is not None  # The settings refuse this otherwise.
             scores = row_scores.of_model(primary)
             made_from['primary_model'] = _digest(primary)
+        config = self.config.train_config(self.base, generator.kind)
+        if config.noise_seed is not None:
+            # Two generators with the same noise would have no joint guarantee.
+            own = zlib.crc32(f'{case.folder}/{generator.name}'.encode())
+            config = dataclasses.replace(config, noise_seed=config.noise_seed + own)
         return training.train_model(
-            self.config.train_config(self.base, generator.kind),
+            config,
             task,
             directory,
             population=self.opened.population(self.base.sampling.population),

@@ -121,6 +121,8 @@ class ExecutionConfig(Settings):
 FREE = ('checkpoint_every', 'keep_checkpoints', 'workers', 'worker_token_file', 'profile')
 # Settings that change the vocabulary, whose digest a run that continues must have.
 _OF_THE_DIGEST = ('vocabulary_marks',)
+# Settings that the plan of a run shows: another one gives another plan, or is refused.
+_OF_THE_PLAN = ('warm_start_is_public',)
 # Settings whose defaults are what versions without them did: a run of such a version can continue.
 _ADDED_LATER = (
     'packing',
@@ -184,7 +186,7 @@ class RunConfig(Settings):
             name: value.to_dict() if hasattr(value, 'to_dict') else value
             for name, value in as_of_old(values).items()
         }
-        left_out = (*FREE, *_OF_THE_DIGEST)
+        left_out = (*FREE, *_OF_THE_DIGEST, *_OF_THE_PLAN)
         return {name: value for name, value in plain.items() if name not in left_out}
 
 
@@ -238,6 +240,8 @@ class TrainConfig(RunConfig):
             raise ArgumentError(
                 'warm_start', self.task.warm_start, 'cannot be combined with fork_from'
             )
+        if self.course.warm_start_is_public and self.task.warm_start is None:
+            raise ArgumentError('warm_start_is_public', True, 'needs warm_start')
         self.audit.check_run(self.privacy, self.course.stop_at_accuracy)
         copies, most = max(self.task.planting.secret_copies), self.optimization.client_max_batches
         examples = None if most is None else most * self.optimization.client_batch_size

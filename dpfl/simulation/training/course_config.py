@@ -18,7 +18,12 @@ class CourseConfig(Settings):
         'checkpoint, for instance with another noise and clip norm ([McMahan18], figure 4). The '
         'guarantee is that of both runs together. The momentum of the server begins anew.',
     )
-
+    warm_start_is_public: bool = setting(
+        False,
+        'Declare that the model of --warm_start learned from public data only. Its run is then not '
+        'counted, and the report states the declaration. Without it the model must be that of a '
+        'run, and the guarantee is that of both runs together.',
+    )
     stop_at_epsilon: float | None = setting(
         None,
         'Stop before the round that would raise epsilon above this value at --delta. The number of '

@@ -1,7 +1,6 @@
 """Runs in their directories: beginning one, continuing one, or returning a finished one."""
 
 import dataclasses
-import json
 import math
 import pathlib
 import sys
@@ -12,7 +11,7 @@ import numpy as np
 
 from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
-from dpfl.errors import NOT_SHOWN, ArgumentError, RunError, renaming
+from dpfl.errors import ArgumentError, RunError, renaming
 from dpfl.runtime.workers import addresses, tokens
 from dpfl.simulation import (
     checkpoint,
@@ -22,20 +21,15 @@ from dpfl.simulation import (
     ledger,
     stopping,
 )
-from dpfl.simulation.training import before_training, run_model
+from dpfl.simulation.training import run_data, run_model
 from dpfl.simulation.training.config import ExecutionConfig
 from dpfl.tasks.federated_task import FederatedTask
 
 if TYPE_CHECKING:
     from dpfl.simulation import outputs, profile, program
 
-_DATA = 'data.json'
 # Rounds whose noised counts give the share of clipped updates.
 _CLIP_COUNT_ROUNDS = 20
-_CONFIDENTIAL = (
-    "These are exact counts of the clients' data, which no guarantee covers: they are not for "
-    'sharing. The key of the digests is in checkpoints/.'
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +158,9 @@ class Run:
         )
         with directory.in_use():
             _require_start(directory, start)
-            _record_data(directory, task, experiment, is_new=start is None)
+            run_data.record(directory, task, experiment, is_new=start is None)
+            if start is not None:
+                run_data.require_released(directory, experiment)
             is_longer = start is not None and self._extends(start)
             if start is not None and is_longer:
                 start = extension.commit(experiment, directory, start, self.files)
@@ -285,67 +281,3 @@ def _require_start(directory: 'outputs.RunDirectory', start: checkpoint.Checkpoi
         raise RunError(f'{directory.path}: another run has begun there meanwhile')
     if path.exists() and path.stat().st_size:
         raise RunError(f'{path}: has rounds, and there is no checkpoint to continue from')
-
-
-def _record_data(
-    directory: 'outputs.RunDirectory',
-    task: FederatedTask | None,
-    experiment: 'program.Experiment',
-    is_new: bool,
-) -> None:
-    """Describes the run's data in `data.json`; a run that continues must have the same data.
-
-    Also keeps what was found privately before training.
-    """
-    if task is not None and task.found and is_new:
-        # First: from here on, a run that is continued finds nothing anew.
-        text = before_training.as_file(
-            task.found, experiment.plan.before, noise_is_seeded=experiment.noise_is_seeded
-        )
-        directory.write_text(archive.BEFORE, text)
-    if task is None or not (task.description or task.fingerprints):
-        return
-    from dpfl.simulation import data_digest
-
-    key = directory.data_key(is_new)
-    digests = {
-        name: data_digest.of_file(key, name, digest) for name, digest in task.fingerprints.items()
-    }
-    values = {'confidential': _CONFIDENTIAL, **task.description, 'keyed_digests': digests}
-    path = directory.path / _DATA
-    if is_new:
-        directory.write_text(_DATA, json.dumps(values, indent=2) + '\n')
-    elif path.exists():
-        require_data(path, values)
-
-
-def require_data(path: pathlib.Path, values: Mapping[str, Any]) -> None:
-    """Checks that a run that continues has the data, and the models, with which it began.
-
-    Args:
-      path: `data.json` of the run.
-      values: what it would hold now.
-
-    Raises:
-      ArgumentError: if they differ; it names the setting.
-      RunError: if the file is damaged.
-    """
-    try:
-        before = json.loads(path.read_text())
-        known = before['keyed_digests']
-        # Older versions had fewer digests; what they did not record is not compared.
-        digests = {name: each for name, each in values['keyed_digests'].items() if name in known}
-    except (ValueError, KeyError, TypeError):
-        raise RunError(f'{path}: not the description of the data of a run') from None
-    for name in ('selection_model', 'warm_start'):
-        if digests.get(name) != known.get(name):
-            raise ArgumentError(name, NOT_SHOWN, 'must be the model with which the run began')
-    # As JSON has them: tuples are lists.
-    now = json.loads(json.dumps({**values, 'keyed_digests': digests}))
-    if now != before:
-        raise ArgumentError(
-            'data_path',
-            NOT_SHOWN,
-            f'must have the data and the vocabulary with which the run began; {path} says what '
-            'they were (early versions added no marks to a vocabulary_file: vocabulary_marks)',
-        )

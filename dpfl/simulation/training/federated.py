@@ -20,6 +20,7 @@ from dpfl.simulation.training import (
     execution,
     fork,
     prepared_task,
+    run_data,
     run_model,
     strategy_hint,
 )
@@ -126,9 +127,7 @@ def prepare(
     before = before_training.of_run(config, path, resume) if task is None else BeforeTraining()
     config, opened = _opened(config, task, tell, before)
     clients = functools.partial(source.population, config.sampling.population, opened.num_clients)
-    origin = None
-    if config.course.fork_from is not None:
-        origin = fork.origin(config.course.fork_from, path, resume, config.noise_seed)
+    origin = fork.taken_over(config, path, resume)
     plan = build_plan(
         config.privacy,
         config.sampling,
@@ -189,8 +188,13 @@ class Prepared:
         """The experiment and its task."""
         loaded, population, language = self.load()
         experiment = build_experiment(self.config, self.plan, loaded, population, language)
-        if self.origin is not None and self.origin.noise_is_seeded:
-            experiment = dataclasses.replace(experiment, noise_is_seeded=True)
+        if self.origin is not None:
+            experiment = dataclasses.replace(
+                experiment,
+                noise_is_seeded=experiment.noise_is_seeded or self.origin.noise_is_seeded,
+                earlier_noise_key_digests=self.origin.noise_key_digests,
+                warm_start_is_public=self.origin.warm_start_is_public,
+            )
         experiment = dataclasses.replace(experiment, workers=self.addresses, progress=progress)
         return experiment, loaded
 
@@ -224,7 +228,7 @@ def _opened(
 ) -> tuple[TrainConfig, source.TaskSource]:
     if task is not None:
         own = TaskConfig(task=CUSTOM, planting=config.task.planting)
-        return dataclasses.replace(config, task=own), _OwnTask(task)
+        return dataclasses.replace(config, task=own), _OwnTask(run_data.with_limits(task))
     if config.task.task == CUSTOM:
         raise ArgumentError('task', CUSTOM, 'needs a task of your own, as an argument of train')
     return config, source.open_task(config.task, config.seed, tell, before)
@@ -325,6 +329,7 @@ def build_experiment(
             *before_training.remarks(task.found),
         ),
         noise_is_seeded=seeded,
+        warm_start_is_public=config.course.warm_start_is_public,
         noise_storage=storage,
         num_shards=config.execution.shards,
         checkpoint_every=config.execution.checkpoint_every,

@@ -2,15 +2,17 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
 import numpy as np
 
-from dpfl import accounting, errors
+from dpfl import _files, _json, accounting, errors
 from dpfl.accounting.records import archive
-from dpfl.accounting.reports import observed
+from dpfl.accounting.reports import noise_keys, observed
 from dpfl.errors import ArgumentError
 from dpfl.participation import ParticipationLog
 from dpfl.simulation import checkpoint_folder, ledger
+from dpfl.simulation.training.config import TrainConfig
 
 _TRAIN_METRICS = (
     'Metrics of the training clients of an earlier run, with whose model this run began: they were '
@@ -26,6 +28,8 @@ class Origin:
       plans: plans of that run, and of the earlier runs that it continues from itself.
       noise_is_seeded: whether the noise of one of them came from a known seed.
       not_covered: what their guarantees do not cover, one sentence each.
+      noise_key_digests: of their noise keys, from `noise_keys.earlier`, as far as they are known.
+      warm_start_is_public: whether one of them began with a model that was declared public.
       arrays: the state at the checkpoint, which begins with the trainable weights of the model;
         empty if the run that takes over has begun already.
     """
@@ -33,6 +37,8 @@ class Origin:
     plans: tuple[accounting.PrivacyPlan, ...]
     noise_is_seeded: bool
     not_covered: tuple[str, ...]
+    noise_key_digests: tuple[str, ...] = ()
+    warm_start_is_public: bool = False
     arrays: tuple[np.ndarray | bytes, ...] = ()
 
     def weights(self, shapes: list[tuple[int, ...]]) -> tuple[np.ndarray, ...] | None:
@@ -52,25 +58,48 @@ class Origin:
         return tuple(np.asarray(each) for each in found)
 
 
-def origin(path: str, directory: pathlib.Path, resume: bool, noise_seed: int | None) -> Origin:
-    """What a run takes over from the run in `path`.
+def taken_over(config: TrainConfig, directory: pathlib.Path, resume: bool) -> Origin | None:
+    """What a run takes over from the run whose model it begins with; None if there is none.
 
     A run that is continued has what it took over in its own directory: the other run may have gone
     on since.
 
     Args:
-      path: directory of the run to begin from.
-      directory: directory of the run that begins.
+      config: of the run that begins.
+      directory: of the run that begins.
       resume: whether that run is continued, if it has begun.
-      noise_seed: its seed, if there is one.
 
     Raises:
-      ArgumentError: if `path` holds no run with a checkpoint, the run did not keep its plan, or
-        its noise has the same seed.
+      ArgumentError: if the earlier run has no model to begin with, its guarantee is not known, it
+        did not keep its plan, or its noise has the same seed.
     """
+    fork_from, warm_start = config.course.fork_from, config.task.warm_start
+    if fork_from is None and (warm_start is None or config.course.warm_start_is_public):
+        return None
     if resume and checkpoint_folder.exist(directory / archive.CHECKPOINTS):
         own = archive.read_plan(directory)
-        return Origin(own.plan.earlier_plans, own.noise_is_seeded, own.also_not_covered)
+        if not own.plan.earlier:
+            raise ArgumentError(
+                'warm_start',
+                warm_start,
+                'is not counted in the plan with which the run began: it goes on only with '
+                'warm_start_is_public, if that model is public',
+            )
+        return Origin(
+            own.plan.earlier_plans,
+            own.noise_is_seeded,
+            own.also_not_covered,
+            own.earlier_noise_key_digests,
+            own.warm_start_is_public,
+        )
+    if fork_from is not None:
+        return _of_checkpoint(fork_from, config.noise_seed)
+    assert warm_start is not None
+    return _of_model(warm_start, config.noise_seed)
+
+
+def _of_checkpoint(path: str, noise_seed: int | None) -> Origin:
+    """What a run takes over from the latest checkpoint of the run in `path`."""
     source = pathlib.Path(path)
     try:
         record = archive.read_plan(source)
@@ -85,19 +114,73 @@ def origin(path: str, directory: pathlib.Path, resume: bool, noise_seed: int | N
         raise ArgumentError('fork_from', path, 'must have a checkpoint after its first round')
     if found.plan_digest != record.plan.digest() or lines.plan != record.digest():
         raise ArgumentError('fork_from', path, 'must have the plan of its ledger and checkpoint')
-    log = ParticipationLog(found.cohorts)
+    if lines.chain[found.rounds : found.rounds + 1] != [found.ledger]:
+        raise ArgumentError('fork_from', path, 'must have the ledger of its checkpoint')
+    _require_kept('fork_from', path, record, ParticipationLog(found.cohorts))
+    _require_other_seed(noise_seed, found.configuration.get('noise_seed'))
+    origin = _of_record(record, lines.noise_key_digest, found.ledger)
+    return dataclasses.replace(origin, arrays=tuple(found.state))
+
+
+def _of_model(path: str, noise_seed: int | None) -> Origin:
+    """What a run takes over from the finished run whose saved model is `path`."""
+    source = _run_of_model(path)
+    if source is None:
+        raise ArgumentError(
+            'warm_start',
+            path,
+            'is not the model of a run, so that its guarantee is not known: set '
+            'warm_start_is_public if it learned from public data only',
+        )
+    try:
+        record = archive.read_plan(source)
+        if record.exported:
+            return _of_record(record, record.noise_key_digest, None)
+        lines = ledger.read(source / archive.LEDGER)
+        log = ParticipationLog.load(source / archive.LOG)
+        seed = _json.loads(_files.read_bytes(source / archive.CONFIG)).get('noise_seed')
+    except (ValueError, OSError, AttributeError, errors.RunError) as error:
+        shown = errors.shown(error)
+        raise ArgumentError(
+            'warm_start', path, f'must be the model of a finished run ({shown})'
+        ) from None
+    if lines.plan != record.digest():
+        raise ArgumentError('warm_start', path, 'must be of a run with the plan of its ledger')
+    _require_kept('warm_start', path, record, log)
+    _require_other_seed(noise_seed, seed)
+    return _of_record(record, lines.noise_key_digest, lines.chain[-1])
+
+
+def _run_of_model(path: str) -> pathlib.Path | None:
+    """The directory of the run that has saved a model; None for a model on its own."""
+    folder = pathlib.Path(path).resolve()
+    for source in (folder, folder.parent):
+        if any((source / name).exists() for name in (archive.PLAN, archive.LEDGER)):
+            return source
+    return None
+
+
+def _require_kept(name: str, path: str, record: archive.PlanRecord, log: ParticipationLog) -> None:
     seen = observed.observe(record.plan, log)
     if seen is not None and seen.violations:
-        raise ArgumentError('fork_from', path, 'must have kept its plan, and has not')
-    if noise_seed is not None and found.configuration.get('noise_seed') == noise_seed:
+        raise ArgumentError(name, path, 'must have kept its plan, and has not')
+
+
+def _require_other_seed(noise_seed: int | None, earlier: Any) -> None:
+    if noise_seed is not None and noise_seed == earlier:
         raise ArgumentError(
             'noise_seed', noise_seed, 'must not be that of the earlier run: the noise would be too'
         )
+
+
+def _of_record(record: archive.PlanRecord, noise_key: str | None, chain: str | None) -> Origin:
     plan = record.plan
     metrics = (_TRAIN_METRICS,) if record.train_metrics_released else ()
+    own = () if noise_key is None else (noise_keys.earlier(noise_key, chain),)
     return Origin(
         (*plan.earlier_plans, dataclasses.replace(plan, earlier=())),
         record.noise_is_seeded,
         (*record.also_not_covered, *metrics),
-        tuple(found.state),
+        (*record.earlier_noise_key_digests, *own),
+        record.warm_start_is_public,
     )

@@ -14,7 +14,7 @@ from dpfl import accounting
 from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.simulation import earlier_run
-from dpfl.simulation.training import execution
+from dpfl.simulation.training import execution, run_data
 from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.plan import accountant, build_plan
@@ -30,6 +30,7 @@ NOT_COVERED = (
     'Losses, accuracy and critic gap: they compare with images of held-out clients, who are not '
     'protected. The generator and all images that it makes are covered: see gan_report.md.',
     'Who belongs to the population, and its size, where clients or examples were selected.',
+    run_data.NOT_FINGERPRINTED,
 )
 _SELECTION_MODEL = (
     'The model that selects clients or images: what it was trained on, unless its own guarantee is '

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 # Of the random sentence that counts for a client.
 _VALUE_SEED = 0
-_WARM_START = (
-    'The model that training began with: it is taken to be public. If it was trained on clients of '
-    'this run, its own guarantee must be composed with this one.'
-)
 
 
 def prepared(
@@ -121,5 +117,4 @@ def _warm_started(
     return dataclasses.replace(
         task,
         model=architectures.with_weights(task.model, model.weights),
-        not_covered=(*task.not_covered, _WARM_START),
     )

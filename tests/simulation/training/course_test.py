@@ -9,6 +9,7 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting.records import ledger_lines, verification
+from dpfl.cli.flags import recorded_flags
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import train
 from dpfl.simulation.training.course_config import within_epsilon
@@ -94,6 +95,8 @@ def test_a_fork_begins_with_the_model_and_the_guarantee_of_the_other_run(stopped
     assert ledger.entries[0].model == ledger_lines.digest(origin.weights)
     plan = result.report.plan
     assert plan.earlier_plans == (origin.report.plan,)
+    (earlier,) = result.report.earlier_noise_key_digests
+    assert earlier.startswith(f'{origin.report.noise_key_digest}:')
     own = dataclasses.replace(plan, earlier=())
     assert result.report.guarantee.mu == pytest.approx(math.hypot(own.mu, origin.report.plan.mu))
     assert plan.clip_norm == 0.1 and plan.noise_multiplier == 4.0
@@ -122,6 +125,83 @@ def test_forks_that_are_refused(stopped, tmp_path, changes, message):
     values = {**_FORK, 'fork_from': str(stopped[0] / 'run'), **changes}
     with pytest.raises(ArgumentError, match=message):
         train(small_config.BLT.with_values(values), tmp_path / 'fork', progress=False)
+
+
+@pytest.mark.tff
+def test_a_warm_start_counts_the_run_of_its_model(stopped, tmp_path):
+    path, _, origin = stopped
+    values = {**_FORK, 'rounds': 1, 'min_separation': 1}
+    for model in (path / 'run', path / 'run' / 'saved_model'):
+        config = small_config.BLT.with_values({**values, 'warm_start': str(model)})
+        result = train(config, tmp_path / model.name, progress=False)
+        ledger = ledger_lines.parse((tmp_path / model.name / 'ledger.jsonl').read_bytes())
+        assert ledger.entries[0].model == ledger_lines.digest(origin.weights)
+        assert result.report.plan.earlier_plans == (origin.report.plan,)
+        (earlier,) = result.report.earlier_noise_key_digests
+        assert earlier.startswith(f'{origin.report.noise_key_digest}:')
+        assert 'together with the 1 earlier run(s)' in result.report.to_dict()['statement']
+        found = verification.verify(tmp_path / model.name)
+        assert found.differences == () and found.report == result.report
+        assert recorded_flags.differences(tmp_path / model.name, result.report) == []
+    again = train(config, tmp_path / model.name, resume=True, progress=False)
+    assert again.report == result.report
+
+
+@pytest.mark.tff
+def test_a_warm_start_from_a_run_without_noise_has_no_guarantee(tmp_path):
+    short = small_config.GAUSSIAN.with_values({'rounds': 1, 'min_separation': 1})
+    silent = short.with_values({'mechanism': 'none', 'noise_multiplier': None})
+    train(silent, tmp_path / 'silent', progress=False)
+    config = short.with_values({'warm_start': str(tmp_path / 'silent'), 'noise_seed': 6})
+    report = train(config, tmp_path / 'run', progress=False).report
+    assert report.to_dict()['epsilon'] is None
+    assert report.to_dict()['statement'] == (
+        'No differential privacy: an earlier run that it continues from added no noise.'
+    )
+
+
+@pytest.mark.tff
+def test_another_warm_start_must_be_declared_public(stopped, tmp_path):
+    run = stopped[0] / 'run'
+    model = shutil.copytree(run / 'saved_model', tmp_path / 'model')
+    values = {**_FORK, 'rounds': 1, 'min_separation': 1, 'warm_start': str(model)}
+    config = small_config.BLT.with_values(values)
+    with pytest.raises(ArgumentError, match='warm_start=.*: is not the model of a run.*is_public'):
+        train(config, tmp_path / 'run', progress=False)
+    for start in (model, run):
+        public = {'warm_start': str(start), 'warm_start_is_public': True}
+        out = tmp_path / f'of_{start.name}'
+        report = train(config.with_values(public), out, progress=False).report
+        values = report.to_dict()
+        assert 'provided that the model that training began with is public' in values['statement']
+        assert any('it is taken to be public' in each for each in values['not_covered'])
+        assert not report.plan.earlier
+        assert accounting.PrivacyReport.from_json(report.to_json()) == report
+        assert verification.verify(out).differences == ()
+        assert recorded_flags.differences(out, report) == []
+        # The declaration is part of the run.
+        with pytest.raises(ArgumentError, match='warm_start'):
+            train(config.with_values({'warm_start': str(start)}), out, resume=True, progress=False)
+
+
+@pytest.mark.tff
+@pytest.mark.parametrize(
+    'changes, message',
+    [
+        ({'noise_seed': 5}, 'noise_seed=5: must not be that of the earlier run'),
+        ({'adjacency': 'replace_one'}, 'adjacency=replace_one: must be zero_out'),
+        ({'warm_start': 'absent'}, 'warm_start=absent: is not the model of a run'),
+    ],
+)
+def test_warm_starts_that_are_refused(stopped, tmp_path, changes, message):
+    values = {**_FORK, 'warm_start': str(stopped[0] / 'run'), **changes}
+    with pytest.raises(ArgumentError, match=message):
+        train(small_config.BLT.with_values(values), tmp_path / 'warm', progress=False)
+
+
+def test_only_a_warm_start_is_declared_public():
+    with pytest.raises(ArgumentError, match='warm_start_is_public=True: needs warm_start'):
+        small_config.BLT.with_values({'warm_start_is_public': True})
 
 
 def test_a_fork_has_no_other_beginning():

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import threading
 
@@ -11,8 +12,11 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from dpfl import mechanisms
-from dpfl.errors import ArgumentError
+from dpfl import ParticipationLog, mechanisms
+from dpfl.accounting.records import verification
+from dpfl.cli.command import command_line
+from dpfl.cli.flags import composition
+from dpfl.errors import ArgumentError, RunError
 from dpfl.simulation.training import (
     PrivacyConfig,
     TrainConfig,
@@ -20,6 +24,7 @@ from dpfl.simulation.training import (
 )
 from dpfl.tasks import own_data
 from tests import binaries, runs
+from tests.accounting import archives
 from tests.simulation.training import small_config
 
 _CONFIG = small_config.BLT
@@ -159,7 +164,98 @@ def test_an_interrupted_call_can_be_continued(called, tmp_path):
     assert runs.differences(tmp_path / 'run', tmp_path / 'whole') == []
 
 
-def _own_task():
+_OWN = _CONFIG.with_values({'clients_per_round': 3, 'population': None, 'min_separation': 2})
+
+
+@pytest.fixture(scope='module', name='own_run')
+def _own_run(tmp_path_factory):
+    """The directory of two rounds of a task of one's own."""
+    path = tmp_path_factory.mktemp('own') / 'run'
+    train(_OWN.with_values({'rounds': 2}), path, task=_own_task(), progress=False)
+    return path
+
+
+def _with_other_client(task, number):
+    """The task with other data of a client, and without digests of the data."""
+
+    def client_batches(client, *how):
+        batches = task.client_batches(client, *how)
+        if client != number:
+            return batches
+        return [tf.nest.map_structure(lambda leaf: leaf[:1], batch) for batch in batches]
+
+    return dataclasses.replace(task, client_batches=client_batches, in_memory={}, fingerprints={})
+
+
+@pytest.mark.tff
+def test_a_run_and_a_continued_copy_of_it_have_no_joint_guarantee(own_run, tmp_path):
+    longer, task = _OWN.with_values({'rounds': 3}), _own_task()
+    one, other = (shutil.copytree(own_run, tmp_path / name) for name in ('one', 'other'))
+    first = train(longer, one, task=task, resume=True, progress=False)
+    log = ParticipationLog.load(one / 'participation.npz')
+    *before, last = (set(log.cohort(t).tolist()) for t in range(3))
+    # No check can see other data of a client that took part in no round so far.
+    number = min(last.difference(*before))
+    (other / 'data.json').unlink()
+    changed = _with_other_client(task, number)
+    second = train(longer, other, task=changed, resume=True, progress=False)
+    assert any((a != b).any() for a, b in zip(first.weights, second.weights, strict=True))
+    for copy in (one, other):
+        found = verification.verify(copy)
+        assert found.differences == ()
+        digest = found.report.noise_key_digest
+        assert len(digest) == 64 and digest == first.report.noise_key_digest
+    config = composition.CompositionConfig(compose_with=(str(other / 'privacy_report.json'),))
+    with pytest.raises(command_line.UsageError, match='has the noise key of report 1') as error:
+        composition.together(first.report, config)
+    assert '\n' not in str(error.value)
+    # Another key in plan and report does not agree with the ledger.
+    for name in ('plan.json', 'privacy_report.json'):
+        text = (other / name).read_text().replace(digest, 'a' * 64)
+        (other / name).write_text(text)
+    assert 'plan.json: has another noise_key_digest than ledger.jsonl: it was changed' in (
+        archives.with_new_digests(other)
+    )
+
+
+@pytest.mark.tff
+@pytest.mark.parametrize(
+    'change, message',
+    [
+        (lambda clients, heldout: (clients[::-1], heldout, 0), 'clients: must be the same'),
+        (lambda clients, heldout: (clients, heldout * 2, 0), 'heldout: must be the same'),
+        (lambda clients, heldout: (clients, heldout, 1), 'order_seed: must be the same'),
+    ],
+)
+def test_a_run_continues_with_the_arrays_with_which_it_began(own_run, change, message):
+    before = (own_run / 'ledger.jsonl').read_bytes()
+    task = _own_task(change)
+    with pytest.raises(ArgumentError, match=message):
+        train(_OWN.with_values({'rounds': 4}), own_run, task=task, resume=True, progress=False)
+    assert (own_run / 'ledger.jsonl').read_bytes() == before
+
+
+@pytest.mark.tff
+def test_client_functions_are_compared_in_released_rounds(own_run, tmp_path):
+    config, task = _OWN.with_values({'rounds': 2}), _own_task()
+    own = dataclasses.replace(task, in_memory={}, fingerprints={})
+    report = train(config, tmp_path / 'run', task=own, progress=False).report
+    assert any('the data of this task have no digest' in text for text in report.also_not_covered)
+    client = int(ParticipationLog.load(tmp_path / 'run' / 'participation.npz').cohort(0)[0])
+    longer = config.with_values({'rounds': 4})
+    copy = shutil.copytree(own_run, tmp_path / 'copy')
+    (copy / 'data.json').unlink()
+    for path in (tmp_path / 'run', copy):
+        changed = _with_other_client(task, client)
+        with pytest.raises(RunError, match='round 1 was released with other data of its clients'):
+            train(longer, path, task=changed, resume=True, progress=False)
+
+
+def _unchanged(clients, heldout):
+    return clients, heldout, 0
+
+
+def _own_task(change=_unchanged):
     random = np.random.default_rng(0)
 
     def client(examples):
@@ -192,7 +288,8 @@ def _own_task():
             'y': tf.TensorSpec([None], tf.float32),
         },
     )
-    return own_data.from_arrays(model, [client(5) for _ in range(12)], [client(9)])
+    clients, heldout, seed = change([client(5) for _ in range(12)], [client(9)])
+    return own_data.from_arrays(model, clients, heldout, seed=seed)
 
 
 @pytest.mark.parametrize(

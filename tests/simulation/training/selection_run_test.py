@@ -9,7 +9,7 @@ from dpfl.accounting.records import archive, verification
 from dpfl.cli.flags import recorded_flags
 from dpfl.errors import RunError
 from dpfl.simulation import training
-from dpfl.simulation.training import before_training, execution
+from dpfl.simulation.training import before_training, run_data
 from dpfl.simulation.training.plan import build_plan
 from dpfl.tasks.private_quantiles import QuantileRelease
 from tests.simulation.training import small_config
@@ -112,25 +112,25 @@ def test_digests_of_models_and_data_are_compared(tmp_path):
     path = tmp_path / 'data.json'
     values = {'clients': (1, 2), 'keyed_digests': {'data': 'a', 'selection_model': 'b'}}
     path.write_text(json.dumps(values))
-    execution.require_data(path, values)
+    run_data.require(path, values)
     for changes, name in (
         ({'selection_model': 'c'}, 'selection_model: must be the model'),
         ({'data': 'c'}, 'data_path: must have the data'),
     ):
         other = values | {'keyed_digests': values['keyed_digests'] | changes}
         with pytest.raises(ValueError, match=name):
-            execution.require_data(path, other)
+            run_data.require(path, other)
     with pytest.raises(ValueError, match='data_path: must have the data'):
-        execution.require_data(path, values | {'clients': (1, 3)})
+        run_data.require(path, values | {'clients': (1, 3)})
     # A role that an older version did not record is not compared; one that is gone is.
-    execution.require_data(
+    run_data.require(
         path, values | {'keyed_digests': {**values['keyed_digests'], 'warm_start': 'd'}}
     )
     with pytest.raises(ValueError, match='selection_model: must be the model'):
-        execution.require_data(path, values | {'keyed_digests': {'data': 'a'}})
+        run_data.require(path, values | {'keyed_digests': {'data': 'a'}})
     path.write_text('{}')
     with pytest.raises(RunError, match='not the description of the data'):
-        execution.require_data(path, values)
+        run_data.require(path, values)
 
 
 @pytest.mark.slow
@@ -140,7 +140,12 @@ def test_another_model_at_the_same_path_is_refused(tmp_path):
     one = small_config.GAUSSIAN.with_values({'rounds': 1, 'min_separation': 1})
     training.train(one, model)
     config = one.with_values(
-        {'select_clients': ('loss>0',), 'selection_model': str(model), 'warm_start': str(model)}
+        {
+            'select_clients': ('loss>0',),
+            'selection_model': str(model),
+            'warm_start': str(model),
+            'warm_start_is_public': True,
+        }
     )
     training.train(config, run)
     training.train(one.with_values({'noise_seed': 8}), model, overwrite=True)

@@ -48,7 +48,12 @@ def test_training_starts_from_the_public_model_and_says_so(public, tmp_path):
     assert cold.returncode == 0, cold.stderr
     start = json.loads(cold.stdout)
     done = forked_binaries.run(
-        'train', *_TRAIN, f'--output_dir={tmp_path}/warm', f'--warm_start={path}', '--format=json'
+        'train',
+        *_TRAIN,
+        f'--output_dir={tmp_path}/warm',
+        f'--warm_start={path}',
+        '--warm_start_is_public',
+        '--format=json',
     )
     assert done.returncode == 0, done.stderr
     # Clipped to nothing, two rounds leave each model where it was.

@@ -1,0 +1,76 @@
+"""Digests of noise keys: reports whose runs used the same noise cannot be composed."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from dpfl import errors
+from dpfl.accounting.reports.report_values import ReportValues
+
+_DOMAIN = b'dpfl noise key\n'
+_LEDGER = b'dpfl ledger of an earlier run\n'
+
+
+def digest(noise: str) -> str:
+    """Digest of the noise keys of a run, in hexadecimal.
+
+    Args:
+      noise: `ledger_lines.Entry.noise` of its first round, a digest of the keys before any noise
+        was drawn. All noise of the run follows from these keys.
+    """
+    return hashlib.sha256(_DOMAIN + noise.encode()).hexdigest()
+
+
+def checked(name: str, value: Any) -> str | None:
+    """Returns `value`; raises ArgumentError unless it is None or such a digest."""
+    if value is None or (isinstance(value, str) and re.fullmatch('[0-9a-f]{64}', value)):
+        return value
+    raise errors.ArgumentError(name, value, 'must be null or 64 hexadecimal digits')
+
+
+def checked_list(name: str, values: Any) -> tuple[str, ...]:
+    """Returns `values` as a tuple; raises ArgumentError unless they are a list of `earlier`."""
+    if not isinstance(values, (list, tuple)) or not all(
+        isinstance(each, str) and re.fullmatch('[0-9a-f]{64}(:[0-9a-f]{64})?', each)
+        for each in values
+    ):
+        raise errors.ArgumentError(name, values, 'must be a list of digests')
+    return tuple(values)
+
+
+def earlier(key: str, chain: str | None) -> str:
+    """What a report has of an earlier run: the digest of its keys, and one of its ledger.
+
+    Args:
+      key: from `digest`.
+      chain: digest at the end of the last line of its ledger that counts; None if unknown.
+    """
+    if chain is None:
+        return key
+    return f'{key}:{hashlib.sha256(_LEDGER + chain.encode()).hexdigest()}'
+
+
+def obstacle(reports: Sequence[ReportValues]) -> tuple[int, str] | None:
+    """Why reports cannot be composed: two of the runs, or earlier runs of them, share noise.
+
+    An earlier run that two reports have in common, with the same ledger, is no obstacle.
+
+    Returns:
+      The index of the later one of the two reports, and the reason in words; None if the keys that
+      are known allow it. Reports without a run, and of older versions, have no key.
+    """
+    owners: dict[str, tuple[int, str]] = {}
+    for number, report in enumerate(reports):
+        for run in (report.noise_key_digest or '', *report.earlier_noise_key_digests):
+            key, _, ledger = run.partition(':')
+            if not key:
+                continue
+            owner, known = owners.setdefault(key, (number, ledger))
+            if owner != number and not (ledger and ledger == known):
+                return number, (
+                    f'has the noise key of report {owner + 1} (its digest begins with {key[:8]}), '
+                    'as a run and a copy of it that was continued have: the noise is the same, the '
+                    'difference of the two models has none, and there is no joint guarantee'
+                )
+    return None
