@@ -13,7 +13,7 @@ from typing import Any
 from dpfl.accounting import curve_order, events, hardened, tradeoff
 from dpfl.accounting import selection as selection_lib
 from dpfl.accounting.curve_order import Stretch
-from dpfl.accounting.reports import assumptions, checklist, differences
+from dpfl.accounting.reports import assumptions, checklist, differences, joint
 from dpfl.accounting.reports.report import PrivacyReport
 from dpfl.accounting.sampling import estimates
 
@@ -152,10 +152,6 @@ def _curve(report: PrivacyReport, rates: Sequence[float]) -> tradeoff.Tradeoff:
     return report.tradeoff_at(rates)
 
 
-def _slack(report: PrivacyReport) -> float:
-    return report.plan.slack if report.plan.noise_multiplier else 0.0
-
-
 def _advantage(report: PrivacyReport) -> float:
     return (report.tradeoff or _curve(report, tradeoff.FALSE_POSITIVE_RATES)).advantage
 
@@ -164,7 +160,7 @@ def _mu(report: PrivacyReport) -> float | None:
     """Gaussian DP parameter, infinite without a guarantee; None if the curve has no such form."""
     if report.guarantee.epsilons[0] is None:
         return math.inf
-    is_gaussian = not _slack(report) and not report.plan.delta_before
+    is_gaussian = not joint.slack(report) and not report.plan.delta_before
     return report.guarantee.mu if is_gaussian else None
 
 
@@ -190,7 +186,7 @@ def _epsilon(report: PrivacyReport, delta: float) -> float | None:
         found = hardened.with_slack(
             lambda at: events.bound(event, at, 'best', neighbours=neighbours),
             delta,
-            _slack(report),
+            joint.slack(report),
         ).epsilon
     return found if math.isfinite(found) else None
 

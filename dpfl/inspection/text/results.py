@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import accounting
 from dpfl.debugging.differences import Difference, Share
 from dpfl.debugging.text import diagnosis, traits, word_differences
 from dpfl.inspection.text import settings
@@ -217,23 +216,6 @@ def compare_parts(
     names = part.generator.of_what, rest.generator.of_what
     words = words_that_differ(part.tokens, rest.tokens, text.vocabulary.words, top)
     return Compared(case.name, *names, verdict, words)
-
-
-def together(reports: Sequence[accounting.PrivacyReport]) -> float | None:
-    """Epsilon of several models together that learn from the same clients; None if infinite.
-
-    Delta is that of the first report. Each model may depend on the models before it.
-    """
-    import dp_accounting
-
-    event = dp_accounting.ComposedDpEvent([report.dp_event() for report in reports])
-    epsilon = accounting.epsilon_of_event(
-        event,
-        reports[0].deltas[0],
-        reports[0].accountant,
-        reports[0].plan.neighbours.adjacency,
-    )
-    return _finite(epsilon)
 
 
 def _examples(found: CaseResult, clear: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -21,6 +21,7 @@ from scipy import stats
 
 from dpfl import _random
 from dpfl.accounting import tradeoff
+from dpfl.accounting.reports import joint
 from dpfl.auditing import membership
 from dpfl.errors import ArgumentError
 from dpfl.simulation.attacks import client_losses, finished_run
@@ -162,9 +163,9 @@ def _alike(inside: np.ndarray, outside: np.ndarray) -> float:
 
 def _allowed(run: FinishedRun, rate: float) -> float:
     """The largest true positive rate that the guarantee of a run allows."""
-    plan = run.report.plan
-    slack = plan.slack if plan.noise_multiplier else 0.0
-    found = tradeoff.of_event(run.report.dp_event(), plan.neighbours, slack, (rate,))
+    report = run.report
+    neighbours, slack = report.plan.neighbours, joint.slack(report)
+    found = tradeoff.of_event(report.dp_event(), neighbours, slack, (rate,))
     return found.points[0][1]
 
 
