@@ -49,19 +49,15 @@ whose columns have norm 1 here, is the published 1.411 for columns of squared no
 """
 
 import json
-from typing import Any
-
-from absl import flags
 
 from dpfl import accounting
 from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.planning import plan_rows, train_command
+from dpfl.planning import plan_rows
 from dpfl.planning.answer import answer, figure_of
 from dpfl.planning.pace import PaceConfig
 from dpfl.planning.request import PlanningConfig, Request
-from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import AUTO, ClippingConfig, PrivacyConfig
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
@@ -149,23 +145,11 @@ def main() -> None:
         print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
         print(plan_rows.text(found.rows, found.left, found.assumptions))
-        if not request.sweeps() and not request.contenders:
-            print(_train_command(found.rows[0], request.sampling))
-
-
-def _train_command(row: dict[str, Any], sampling: str) -> str:
-    """How a run with the plan is started; data, model and optimisation have to be added."""
-    of_train = TrainConfig().flat()
-    given = {
-        name: flags.FLAGS[name].serialize()
-        for name in of_train
-        if name in flags.FLAGS and flags.FLAGS[name].present
-    }
-    found = train_command.flags_of(row, given, sampling)
-    return (
-        'A run with this plan; add the task, the model and the learning rates:\n'
-        f'{program.shown("train")} --output_dir=runs/planned {found}'
-    )
+        if found.commands:
+            print('A run with this plan; add the task, the model and the learning rates:')
+        for name, given in found.commands:
+            where = ['--output_dir=runs/planned'] if name == 'train' else []
+            print(program.command(name, *where, *given))
 
 
 if __name__ == '__main__':

@@ -38,6 +38,56 @@ def test_the_command_runs_as_printed(tmp_path):
 
 
 @pytest.mark.tff
+def test_the_report_of_the_run_says_which_flags_were_found_on_the_data(tmp_path):
+    text_files.write_clients(tmp_path / 'a.jsonl', 40)
+    text_files.write_words(tmp_path / 'words.txt')
+    flagfile, directory = tmp_path / 'run.flags', tmp_path / 'run'
+    done = forked_binaries.run(
+        'suggest',
+        f'--data_path={tmp_path}/a.jsonl',
+        f'--vocabulary_file={tmp_path}/words.txt',
+        '--model=micro',
+        '--rounds=2',
+        f'--output={flagfile}',
+        '--format=json',
+    )
+    assert done.returncode == 0, done.stderr
+    settings = json.loads(done.stdout)['settings']
+    names = [each['flag'] for each in settings if each['is_from_data']]
+    assert {'clip_norm', 'client_learning_rate', 'sentence_length', 'vocabulary_size'} < {*names}
+    assert not {'rounds', 'mechanism', 'server_momentum', 'eval_every'} & {*names}
+
+    def report(*flags):
+        flags = (f'--flagfile={flagfile}', f'--output_dir={directory}', *flags)
+        run = forked_binaries.run('train', *flags)
+        assert run.returncode == 0, run.stderr
+        return json.loads((directory / 'privacy_report.json').read_text())
+
+    [line] = [each for each in report()['not_covered'] if each.startswith('The choice of')]
+    assert line == (
+        f'The choice of {", ".join(names)}: the values were chosen by looking at the data of '
+        'clients without noise.'
+    )
+    config = json.loads((directory / 'config.json').read_text())
+    assert config['chosen_without_noise'] == names
+    verified = forked_binaries.run('report_privacy', f'--run_dir={directory}')
+    assert verified.returncode == 0 and line in verified.stdout, verified.stderr
+    # A run does not lose the mark when it goes on.
+    other = forked_binaries.run(
+        'train',
+        f'--flagfile={flagfile}',
+        f'--output_dir={directory}',
+        '--rounds=3',
+        '--max_participations=3',
+        '--resume',
+        '--chosen_without_noise=',
+    )
+    assert other.returncode == 2 and '--chosen_without_noise=' in other.stderr
+    longer = report('--rounds=3', '--max_participations=3', '--resume')
+    assert longer['rounds'] == 3 and line in longer['not_covered']
+
+
+@pytest.mark.tff
 @pytest.mark.slow
 def test_a_flagfile_has_the_same_flags(tmp_path):
     text_files.write_clients(tmp_path / 'a.jsonl', 40)
