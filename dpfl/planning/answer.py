@@ -37,7 +37,7 @@ class Answer:
     commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON of `dpfl plan_privacy`."""
+        """The JSON of `dpfl plan_privacy`, without the commands."""
         return {'plans': self.rows, 'left': self.left, 'assumptions': self.assumptions}
 
 

@@ -141,15 +141,17 @@ def main() -> None:
         output_flags.write_rows(_DATA.read().data, found.rows)
     if path:
         files.save_plot(figure_of(request, found), path)
+    commands = [
+        program.command(name, *(['--output_dir=runs/planned'] if name == 'train' else []), *given)
+        for name, given in found.commands
+    ]
     if _FORMAT.read().format == 'json':
-        print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
-    else:
-        print(plan_rows.text(found.rows, found.left, found.assumptions))
-        if found.commands:
-            print('A run with this plan; add the task, the model and the learning rates:')
-        for name, given in found.commands:
-            where = ['--output_dir=runs/planned'] if name == 'train' else []
-            print(program.command(name, *where, *given))
+        print(json.dumps({**found.to_dict(), 'commands': commands}, indent=2, allow_nan=False))
+        return
+    print(plan_rows.text(found.rows, found.left, found.assumptions))
+    if commands:
+        title = 'A run with this plan; add the task, the model and the learning rates:'
+        print(title, *commands, sep='\n')
 
 
 if __name__ == '__main__':

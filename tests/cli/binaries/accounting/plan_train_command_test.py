@@ -16,20 +16,16 @@ _SMALL = '--population=300 --clients_per_round=10 --rounds=30 --delta=1e-3'
 
 
 def _printed(folder, *flags):
-    """Words of the commands that end the output, with files in a folder; and the first row."""
-    done = forked_binaries.run('plan_privacy', *flags)
+    """Words of the commands, with files in a folder; and the row of the plan."""
+    done = forked_binaries.run('plan_privacy', *flags, '--format=json')
     assert done.returncode == 0, done.stderr
-    _, title, lines = done.stdout.rpartition(
-        'A run with this plan; add the task, the model and the learning rates:\n'
-    )
-    assert title
+    found = json.loads(done.stdout)
     commands = []
-    for line in lines.splitlines():
+    for line in found['commands']:
         words = shlex.split(line.replace('planned.npz', f'{folder}/planned.npz'))
         assert words[:2] == ['.venv/bin/python', '-m']
         commands.append((words[2].removeprefix('experiments.'), words[3:]))
-    row = json.loads(forked_binaries.run('plan_privacy', *flags, '--format=json').stdout)
-    return commands, row['plans'][0]
+    return commands, found['plans'][0]
 
 
 def _prepared(commands):
@@ -119,6 +115,15 @@ def test_a_dry_run_as_printed_has_the_epsilon_of_the_plan(tmp_path, flags):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)['epsilon'] == pytest.approx(row['epsilon'], rel=1e-6)
+
+
+def test_the_text_ends_with_the_commands():
+    flags = f'{_SMALL} --noise_multiplier=4 --model_dimension=34646 --memory_limit=0.0003'.split()
+    text, values = (
+        forked_binaries.run('plan_privacy', *flags, f'--format={form}').stdout
+        for form in ('text', 'json')
+    )
+    assert text.splitlines()[-2:] == json.loads(values)['commands']
 
 
 def test_a_sweep_has_no_command():

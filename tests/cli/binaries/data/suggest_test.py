@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from tests import forked_binaries, text_files
+from tests import binaries, forked_binaries, text_files
 
 
 @pytest.mark.tff
@@ -57,13 +57,15 @@ def test_the_report_of_the_run_says_which_flags_were_found_on_the_data(tmp_path)
     assert {'clip_norm', 'client_learning_rate', 'sentence_length', 'vocabulary_size'} < {*names}
     assert not {'rounds', 'mechanism', 'server_momentum', 'eval_every'} & {*names}
 
-    def report(*flags):
-        flags = (f'--flagfile={flagfile}', f'--output_dir={directory}', *flags)
-        run = forked_binaries.run('train', *flags)
-        assert run.returncode == 0, run.stderr
+    flags = (f'--flagfile={flagfile}', f'--output_dir={directory}')
+
+    def report(done):
+        assert done.returncode == 0, done.stderr
         return json.loads((directory / 'privacy_report.json').read_text())
 
-    [line] = [each for each in report()['not_covered'] if each.startswith('The choice of')]
+    found = report(forked_binaries.run('train', *flags))
+
+    [line] = [each for each in found['not_covered'] if each.startswith('The choice of')]
     assert line == (
         f'The choice of {", ".join(names)}: the values were chosen by looking at the data of '
         'clients without noise.'
@@ -73,18 +75,11 @@ def test_the_report_of_the_run_says_which_flags_were_found_on_the_data(tmp_path)
     verified = forked_binaries.run('report_privacy', f'--run_dir={directory}')
     assert verified.returncode == 0 and line in verified.stdout, verified.stderr
     # A run does not lose the mark when it goes on.
-    other = forked_binaries.run(
-        'train',
-        f'--flagfile={flagfile}',
-        f'--output_dir={directory}',
-        '--rounds=3',
-        '--max_participations=3',
-        '--resume',
-        '--chosen_without_noise=',
-    )
+    longer = (*flags, '--rounds=3', '--max_participations=3', '--resume')
+    other = forked_binaries.run('train', *longer, '--chosen_without_noise=')
     assert other.returncode == 2 and '--chosen_without_noise=' in other.stderr
-    longer = report('--rounds=3', '--max_participations=3', '--resume')
-    assert longer['rounds'] == 3 and line in longer['not_covered']
+    found = report(binaries.run('train', *longer))
+    assert found['rounds'] == 3 and line in found['not_covered']
 
 
 @pytest.mark.tff
