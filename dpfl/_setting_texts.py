@@ -27,6 +27,26 @@ def with_texts(settings: _S, texts: Mapping[str, str]) -> _S:
     return settings.with_values(values)
 
 
+def text(value: Any) -> str:
+    """A value as the text of its flag, such as `true`, `0.5,2` or `100:0.5,200:0.25`."""
+    if isinstance(value, bool):
+        return 'true' if value else 'false'
+    if isinstance(value, list | tuple):
+        return ','.join(
+            ':'.join(map(text, each)) if isinstance(each, list | tuple) else text(each)
+            for each in value
+        )
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def flags(values: Mapping[str, Any]) -> list[str]:
+    """The flags that give settings these values, not quoted for a shell; None is left out.
+
+    All command lines and flag files that one command makes for another consist of them.
+    """
+    return [f'--{name}={text(value)}' for name, value in values.items() if value is not None]
+
+
 def _from_text(name: str, kind: _settings.Kind, text: str) -> Any:
     if kind.is_tuple:
         texts = text.split(',') if text else []

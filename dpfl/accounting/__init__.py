@@ -11,7 +11,7 @@ from dpfl.accounting.calibration import mu_from_epsilon
 from dpfl.accounting.estimator import Estimator
 from dpfl.accounting.events import epsilon_of_event
 from dpfl.accounting.gaussian import ACCOUNTANTS, epsilon_from_mu, epsilon_from_rho, mu_from_rho
-from dpfl.accounting.hardened import NOISES, with_slack
+from dpfl.accounting.hardened import NOISES
 from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.plan_checks import ADJACENCIES, SAMPLINGS
@@ -39,5 +39,4 @@ __all__ = [
     'mu_from_epsilon',
     'mu_from_rho',
     'round_up',
-    'with_slack',
 ]

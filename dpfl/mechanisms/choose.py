@@ -36,6 +36,8 @@ class Candidate:
 
     Attributes:
       name: name and size of the mechanism.
+      kind: its name in the registry.
+      size: its number of buffers or bands; None if it is not optimised.
       buffers: size of its noise state, in copies of the model; 0 if all is drawn again.
       gigabytes: size of its noise state in gigabytes.
       draws: rows of independent noise drawn in each round; None if the mechanism was not made.
@@ -49,6 +51,8 @@ class Candidate:
     """
 
     name: str
+    kind: str
+    size: int | None
     buffers: int
     gigabytes: float
     draws: int | None
@@ -64,7 +68,7 @@ class _Option:
     """A mechanism that could be made.
 
     Attributes:
-      name: name and size of the mechanism.
+      name, kind, size: as in `Candidate`.
       buffers: size of its noise state, in copies of the model.
       regenerates: whether its state can be drawn again in each round, and then takes no memory.
       needs_regeneration: whether it draws past noise again in any case.
@@ -73,6 +77,8 @@ class _Option:
     """
 
     name: str
+    kind: str
+    size: int | None
     buffers: int
     make: Callable[[], Mechanism]
     regenerates: bool = False
@@ -110,20 +116,18 @@ def choose(
     made: list[tuple[float, _Option, Mechanism]] = []
     left: list[Candidate] = []
     for option in _options(participation, workload):
-        size = option.buffers * dimension * _BYTES / 1e9
+        gigabytes = option.buffers * dimension * _BYTES / 1e9
         obstacle = option.obstacle
         if option.needs_regeneration and not regenerates:
             obstacle = 'it draws past noise again, which hardened noise cannot'
-        if size > memory_limit:
+        if gigabytes > memory_limit:
             if option.regenerates and regenerates:
                 option = dataclasses.replace(option, buffers=0)
             else:
                 obstacle = f'its state is larger than {memory_limit:g} GB'
         if obstacle:
             verdict = f'left: {obstacle}'
-            left.append(
-                Candidate(option.name, option.buffers, size, None, None, None, None, verdict)
-            )
+            left.append(Candidate(*_named(option), gigabytes, None, None, None, None, verdict))
         else:
             mechanism = option.make()
             made.append((mechanism.max_loss(participation, workload), option, mechanism))
@@ -132,8 +136,7 @@ def choose(
     bound, closer = _bound(participation, workload), _closer(participation)
     ranked = [
         Candidate(
-            option.name,
-            option.buffers,
+            *_named(option),
             option.buffers * dimension * _BYTES / 1e9,
             _draws(mechanism.kernel(), option),
             loss,
@@ -145,6 +148,10 @@ def choose(
         for place, (loss, option, mechanism) in enumerate(made)
     ]
     return best, ranked + left
+
+
+def _named(option: _Option) -> tuple[str, str, int | None, int]:
+    return option.name, option.kind, option.size, option.buffers
 
 
 def _bound(participation: Participation, workload: np.ndarray | None) -> float | None:
@@ -171,7 +178,7 @@ def _options(participation: Participation, workload: np.ndarray | None) -> Itera
         entry = registry.ENTRIES[name]
         if entry.optimizer is None:
             make = functools.partial(entry.construct, rounds)
-            yield _Option(name, make().num_buffers(), make)
+            yield _Option(name, name, None, make().num_buffers(), make)
             continue
         for given in sizes:
             size = entry.optimizer.default_size(participation) if given is None else given
@@ -190,6 +197,8 @@ def _optimized(
     is_slow = limit is not None and participation.rounds > limit
     return _Option(
         f'{name} with {size} {optimizer.size}',
+        name,
+        size,
         optimizer.num_buffers(size),
         functools.partial(optimizer.optimize, participation, size, loss='max', workload=workload),
         name == 'banded_inverse',

@@ -9,11 +9,11 @@ from dpfl import _progress, accounting, mechanisms
 from dpfl.accounting import planning
 from dpfl.errors import NOT_SHOWN, ArgumentError
 from dpfl.participation import Participation
-from dpfl.planning import plan_rows, sampled
+from dpfl.planning import plan_rows, sampled, train_command
 from dpfl.planning.request import Request
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training import plan as plan_lib
-from dpfl.simulation.training.privacy_config import AUTO
+from dpfl.simulation.training.privacy_config import AUTO, PREFIX_SUMS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,14 +27,17 @@ class Answer:
       rows: A row for each plan, the best first; for a sweep, a row for each point.
       left: Mechanisms that were left out, with the reason.
       assumptions: Assumptions behind the numbers, one item each.
+      commands: What runs the first plan: names of commands with their flags, in order; empty for
+        sweeps and for several mechanisms.
     """
 
     rows: list[dict[str, Any]]
     left: list[dict[str, Any]]
     assumptions: list[str]
+    commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON of `dpfl plan_privacy`."""
+        """The JSON of `dpfl plan_privacy`, without the commands."""
         return {'plans': self.rows, 'left': self.left, 'assumptions': self.assumptions}
 
 
@@ -45,12 +48,14 @@ class _Candidate:
     Attributes:
       name: Its name in the table.
       make: Makes it over the rounds of a schema; None if it has fewer rounds.
+      recipe: How `train` gets it; None where no command is given.
       verdict: Why it was taken or left; None if it was given.
       noise_multiplier: Noise multiplier of its own; None for the amount that the request gives.
     """
 
     name: str
     make: Callable[[Participation], mechanisms.Mechanism | None]
+    recipe: train_command.Recipe | None = None
     verdict: str | None = None
     noise_multiplier: float | None = None
 
@@ -62,7 +67,9 @@ def answer(request: Request) -> Answer:
       ArgumentError: If values are missing or not allowed, or no plan meets the target.
     """
     sweeps = request.sweeps()
-    rows, plans = [], []
+    rows: list[dict[str, Any]] = []
+    plans = []
+    commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
     left: list[dict[str, Any]] = []
     for point in _progress.bar(_points(sweeps), unit='plan', delay=1.0, disable=not sweeps):
         deployment = _deployment(request, point)
@@ -72,6 +79,8 @@ def answer(request: Request) -> Answer:
         for candidate in candidates:
             found, simulation = _plan(request, candidate, deployment)
             plans.append((*found, simulation))
+            if not (sweeps or rows or candidate.recipe is None):
+                commands = _commands(request, candidate.recipe, *found)
             rows.append(
                 plan_rows.row(
                     candidate.name,
@@ -86,7 +95,29 @@ def answer(request: Request) -> Answer:
         names = ','.join(request.planning.mechanisms or ())
         raise ArgumentError('mechanisms', names, 'are all made for fewer rounds')
     failure = request.planning.failure_probability
-    return Answer(rows, left, plan_rows.assumptions(plans, failure))
+    return Answer(rows, left, plan_rows.assumptions(plans, failure), commands)
+
+
+def _commands(
+    request: Request,
+    recipe: train_command.Recipe,
+    deployment: planning.Deployment,
+    plan: accounting.PrivacyPlan,
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The commands that run a plan, with the guarantee that its row states."""
+    # A cohort that was searched for has the noise of a simulation, which may exceed the target's.
+    target = None if request.searches_cohort else request.privacy.target_epsilon
+    of_train = train_command.of_plan(
+        plan,
+        recipe,
+        population=deployment.population,
+        delta=request.privacy.delta,
+        accountant=request.accountant,
+        target_epsilon=target,
+        others=train_command.others_of(request.privacy, request.server),
+    )
+    first = (('optimize_strategy', recipe.optimize),) if recipe.optimize else ()
+    return (*first, ('train', tuple(of_train)))
 
 
 def figure_of(request: Request, found: Answer) -> 'Figure':
@@ -163,7 +194,8 @@ def _candidates(
         ], []
     if privacy.mechanism != AUTO:
         made = mechanism_lib.build(privacy, request.schema['rounds'])
-        return [_Candidate(str(privacy.mechanism), _always(made))], []
+        recipe = train_command.Recipe.of_config(privacy)
+        return [_Candidate(str(privacy.mechanism), _always(made), recipe)], []
     assert privacy.model_dimension is not None  # `Request.check` requires it.
     schema = deployment.participation
     _, candidates = mechanisms.choose(
@@ -173,8 +205,14 @@ def _candidates(
         request.workload(schema.rounds),
         regenerates=privacy.noise != 'hardened',
     )
+    server = None if privacy.workload == PREFIX_SUMS else request.server
     found = [
-        _Candidate(each.name, _always(each.mechanism), each.verdict)
+        _Candidate(
+            each.name,
+            _always(each.mechanism),
+            train_command.Recipe.of_candidate(each, schema, server),
+            each.verdict,
+        )
         for each in candidates
         if each.mechanism
     ]

@@ -2,13 +2,12 @@
 
 import dataclasses
 import pathlib
-import shlex
 import time
 from typing import Any
 
 from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.planning import amplification, optimization
+from dpfl.planning import amplification, optimization, train_command
 
 # What is at most this times as large counts as nearly the same.
 _SAME = 1.001
@@ -78,7 +77,7 @@ def find(
         'chosen': chosen,
         'delta': search.delta,
         'loss': search.loss,
-        'train': train_flags(design, search, output),
+        'train': train_flags(design, search, output, config.target_epsilon),
         'seconds': time.monotonic() - started,
         'output': str(output),
     }
@@ -95,7 +94,10 @@ def _best(found: dict[str, amplification.Design], what: str) -> str:
 
 
 def train_flags(
-    design: amplification.Design, search: amplification.Search, strategy: pathlib.Path
+    design: amplification.Design,
+    search: amplification.Search,
+    strategy: pathlib.Path,
+    target_epsilon: float | None,
 ) -> list[str]:
     """The flags of a run with a design, but for the task, the model and the learning rates.
 
@@ -103,25 +105,18 @@ def train_flags(
       design: the design.
       search: what it is for.
       strategy: file of its strategy.
+      target_epsilon: epsilon that its noise was calibrated for; None for a target error.
     """
-    plan, mechanism = design.plan, search.mechanism if design.bands > 1 else 'gaussian'
-    sampling = 'min_separation' if plan.sampling == 'none' else plan.sampling
-    values: dict[str, Any] = {
-        'mechanism': mechanism,
-        'strategy': strategy if design.bands > 1 else None,
-        'sampling': sampling,
-        'groups': design.groups if sampling == 'cyclic_poisson' else None,
-        # Given in any case: a preset for the task may have others.
-        'min_separation': design.groups,
-        'max_participations': -(-search.rounds // design.groups),
-        'population': search.population,
-        'clients_per_round': search.clients_per_round,
-        'rounds': search.rounds,
-        'noise_multiplier': plan.noise_multiplier,
-        'delta': search.delta,
-        'accountant': 'pld',
-    }
-    return [shlex.quote(f'--{name}={value}') for name, value in values.items() if value is not None]
+    settings = {'mechanism': search.mechanism, 'strategy': strategy}
+    recipe = train_command.Recipe(settings if design.bands > 1 else {'mechanism': 'gaussian'})
+    return train_command.of_plan(
+        design.plan,
+        recipe,
+        population=search.population,
+        delta=search.delta,
+        accountant='pld',
+        target_epsilon=target_epsilon,
+    )
 
 
 def _row(name: str, design: amplification.Design) -> dict[str, Any]:

@@ -1,25 +1,162 @@
-"""The flags of `train` for a run that a plan describes."""
+"""The commands that run a plan: `train`, and `optimize_strategy` before it where that is needed."""
 
-import shlex
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-# What a plan decides; everything else that was asked for is passed on as it is.
-_SCHEMA = ('min_separation', 'max_participations')
-_OF_THE_PLAN = ('population', 'clients_per_round', 'rounds', 'noise_multiplier', 'delta')
-# How the amount of noise was asked for, and the timer that the separation stands for.
-_ANSWERED = ('target_epsilon', 'match', 'match_momentum', 'timer_hours')
+from dpfl import _setting_texts, accounting, mechanisms
+from dpfl.mechanisms import registry
+from dpfl.participation import Participation
+from dpfl.simulation.training.config import TrainConfig
+from dpfl.simulation.training.privacy_config import MechanismConfig, PrivacyConfig
+from dpfl.simulation.training.server_config import SGD, ScheduleConfig, ServerConfig
+
+STRATEGY = 'planned.npz'
+# The loss that `mechanisms.choose` minimises.
+_LOSS = 'max'
+# Settings that `of_plan` states itself: the rest of a configuration goes on as it is.
+_STATED = (
+    *MechanismConfig().flat(),
+    'noise_multiplier',
+    'target_epsilon',
+    'match',
+    'match_momentum',
+    'workload',
+    'delta',
+    'accountant',
+    'adjacency',
+)
 
 
-def flags_of(row: Mapping[str, Any], given: Mapping[str, str], sampling: str = 'none') -> str:
-    """The flags, separated by spaces.
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How `train` gets the mechanism of a plan.
+
+    Attributes:
+      settings: settings of `MechanismConfig`, by name.
+      optimize: flags of `optimize_strategy`, which writes the strategy first; empty if `train`
+        needs no file.
+    """
+
+    settings: Mapping[str, Any]
+    optimize: tuple[str, ...] = ()
+
+    @classmethod
+    def of_config(cls, config: MechanismConfig) -> 'Recipe':
+        """The recipe for a mechanism that a configuration gives by its name and parameters."""
+        defaults = MechanismConfig()
+        names = defaults.flat()
+        return cls(
+            {
+                name: getattr(config, name)
+                for name in names
+                if getattr(config, name) != getattr(defaults, name)
+            }
+        )
+
+    @classmethod
+    def of_candidate(
+        cls, candidate: mechanisms.Candidate, schema: Participation, server: ServerConfig | None
+    ) -> 'Recipe':
+        """The recipe for a mechanism that `mechanisms.choose` has optimised.
+
+        `train` optimises a mechanism that is given by its name for the prefix sums, with default
+        size and loss. Any other one has to be optimised before.
+
+        Args:
+          candidate: the chosen mechanism.
+          schema: the schema that it was optimised for.
+          server: the optimizer whose models it was optimised for; None for the prefix sums.
+        """
+        optimizer = registry.ENTRIES[candidate.kind].optimizer
+        is_default = optimizer is not None and (
+            candidate.size == optimizer.default_size(schema)
+            and optimizer.losses[0] == _LOSS
+            and (server is None or server.workload(schema.rounds) is None)
+        )
+        if optimizer is None:
+            return cls({'mechanism': candidate.kind})
+        if is_default:  # A preset may have a strategy for the same mechanism.
+            return cls({'mechanism': candidate.kind, 'strategy': ''})
+        values = {
+            'mechanism': candidate.kind,
+            'rounds': schema.rounds,
+            'min_separation': schema.min_separation,
+            'max_participations': schema.count,
+            optimizer.size: candidate.size,
+            'loss': _LOSS,
+            **({} if server is None else _workload(server)),
+            'output': STRATEGY,
+        }
+        optimize = tuple(_setting_texts.flags(values))
+        return cls({'mechanism': candidate.kind, 'strategy': STRATEGY}, optimize)
+
+
+def of_plan(
+    plan: accounting.PrivacyPlan,
+    recipe: Recipe,
+    *,
+    population: int,
+    delta: float,
+    accountant: str,
+    target_epsilon: float | None = None,
+    others: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """The flags of `train` for a run with a plan, without task, model and learning rates.
+
+    Every flag that the guarantee depends on is there, since a preset may have other values.
 
     Args:
-      row: the plan, as `answer` gives it.
-      given: flags of `train` that were given, by name, as `--name=value`.
-      sampling: that of the plan; random sampling decides who takes part when.
+      plan: the plan.
+      recipe: how `train` gets its mechanism.
+      population: number of clients.
+      delta, accountant: how the epsilon of the plan was computed.
+      target_epsilon: epsilon that the noise of the plan was calibrated for; None if its noise was
+        found in another way.
+      others: further settings of `TrainConfig`, by name.
     """
-    names = _OF_THE_PLAN if sampling != 'none' else (*_OF_THE_PLAN, *_SCHEMA)
-    own = {name: f'--{name}={row[name]}' for name in names if row.get(name) is not None}
-    kept = {name: text for name, text in given.items() if name not in (*own, *_ANSWERED)}
-    return ' '.join(map(shlex.quote, {**kept, **own}.values()))
+    noise = plan.noise_multiplier if target_epsilon is None else None
+    return _setting_texts.flags(
+        {
+            **(others or {}),
+            **recipe.settings,
+            'sampling': 'min_separation' if plan.sampling == 'none' else plan.sampling,
+            'groups': plan.groups,
+            'cohort_cap': plan.cohort_cap,
+            'min_separation': plan.participation.min_separation,
+            'max_participations': plan.participation.count,
+            'population': population,
+            'clients_per_round': plan.clients_per_round,
+            'rounds': plan.participation.rounds,
+            'noise_multiplier': noise,
+            'target_epsilon': target_epsilon,
+            'delta': delta,
+            'accountant': accountant,
+            'adjacency': plan.adjacency,
+        }
+    )
+
+
+def others_of(privacy: PrivacyConfig, server: ServerConfig) -> dict[str, Any]:
+    """The settings besides those of `of_plan` that are not the defaults of `train`, by name."""
+    defaults = TrainConfig().flat()
+    found = {
+        name: value
+        for name, value in {**privacy.flat(), **server.flat()}.items()
+        if name not in _STATED and value != defaults[name]
+    }
+    if not privacy.secagg:  # Without rounding, the model itself says what its dimension is.
+        found.pop('model_dimension', None)
+    return found
+
+
+def _workload(server: ServerConfig) -> dict[str, Any]:
+    """The flags of `optimize_strategy` for `ServerConfig.workload`, by name."""
+    defaults = ScheduleConfig().flat()
+    schedule = {
+        name: value
+        for name, value in server.flat().items()
+        if name in defaults and value != defaults[name]
+    }
+    momentum = server.server_momentum if server.server_optimizer == SGD else 0.0
+    return {'momentum': momentum, 'nesterov': server.server_nesterov, **schedule}

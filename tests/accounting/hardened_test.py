@@ -210,8 +210,8 @@ def test_slack_moves_delta_and_epsilon():
         asked.append(delta)
         return gaussian.Bound(1.0, 'rdp')
 
-    assert accounting.with_slack(curve, 1e-6, 0.0) == (1.0, 'rdp')
-    assert accounting.with_slack(curve, 1e-6, 0.25) == (1.25, 'rdp')
+    assert hardened.with_slack(curve, 1e-6, 0.0) == (1.0, 'rdp')
+    assert hardened.with_slack(curve, 1e-6, 0.25) == (1.25, 'rdp')
     assert asked[0] == 1e-6
     assert 1e-6 * math.exp(-0.25) * (1 - 1e-11) < asked[1] < 1e-6 * math.exp(-0.25)
-    assert accounting.with_slack(curve, 1e-6, math.inf) == (math.inf, 'rdp')
+    assert hardened.with_slack(curve, 1e-6, math.inf) == (math.inf, 'rdp')

@@ -85,8 +85,8 @@ def test_a_command_has_its_own_flags_and_examples():
         for module in (('dpfl', 'report', '--help'), ('experiments.report_privacy', '--help'))
     )
     assert '--noise_multiplier' in own and '  dpfl report_privacy --mechanism=tree' in own
-    assert '  python -m experiments.report_privacy --mechanism=tree' in thin
-    assert own == thin.replace('python -m experiments.', 'dpfl ')
+    assert '  .venv/bin/python -m experiments.report_privacy --mechanism=tree' in thin
+    assert own == thin.replace('.venv/bin/python -m experiments.', 'dpfl ')
 
 
 @pytest.fixture(scope='module', name='complete')

@@ -10,13 +10,14 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dpfl import _files, _json, accounting, errors
+from dpfl import _files, _json, _setting_texts, accounting, errors
 from dpfl._settings import kind_of
 from dpfl.accounting import plan_match
 from dpfl.accounting.records import archive
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.restarts import Restarted
 from dpfl.simulation.training import before_training, noise_matching
+from dpfl.simulation.training.config import choice_not_covered
 from dpfl.simulation.training.sampling_config import AMPLIFIED
 from dpfl.tasks.config import OF_PRIVATE_WORDS, PRIVATE_VOCABULARY, TextConfig
 from dpfl.tasks.selection_config import SelectionConfig
@@ -120,6 +121,9 @@ def _differences(
         found.append(f'{archive.PLAN}: {earlier} earlier plans, {file} does not say so')
     if _before(values, report) != report.plan.before:
         found.append(f'{archive.PLAN}: has other releases before training than {file} asks for')
+    for sentence in choice_not_covered(_entries(values, 'chosen_without_noise')):
+        if sentence not in report.also_not_covered:
+            found.append(f'{archive.PLAN}: does not say what {file} does: {sentence}')
     # The noise of an earlier run may have had a seed.
     may_be_seeded = bool(values.get('noise_seed')) or (
         bool(report.plan.earlier) and report.noise_is_seeded
@@ -188,15 +192,9 @@ def _expected_of_stopped(
 
 def _text(value: Any) -> str:
     """A JSON value as the text of a flag."""
-    if isinstance(value, bool):
-        return _switch(value)
     if isinstance(value, dict):  # A mechanism given by its parameters.
         return str(value.get('mechanism'))
-    if isinstance(value, list):
-        return ','.join(
-            ':'.join(map(_text, each)) if isinstance(each, list) else _text(each) for each in value
-        )
-    return repr(value) if isinstance(value, float) else str(value)
+    return _setting_texts.text(value)
 
 
 def _expected(report: accounting.PrivacyReport) -> dict[str, tuple[str, Callable[[str], bool]]]:
@@ -225,8 +223,8 @@ def _expected(report: accounting.PrivacyReport) -> dict[str, tuple[str, Callable
         'adjacency': plan.adjacency,
         'estimator': plan.estimator.kind,
         'noise': plan.noise,
-        'adaptive_clip': _switch(plan.adaptive_clip is not None),
-        'secagg': _switch(plan.discretization is not None),
+        'adaptive_clip': _setting_texts.text(plan.adaptive_clip is not None),
+        'secagg': _setting_texts.text(plan.discretization is not None),
     }
     expected = {name: (f'{name}={value}', _is_number(value)) for name, value in numbers.items()}
     if schema.min_separation == plan.groups:  # What groups keep, if a run has the default, 1.
@@ -253,10 +251,6 @@ def _expected(report: accounting.PrivacyReport) -> dict[str, tuple[str, Callable
             lambda text: _schedule(text) == tuple(plan.clip_schedule),
         ),
     }
-
-
-def _switch(value: bool) -> str:
-    return 'true' if value else 'false'
 
 
 def _is_number(value: float | None) -> Callable[[str], bool]:

@@ -1,13 +1,10 @@
 """What the runs of a comparison guarantee together."""
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
-from dpfl.accounting import PrivacyReport
-from dpfl.accounting.reports import noise_keys
+from dpfl.accounting.reports import joint
+from dpfl.errors import ArgumentError
 from dpfl.inspection.generators.sides import Side
-from dpfl.inspection.text import results
 
 
 def guarantees(sides: tuple[Side, Side]) -> list[dict[str, Any]]:
@@ -20,31 +17,18 @@ def guarantees(sides: tuple[Side, Side]) -> list[dict[str, Any]]:
     rows = []
     for name, chosen in (('a', sides[:1]), ('b', sides[1:]), ('both', sides)):
         reports = [each.report for side in chosen for each in side.values()]
-        obstacle = _obstacle(reports)
-        epsilon = results.together(reports) if obstacle is None else None
+        try:
+            epsilon = joint.guarantee(reports).finite_epsilon
+            remark = '' if epsilon is not None else 'infinite'
+        except ArgumentError as error:
+            epsilon, remark = None, f'the runs cannot be composed: {error}'
         rows.append(
             {
                 'of': name,
                 'runs': len(reports),
                 'delta': reports[0].deltas[0],
                 'epsilon': epsilon,
-                'remark': obstacle or ('' if epsilon is not None else 'infinite'),
+                'remark': remark,
             }
         )
     return rows
-
-
-def _obstacle(reports: Sequence[PrivacyReport]) -> str | None:
-    """Why the guarantees of runs cannot be added up; None if they can."""
-    for name in ('adjacency', 'group_size'):
-        values = sorted({str(getattr(report.plan, name)) for report in reports})
-        if len(values) > 1:
-            return f'the runs differ in {name.replace("_", " ")}: {", ".join(values)}'
-    shared = noise_keys.obstacle(reports)
-    if shared is not None:
-        return f'run {shared[0] + 1} {shared[1]}'
-    for report in reports:
-        epsilon = report.guarantee.epsilons[0]
-        if epsilon is None or math.isinf(epsilon):
-            return 'infinite'
-    return None

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import accounting, errors
-from dpfl.accounting.reports import noise_keys
 from dpfl.debugging.differences import Difference, Share
 from dpfl.debugging.text import diagnosis, traits, word_differences
 from dpfl.inspection.text import settings
@@ -218,31 +216,6 @@ def compare_parts(
     names = part.generator.of_what, rest.generator.of_what
     words = words_that_differ(part.tokens, rest.tokens, text.vocabulary.words, top)
     return Compared(case.name, *names, verdict, words)
-
-
-def together(reports: Sequence[accounting.PrivacyReport]) -> float | None:
-    """Epsilon of several models together that learn from the same clients; None if infinite.
-
-    Delta is that of the first report. Each model may depend on the models before it.
-
-    Raises:
-      ArgumentError: if two of the runs have the same noise.
-    """
-    import dp_accounting
-
-    shared = noise_keys.obstacle(reports)
-    if shared is not None:
-        number, reason = shared
-        raise errors.ArgumentError('reports', number + 1, reason)
-
-    event = dp_accounting.ComposedDpEvent([report.dp_event() for report in reports])
-    epsilon = accounting.epsilon_of_event(
-        event,
-        reports[0].deltas[0],
-        reports[0].accountant,
-        reports[0].plan.neighbours.adjacency,
-    )
-    return _finite(epsilon)
 
 
 def _examples(found: CaseResult, clear: Sequence[str]) -> dict[str, tuple[str, ...]]:

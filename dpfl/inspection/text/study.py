@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpfl import accounting
+from dpfl.accounting.reports import joint
 from dpfl.inspection.text import results, settings, training
 from dpfl.inspection.text.clients import OpenedText
 from dpfl.inspection.text.config import CHAR, WORD, Case, Generator, StudyConfig
@@ -102,8 +103,8 @@ class Study:
                 ratios += own[0]
                 learned += own[1]
         compared = (*self._compared(cases, self._text), *(each.compared for each in ratios))
-        everything = results.together(reports)
-        return Found(tuple(cases), compared, tuple(ratios), tuple(learned), everything)
+        together = joint.guarantee(reports).finite_epsilon
+        return Found(tuple(cases), compared, tuple(ratios), tuple(learned), together)
 
     def _against(
         self, primary: 'saved_models.LanguageModel', found: CaseRun
@@ -159,8 +160,9 @@ class Study:
                 top=self.config.top,
                 seed=self.base.seed,
             )
-        together = results.together([each.report for each in trained.values()])
-        return CaseRun(results.CaseResult(case, written, together), tasks, trained)
+        together = joint.guarantee([each.report for each in trained.values()])
+        result = results.CaseResult(case, written, together.finite_epsilon)
+        return CaseRun(result, tasks, trained)
 
     @functools.cached_property
     def _text(self) -> settings.Text:

@@ -20,7 +20,6 @@ import numpy as np
 from scipy import stats
 
 from dpfl import _random
-from dpfl.accounting import tradeoff
 from dpfl.auditing import membership
 from dpfl.errors import ArgumentError
 from dpfl.simulation.attacks import client_losses, finished_run
@@ -162,10 +161,7 @@ def _alike(inside: np.ndarray, outside: np.ndarray) -> float:
 
 def _allowed(run: FinishedRun, rate: float) -> float:
     """The largest true positive rate that the guarantee of a run allows."""
-    plan = run.report.plan
-    slack = plan.slack if plan.noise_multiplier else 0.0
-    found = tradeoff.of_event(run.report.dp_event(), plan.neighbours, slack, (rate,))
-    return found.points[0][1]
+    return run.report.tradeoff_at((rate,)).points[0][1]
 
 
 def _reference(path: str, model: saved_models.LanguageModel) -> saved_models.LanguageModel:

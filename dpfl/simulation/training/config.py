@@ -1,6 +1,7 @@
 """The configuration of a training run. Does not import TensorFlow."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -149,11 +150,22 @@ _ADDED_LATER = (
     'server_epsilon',
     'audit',
     'audit_canaries',
+    'chosen_without_noise',
     *ScheduleConfig().flat(),
     *PlantingConfig().flat(),
     *SelectionConfig().flat(),
     *OF_PRIVATE_WORDS,
 )
+
+
+def choice_not_covered(names: Sequence[str]) -> tuple[str, ...]:
+    """The sentence about settings that were chosen by looking at data; empty without names."""
+    if not names:
+        return ()
+    return (
+        f'The choice of {", ".join(names)}: the values were chosen by looking at the data of '
+        'clients without noise.',
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,6 +182,23 @@ class RunConfig(Settings):
         'noise come from the operating system.',
         minimum=0,
     )
+    chosen_without_noise: tuple[str, ...] = setting(
+        (),
+        'Flags whose values were chosen by looking at the data of clients without noise, '
+        'comma-separated; suggest writes them into its flag file. The report says that the '
+        'guarantee does not cover the choice.',
+    )
+
+    def check(self) -> None:
+        """Checks that `chosen_without_noise` names settings."""
+        for name in self.chosen_without_noise:
+            if name not in self.flat():
+                raise ArgumentError('chosen_without_noise', name, 'must be names of settings')
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What the guarantee does not cover because of how settings were chosen, in sentences."""
+        return choice_not_covered(self.chosen_without_noise)
 
     def fixed(self) -> dict[str, Any]:
         """The settings that must stay the same when a run is resumed, by name, as JSON values.
@@ -230,6 +259,7 @@ class TrainConfig(RunConfig):
 
     def check(self) -> None:
         """Checks that the task has the model, and the clip norm a fixed value where it must."""
+        super().check()
         if self.optimization.clip_each_batch and self.privacy.adaptive_clip:
             raise ArgumentError(
                 'clip_each_batch',

@@ -318,7 +318,7 @@ def build_experiment(
         reference_accuracies=comparisons.references(config, task),
         uniform_loss=comparisons.uniform_loss(config, language),
         watch_loss=True,
-        not_covered=task.not_covered,
+        not_covered=(*config.not_covered, *task.not_covered),
         about=accounting.About(
             task=config.task.task,
             model=comparisons.model_name(config),

@@ -296,7 +296,7 @@ def _experiment(
         release_train_metrics=config.evaluation.release_train_metrics,
         reference_accuracies={'cannot_tell_apart': 0.5},
         noise_is_seeded=config.noise_seed is not None,
-        not_covered=(*clients.not_covered, *NOT_COVERED),
+        not_covered=(*config.not_covered, *clients.not_covered, *NOT_COVERED),
         about=accounting.About(
             task=config.task.task,
             model=how.model,

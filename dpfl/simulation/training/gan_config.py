@@ -69,6 +69,7 @@ class GanConfig(RunConfig):
 
     def check(self) -> None:
         """Checks that an audit is possible, and that no test of a classifier is asked for."""
+        super().check()
         self.audit.check_run(self.privacy)
         if self.evaluation.test_clients:
             raise ArgumentError('test_clients', self.evaluation.test_clients, 'must be 0 for a GAN')

@@ -18,8 +18,9 @@ from dpfl.tasks.text.text_statistics import TextStatistics
 
 NOT_PRIVATE = (
     'Not private: the proposal was made by looking at the text of the clients, without noise. The '
-    'guarantee of a run does not cover how its settings were chosen. Choose them on other data, or '
-    'on clients that do not take part, where that matters.'
+    'guarantee of a run does not cover how its settings were chosen, and --chosen_without_noise '
+    'makes its report say so. Choose them on other data, or on clients that do not take part, '
+    'where that matters.'
 )
 # Share of the words that a proposed vocabulary covers, and of the sentences that are not cut.
 _COVERED, _UNCUT = 0.95, 0.9
@@ -48,11 +49,19 @@ class SuggestConfig(Settings):
 
 @dataclasses.dataclass(frozen=True)
 class Proposal:
-    """A setting, its proposed value, and why."""
+    """A setting, its proposed value, and why.
+
+    Attributes:
+      name: name of the setting.
+      value: proposed value.
+      reason: why, in a clause.
+      is_from_data: whether the value depends on the data of clients, without noise.
+    """
 
     name: str
     value: Any
     reason: str
+    is_from_data: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +110,7 @@ def suggest(
     config = TrainConfig(task=task, seed=seed).with_values(values)
     proposals += _of_trial(config, tell)
     values = {each.name: each.value for each in proposals}
+    values['chosen_without_noise'] = tuple(each.name for each in proposals if each.is_from_data)
     return Suggestion(data, tuple(proposals), config.with_values(values))
 
 
@@ -160,6 +170,7 @@ def of_schema(wishes: SuggestConfig, population: int) -> list[Proposal]:
             'mechanism',
             'none',
             'no noise and no guarantee: a run that does not learn without noise does not with it',
+            is_from_data=False,
         )
         noise = [mechanism]
     else:
@@ -171,14 +182,21 @@ def of_schema(wishes: SuggestConfig, population: int) -> list[Proposal]:
         )
         delta = 10.0 ** -math.ceil(1.1 * math.log10(max(population, 10)))
         noise = [
-            Proposal('mechanism', 'auto', 'the mechanism with the least noise for the schema'),
-            Proposal('target_epsilon', wishes.target_epsilon, 'as asked for'),
+            Proposal(
+                'mechanism',
+                'auto',
+                'the mechanism with the least noise for the schema',
+                is_from_data=False,
+            ),
+            Proposal('target_epsilon', wishes.target_epsilon, 'as asked for', is_from_data=False),
             Proposal('delta', delta, f'below 1 / {population} ** 1.1'),
         ]
     apart = max(min(population // cohort, rounds), 1)
     times = -(-rounds // apart)
     return [
-        Proposal('rounds', rounds, 'as asked for, or the default of this proposal'),
+        Proposal(
+            'rounds', rounds, 'as asked for, or the default of this proposal', is_from_data=False
+        ),
         Proposal('clients_per_round', cohort, why),
         Proposal(
             'min_separation',
@@ -187,7 +205,7 @@ def of_schema(wishes: SuggestConfig, population: int) -> list[Proposal]:
         ),
         Proposal('max_participations', times, f'{rounds} rounds / {apart} between two, rounded up'),
         *noise,
-        Proposal('eval_every', max(rounds // 10, 1), 'ten points of the curve'),
+        Proposal('eval_every', max(rounds // 10, 1), 'ten points of the curve', is_from_data=False),
     ]
 
 
@@ -212,8 +230,15 @@ def _of_local_training(statistics: TextStatistics) -> list[Proposal]:
             f'half of the clients have at most {median:.0f} sentences'
             + (': two passes, so that they make several steps' if epochs > 1 else ''),
         ),
-        Proposal('server_learning_rate', 1.0, 'applies the mean update as it is'),
-        Proposal('server_momentum', 0.9, 'sums about ten updates: faster, and steadier'),
+        Proposal(
+            'server_learning_rate', 1.0, 'applies the mean update as it is', is_from_data=False
+        ),
+        Proposal(
+            'server_momentum',
+            0.9,
+            'sums about ten updates: faster, and steadier',
+            is_from_data=False,
+        ),
     ]
 
 

@@ -149,6 +149,15 @@ def test_seeds_are_compared_both_ways(tmp_path):
     assert _differences(tmp_path, _report(True), _FLAGS + '--noise_seed=1\n') == []
 
 
+def test_values_that_were_found_on_the_data_are_in_the_report(tmp_path):
+    flags = f'{_FLAGS}--chosen_without_noise=clip_norm,delta\n'
+    [difference] = _differences(tmp_path, _report(), flags)
+    assert difference.startswith('plan.json: does not say what flags.txt does: The choice of clip')
+    config = TrainConfig(chosen_without_noise=('clip_norm', 'delta'))
+    report = dataclasses.replace(_report(), also_not_covered=config.not_covered)
+    assert _differences(tmp_path, report, flags) == []
+
+
 def test_the_epsilon_that_was_asked_for_is_that_of_the_plan(tmp_path):
     flags = _FLAGS.replace('--noise_multiplier=2.0', '--target_epsilon=3')
     plan = accounting.PrivacyPlan.calibrated(

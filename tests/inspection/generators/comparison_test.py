@@ -1,13 +1,15 @@
 """Comparisons of generators that are in directories of runs: verdicts, pages, refusals."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting.records import archive
-from dpfl.inspection.generators import comparison, page, sides
+from dpfl.cli.flags import composition
+from dpfl.inspection.generators import comparison, joint, page, sides
 from dpfl.inspection.generators.config import (
     ClassifierConfig,
     ComparisonConfig,
@@ -28,7 +30,7 @@ _CONFIG = ComparisonConfig(
 )
 
 
-def _run(path, name, vocabulary, boosted, adjacency='zero_out'):
+def _run(path, name, vocabulary, boosted, **of_plan):
     """A directory as a finished run leaves it, whose model prefers one token after all others."""
     num_tokens = (
         encoding.NUM_BYTE_TOKENS if vocabulary is None else len(vocabulary) + NUM_SPECIAL_TOKENS
@@ -41,14 +43,14 @@ def _run(path, name, vocabulary, boosted, adjacency='zero_out'):
     saved_models.save(
         saved_models.LanguageModel(name, tuple(weights), vocabulary), path / saved_models.IN_RUN
     )
-    plan = accounting.PrivacyPlan(
+    fields = dict(
         mechanism=mechanisms.Identity(4),
         participation=Participation(rounds=4, min_separation=4, max_participations=1),
         clip_norm=1.0,
         noise_multiplier=2.0,
         clients_per_round=5,
-        adjacency=adjacency,
     )
+    plan = accounting.PrivacyPlan(**{**fields, **of_plan})
     report = accounting.PrivacyReport.from_plan(plan, deltas=[1e-6])
     (path / archive.REPORT).write_text(report.to_json())
     (path / archive.SUMS).write_text(f'{"0" * 64}  {archive.MODEL}\n')
@@ -63,7 +65,7 @@ def _runs(tmp_path_factory):
         'unknown': _run(root / 'unknown', 'micro', _WORDS, OOV_ID),
         'other words': _run(root / 'other', 'micro', (*_WORDS[:-1], 'x'), 5),
         'char': _run(root / 'char', 'char_tiny', None, 97),
-        'replaced': _run(root / 'replaced', 'char_tiny', None, 32, 'replace_one'),
+        'replaced': _run(root / 'replaced', 'char_tiny', None, 32, adjacency='replace_one'),
     }
 
 
@@ -115,9 +117,9 @@ def test_guarantees_of_other_adjacencies_are_not_added_up(runs):
     found = comparison.compare(first, second, _CONFIG)
     assert found.guarantees[0]['epsilon'] is not None
     assert found.guarantees[2]['epsilon'] is None
-    assert 'adjacency: replace_one, zero_out' in found.guarantees[2]['remark']
+    assert 'adjacency=replace_one: must be zero_out' in found.guarantees[2]['remark']
     assert any('kinds of characters' in area.name for area in found.verdict.differing)
-    assert 'adjacency: replace_one, zero_out' in page.render(found)
+    assert 'adjacency=replace_one: must be zero_out' in page.render(found)
 
 
 def test_the_binary_takes_directories_without_flags_and_refuses_in_one_line(runs, tmp_path):
@@ -147,3 +149,30 @@ def test_the_binary_takes_directories_without_flags_and_refuses_in_one_line(runs
         assert refused.returncode == 2 and refused.stdout == ''
         assert refused.stderr.startswith(f'error: {message}'), refused.stderr
         assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    'of_plan, epsilon',
+    [
+        ({'sampling': 'poisson'}, 0.6721),
+        ({'sampling': 'without_replacement', 'adjacency': 'replace_one'}, 5.612),
+    ],
+)
+def test_groups_have_the_guarantee_that_report_privacy_gives_them(tmp_path, of_plan, epsilon):
+    plan = dict(
+        mechanism=mechanisms.Identity(100),
+        participation=Participation(100),
+        clients_per_round=10,
+        population=1000,
+        group_size=2,
+    )
+    paths = [
+        _run(tmp_path / name, 'char_tiny', None, 65, **plan, **of_plan) for name in ('one', 'other')
+    ]
+    both = joint.guarantees(tuple(sides.open_side('a', [path]) for path in paths))
+    files = [f'{path}/{archive.REPORT}' for path in paths]
+    config = composition.CompositionConfig(compose_with=(files[1],))
+    first = accounting.PrivacyReport.from_json(pathlib.Path(files[0]).read_text())
+    assert both[2]['epsilon'] == composition.together(first, config)['epsilon']
+    assert both[2]['epsilon'] == pytest.approx(epsilon, abs=5e-4)
+    assert both[0]['epsilon'] == first.guarantee.epsilons[0]

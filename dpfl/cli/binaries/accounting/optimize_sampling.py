@@ -68,7 +68,7 @@ def main() -> None:
             mechanism=str(_MECHANISM.read().mechanism),
         )
         found = designs.find(search, target, output)
-    command = ' '.join([program.shown('train'), '--output_dir=runs/planned', *found.pop('train')])
+    command = program.command('train', '--output_dir=runs/planned', *found.pop('train'))
     if _FORMAT.read().format == 'json':
         print(json.dumps({**found, 'command': command}))
         return

@@ -49,19 +49,15 @@ whose columns have norm 1 here, is the published 1.411 for columns of squared no
 """
 
 import json
-from typing import Any
-
-from absl import flags
 
 from dpfl import accounting
 from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
-from dpfl.planning import plan_rows, train_command
+from dpfl.planning import plan_rows
 from dpfl.planning.answer import answer, figure_of
 from dpfl.planning.pace import PaceConfig
 from dpfl.planning.request import PlanningConfig, Request
-from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.mechanism import NAMES
 from dpfl.simulation.training.privacy_config import AUTO, ClippingConfig, PrivacyConfig
 from dpfl.simulation.training.sampling_config import DeviceConfig, SamplingConfig
@@ -145,27 +141,17 @@ def main() -> None:
         output_flags.write_rows(_DATA.read().data, found.rows)
     if path:
         files.save_plot(figure_of(request, found), path)
+    commands = [
+        program.command(name, *(['--output_dir=runs/planned'] if name == 'train' else []), *given)
+        for name, given in found.commands
+    ]
     if _FORMAT.read().format == 'json':
-        print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
-    else:
-        print(plan_rows.text(found.rows, found.left, found.assumptions))
-        if not request.sweeps() and not request.contenders:
-            print(_train_command(found.rows[0], request.sampling))
-
-
-def _train_command(row: dict[str, Any], sampling: str) -> str:
-    """How a run with the plan is started; data, model and optimisation have to be added."""
-    of_train = TrainConfig().flat()
-    given = {
-        name: flags.FLAGS[name].serialize()
-        for name in of_train
-        if name in flags.FLAGS and flags.FLAGS[name].present
-    }
-    found = train_command.flags_of(row, given, sampling)
-    return (
-        'A run with this plan; add the task, the model and the learning rates:\n'
-        f'{program.shown("train")} --output_dir=runs/planned {found}'
-    )
+        print(json.dumps({**found.to_dict(), 'commands': commands}, indent=2, allow_nan=False))
+        return
+    print(plan_rows.text(found.rows, found.left, found.assumptions))
+    if commands:
+        title = 'A run with this plan; add the task, the model and the learning rates:'
+        print(title, *commands, sep='\n')
 
 
 if __name__ == '__main__':

@@ -17,12 +17,11 @@ papers, the number of rounds strictly between two participations: min_separation
 
 import functools
 import json
-import shlex
 from typing import Any
 
 from absl import flags
 
-from dpfl import ParticipationLog
+from dpfl import ParticipationLog, _setting_texts
 from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
@@ -134,10 +133,9 @@ def _report_command(values: dict[str, Any], output: str | None) -> str:
         **_strategy(),
         'noise_multiplier': values.get('noise_multiplier', _NOISE.values()['noise_multiplier']),
     }
-    words = [shlex.quote(f'--{name}={value}') for name, value in given.items()]
     return (
         'The guarantee of a run with this log, for a mechanism of your choice:\n'
-        f'{program.shown("report_privacy")} {" ".join(words)}\n'
+        f'{program.command("report_privacy", *_setting_texts.flags(given))}\n'
     )
 
 

@@ -7,15 +7,16 @@ Example:
 It prints the facts it found, a table of flags with reasons, and a command that runs as printed.
 Without --target_epsilon the run has no noise: it shows whether the model learns anything, such as
 more than the most frequent word. NOT private: a proposal depends on the clients' text, and the
-guarantee of a run does not cover it.
+guarantee of a run does not cover it. --chosen_without_noise among the flags makes the report of the
+run say so.
 """
 
 import json
 import pathlib
-import shlex
 import sys
 from typing import Any
 
+from dpfl import _setting_texts
 from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
@@ -51,7 +52,7 @@ def main() -> None:
     if output is not None:
         pathlib.Path(output).write_text(''.join(f'{flag}\n' for flag in flags))
         flags = [f'--flagfile={output}']
-    command = shlex.join([*program.arguments('train'), *flags, f'--output_dir={_RUN}'])
+    command = program.command('train', *flags, f'--output_dir={_RUN}')
     if _FORMAT.read().format == 'json':
         print(json.dumps(_values(found, command)))
         return
@@ -67,22 +68,21 @@ def main() -> None:
 def flags_of(config: TrainConfig) -> list[str]:
     """The flags whose values are not the defaults."""
     defaults = TrainConfig().flat()
-    found = []
-    for name, value in config.flat().items():
-        if value == defaults[name]:
-            continue
-        if isinstance(value, bool):
-            found.append(f'--{name}' if value else f'--no{name}')
-        else:
-            found.append(f'--{name}={value}')
-    return found
+    return _setting_texts.flags(
+        {name: value for name, value in config.flat().items() if value != defaults[name]}
+    )
 
 
 def _values(found: Suggestion, command: str) -> dict[str, Any]:
     return {
         'data': found.data,
         'settings': [
-            {'flag': each.name, 'value': each.value, 'reason': each.reason}
+            {
+                'flag': each.name,
+                'value': each.value,
+                'reason': each.reason,
+                'is_from_data': each.is_from_data,
+            }
             for each in found.proposals
         ],
         'command': command,

@@ -17,7 +17,6 @@ To use another task, model or number of rounds for all runs:
 import json
 import os
 import pathlib
-import shlex
 
 from absl import flags
 
@@ -116,7 +115,7 @@ def _command() -> str:
         if flags.FLAGS[name].value is not None
     ]
     given += [f'--{_OVERRIDE.name}={each}' for each in _OVERRIDE.value]
-    return shlex.join([*program.arguments('run_study'), *given])
+    return program.command('run_study', *given)
 
 
 def _seeds() -> list[int]:

@@ -56,7 +56,8 @@ def test_the_flags_of_train_have_the_guarantee_of_the_design(tmp_path, made, nam
     design = getattr(made, name)
     strategy = tmp_path / 'a design.npz'
     mechanisms.save(design.plan.mechanism, strategy)
-    words = shlex.split(' '.join(designs.train_flags(design, _SEARCH, strategy)))
+    words = designs.train_flags(design, _SEARCH, strategy, 2.0)
+    assert '--target_epsilon=2.0' in words
     texts = dict(word.removeprefix('--').split('=', 1) for word in words)
     config = _setting_texts.with_texts(TrainConfig(), texts)
     plan = build_plan(
@@ -70,7 +71,12 @@ def test_the_flags_of_train_have_the_guarantee_of_the_design(tmp_path, made, nam
 def _started(tmp_path, command):
     """The report of a run that the printed command starts, with a small task."""
     words = shlex.split(command)
-    assert words[:4] == ['python', '-m', 'experiments.train', '--output_dir=runs/planned']
+    assert words[:4] == [
+        '.venv/bin/python',
+        '-m',
+        'experiments.train',
+        '--output_dir=runs/planned',
+    ]
     directory = f'--output_dir={tmp_path}/run'
     done = forked_binaries.run('train', *_TINY, *words[4:], directory)
     assert done.returncode == 0, done.stderr

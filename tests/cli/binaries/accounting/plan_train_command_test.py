@@ -1,4 +1,4 @@
-"""`plan_privacy` ends with the command of `train` that has the guarantee of its plan."""
+"""`plan_privacy` ends with commands that run its plan, with the epsilon that it states."""
 
 import json
 import shlex
@@ -10,35 +10,120 @@ from dpfl.simulation.training import TrainConfig
 from dpfl.simulation.training.plan import accountant, build_plan
 from tests import forked_binaries
 
+# A task and a model, as a user adds them; the flags of the command win over those of the preset.
+_PRESET = ('--flagfile=configs/quickstart.flags', '--eval_clients=2', '--eval_every=100')
+_SMALL = '--population=300 --clients_per_round=10 --rounds=30 --delta=1e-3'
 
-@pytest.mark.parametrize(
-    'flags',
-    [
+
+def _printed(folder, *flags):
+    """Words of the commands, with files in a folder; and the row of the plan."""
+    done = forked_binaries.run('plan_privacy', *flags, '--format=json')
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    commands = []
+    for line in found['commands']:
+        words = shlex.split(line.replace('planned.npz', f'{folder}/planned.npz'))
+        assert words[:2] == ['.venv/bin/python', '-m']
+        commands.append((words[2].removeprefix('experiments.'), words[3:]))
+    return commands, found['plans'][0]
+
+
+def _prepared(commands):
+    """The flags of `train`, after the commands before it have run."""
+    *before, (name, words) = commands
+    assert name == 'train'
+    for each, given in before:
+        done = forked_binaries.run(each, *given)
+        assert done.returncode == 0, done.stderr
+    return words
+
+
+_CASES = [
+    # The mechanism that is chosen: as train makes it, of another size, for another workload.
+    (f'{_SMALL} --target_epsilon=4 --model_dimension=34646', 'free_banded'),
+    (
+        f'{_SMALL} --noise_multiplier=4 --model_dimension=34646 --memory_limit=0.0003',
+        'block_blt',
+    ),
+    (
+        f'{_SMALL} --noise_multiplier=4 --model_dimension=34646 --workload=server '
+        '--server_momentum=0.5 --server_schedule=linear',
+        'free_banded',
+    ),
+    (f'{_SMALL} --target_epsilon=4 --mechanism=tree --adjacency=replace_one', 'tree'),
+    (
         '--population=4210000 --clients_per_round=6500 --rounds=1900 --timer_hours=24 '
         '--round_minutes=4.6 --mechanism=tree --noise_multiplier=7',
-        '--population=1710 --clients_per_round=10 --rounds=52 --sampling=cyclic_poisson '
-        '--mechanism=fichtenberger_toeplitz --bands=20 --target_epsilon=3 --delta=1e-6',
-        '--population=4210 --clients_per_round=65 --rounds=190 --mechanism=blt '
-        '--blt_decay=0.9,0.2 --blt_scale=0.2,0.1 --target_epsilon=3 --delta=1e-6 --accountant=rdp',
-    ],
-)
-def test_the_command_has_the_guarantee_of_the_plan(flags):
-    done = forked_binaries.run('plan_privacy', *flags.split())
-    assert done.returncode == 0, done.stderr
-    shown = done.stdout.splitlines()[-1]
-    words = shlex.split(shown)
-    assert words[:4] == ['python', '-m', 'experiments.train', '--output_dir=runs/planned']
-    texts = dict(word.removeprefix('--').split('=', 1) for word in words[4:])
+        'tree',
+    ),
+    (
+        f'{_SMALL} --mechanism=blt --blt_decay=0.9,0.2 --blt_scale=0.2,0.1 --target_epsilon=3 '
+        '--accountant=rdp',
+        'blt',
+    ),
+    (f'{_SMALL} --mechanism=tree --target_rho=0.2', 'tree'),
+    (
+        '--population=4210 --rounds=30 --delta=1e-6 --mechanism=tree --target_epsilon=4 '
+        '--simulated_noise_multiplier=0.54 --simulated_clients_per_round=5 '
+        '--max_clients_per_round=200',
+        'tree',
+    ),
+    (f'{_SMALL} --sampling=poisson --mechanism=gaussian --target_epsilon=3', 'gaussian'),
+    (
+        f'{_SMALL} --sampling=cyclic_poisson --mechanism=fichtenberger_toeplitz --bands=20 '
+        '--target_epsilon=3',
+        'fichtenberger_toeplitz',
+    ),
+]
+# The others take as long as a few rounds of training each.
+_QUICK = 2
+
+
+@pytest.mark.parametrize('flags, mechanism', _CASES)
+def test_the_commands_have_the_plan(tmp_path, flags, mechanism):
+    commands, row = _printed(tmp_path, *flags.split())
+    words = _prepared(commands)
+    assert f'--mechanism={mechanism}' in words
+    is_searched = '--max_clients_per_round' in flags
+    targets = [each for each in words if each.startswith('--target_epsilon=')]
+    assert bool(targets) == ('--target_epsilon' in flags and not is_searched)
+    texts = dict(word.removeprefix('--').split('=', 1) for word in words)
+    del texts['output_dir']
     config = _setting_texts.with_texts(TrainConfig(), texts)
     sampling = config.sampling
     plan = build_plan(
         config.privacy, sampling, population=lambda: sampling.population, dimension=lambda: 1000
     )
-    planned = forked_binaries.run('plan_privacy', *flags.split(), '--format=json')
-    row = json.loads(planned.stdout)['plans'][0]
     epsilon = plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
     assert epsilon == pytest.approx(row['epsilon'], rel=1e-6)
+    assert plan.noise_multiplier == pytest.approx(row['noise_multiplier'], rel=1e-6)
     assert plan.participation.count == row['max_participations']
+
+
+@pytest.mark.tff
+@pytest.mark.parametrize(
+    'flags',
+    [
+        pytest.param(flags, marks=[pytest.mark.slow] if i >= _QUICK else [])
+        for i, (flags, _) in enumerate(_CASES)
+    ],
+)
+def test_a_dry_run_as_printed_has_the_epsilon_of_the_plan(tmp_path, flags):
+    commands, row = _printed(tmp_path, *flags.split())
+    done = forked_binaries.run(
+        'train', *_PRESET, *_prepared(commands), '--dry_run', '--format=json'
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)['epsilon'] == pytest.approx(row['epsilon'], rel=1e-6)
+
+
+def test_the_text_ends_with_the_commands():
+    flags = f'{_SMALL} --noise_multiplier=4 --model_dimension=34646 --memory_limit=0.0003'.split()
+    text, values = (
+        forked_binaries.run('plan_privacy', *flags, f'--format={form}').stdout
+        for form in ('text', 'json')
+    )
+    assert text.splitlines()[-2:] == json.loads(values)['commands']
 
 
 def test_a_sweep_has_no_command():

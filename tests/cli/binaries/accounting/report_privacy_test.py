@@ -251,11 +251,11 @@ def test_composition_with_another_report(tmp_path):
     )
     assert '## Composition' in _run(*_TREE, f'--compose_with={path}').stdout
     done = _run(*_TREE, f'--compose_with={path}', '--group_size=2')
-    assert done.returncode == 2 and 'must have group_size=2 like the first report' in done.stderr
+    assert done.returncode == 2 and 'group_size=1: must be 2' in done.stderr
     done = _run(*_TREE, f'--compose_with={path}', '--selected_from=poisson:3')
     assert done.returncode == 2 and 'cannot be combined with --compose_with' in done.stderr
     done = _run(*_TREE, f'--compose_with={path}', '--adjacency=replace_one')
-    assert done.returncode == 2 and 'must have adjacency=replace_one' in done.stderr
+    assert done.returncode == 2 and 'must be replace_one' in done.stderr
 
 
 def test_html_page_stands_alone():
