@@ -5,6 +5,7 @@ from typing import Any
 
 from dpfl import accounting, mechanisms
 from dpfl._settings import Settings, setting
+from dpfl.accounting import large_delta
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import noise_matching
 
@@ -116,6 +117,13 @@ class NoiseConfig(Settings):
         'Delta at which epsilon is given. The default is that of [Xu23] and small enough for a '
         'billion clients. A usual choice is the population to the power of -1.1: 4e-5 for 10,000 '
         'clients, 2.5e-7 for a million.',
+        above=0,
+        below=1,
+    )
+    allow_large_delta: bool = setting(
+        False,
+        f'Accept a --delta above {large_delta.USUAL_MOST:g}, which promises little: publishing the '
+        'data of each client with probability delta satisfies it.',
     )
     accountant: str | None = setting(
         None,
@@ -139,6 +147,16 @@ class NoiseConfig(Settings):
         'accounts for the rounding.',
         choices=accounting.NOISES,
     )
+
+    def check(self) -> None:
+        """Refuses a large delta, unless it is allowed."""
+        super().check()
+        if self.delta > large_delta.USUAL_MOST and not self.allow_large_delta:
+            raise ArgumentError(
+                'delta',
+                self.delta,
+                f'must be <= {large_delta.USUAL_MOST:g}; allow_large_delta accepts more',
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

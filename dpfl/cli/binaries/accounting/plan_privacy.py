@@ -49,11 +49,13 @@ whose columns have norm 1 here, is the published 1.411 for columns of squared no
 """
 
 import json
+import sys
 from typing import Any
 
 from absl import flags
 
 from dpfl import accounting
+from dpfl.accounting import large_delta
 from dpfl.cli.command import command_line, files, program
 from dpfl.cli.flags import output_flags
 from dpfl.cli.flags.settings_flags import SettingsFlags
@@ -139,6 +141,8 @@ def main() -> None:
     )
     with command_line.refusing_bad_values():
         request.check()
+        if text := large_delta.warning(request.privacy.delta, request.schema['population']):
+            print(text, file=sys.stderr)
         if path and not request.sweeps():
             raise command_line.UsageError(f'--plot={path}: needs a sweep')
         found = answer(request)
