@@ -31,9 +31,6 @@ _ADJACENCIES_OF_SAMPLING = {
     'random_allocation': ('zero_out',),
     'b_min_sep': ('zero_out',),
 }
-# Within these limits float32 holds updates and noise with all their digits, no square of a float64
-# overflows, and epsilon is finite.
-_LEAST_SCALE, _MOST_SCALE = 1e-30, 1e30
 # Larger numbers of clients are not integers any more as floats.
 _MOST_CLIENTS = 2**53
 
@@ -59,26 +56,21 @@ def _tuple_of(kind: type, entries: str) -> Callable[[str, Any], None]:
     return check
 
 
-def _noise_multiplier(name: str, value: Any) -> None:
-    if _validate.number(name, value, minimum=0) and not _LEAST_SCALE <= value <= _MOST_SCALE:
-        raise errors.ArgumentError(
-            name, value, f'must be 0 (no noise) or within [{_LEAST_SCALE:g}, {_MOST_SCALE:g}]'
-        )
-
-
 def _clients_or_none(name: str, value: Any) -> None:
     if value is not None:
         _validate.integer(name, value, minimum=1, maximum=_MOST_CLIENTS)
 
 
 _clients = functools.partial(_validate.integer, minimum=1, maximum=_MOST_CLIENTS)
-_scale = functools.partial(_validate.number, minimum=_LEAST_SCALE, maximum=_MOST_SCALE)
+_scale = functools.partial(
+    _validate.number, minimum=_validate.LEAST_SCALE, maximum=_validate.MOST_SCALE
+)
 # The check of each field, which raises ArgumentError.
 _CHECKS: dict[str, Callable[[str, Any], object]] = {
     'mechanism': _part(Mechanism, text='must be a mechanism, such as BinaryTree(rounds)'),
     'participation': _part(Participation, text='must be a Participation(rounds, ...)'),
     'clip_norm': _scale,
-    'noise_multiplier': _noise_multiplier,
+    'noise_multiplier': _validate.noise_multiplier,
     'clients_per_round': _clients,
     'sampling': functools.partial(_validate.choice, allowed=SAMPLINGS),
     'adjacency': functools.partial(_validate.choice, allowed=ADJACENCIES),
@@ -137,12 +129,12 @@ def check(plan: PlanValues) -> None:
 def _check_stddev(name: str, clip_norm: float, plan: PlanValues) -> None:
     """The standard deviation of the noise is a float32 with room for many of them."""
     stddev = clip_norm * plan.noise_multiplier
-    if stddev and not _LEAST_SCALE <= stddev <= _MOST_SCALE:
+    if plan.noise_multiplier and not _validate.LEAST_SCALE <= stddev <= _validate.MOST_SCALE:
         raise errors.ArgumentError(
             name,
             clip_norm,
             f'its product with noise_multiplier={plan.noise_multiplier} must be within '
-            f'[{_LEAST_SCALE:g}, {_MOST_SCALE:g}]',
+            f'[{_validate.LEAST_SCALE:g}, {_validate.MOST_SCALE:g}]',
         )
 
 

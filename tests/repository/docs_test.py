@@ -41,7 +41,7 @@ def test_examples_run_and_print_what_they_say(name, capsys):
         assert len(printed) == len(promises), code
         for line, promise in zip(printed, promises, strict=True):
             if promise is not None:
-                # A search ends elsewhere on another machine: 'about' promises one part in a hundred.
+                # 'about': a search, which ends elsewhere on another machine, within one percent.
                 room = 1e-2 if promise.startswith('about ') else 5e-4
                 np.testing.assert_allclose(_numbers(line), _numbers(promise), rtol=room)
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from dpfl import accounting, mechanisms
+from dpfl import _validate, accounting, mechanisms
 from dpfl._settings import Settings, setting
 from dpfl.accounting import large_delta
 from dpfl.errors import ArgumentError
@@ -149,8 +149,10 @@ class NoiseConfig(Settings):
     )
 
     def check(self) -> None:
-        """Refuses a large delta, unless it is allowed."""
+        """Refuses a noise multiplier that is too small or large, and a large delta."""
         super().check()
+        if self.noise_multiplier is not None:
+            _validate.noise_multiplier('noise_multiplier', self.noise_multiplier)
         if self.delta > large_delta.USUAL_MOST and not self.allow_large_delta:
             raise ArgumentError(
                 'delta',

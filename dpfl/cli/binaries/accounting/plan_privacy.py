@@ -141,12 +141,12 @@ def main() -> None:
     )
     with command_line.refusing_bad_values():
         request.check()
-        if text := large_delta.warning(request.privacy.delta, request.schema['population']):
-            print(text, file=sys.stderr)
         if path and not request.sweeps():
             raise command_line.UsageError(f'--plot={path}: needs a sweep')
         found = answer(request)
         output_flags.write_rows(_DATA.read().data, found.rows)
+    if text := large_delta.warning(request.privacy.delta, request.schema['population']):
+        print(text, file=sys.stderr)
     if path:
         files.save_plot(figure_of(request, found), path)
     if _FORMAT.read().format == 'json':

@@ -22,12 +22,9 @@ participation log, and prints it. If something differs, it says what and exits w
 signs a report, --verify=<report> --public_key=<file> verifies it (docs/reference/report_schema.md).
 """
 
-import sys
-
 from absl import flags
 
 from dpfl import accounting
-from dpfl.accounting import large_delta
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import (
     composition,
@@ -128,8 +125,6 @@ def _planned(group_size: int | None) -> accounting.PrivacyReport:
     if sampling['sampling'] != 'none' and sampling['population'] is None:
         raise command_line.UsageError(f'--sampling={sampling["sampling"]}: needs --population')
     command_line.required(mechanism, 'mechanism')
-    if text := large_delta.warning(noise.delta, sampling['population']):
-        print(text, file=sys.stderr)
     return planned_report.of(
         sampling,
         mechanism,
