@@ -178,12 +178,11 @@ def _scalar(field: dataclasses.Field, scalar: type, value: Any) -> Any:
     if scalar is bool:
         return _validate.truth(name, value)
     if scalar is int:
-        return _validate.integer(
-            name,
-            value,
-            minimum=bounds.get('minimum', -_MOST_INTEGER),
-            maximum=bounds.get('maximum'),
-        )
+        least, most = bounds.get('minimum', -_MOST_INTEGER), bounds.get('maximum')
+        number = _validate.integer(name, value, minimum=least, maximum=most)
+        if number > _MOST_INTEGER:
+            raise ArgumentError(name, value, f'must be an integer <= {_MOST_INTEGER}')
+        return number
     if scalar is float:
         return _validate.number(name, value, **bounds)
     if scalar is str:

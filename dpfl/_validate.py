@@ -17,6 +17,9 @@ from dpfl.errors import ArgumentError, shown
 MOST_ROUNDS = 2**22
 # Largest entry of a matrix: sums of squares over all rounds then fit into floats.
 MOST_ENTRY = 1e100
+# Within these limits float32 holds clipped updates and their noise with all digits, no square of a
+# float64 overflows, and epsilon is finite.
+LEAST_SCALE, MOST_SCALE = 1e-30, 1e30
 
 
 def integer(name: str, value: Any, *, minimum: int, maximum: int | None = None) -> int:
@@ -61,6 +64,15 @@ def number(
     if not holds:
         raise ArgumentError(name, value, f'must be {allowed}')
     return float(value)
+
+
+def noise_multiplier(name: str, value: Any) -> float:
+    """Returns `value` as a float; raises ValueError unless it is 0 or of a size to compute with."""
+    found = number(name, value, minimum=0)
+    if found and not LEAST_SCALE <= found <= MOST_SCALE:
+        bounds = f'[{LEAST_SCALE:g}, {MOST_SCALE:g}]'
+        raise ArgumentError(name, value, f'must be 0 (no noise) or within {bounds}')
+    return found
 
 
 def vector(name: str, value: Any) -> np.ndarray:

@@ -23,6 +23,8 @@ _PLD_INTERVAL = 1e-4
 _PLD_POINTS = 2**19
 # With a larger mu the values of the grid no longer fit into floats.
 _PLD_MOST_MU = 1e4
+# A smaller mu counts as this one: the square of its inverse has to fit, too.
+_PLD_LEAST_MU = 1e-100
 
 
 class Bound(NamedTuple):
@@ -92,6 +94,7 @@ def _by_pld(mu: float, delta: float) -> float:
     """Takes up to a second; a run asks for its own value several times."""
     if mu > _PLD_MOST_MU:
         return math.inf
+    mu = max(mu, _PLD_LEAST_MU)
     # Nearly all of the normal distribution is within 10 standard deviations.
     spread = mu**2 + 20 * mu
     accountant = pld.PLDAccountant(

@@ -1,8 +1,18 @@
 """What a privacy plan may hold: the range of each field, and which fields go together."""
 
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
 from dpfl import _validate, errors
 from dpfl.accounting import hardened
 from dpfl.accounting.adaptive_clip import AdaptiveClip, update_noise_multiplier
+from dpfl.accounting.before_training import ReleaseBefore
+from dpfl.accounting.estimator import Estimator
+from dpfl.accounting.noise_match import NoiseMatch
 from dpfl.accounting.plan_values import PlanValues
 from dpfl.accounting.sampling import rules
 from dpfl.mechanisms.base import Mechanism
@@ -21,22 +31,79 @@ _ADJACENCIES_OF_SAMPLING = {
     'random_allocation': ('zero_out',),
     'b_min_sep': ('zero_out',),
 }
+# Larger numbers of clients are not integers any more as floats.
+_MOST_CLIENTS = 2**53
+
+
+def _part(kind: type, *others: Any, text: str = '') -> Callable[[str, Any], None]:
+    """A check that a value is of a type, or one of `others`."""
+    allowed = text or ' or '.join(['must be of type ' + kind.__name__, *map(str, others)])
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, kind) and not any(value is other for other in others):
+            raise errors.ArgumentError(name, value, allowed)
+
+    return check
+
+
+def _tuple_of(kind: type, entries: str) -> Callable[[str, Any], None]:
+    """A check that a value is a tuple with entries of a type."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, tuple) or not all(isinstance(entry, kind) for entry in value):
+            raise errors.ArgumentError(name, value, f'must be a tuple of {entries}')
+
+    return check
+
+
+def _clients_or_none(name: str, value: Any) -> None:
+    if value is not None:
+        _validate.integer(name, value, minimum=1, maximum=_MOST_CLIENTS)
+
+
+_clients = functools.partial(_validate.integer, minimum=1, maximum=_MOST_CLIENTS)
+_scale = functools.partial(
+    _validate.number, minimum=_validate.LEAST_SCALE, maximum=_validate.MOST_SCALE
+)
+# The check of each field, which raises ArgumentError.
+_CHECKS: dict[str, Callable[[str, Any], object]] = {
+    'mechanism': _part(Mechanism, text='must be a mechanism, such as BinaryTree(rounds)'),
+    'participation': _part(Participation, text='must be a Participation(rounds, ...)'),
+    'clip_norm': _scale,
+    'noise_multiplier': _validate.noise_multiplier,
+    'clients_per_round': _clients,
+    'sampling': functools.partial(_validate.choice, allowed=SAMPLINGS),
+    'adjacency': functools.partial(_validate.choice, allowed=ADJACENCIES),
+    'population': _clients_or_none,
+    'groups': _clients_or_none,
+    'cohort_cap': _clients_or_none,
+    'discretization': _part(Discretization, None),
+    'adaptive_clip': _part(AdaptiveClip, None),
+    'clip_schedule': _tuple_of(tuple, 'pairs of a round and a clip norm'),
+    'estimator': _part(Estimator),
+    'noise': functools.partial(_validate.choice, allowed=hardened.NOISES),
+    'earlier': _tuple_of(PlanValues, 'plans'),
+    'noise_match': _part(NoiseMatch, None),
+    'group_size': _clients,
+    'before': _tuple_of(ReleaseBefore, 'ReleaseBefore'),
+}
 
 
 def check(plan: PlanValues) -> None:
     """Checks all fields of a plan.
 
+    Numbers of NumPy become those of Python, which JSON can hold.
+
     Raises:
-      ValueError: if a field is out of its range, or fields contradict each other.
+      ArgumentError: if a field is out of its range, or fields contradict each other.
     """
-    _check_types(plan)
-    _validate.number('clip_norm', plan.clip_norm, above=0)
-    _validate.number('noise_multiplier', plan.noise_multiplier, minimum=0)
-    _validate.integer('clients_per_round', plan.clients_per_round, minimum=1)
-    _validate.choice('sampling', plan.sampling, SAMPLINGS)
+    for field in dataclasses.fields(PlanValues):
+        value = getattr(plan, field.name)
+        if isinstance(value, np.generic):
+            object.__setattr__(plan, field.name, value.item())
+        _CHECKS[field.name](field.name, value)
     _validate.choice('adjacency', plan.adjacency, _ADJACENCIES_OF_SAMPLING[plan.sampling])
-    _validate.choice('noise', plan.noise, hardened.NOISES)
-    _validate.integer('group_size', plan.group_size, minimum=1)
+    _check_stddev('clip_norm', plan.clip_norm, plan)
     if plan.participation.rounds > plan.mechanism.rounds:
         raise errors.ArgumentError(
             'rounds',
@@ -59,14 +126,15 @@ def check(plan: PlanValues) -> None:
         _check_before(plan)
 
 
-def _check_types(plan: PlanValues) -> None:
-    if not isinstance(plan.mechanism, Mechanism):
+def _check_stddev(name: str, clip_norm: float, plan: PlanValues) -> None:
+    """The standard deviation of the noise is a float32 with room for many of them."""
+    stddev = clip_norm * plan.noise_multiplier
+    if plan.noise_multiplier and not _validate.LEAST_SCALE <= stddev <= _validate.MOST_SCALE:
         raise errors.ArgumentError(
-            'mechanism', plan.mechanism, 'must be a mechanism, such as BinaryTree(rounds)'
-        )
-    if not isinstance(plan.participation, Participation):
-        raise errors.ArgumentError(
-            'participation', plan.participation, 'must be a Participation(rounds, ...)'
+            name,
+            clip_norm,
+            f'its product with noise_multiplier={plan.noise_multiplier} must be within '
+            f'[{_validate.LEAST_SCALE:g}, {_validate.MOST_SCALE:g}]',
         )
 
 
@@ -125,9 +193,15 @@ def _check_clip_schedule(plan: PlanValues) -> None:
             'clip_schedule', errors.NOT_SHOWN, 'must be empty with adaptive_clip'
         )
     allowed, before = set(plan.fresh_rounds), 0
-    for first, norm in plan.clip_schedule:
+    for change in plan.clip_schedule:
+        if len(change) != 2:
+            raise errors.ArgumentError(
+                'clip_schedule', plan.clip_schedule, 'must be pairs of a round and a clip norm'
+            )
+        first, norm = change
         _validate.integer('clip_schedule round', first, minimum=before + 1)
-        _validate.number('clip_schedule norm', norm, above=0)
+        _scale('clip_schedule norm', norm)
+        _check_stddev('clip_schedule norm', norm, plan)
         if first < plan.participation.rounds and first not in allowed:
             raise errors.ArgumentError(
                 'clip_schedule round',

@@ -41,7 +41,8 @@ class RobustConfig(Settings):
         choices=CRITERIA,
     )
 
-    def __post_init__(self):
+    def check(self) -> None:
+        """Checks that the schemas are given in one way only, and weights only for separations."""
         if self.separations and self.logs:
             raise ArgumentError('logs', ','.join(self.logs), 'cannot be combined with separations')
         if self.weights is not None and not self.separations:

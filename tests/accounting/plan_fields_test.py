@@ -6,6 +6,7 @@ and until `_ALTERED` says how to alter it.
 
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
@@ -123,6 +124,25 @@ def _pair(path: str):
 def test_every_field_is_altered_here():
     plans = (_PLAN, _DISCRETIZED, _SAMPLED, _CYCLIC, _TRUNCATED, _MATCHED)
     assert set(_ALTERED) == set().union(*map(_paths, plans))
+
+
+@pytest.mark.parametrize('name', [field.name for field in dataclasses.fields(_PLAN)])
+def test_a_value_of_another_type_is_refused_by_the_name_of_its_field(name):
+    sampled = name in ('population', 'groups', 'cohort_cap')
+    plan = {'groups': _CYCLIC, 'cohort_cap': _TRUNCATED}.get(name, _SAMPLED) if sampled else _PLAN
+    for value in (object(), {}, True, b'', [1], (1,), [], math.nan, -(10**400), 'another\none'):
+        with pytest.raises(errors.ArgumentError) as refused:
+            dataclasses.replace(plan, **{name: value})
+        assert refused.value.name == name and str(refused.value).isprintable()
+    if getattr(plan, name) is not None and name not in ('discretization', 'adaptive_clip'):
+        with pytest.raises(errors.ArgumentError, match=f'{name}=None'):
+            dataclasses.replace(plan, **{name: None})
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    changes = dict(noise_multiplier=np.float32(4.0), clients_per_round=np.int64(10))
+    plan = dataclasses.replace(_PLAN, **changes)
+    assert plan == _PLAN and plan.digest() == _PLAN.digest()
 
 
 def _record(plan) -> archive.PlanRecord:

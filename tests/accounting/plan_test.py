@@ -80,9 +80,9 @@ def test_replacing_a_client_doubles_the_sensitivity():
     ],
 )
 def test_calibration_meets_its_target_from_below(accountant, epsilon):
-    fields = dataclasses.asdict(_plan())
+    plan = _plan()
+    fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
     del fields['noise_multiplier']
-    fields.update(mechanism=mechanisms.BinaryTree(2000), participation=Participation(2000, 314, 6))
     plan = accounting.PrivacyPlan.calibrated(
         epsilon=epsilon, delta=1e-10, accountant=accountant, **fields
     )
@@ -265,23 +265,40 @@ def test_an_accountant_that_does_not_know_the_sampling_is_refused():
         _sampled(group_size=2).epsilon(1e-6, 'rdp')
 
 
+_OF_STDDEV = r'its product with noise_multiplier=.* must be within \[1e-30, 1e\+30\]'
+
+
 @pytest.mark.parametrize(
     'changes, message',
     [
+        (dict(mechanism='tree'), 'mechanism=tree: must be a mechanism, such as BinaryTree'),
+        (dict(participation=2000), 'participation=2000: must be a Participation'),
         (dict(noise_multiplier=-1), 'noise_multiplier=-1: must be a finite number >= 0'),
-        (dict(noise_multiplier=float('nan')), 'noise_multiplier=nan: '),
-        (dict(clip_norm=0), 'clip_norm=0: must be a finite number > 0'),
-        (dict(clip_norm=float('inf')), 'clip_norm=inf: '),
+        (dict(noise_multiplier=1e-160), r'noise_multiplier=1e-160: must be 0 \(no noise\) or'),
+        (dict(noise_multiplier=1e160), r'noise_multiplier=1e\+160: .* within \[1e-30, 1e\+30\]'),
+        (dict(clip_norm=0), 'clip_norm=0: must be a finite number >= 1e-30 and <= 1e'),
+        (dict(clip_norm=1e308), r'clip_norm=1e\+308: must be a finite number .* <= 1e\+30'),
+        (dict(clip_norm=1e-25, noise_multiplier=1e-10), f'clip_norm=1e-25: {_OF_STDDEV}'),
+        (dict(clip_norm=1e20, noise_multiplier=1e20), f'clip_norm=1e.20: {_OF_STDDEV}'),
         (dict(clients_per_round=0), 'clients_per_round=0: must be an integer >= 1'),
-        (dict(adjacency='none'), 'adjacency=none: must be one of zero_out, replace_one'),
         (
-            dict(participation=Participation(2001)),
-            'rounds=2001: must be <= 2000, the rounds that mechanism',
+            dict(group_size=10**400),
+            'group_size=10*[.]{3}: must be an integer >= 1 and <= 9007199254740992',
+        ),
+        (dict(adjacency='none'), 'adjacency=none: must be one of zero_out, replace_one'),
+        (dict(adaptive_clip=1), 'adaptive_clip=1: must be of type AdaptiveClip or None'),
+        (dict(discretization=1), 'discretization=1: must be of type Discretization or None'),
+        (dict(estimator='fixed'), 'estimator=fixed: must be of type Estimator'),
+        (dict(clip_schedule=5), 'clip_schedule=5: must be a tuple of pairs of a round and a'),
+        (dict(earlier=(1,)), r'earlier=\(1,\): must be a tuple of plans'),
+        (
+            dict(mechanism=mechanisms.BinaryTree(1999)),
+            'rounds=2000: must be <= 1999, the rounds that mechanism tree was made for',
         ),
     ],
 )
 def test_bad_fields_are_named(changes, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(errors.ArgumentError, match=message):
         _plan(**changes)
 
 
@@ -400,7 +417,7 @@ def test_a_plan_from_before_adaptive_clipping_is_one_without_it():
         (((128, 1.0),), 'clip_schedule round=128: must be one in which the noise starts afresh'),
         (((129, 1.0), (129, 2.0)), 'clip_schedule round=129: must be an integer >= 130'),
         (((0, 1.0),), 'clip_schedule round=0: must be an integer >= 1'),
-        (((129, float('nan')),), 'clip_schedule norm=nan: must be a finite number > 0'),
+        (((129, float('nan')),), 'clip_schedule norm=nan: must be a finite number >= 1e-30'),
     ],
 )
 def test_clip_norms_change_only_where_noise_starts_afresh(schedule, message):
@@ -413,20 +430,3 @@ def test_a_clip_schedule_keeps_the_guarantee():
     assert plan.fresh_rounds == (129, 1153)
     assert plan.mu == dataclasses.replace(plan, clip_schedule=()).mu
     assert plan.with_participation(plan.participation.within(100)).fresh_rounds == ()
-
-
-@pytest.mark.parametrize(
-    'changes, message',
-    [
-        (dict(mechanism='tree'), 'mechanism=tree: must be a mechanism, such as BinaryTree'),
-        (dict(participation=2000), 'participation=2000: must be a Participation'),
-        (
-            dict(mechanism=mechanisms.BinaryTree(1999)),
-            'rounds=2000: must be <= 1999, the rounds that mechanism tree was made for',
-        ),
-    ],
-)
-def test_a_plan_that_is_not_made_of_its_parts_is_refused_in_one_line(changes, message):
-    with pytest.raises(errors.ArgumentError, match=message) as caught:
-        _plan(**changes)
-    assert '\n' not in str(caught.value)

@@ -105,13 +105,43 @@ def test_hundreds_of_tensors():
     assert len({float(leaf[0]) for leaf in z if leaf.shape[0]}) == 200
 
 
-def test_keys_differ_by_construction():
-    roots = {tuple(keys.seeded_root_key(seed)) for seed in range(1000)}
-    assert len(roots) == 1000
+def _flipped(root, word: int, bit: int):
+    """A root key with another value of one bit."""
+    flipped = root.copy()
+    flipped[word] ^= np.uint64(1 << bit).astype(np.int64)
+    return flipped
+
+
+def test_keys_of_other_roots_rounds_and_parts_differ():
     root = keys.seeded_root_key(42)
-    rounds = [tuple(keys.derive(root, t).numpy()) for t in range(50)]
-    leaves = [tuple(keys.derive(key, leaf).numpy()) for key in rounds[:5] for leaf in range(20)]
-    assert len(set(rounds + leaves)) == 150
+    # Rounds 0 to 4096 occupy bits 0 to 12 of the second word: roots that differ there have the same
+    # keys in another order.
+    flips = ((0, 0), (0, 63), (1, 13), (1, 63))
+    roots = [root, *(_flipped(root, *flip) for flip in flips)]
+    of_roots = tf.function(
+        lambda t: tf.stack([keys.of_round(key, t, part) for key in roots for part in range(4)])
+    )
+    drawn = np.stack([of_roots(tf.constant(t)) for t in range(4097)])
+    assert len(np.unique(drawn.reshape(-1, 2), axis=0)) == 4097 * 5 * 4
+    # Every bit of the root counts.
+    every = [_flipped(root, word, bit) for word in (0, 1) for bit in range(64)]
+    assert len({tuple(keys.of_round(key, 7, 0).numpy()) for key in (root, *every)}) == 129
+
+
+@pytest.mark.parametrize(
+    'round_index, part, key',
+    [
+        (0, 0, (-2044441452985152492, 4201623189462458702)),
+        (0, 1, (-839079038914300537, -9196356661194380599)),
+        (1, 0, (-8855557591864016421, -61990266413165668)),
+        (64, 0, (6219918847349521083, -2646042896954331267)),
+        (4096, 3, (3205202334968668637, 105231564269937258)),
+    ],
+)
+def test_keys_stay_those_of_earlier_versions(round_index, part, key):
+    # A run that began with an earlier version continues with the same noise.
+    drawn = keys.of_round(keys.seeded_root_key(42), round_index, part)
+    assert tuple(drawn.numpy()) == key
 
 
 def test_the_streams_of_a_run_have_unrelated_keys():

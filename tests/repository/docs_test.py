@@ -41,7 +41,9 @@ def test_examples_run_and_print_what_they_say(name, capsys):
         assert len(printed) == len(promises), code
         for line, promise in zip(printed, promises, strict=True):
             if promise is not None:
-                np.testing.assert_allclose(_numbers(line), _numbers(promise), rtol=5e-4)
+                # 'about': a search, which ends elsewhere on another machine, within one percent.
+                room = 1e-2 if promise.startswith('about ') else 5e-4
+                np.testing.assert_allclose(_numbers(line), _numbers(promise), rtol=room)
 
 
 def test_a_print_and_its_promise_are_found():

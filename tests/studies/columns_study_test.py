@@ -30,10 +30,13 @@ def test_losses_of_the_page_are_those_of_the_schema_of_the_study(name):
     assert {f'{kind} BLT-{size}' for kind, size, _ in shown} == {
         line for line in study.lines if line.startswith(('scaled', 'block'))
     }
+    bounds = [mechanisms.loss_lower_bound(schema, loss) for loss in ('max', 'rms')]
     for kind, size, row in shown:
         made = _OPTIMIZERS[kind](schema, num_buffers=int(size), loss='max')
         assert made.num_buffers() <= int(size)
         values = [float(cell) for cell in row.split('|')[column - 1 : column + 1]]
-        # A thousandth: optimisers on other machines end elsewhere in a flat valley.
         found = [made.max_loss(schema), made.rms_loss(schema)]
-        assert found == pytest.approx(values, rel=1e-3)
+        # Searches on other machines end elsewhere in a flat valley of the max loss, which is what
+        # they lower: it may be a thousandth above the page, and the rms loss five.
+        for loss, bound, value, room in zip(found, bounds, values, (1e-3, 5e-3), strict=True):
+            assert bound <= loss <= value * (1 + room)

@@ -4,7 +4,7 @@ import dataclasses
 
 from dpfl import accounting
 from dpfl._settings import Settings, setting
-from dpfl.accounting import extrapolation
+from dpfl.accounting import extrapolation, large_delta
 from dpfl.errors import ArgumentError, renaming
 
 
@@ -25,6 +25,8 @@ class ScaleConfig(Settings):
         None,
         'Delta of the guarantee of the run of --scale; by default 0.01 / --scaled_population, as '
         'in [Augenstein20].',
+        above=0,
+        maximum=large_delta.USUAL_MOST,
     )
 
     def check(self) -> None:

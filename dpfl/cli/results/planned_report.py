@@ -1,9 +1,11 @@
 """The report of a plan that flags describe, without a run."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from dpfl import accounting
+from dpfl.accounting import large_delta
 from dpfl.cli.command import command_line
 from dpfl.cli.flags.participation_log import LogConfig
 from dpfl.simulation.training import plan as plans
@@ -46,6 +48,8 @@ def of(
     kind, cohort = values.pop('sampling'), values['clients_per_round']
     with command_line.refusing_bad_values():
         config = SamplingConfig(**values, **({} if kind == 'none' else {'sampling': kind}))
+        if text := large_delta.warning(noise.delta, config.population):
+            print(text, file=sys.stderr)
         schema = participation(config)
         made = build(mechanism, schema.rounds)
         sampled: dict[str, Any] = dict(

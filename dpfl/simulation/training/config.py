@@ -119,7 +119,14 @@ class ExecutionConfig(Settings):
 
 
 # Settings that do not affect what a run trains, records or reports, not even by a bit.
-FREE = ('checkpoint_every', 'keep_checkpoints', 'workers', 'worker_token_file', 'profile')
+FREE = (
+    'checkpoint_every',
+    'keep_checkpoints',
+    'workers',
+    'worker_token_file',
+    'profile',
+    'allow_large_delta',
+)
 # Settings that change the vocabulary, whose digest a run that continues must have.
 _OF_THE_DIGEST = ('vocabulary_marks',)
 # Settings that the plan of a run shows: another one gives another plan, or is refused.

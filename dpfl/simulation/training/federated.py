@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfl import accounting, mechanisms
+from dpfl.accounting import large_delta
 from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError
 from dpfl.simulation import earlier_run
@@ -148,7 +149,7 @@ def prepare(
     if found is not None:
         tell(found)
     addresses = execution.workers(config.execution)
-    return Prepared(config, plan, opened, clients, before, origin, addresses)
+    return Prepared(config, plan, opened, clients, before, origin, addresses, tell)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +164,7 @@ class Prepared:
       before: how it makes its releases before training.
       origin: what the run takes over from another one; None if it takes over nothing.
       addresses: of the workers.
+      tell: gets messages for the person who started the run.
     """
 
     config: TrainConfig
@@ -172,10 +174,13 @@ class Prepared:
     before: BeforeTraining
     origin: fork.Origin | None
     addresses: 'tuple[addresses_lib.Address, ...]'
+    tell: Callable[[str], None]
 
     def load(self) -> tuple[FederatedTask, int, tuple[str, Sequence[str]] | None]:
         """The task, the number of clients to train on, and the language model if it is one."""
         population = self.clients()  # Opens the data.
+        if text := large_delta.warning(self.config.privacy.delta, population):
+            self.tell(text)
         loaded, language = self.opened.load(), self.opened.language_model()
         loaded = prepared_task.prepared(
             self.config.task, loaded, self.config.seed, language, population, self.before

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfl import accounting
+from dpfl.accounting import large_delta
 from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
 from dpfl.simulation import earlier_run
@@ -113,6 +114,8 @@ def train_gan(
     _refuse_unsupported(config)
 
     def build() -> 'tuple[program.Experiment, None]':
+        if text := large_delta.warning(config.privacy.delta, population()):
+            tell(text)
         experiment = _experiment(config, plan, given(), population(), path / 'plots')
         return dataclasses.replace(experiment, workers=addresses, progress=progress), None
 

@@ -3,8 +3,9 @@
 import dataclasses
 from typing import Any
 
-from dpfl import accounting, mechanisms
+from dpfl import _validate, accounting, mechanisms
 from dpfl._settings import Settings, setting
+from dpfl.accounting import large_delta
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import noise_matching
 
@@ -116,6 +117,13 @@ class NoiseConfig(Settings):
         'Delta at which epsilon is given. The default is that of [Xu23] and small enough for a '
         'billion clients. A usual choice is the population to the power of -1.1: 4e-5 for 10,000 '
         'clients, 2.5e-7 for a million.',
+        above=0,
+        below=1,
+    )
+    allow_large_delta: bool = setting(
+        False,
+        f'Accept a --delta above {large_delta.USUAL_MOST:g}, which promises little: publishing the '
+        'data of each client with probability delta satisfies it.',
     )
     accountant: str | None = setting(
         None,
@@ -139,6 +147,18 @@ class NoiseConfig(Settings):
         'accounts for the rounding.',
         choices=accounting.NOISES,
     )
+
+    def check(self) -> None:
+        """Refuses a noise multiplier that is too small or large, and a large delta."""
+        super().check()
+        if self.noise_multiplier is not None:
+            _validate.noise_multiplier('noise_multiplier', self.noise_multiplier)
+        if self.delta > large_delta.USUAL_MOST and not self.allow_large_delta:
+            raise ArgumentError(
+                'delta',
+                self.delta,
+                f'must be <= {large_delta.USUAL_MOST:g}; allow_large_delta accepts more',
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

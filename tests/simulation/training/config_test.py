@@ -10,6 +10,7 @@ import pytest
 
 from dpfl import _settings, mechanisms
 from dpfl.errors import ArgumentError
+from dpfl.planning.robust import RobustConfig
 from dpfl.simulation.training import (
     GanConfig,
     GenerateConfig,
@@ -225,6 +226,19 @@ def test_values_are_replaced_wherever_they_are():
     assert changed.with_values(_CONFIG.flat()) == _CONFIG
     with pytest.raises(ArgumentError, match='rond: is not a setting of TrainConfig'):
         _CONFIG.with_values({'rond': 5})
+
+
+@pytest.mark.parametrize(
+    'values, message',
+    [
+        (dict(criterion='best'), 'criterion=best: must be one of expected, worst'),
+        (dict(separations=5), 'separations=5: must be a list'),
+        (dict(separations=(1, 2), weights=(1.0, '2')), 'weights=2: must be a finite number'),
+    ],
+)
+def test_settings_with_checks_of_their_own_have_those_of_all_settings(values, message):
+    with pytest.raises(ArgumentError, match=message):
+        RobustConfig(**values)
 
 
 def test_configurations_need_no_tensorflow():

@@ -66,7 +66,7 @@ _RELATIVE_TO = flags.DEFINE_string(
 )
 _NOISE = SettingsFlags(
     NoiseConfig,
-    only=('noise_multiplier', 'delta'),
+    only=('noise_multiplier', 'delta', 'allow_large_delta'),
     help={'noise_multiplier': 'Also print epsilon for this noise multiplier.'},
 )
 _PLOT = SettingsFlags(output_flags.PlotConfig)

@@ -30,7 +30,7 @@ _POPULATIONS = flags.DEFINE_list('populations', None, 'Numbers of clients, comma
 _COHORTS = flags.DEFINE_list('cohorts', None, 'Numbers of clients in a round, comma-separated.')
 _NOISE = SettingsFlags(
     NoiseConfig,
-    only=('delta',),
+    only=('delta', 'allow_large_delta'),
     defaults={'delta': None},
     help={'delta': 'Delta of the guarantees; by default that of the run.'},
 )
@@ -100,7 +100,7 @@ def _draw(rows: list[dict[str, Any]], path: str) -> None:
 
 
 def _delta_flag() -> float | None:
-    return _NOISE.values()['delta']
+    return None if _NOISE.values()['delta'] is None else _NOISE.read().delta
 
 
 def _delta(record: archive.PlanRecord, population: int) -> float:

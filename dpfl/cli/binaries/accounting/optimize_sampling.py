@@ -39,7 +39,7 @@ _MECHANISM = SettingsFlags(
     choices={'mechanism': amplification.MECHANISMS},
     help={'mechanism': 'banded (BandMF) takes longer than banded_toeplitz, and has less error.'},
 )
-_DELTA = SettingsFlags(NoiseConfig, only=('delta',))
+_DELTA = SettingsFlags(NoiseConfig, only=('delta', 'allow_large_delta'))
 _LOSS = SettingsFlags(
     output_flags.LossConfig,
     defaults={'loss': 'rms'},

@@ -103,7 +103,7 @@ def main() -> None:
             )
         _print(rows, plain_text.columns(rows))
         return
-    with command_line.refusing_bad_values():
+    with command_line.refusing_bad_values(beta='momentum'):
         result = optimization.optimize(
             str(name),
             participation(_SCHEMA.read()),

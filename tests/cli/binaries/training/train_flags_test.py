@@ -29,6 +29,9 @@ _forked = functools.partial(forked_binaries.run, 'train', _QUICKSTART)
         ),
         (['--target_epsilon=-2'], 'epsilon=-2.0: must be a finite number > 0'),
         (['--delta=0'], '--delta=0.0: must be a finite number > 0 and < 1'),
+        (['--delta=0.02'], '--delta=0.02: must be <= 0.01; allow_large_delta accepts more'),
+        (['--noise_multiplier=1e160'], '--noise_multiplier=1e+160: must be 0 (no noise) or within'),
+        (['--clip_norm=1e308'], '--clip_norm=1e+308: must be a finite number >= 1e-30 and <= 1e+'),
         (
             ['--mechanism=none', '--strategy=', '--target_epsilon=1'],
             '--target_epsilon=1.0: mechanism=none has no noise',
