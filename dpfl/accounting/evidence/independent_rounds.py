@@ -48,8 +48,7 @@ def truncated_poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]
     impossible = structure.cohort_sizes(plan, log)
     if impossible:
         return impossible
-    population, cap = plan.population or 0, plan.cohort_cap or 0
-    cohort = laws.binomial(population, rate_of(plan)).of(lambda k: np.minimum(k, cap))
+    population, cohort = plan.population or 0, capped_cohort(plan, rate_of(plan))
     value = int(log.cohort_sizes.sum())
     tails = laws.tails_of_total(value, [(cohort, log.rounds)])
     return [
@@ -73,6 +72,12 @@ def without_replacement(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTes
         *_overlaps(plan, log, 1),
         _seen_given_sizes(plan, log),
     ]
+
+
+def capped_cohort(plan: PrivacyPlan, rate: float) -> laws.Law:
+    """The law of the size of a cohort of 'truncated_poisson' for clients with this rate."""
+    cap = plan.cohort_cap or 0
+    return laws.binomial(plan.population or 0, rate).of(lambda k: np.minimum(k, cap))
 
 
 def rate_of(plan: PrivacyPlan) -> float:
@@ -122,18 +127,29 @@ def _squares(
     return LogTest('scatter of cohort sizes', laws.two_sided(tails), words)
 
 
-def _busiest(log: ParticipationLog, rate: float, turns: dict[tuple[int, int], int]) -> LogTest:
-    value = int(log.by_client().counts.max(initial=0))
-    p_value = sum(
+def busiest_tail(value: int, rate: float, turns: dict[tuple[int, int], int]) -> float:
+    """Upper bound on the probability that any client takes part at least `value` times.
+
+    Args:
+      value: number of rounds.
+      rate: probability of a client in each turn of its group.
+      turns: as `turns_of` returns them.
+    """
+    p_values = [
         laws.union(times * clients, float(laws.binomial_upper(value, count, rate)))
         for (clients, count), times in turns.items()
-    )
+    ]
+    return min(1.0, sum(p_values))
+
+
+def _busiest(log: ParticipationLog, rate: float, turns: dict[tuple[int, int], int]) -> LogTest:
+    value = int(log.by_client().counts.max(initial=0))
     most = max(count for _, count in turns)
     words = (
         f'A client took part {value} times; '
         f'the planned sampling has {most * rate:.4g} on average for each.'
     )
-    return LogTest('busiest client', min(1.0, p_value), words)
+    return LogTest('busiest client', busiest_tail(value, rate, turns), words)
 
 
 def _overlaps(plan: PrivacyPlan, log: ParticipationLog, groups: int) -> list[LogTest]:

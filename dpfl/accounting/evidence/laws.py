@@ -1,15 +1,19 @@
-"""Tail probabilities of integer random variables, rounded up."""
+"""Tail probabilities of integer random variables, rounded up; the smallest is a positive float."""
 
 import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy import optimize, signal, stats
 
 # Relative rounding error allowed for in every tail; the largest seen in the tests is 2e-11.
 _ROUNDING = 1 + 1e-9
+
+# Tails are at least this, also where the probability is 0.
+_LEAST = float(np.finfo(float).tiny)
 
 # Cells below this fraction of the largest are dropped, and their mass is counted as lost.
 _SMALLEST = 1e-26
@@ -34,11 +38,11 @@ class Law:
 
     def upper(self, value: int) -> float:
         """Upper bound on P(X >= value)."""
-        return self._outward(self.cells[max(0, value - self.start) :])
+        return _outward(math.fsum(self.cells[max(0, value - self.start) :]) + self.lost)
 
     def lower(self, value: int) -> float:
         """Upper bound on P(X <= value)."""
-        return self._outward(self.cells[: max(0, value - self.start + 1)])
+        return _outward(math.fsum(self.cells[: max(0, value - self.start + 1)]) + self.lost)
 
     @property
     def mean(self) -> float:
@@ -56,10 +60,6 @@ class Law:
         """The values of the cells, int64 [cells]."""
         return self.start + np.arange(self.cells.size)
 
-    def _outward(self, cells: np.ndarray) -> float:
-        # Summing the small cells first loses nothing of them.
-        return min(1.0, (math.fsum(cells) + self.lost) * _ROUNDING)
-
 
 def union(number: float, p_value: float) -> float:
     """Upper bound on the probability that one of `number` events of probability p_value happens."""
@@ -73,12 +73,12 @@ def two_sided(tails: tuple[float, float]) -> float:
 
 def binomial_upper(value: np.ndarray | int, trials: np.ndarray | int, p: float) -> np.ndarray:
     """Upper bounds on P(Bin(trials, p) >= value); arrays are broadcast."""
-    return np.minimum(1.0, stats.binom.sf(np.asarray(value) - 1, trials, p) * _ROUNDING)
+    return _outward(stats.binom.sf(np.asarray(value) - 1, trials, p))
 
 
 def binomial_lower(value: np.ndarray | int, trials: np.ndarray | int, p: float) -> np.ndarray:
     """Upper bounds on P(Bin(trials, p) <= value); arrays are broadcast."""
-    return np.minimum(1.0, stats.binom.cdf(value, trials, p) * _ROUNDING)
+    return _outward(stats.binom.cdf(value, trials, p))
 
 
 def binomial(trials: int, p: float) -> Law:
@@ -140,19 +140,43 @@ def tails_of_total(value: int, summands: Iterable[tuple[Law, int]]) -> tuple[flo
       value: the value of the sum.
       summands: laws, and how many of the variables have each.
     """
-    return _tails(value, [(law, times, lambda k: k) for law, times in summands])
+    return _tails([(law, times, lambda k: k) for law, times in summands])(value)
 
 
 def tails_of_squares(
     value: int, summands: Iterable[tuple[Law, int]], centre: int
 ) -> tuple[float, float]:
     """`tails_of_total` for the sum of squared distances of the variables from `centre`."""
-    return _tails(value, [(law, times, lambda k: (k - centre) ** 2) for law, times in summands])
+    return _tails([(law, times, lambda k: (k - centre) ** 2) for law, times in summands])(value)
+
+
+def critical(level: float, summands: Iterable[tuple[Law, int]]) -> int:
+    """The smallest value whose upper tail, by `tails_of_total`, is at most `level`."""
+    parts = [(law, times) for law, times in summands if times]
+    tails = _tails([(law, times, lambda k: k) for law, times in parts])
+    last = sum(times * int(law.values[-1]) for law, times in parts) + 1
+    return first_at_most(level, lambda value: tails(value)[1], last)
+
+
+def first_at_most(level: float, tail: Callable[[int], float], last: int) -> int:
+    """The smallest value whose tail is at most `level`, or `last` if only that is.
+
+    Args:
+      level: below 1.
+      tail: P(X >= value) for a variable X >= 0, or an upper bound that falls with the value.
+      last: a value that X never reaches.
+    """
+    first = 0
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (first, middle) if tail(middle) <= level else (middle, last)
+    return last
 
 
 def _tails(
-    value: int, summands: list[tuple[Law, int, Callable[[np.ndarray], np.ndarray]]]
-) -> tuple[float, float]:
+    summands: list[tuple[Law, int, Callable[[np.ndarray], np.ndarray]]],
+) -> Callable[[int], tuple[float, float]]:
+    """Both tails of a sum of functions of independent variables, as a function of its value."""
     parts = [(function(law.values), law.cells, times) for law, times, function in summands if times]
     variance = sum(
         times * float(cells @ (values - cells @ values) ** 2) for values, cells, times in parts
@@ -160,14 +184,18 @@ def _tails(
     widest = max((int(np.ptp(values)) for values, _, _ in parts), default=0)
     if widest + 22 * math.sqrt(variance) <= _MOST_CELLS:
         whole = total([repeated(law.of(function), times) for law, times, function in summands])
-        return whole.lower(value), whole.upper(value)
+        return lambda value: (whole.lower(value), whole.upper(value))
 
     def log_moment(tilt: float) -> float:
         return sum(times * _log_mean_exp(tilt * values, cells) for values, cells, times in parts)
 
     lost = sum(times * law.lost for law, times, _ in summands)
-    lower, upper = chernoff(value, log_moment, 1 / math.sqrt(variance))
-    return min(1.0, lower + lost), min(1.0, upper + lost)
+
+    def bounds(value: int) -> tuple[float, float]:
+        lower, upper = chernoff(value, log_moment, 1 / math.sqrt(variance))
+        return min(1.0, lower + lost), min(1.0, upper + lost)
+
+    return bounds
 
 
 def _log_mean_exp(exponents: np.ndarray, cells: np.ndarray) -> float:
@@ -194,9 +222,13 @@ def chernoff(
 
         # Every tilt gives a bound, so the search may stop beside the best one.
         best = optimize.minimize_scalar(exponent, bounds=(-12.0, 6.0), method='bounded').fun
-        return math.exp(min(0.0, best)) if math.isfinite(best) else 1.0
+        return float(_outward(math.exp(min(0.0, best)))) if math.isfinite(best) else 1.0
 
     return bound(-1), bound(1)
+
+
+def _outward(probability: Any) -> Any:
+    return np.clip(probability * _ROUNDING, _LEAST, 1.0)
 
 
 def _by_ratios(

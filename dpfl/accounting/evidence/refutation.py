@@ -7,9 +7,11 @@ from dpfl.accounting.evidence.log_test import LogTest
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.participation import ParticipationLog
 
-# Probability with which a report finds fault with cohorts that were sampled as planned. It is split
-# evenly over the tests of a report (Bonferroni).
+# Probability with which a report finds fault with cohorts that were sampled as planned.
 FALSE_ALARM = 1e-6
+
+# It is split evenly over this number of tests (Bonferroni); no sampling has more.
+MOST_TESTS = 8
 
 # The tests of each sampling.
 _TESTS: dict[str, Callable[[PrivacyPlan, ParticipationLog], list[LogTest]]] = {
@@ -40,4 +42,4 @@ def refutations(
 ) -> tuple[LogTest, ...]:
     """The tests that refute the plan's sampling, at a total probability of a false alarm."""
     tests = log_tests(plan, log)
-    return tuple(test for test in tests if test.p_value <= false_alarm / len(tests))
+    return tuple(test for test in tests if test.p_value <= false_alarm / MOST_TESTS)

@@ -48,12 +48,12 @@ def b_min_sep(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
     if counts.early:
         words = f'Clients returned after less than {apart} rounds {counts.early} times.'
         return [structure.impossible('separation', words)]
-    unseen_p = p / (1 + p * np.maximum(0, apart - 1 - np.arange(log.rounds)))
+    unseen_p = _rates_unseen(p, log.rounds, apart)
     seen = _before(counts.new, log.rounds)
     unseen = population - seen
     # Those that were seen and are not waiting.
     free = seen - _before(counts.sizes, apart - 1)
-    total, of_one = int(counts.sizes.sum()), _rounds_of_one(p, unseen_p, apart)
+    total, of_one = int(counts.sizes.sum()), rounds_of_one(p, log.rounds, apart)
     total_mean = plan.clients_per_round * log.rounds
     most = int(log.by_client().counts.max(initial=0))
     return [
@@ -228,13 +228,18 @@ def _overlap(prompt: np.ndarray, sizes: np.ndarray, free: np.ndarray, apart: int
     )
 
 
-def _rounds_of_one(p: float, unseen_p: np.ndarray, apart: int) -> laws.Law:
+def _rates_unseen(p: float, rounds: int, apart: int) -> np.ndarray:
+    """Probability in each round of a client that was not seen before, [rounds]."""
+    return p / (1 + p * np.maximum(0, apart - 1 - np.arange(rounds)))
+
+
+def rounds_of_one(p: float, rounds: int, apart: int) -> laws.Law:
     """The law of the number of rounds of one client.
 
     Its first round is t with probability q_t prod_{s<t} (1 - q_s). After each round but the last it
     waits for b - 1 rounds. It has k rounds or more if k - 1 of the other rounds after t succeed.
     """
-    rounds = unseen_p.size
+    unseen_p = _rates_unseen(p, rounds, apart)
     first = unseen_p * np.append(1.0, np.cumprod(1 - unseen_p[:-1]))
     left = rounds - 1 - np.arange(rounds)
     tails = [1.0]

@@ -148,7 +148,7 @@ def _truncated(rounds: int, clients: int, size: int, cap: int) -> Cases:
                 capped(poisson_at(rounds, clients, 0.9 * size / clients))(rng), range(rounds)
             ),
         },
-        frozenset({'rate 1.1 p', 'everybody'}),
+        frozenset({'rate 1.1 p'}),
     )
 
 

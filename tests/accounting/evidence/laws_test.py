@@ -113,3 +113,9 @@ def test_tails_are_monotone_beyond_the_cells():
         law.upper(value) for value in np.linspace(10**7 - 10**5, 10**7 + 10**5, 9).astype(int)
     ]
     assert uppers == sorted(uppers, reverse=True) and uppers[0] == 1 and uppers[-1] < 1e-24
+
+
+@pytest.mark.parametrize('level', [1e-3, 1e-7])
+def test_the_critical_value_is_the_first_below_the_level(level):
+    value = laws.critical(level, [(laws.binomial(50, 0.3), 4)])
+    assert laws.binomial_upper(value, 200, 0.3) <= level < laws.binomial_upper(value - 1, 200, 0.3)
