@@ -12,8 +12,8 @@ Given the rounds before t, clients take part in round t independently of each ot
 
 Hence the number of participants of any set of clients that the past determines is a sum of
 binomials. For numbers k_t of such sets, prod_t exp(x k_t) / E exp(x k_t) is a nonnegative
-martingale with mean 1 for each tilt x, and so is the mean over several tilts. By Ville's inequality
-it ever reaches 1 / a with probability at most a, also if the run is stopped for what it has shown.
+martingale with mean 1 for each tilt x, and so is the mean over several tilts. It ever reaches 1 / a
+with probability at most a, also if the run is stopped for what it has shown ([Ville39]).
 """
 
 import dataclasses
