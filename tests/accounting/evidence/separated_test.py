@@ -126,3 +126,12 @@ def test_logs_of_any_shape_are_judged(groups):
     for cohorts in ([[]], [[]] * 9, [[], [7], []], [[7]] * 5, [[1, 1], [2, 3, 4, 5], [0], [1]]):
         tests = refutation.log_tests(_plan(4, 6, 2, groups), ParticipationLog(cohorts))
         assert all(0 <= test.p_value <= 1 for test in tests)
+
+
+def test_whoever_is_sure_to_return_does():
+    # With population = groups * clients_per_round everybody returns after `groups` rounds.
+    plan = _plan(5, 6, 2, 3)
+    kept = ParticipationLog([[0, 1], [2, 3], [4, 5], [0, 1], [2, 3]])
+    assert not refutation.refutations(plan, kept)
+    missed = ParticipationLog([[0, 1], [2, 3], [4, 5], [0, 1], [2]])
+    assert 0 in [test.p_value for test in refutation.log_tests(plan, missed)]
