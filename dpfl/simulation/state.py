@@ -123,10 +123,11 @@ def ledger_entry(state: Any, cohort: Sequence[int], data: str) -> ledger_lines.E
     Raises:
       ValueError: if the state has no noise of a privacy plan.
     """
+    noise = noise_digest(state)
     return ledger_lines.Entry(
         cohort=ledger_lines.cohort_digest(cohort),
         model=ledger_lines.digest(tree.flatten(state.global_model_weights)),
-        noise=noise_digest(state),
+        noise=noise,
         data=data,
     )
 
