@@ -18,12 +18,12 @@ def make_record(**changes):
     plan = accounting.PrivacyPlan(**{**fields, **changes})
     accountant = 'rdp' if plan.sampling == 'poisson' else 'analytic_gaussian'
     return archive.PlanRecord(
-        plan, (1e-6, 1e-10), accountant, noise_is_seeded=False, noise_key_digest=_NOISE_KEY
+        plan, (1e-6, 1e-10), accountant, noise_is_seeded=False, noise_key_digest=NOISE_KEY
     )
 
 
 # As of the first round of `make_ledger`.
-_NOISE_KEY = noise_keys.digest('0' * 64)
+NOISE_KEY = noise_keys.digest('0' * 64)
 LOG = ParticipationLog([[0, 1], [2, 3], [4, 5], [0, 2], [1, 3], [4, 6]])
 
 

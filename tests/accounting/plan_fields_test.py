@@ -146,7 +146,9 @@ def test_numbers_of_numpy_are_those_of_python():
 
 
 def _record(plan) -> archive.PlanRecord:
-    return archive.PlanRecord(plan, (1e-6,), 'best', noise_is_seeded=False)
+    return archive.PlanRecord(
+        plan, (1e-6,), 'best', noise_is_seeded=False, noise_key_digest=archives.NOISE_KEY
+    )
 
 
 def _require_told_apart(plan, other):
