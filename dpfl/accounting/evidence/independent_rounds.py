@@ -86,7 +86,10 @@ def rate_of(plan: PrivacyPlan) -> float:
 
 
 def turns_of(plan: PrivacyPlan, rounds: int) -> dict[tuple[int, int], int]:
-    """Sizes of the groups and how many turns they have: {(clients, turns): groups}."""
+    """Sizes of the groups and how many turns they have: {(clients, turns): groups}.
+
+    The first groups have one client more if the population is not a multiple of their number.
+    """
     groups = plan.groups or 1
     return collections.Counter(
         (_group_size(plan, group), len(range(group, rounds, groups))) for group in range(groups)
@@ -120,7 +123,8 @@ def _squares(
     value = int(((log.cohort_sizes - planned) ** 2).sum())
     mean = sum(times * float(law.cells @ (law.values - planned) ** 2) for law, times in cohorts)
     words = (
-        f'Cohort sizes are {math.sqrt(value / log.rounds):.4g} from {planned} in root mean square; '
+        f'The root mean square distance of cohort sizes from {planned} is '
+        f'{math.sqrt(value / log.rounds):.4g}; '
         f'the planned sampling leads to about {math.sqrt(mean / log.rounds):.4g}.'
     )
     tails = laws.tails_of_squares(value, cohorts, planned)
@@ -147,7 +151,7 @@ def _busiest(log: ParticipationLog, rate: float, turns: dict[tuple[int, int], in
     most = max(count for _, count in turns)
     words = (
         f'A client took part {value} times; '
-        f'the planned sampling has {most * rate:.4g} on average for each.'
+        f'in the planned sampling one does {most * rate:.4g} times on average.'
     )
     return LogTest('busiest client', busiest_tail(value, rate, turns), words)
 

@@ -1,7 +1,6 @@
 """Tail probabilities of integer random variables, rounded up; the smallest is a positive float."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -95,7 +94,6 @@ def binomial(trials: int, p: float) -> Law:
     )
 
 
-@functools.lru_cache(maxsize=4096)
 def hypergeometric(population: int, marked: int, drawn: int) -> Law:
     """The law of the number of marked ones in a sample of `drawn` without replacement."""
     low, high = max(0, marked + drawn - population), min(marked, drawn)

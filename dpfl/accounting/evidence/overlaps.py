@@ -9,8 +9,9 @@ import numpy as np
 from dpfl.accounting.evidence import laws
 from dpfl.participation import ParticipationLog
 
-# Most pairs of different cohort sizes whose laws of overlap are convolved.
+# Most pairs of different cohort sizes whose laws of overlap are convolved, and their most cells.
 _MOST_LAWS = 5000
+_MOST_CELLS = 4 * 10**6
 
 # Most probabilities of one client more or less that the Markov chain of seen clients computes.
 _MOST_STEPS = 2 * 10**7
@@ -58,19 +59,20 @@ def tails(value: int, sizes: Pairs) -> tuple[float, float]:
     overlap with a given earlier cohort is hypergeometric whatever happened before, and the overlaps
     of all t and t + lag are independent.
     """
-    if len(sizes) <= _MOST_LAWS:
-        summands = [(laws.hypergeometric(*key), times) for key, times in sizes.items()]
-        return laws.tails_of_total(value, summands)
     keys = np.array(list(sizes), dtype=float)
     times = np.array(list(sizes.values()), dtype=float)
     share = keys[:, 1] / keys[:, 0]
-    variance = float((times * keys[:, 2] * share * (1 - share)).sum())
+    variances = keys[:, 2] * share * (1 - share)
+    cells = len(sizes) * (24 * math.sqrt(variances.max()) + 64)
+    if len(sizes) <= _MOST_LAWS and cells <= _MOST_CELLS:
+        summands = [(laws.hypergeometric(*key), number) for key, number in sizes.items()]
+        return laws.tails_of_total(value, summands)
 
     def log_moment(tilt: float) -> float:
         # That of a binomial variable is above it ([Hoeffding63], theorem 4).
         return float((times * keys[:, 2] * np.log1p(share * np.expm1(tilt))).sum())
 
-    return laws.chernoff(value, log_moment, 1 / math.sqrt(max(1.0, variance)))
+    return laws.chernoff(value, log_moment, 1 / math.sqrt(max(1.0, times @ variances)))
 
 
 def seen_tails(value: int, clients: int, sizes: np.ndarray) -> tuple[float, float]:

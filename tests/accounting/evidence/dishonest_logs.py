@@ -124,11 +124,11 @@ def _poisson(rounds: int, clients: int, size: int) -> Cases:
 
 
 def _truncated(rounds: int, clients: int, size: int, cap: int) -> Cases:
-    def capped(draw: Draw) -> Draw:
+    def capped(draw: Draw, most: int = cap) -> Draw:
         def draw_capped(rng):
             log = draw(rng)
             cohorts = map(log.cohort, range(rounds))
-            return ParticipationLog(rng.permutation(cohort)[:cap] for cohort in cohorts)
+            return ParticipationLog(rng.permutation(cohort)[:most] for cohort in cohorts)
 
         return draw_capped
 
@@ -145,7 +145,7 @@ def _truncated(rounds: int, clients: int, size: int, cap: int) -> Cases:
         | {
             'no cap': poisson_at(rounds, clients, size / clients),
             'one client in all rounds': lambda rng: with_client_always(
-                capped(poisson_at(rounds, clients, 0.9 * size / clients))(rng), range(rounds)
+                capped(poisson_at(rounds, clients, size / clients), cap - 1)(rng), range(rounds)
             ),
         },
         frozenset({'rate 1.1 p'}),
