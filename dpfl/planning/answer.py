@@ -67,7 +67,8 @@ def answer(request: Request) -> Answer:
       ArgumentError: If values are missing or not allowed, or no plan meets the target.
     """
     sweeps = request.sweeps()
-    rows, plans = [], []
+    rows: list[dict[str, Any]] = []
+    plans = []
     commands: tuple[tuple[str, tuple[str, ...]], ...] = ()
     left: list[dict[str, Any]] = []
     for point in _progress.bar(_points(sweeps), unit='plan', delay=1.0, disable=not sweeps):
