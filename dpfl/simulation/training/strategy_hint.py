@@ -1,7 +1,8 @@
 """Tells when the strategy that was given is worse than one made for the schema."""
 
 from dpfl import accounting, mechanisms
-from dpfl.simulation.training.privacy_config import MechanismConfig
+from dpfl.simulation.training.plan import accountant
+from dpfl.simulation.training.privacy_config import PrivacyConfig
 
 # Less is not worth a line.
 _WORTH = 0.05
@@ -9,11 +10,11 @@ _WORTH = 0.05
 _MOST_ROUNDS = 10_000
 
 
-def hint(config: MechanismConfig, plan: accounting.PrivacyPlan) -> str | None:
+def hint(config: PrivacyConfig, plan: accounting.PrivacyPlan) -> str | None:
     """A sentence about a BLT whose `strategy` was made for other rounds; None if there is nothing.
 
     Args:
-      config: of the mechanism.
+      config: mechanism and noise.
       plan: the plan that was made of it.
     """
     own, schema = plan.mechanism, plan.participation
@@ -21,12 +22,16 @@ def hint(config: MechanismConfig, plan: accounting.PrivacyPlan) -> str | None:
         return None
     if plan.sampling != 'none' or schema.rounds > _MOST_ROUNDS:
         return None
-    best = mechanisms.optimize_blt(schema, len(own.decay))
+    best = mechanisms.optimize_blt(schema)  # What a run without a strategy has.
     saved = 1 - best.max_loss(schema) / own.max_loss(schema)
     if saved < _WORTH:
         return None
+    instead = 'leave out strategy'
+    if config.target_epsilon is None and plan.noise_multiplier:
+        amount = 'noise_multiplier' if config.match is None else 'match'
+        epsilon = plan.epsilon(config.delta, accountant(config, plan))
+        instead += f', and give target_epsilon={epsilon} in place of {amount}'
     return (
-        f'strategy={config.strategy} was made for another schema: a BLT with as many buffers, '
-        f'optimised for this one, has {saved:.0%} less noise in the worst model at the same '
-        'guarantee (leave out strategy)'
+        f'strategy={config.strategy} was made for another schema: a BLT that is optimised for this '
+        f'one has {saved:.0%} less noise in the worst model at the same guarantee ({instead})'
     )

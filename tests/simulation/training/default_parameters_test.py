@@ -58,10 +58,19 @@ def test_a_report_about_earlier_noise_does_not_optimise():
 def test_a_strategy_for_other_rounds_is_mentioned_with_what_it_costs():
     given = small_config.BLT.with_values({**_NO_PARAMETERS, 'strategy': 'blt_b400'})
     plan = _plan(strategy='blt_b400', rounds=60)
-    best = mechanisms.optimize_blt(plan.participation, len(plan.mechanism.decay))
+    best = mechanisms.optimize_blt(plan.participation)
     saved = 1 - best.max_loss(plan.participation) / plan.mechanism.max_loss(plan.participation)
     text = strategy_hint.hint(given.privacy, plan)
     assert saved > 0.05 and f'has {saved:.0%} less noise' in text
+    # What it proposes has the guarantee of the plan.
+    epsilon = plan.epsilon(given.privacy.delta)
+    assert f'target_epsilon={epsilon} in place of noise_multiplier' in text
+    followed = _plan(rounds=60, noise_multiplier=None, target_epsilon=epsilon)
+    assert followed.mechanism == best
+    assert followed.epsilon(given.privacy.delta) == pytest.approx(epsilon, rel=1e-6)
+    assert 'in place of' not in strategy_hint.hint(
+        given.privacy.with_values({'noise_multiplier': None, 'target_epsilon': epsilon}), plan
+    )
     # Nothing to say: it was optimised for this schema, or its parameters were given one by one.
     assert strategy_hint.hint(given.privacy, _plan(mechanism='tree')) is None
     assert strategy_hint.hint(small_config.BLT.privacy, _plan(mechanism='blt')) is None
