@@ -84,14 +84,12 @@ def test_a_report_of_a_strategy_that_is_not_monotone_can_be_written():
     assert _report(mechanisms.BandedToeplitz(6, [1.0, -0.5, 0.7]))['sensitivity'] > 0
 
 
-def test_numbers_too_large_or_too_small_to_compute_with_are_printed():
+@pytest.mark.parametrize('noise', [1e-30, 1e30])
+def test_the_least_and_the_most_noise_have_a_guarantee(noise):
+    report = PrivacyReport.from_json(json.dumps(_report(noise=noise)))
+    assert all(math.isfinite(epsilon) for epsilon in report.guarantee.epsilons)
+    assert 'none' not in report.to_dict()['statement'] and report.render()
+
+
+def test_a_number_near_zero_is_rounded_up():
     assert accounting.round_up(5e-324) == '1e-300'
-    assert PrivacyReport.from_json(json.dumps(_report(noise=1e160))).render()
-    plan = accounting.PrivacyPlan(
-        mechanism=mechanisms.Identity(3),
-        participation=Participation(3),
-        clip_norm=1.0,
-        noise_multiplier=1e-160,
-        clients_per_round=1,
-    )
-    assert plan.rho == math.inf

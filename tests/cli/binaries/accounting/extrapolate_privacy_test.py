@@ -169,7 +169,7 @@ def test_the_noise_on_the_mean_is_the_same_however_it_is_estimated(kind, weight)
         ),
         (['--run_dir={}', '--populations=99', '--cohorts=3', '--delta=2'], '--delta=2.0: must be'),
         (
-            ['--run_dir={}', '--populations=99', '--cohorts=3', '--delta=0.1', '--delta_power=1'],
+            ['--run_dir={}', '--populations=99', '--cohorts=3', '--delta=0.001', '--delta_power=1'],
             '--delta_power: cannot be combined with --delta',
         ),
     ],
