@@ -87,7 +87,7 @@ class ParticipationLog:
             order = np.argsort(clients, kind='stable')
             rounds = np.repeat(np.arange(self.rounds, dtype=np.int32), self.cohort_sizes)[order]
             clients = clients[order]
-            firsts = np.flatnonzero(np.diff(clients, prepend=-1))
+            firsts = np.append(0, np.flatnonzero(clients[1:] != clients[:-1]) + 1)[: clients.size]
             offsets = np.append(firsts, clients.size)
             self._by_client = ClientRounds(clients[firsts], offsets, rounds)
         return self._by_client

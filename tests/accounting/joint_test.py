@@ -94,7 +94,7 @@ def test_slack_of_hardened_noise_adds_up():
         ),
     ]
     assert [each.basis for each in reports] == ['plan', 'log']
-    slacks = [joint.slack(each) for each in reports]
+    slacks = [each.slack for each in reports]
     assert slacks[0] == reports[0].plan.slack > 0
     # That of the log is that of a plan that admits it, above that of the broken plan.
     admitting = _plan(noise='hardened', noise_multiplier=40.0)

@@ -7,6 +7,7 @@ import numpy as np
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.accounting.adaptive_clip import AdaptiveClip
 from dpfl.accounting.records import archive
+from dpfl.accounting.reports import noise_keys
 
 
 def examples() -> list[mechanisms.Mechanism]:
@@ -61,7 +62,9 @@ def records() -> list[archive.PlanRecord]:
             )
         )
         accountant = 'rdp' if plan.sampling != 'none' else 'analytic_gaussian'
-        return archive.PlanRecord(plan, (1e-6, 1e-9), accountant, False)
+        # The noise of the first round in the ledgers of `privacy_targets`.
+        key = noise_keys.digest('0' * 64)
+        return archive.PlanRecord(plan, (1e-6, 1e-9), accountant, False, noise_key_digest=key)
 
     made = [record(mechanism) for mechanism in examples()]
     made.append(record(mechanisms.Identity(6), adjacency='replace_one'))

@@ -1,5 +1,6 @@
 """The assumptions of a privacy report, and what its guarantee does not cover, as sentences."""
 
+from dpfl.accounting import large_delta
 from dpfl.accounting.evidence import refutation, unseen
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.reports import checklist
@@ -320,6 +321,9 @@ def not_covered(report: ReportValues) -> list[str]:
         *_copies(report),
         *_public_model(report),
         *report.also_not_covered,
+        *filter(
+            None, (large_delta.warning(each, report.plan.population) for each in report.deltas)
+        ),
     ]
     if not uses_sampling:
         items.append('Amplification by sampling: none is claimed.')

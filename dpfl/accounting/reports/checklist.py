@@ -73,6 +73,13 @@ def statement(report: ReportValues) -> str:
     kind = f'{round_up(revealed)}-approximate ' if revealed else ''
     parts = [] if holds.rho is None else [f'{kind}{round_up(holds.rho)}-zCDP']
     parts += _in_words(report, holds.epsilons)
+    without = [
+        f'{delta:g}'
+        for epsilon, delta in zip(holds.epsilons, report.deltas, strict=True)
+        if epsilon is None
+    ]
+    if not parts:
+        return f'No differential privacy: there is no epsilon at delta = {", ".join(without)}.'
     secrets = seeded_secrets(report)
     run = 'The run' if report.observed is not None else 'A run of this plan'
     if secrets:
@@ -86,20 +93,22 @@ def statement(report: ReportValues) -> str:
     run += f', which ended {ended},' if ended else ''
     verb = 'would satisfy' if secrets else 'satisfies'
     whom = f'for {unit(report)}{_exception([report])}'
-    if report.so_far is None:
-        return f'{run} {verb} {" and ".join(parts)} {whom}.'
-    so_far = ' and '.join(_in_words(report, report.so_far))
+    no_epsilon = f' There is no epsilon at delta = {", ".join(without)}.' if without else ''
+    so_far = ' and '.join(_in_words(report, report.so_far or ()))
+    if not so_far:
+        return f'{run} {verb} {" and ".join(parts)} {whom}.{no_epsilon}'
     return (
         f'{run} {verb} {so_far} {whom}, if what ended it did not depend on the data. In any case '
         f'it {verb} {" and ".join(parts)}, the guarantee of all '
-        f'{report.plan.participation.rounds} planned rounds.'
+        f'{report.plan.participation.rounds} planned rounds.{no_epsilon}'
     )
 
 
 def _in_words(report: ReportValues, epsilons: Sequence[float | None]) -> list[str]:
     return [
         f'({round_up(epsilon)}, {delta:g})-DP'
-        for epsilon, delta in zip(epsilons, report.deltas, strict=True)
+        for epsilon, delta in zip(epsilons, report.deltas, strict=False)
+        if epsilon is not None
     ]
 
 
