@@ -224,9 +224,11 @@ class Measured:
     def canary_power(self) -> dict[str, float]:
         """Probability that the canaries' lower bound exceeds the claim, by fault.
 
-        It follows from the mean score, which says how much of what hides a canary is noise, as far
-        as the run is as planned. Empty if the claim is not one of Gaussian DP, or infinite.
+        The mean score says how much of what hides a canary is noise, if the noise is as planned. So
+        it is empty unless the tests of the sums say that, and if mu is infinite or there is none.
         """
+        if self.sums is None or self.sums.verdict != 'not refuted':
+            return {}
         claimed, planned = self.mu_claimed, self.mu_of_canaries
         if not claimed or not planned or math.isinf(claimed) or math.isinf(planned):
             return {}
