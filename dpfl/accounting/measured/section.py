@@ -70,8 +70,8 @@ def _of_sums(found: Measured) -> list[str]:
         f'{sum(tests.tested)} of its coordinates in each of {tests.rounds} rounds. A run as '
         f'planned fails with a probability of at most {FALSE_ALARM:g}.'
     )
-    if tests.untested:
-        text += f' The noise could not be tested: {UNTESTED[tests.untested]}.'
+    if tests.noise_test in UNTESTED:
+        text += f' The noise could not be tested: {UNTESTED[tests.noise_test]}.'
     rows = [
         f'| {name} | {_percent(value)} | {_seen(value, bool(tests.failures))} |'
         for name, value in tests.power.items()

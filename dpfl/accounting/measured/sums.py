@@ -110,14 +110,14 @@ class SumTests:
     Attributes:
       rounds: of the run.
       tested: number of coordinates of each tensor whose residuals are tested.
-      untested: why residuals are not tested, a key of `UNTESTED`; empty if they are.
+      noise_test: 'done', or why residuals are not tested: a key of `UNTESTED`.
       clip_power: probability to see each of `CLIP_FAULTS`, 0 or 1.
       failures: the worst failure of each kind of test.
     """
 
     rounds: int
     tested: tuple[int, ...]
-    untested: str
+    noise_test: str
     clip_power: Mapping[str, float]
     failures: tuple[Failure, ...]
 
@@ -153,7 +153,7 @@ class SumTests:
 
     def _variance_power(self, test: str, coordinates: int, scale: float) -> float:
         """Probability that the variance test fails for noise of `scale` times the deviation."""
-        if self.untested or not coordinates:
+        if self.noise_test != 'done' or not coordinates:
             return 0.0
         freedom = self.rounds * coordinates
         level = _levels(self.rounds, len(self.tested))[test]
@@ -163,7 +163,7 @@ class SumTests:
 
     @property
     def _repetition_power(self) -> float:
-        if self.untested:
+        if self.noise_test != 'done':
             return 0.0
         level = _levels(self.rounds, len(self.tested))['repetition']
         return float(stats.chi2.sf(stats.norm.isf(level / 2) ** 2, sum(self.tested)))
@@ -175,7 +175,7 @@ class SumTests:
             'false_alarm': FALSE_ALARM,
             'rounds': self.rounds,
             'tested': list(self.tested),
-            'untested': self.untested,
+            'noise_test': self.noise_test,
             'power': self.power,
             'clip_power': dict(self.clip_power),
             'failures': [
@@ -199,7 +199,9 @@ class SumTests:
             return cls(
                 rounds=_validate.integer('rounds', values['rounds'], minimum=1),
                 tested=tested,
-                untested=_validate.choice('untested', values['untested'], ('', *UNTESTED)),
+                noise_test=_validate.choice(
+                    'noise_test', values['noise_test'], ('done', *UNTESTED)
+                ),
                 clip_power={
                     name: _validate.number(name, values['clip_power'][name], minimum=0, maximum=1)
                     for name in CLIP_FAULTS
@@ -228,14 +230,14 @@ def test(found: RoundSums, plan: PrivacyPlan) -> SumTests:
     if not found.clip_errors[worst] <= allowed:
         failures.append(Failure('clipping', (worst,), _finite(found.clip_errors[worst])))
     strategy = plan.mechanism.with_rounds(rounds).strategy_matrix()
-    untested = _untested(found, plan, strategy)
-    if not untested:
+    noise_test = _noise_test(found, plan, strategy)
+    if noise_test == 'done':
         table = strategy @ found.residuals.astype(np.float64) / plan.update_noise_multiplier
         failures += _failures(table, [found.tensors == number for number in tensors])
     return SumTests(
         rounds=rounds,
         tested=tuple(int(count) for count in tested),
-        untested=untested,
+        noise_test=noise_test,
         clip_power={name: float(found.planted[name] > allowed) for name in CLIP_FAULTS},
         failures=tuple(failures),
     )
@@ -253,13 +255,13 @@ def clip_tolerance(plan: PrivacyPlan) -> float:
     return _CLIP_TOLERANCE + settings.padded_dimension**0.5 / units
 
 
-def _untested(found: RoundSums, plan: PrivacyPlan, strategy: np.ndarray) -> str:
+def _noise_test(found: RoundSums, plan: PrivacyPlan, strategy: np.ndarray) -> str:
     if not plan.noise_multiplier:
         return 'no_noise'
     rounding = _FLOAT32_STEP * float(found.largest.max()) * np.abs(strategy).sum(axis=1).max()
     is_fine = rounding <= _MOST_ROUNDING * plan.update_noise_multiplier
     # A release that is not finite is tested, and fails.
-    return '' if is_fine or not np.isfinite(rounding) else 'rounding'
+    return 'done' if is_fine or not np.isfinite(rounding) else 'rounding'
 
 
 def _levels(rounds: int, tensors: int) -> dict[str, float]:

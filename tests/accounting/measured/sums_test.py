@@ -170,7 +170,7 @@ def test_a_fault_that_would_not_show_gives_cannot_tell():
 )
 def test_noise_that_cannot_be_tested_is_never_a_pass(plan, values, reason):
     found = _test(plan=plan, **values)
-    assert (found.untested, found.verdict, found.failures) == (reason, 'cannot tell', ())
+    assert (found.noise_test, found.verdict, found.failures) == (reason, 'cannot tell', ())
     assert found.power['no noise'] == found.power['the same noise in two rounds'] == 0.0
 
 
@@ -196,7 +196,7 @@ def test_the_json_form_keeps_all(found):
         {'tested': []},
         {'tested': [0]},
         {'tested': 5},
-        {'untested': 'because'},
+        {'noise_test': 'because'},
         {'clip_power': {}},
         {'clip_power': dict.fromkeys(sums.CLIP_FAULTS, 2)},
         {'failures': [{'test': '<b>', 'where': [], 'value': 1}]},
