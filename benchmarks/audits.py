@@ -1,43 +1,69 @@
 """Audits the aggregator of every mechanism with many seeds: is any claim exceeded, how close is it?
 
   python -m benchmarks.audits [--repeats=20] [--trials=8192] [--only=blt]
+  python -m benchmarks.audits --runs [--repeats=200] [--only=quickstart]
 
 For every case, over the seeds 0, 1, ..: how often a lower bound was above the claim, the median of
 the bounds divided by the claim, and the median seconds of an audit. At confidence 95 % each of the
 bounds on mu and epsilon may exceed the claim in one of twenty audits; because rates have whole
 numbers of errors and two attackers share the error, it is less often. Exits with status 1 if it is
 more often than a chance of one in a thousand allows. docs/how_to/auditing.md has the table.
+
+With --runs it plants faults into audited training runs, one at a time, and says what the audit
+found of each. For every setting it also tests the sums of --repeats correct runs, which differ in
+their noise: the aggregator is that of the run, and one client sends the same update in all rounds.
+Exits with status 1 if a fault is not found or a correct run is refuted.
+docs/how_to/auditing_runs.md has the table.
 """
 
 import argparse
+import contextlib
 import dataclasses
+import pathlib
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+from unittest import mock
 
+import numpy as np
+import tensorflow as tf
+import tensorflow_privacy as tfp
 import tqdm
 from scipy import stats
 
-from dpfl import Participation, accounting, mechanisms
-from dpfl.auditing import aggregator_audit
+from dpfl import Participation, _setting_texts, accounting, aggregators, mechanisms
+from dpfl.accounting.measured import sums
+from dpfl.aggregators import clipping, exact_sum, query
+from dpfl.aggregators.noise import correlated, keys
+from dpfl.auditing import aggregator_audit, canaries, one_shot
 from dpfl.auditing.config import AggregatorAuditConfig
+from dpfl.simulation.training import TrainConfig, train
 
 _SCHEMA = Participation(64, 16)
 _DELTA = 1e-6
 _CONFIDENCE = 0.95
 # Coordinates of a run with rounding.
 _ROTATED = 1024
+_QUICKSTART = pathlib.Path(__file__).parents[1] / 'configs' / 'quickstart.flags'
+# Canaries of the runs of which only the sums are tested.
+_FEW_CANARIES = 40
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('--repeats', type=int, default=20, help='audits of each case')
+    parser.add_argument('--runs', action='store_true', help='faults in training runs')
+    parser.add_argument('--repeats', type=int, help='audits of each case: 20, with --runs 200')
     parser.add_argument('--trials', type=int, default=8192, help='trials of each audit')
     parser.add_argument('--only', default='', help='only cases whose name begins with this text')
     args = parser.parse_args()
+    if args.runs:
+        sys.exit(_faults_in_runs(args.only, args.repeats or 200))
+    args.repeats = args.repeats or 20
     cases = {name: make for name, make in CASES.items() if name.startswith(args.only)}
     print('| case | exact | exceeded | reachable | mu_lower | if normal | seconds |')
     print('|---|---|---|---|---|---|---|', flush=True)
@@ -138,6 +164,170 @@ CASES: dict[str, Callable[[], Case]] = {
     'blt, rounding, scale 1e6': lambda: Case(_plan(_blt(), **_rounded(1e6))),
     'blt, rounding, scale 300': lambda: Case(_plan(_blt(), **_rounded(300.0))),
 }
+
+
+def _with_plan(change: dict[str, Callable[[Any], Any]]) -> Any:
+    """Another plan for the query that adds the noise."""
+    make = query.CorrelatedNoiseQuery.__init__
+
+    def changed(self, plan, *args, **kwargs):
+        fields = {name: new(getattr(plan, name)) for name, new in change.items()}
+        make(self, dataclasses.replace(plan, **fields), *args, **kwargs)
+
+    return mock.patch.object(query.CorrelatedNoiseQuery, '__init__', changed)
+
+
+def _with_noise(share: float) -> Any:
+    return _with_plan({'noise_multiplier': lambda multiplier: share * multiplier})
+
+
+def _with_clip(clip: Callable[[Any, Any], Any]) -> Any:
+    """Another clip, whose result nothing bounds."""
+
+    def clipped(self, params, record):
+        update = clip(record, params)
+        scale = self._units / tf.cast(params, tf.float64)
+        return tf.nest.map_structure(
+            lambda leaf: tf.math.rint(tf.cast(leaf, tf.float64) * scale), update
+        )
+
+    return mock.patch.object(exact_sum.ExactSumQuery, 'preprocess_record', clipped)
+
+
+def _each_tensor_alone(record: Any, norm: Any) -> Any:
+    return tf.nest.map_structure(lambda leaf: clipping.clip_flat(leaf, norm), record)
+
+
+def _on_the_first_tensor() -> Any:
+    next_noise = correlated.next_noise
+
+    def changed(*args):
+        noise, state = next_noise(*args)
+        first, *others = tf.nest.flatten(noise)
+        leaves = [first, *map(tf.zeros_like, others)]
+        return tf.nest.pack_sequence_as(noise, leaves), state
+
+    return mock.patch.object(correlated, 'next_noise', changed)
+
+
+def _same_key() -> Any:
+    """The rounds of a pair, 0 and 1, 2 and 3, .., have the same key."""
+    of_round = keys.of_round
+    return mock.patch.object(keys, 'of_round', lambda key, t, part: of_round(key, t // 2, part))
+
+
+def _other_denominator() -> Any:
+    make = tfp.NormalizedQuery
+    return mock.patch.object(
+        tfp, 'NormalizedQuery', lambda inner, denominator: make(inner, 2 * denominator)
+    )
+
+
+# How to plant a fault into a run, at one place, and the fault whose power an audit states.
+FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
+    'half the noise': (lambda: _with_noise(0.5), 'half the noise'),
+    'a third of the noise': (lambda: _with_noise(1 / 3), 'half the noise'),
+    'no noise': (lambda: _with_noise(0.0), 'no noise'),
+    'noise on the first tensor only': (_on_the_first_tensor, 'noise on the first tensor only'),
+    'the same noise in two rounds': (_same_key, 'the same noise in two rounds'),
+    'no clipping': (lambda: _with_clip(lambda record, norm: record), 'no clipping'),
+    'clip norm times 10': (
+        lambda: _with_clip(lambda record, norm: clipping.clip_flat(record, 10 * norm)),
+        'clip norm times 10',
+    ),
+    'each tensor clipped alone': (
+        lambda: _with_clip(_each_tensor_alone),
+        'each tensor clipped alone',
+    ),
+    'independent noise': (
+        lambda: _with_plan({'mechanism': lambda own: mechanisms.Identity(own.rounds)}),
+        'half the noise',
+    ),
+    'twice the denominator': (_other_denominator, 'half the noise'),
+}
+# Changes of the quickstart.
+SETTINGS = {
+    'quickstart': {},
+    'epsilon 8': {'target_epsilon': '8'},
+    '3 participations': {'min_separation': '10', 'max_participations': '3'},
+}
+
+
+def setting(name: str) -> TrainConfig:
+    """The configuration of an audited run."""
+    lines = [line for line in _QUICKSTART.read_text().splitlines() if line.startswith('--')]
+    texts = dict(line.removeprefix('--').split('=') for line in lines)
+    fast = {'eval_every': texts['rounds'], 'eval_clients': '4', 'audit': 'true'}
+    return _setting_texts.with_texts(TrainConfig(), {**texts, **fast, **SETTINGS[name]})
+
+
+@contextlib.contextmanager
+def audited(config: TrainConfig, fault: str = '') -> Iterator[Any]:
+    """The result of a run with a fault; without one for an empty name."""
+    plant = FAULTS[fault][0]() if fault else contextlib.nullcontext()
+    with plant, tempfile.TemporaryDirectory() as folder:
+        yield train(config, pathlib.Path(folder) / 'run', progress=False)
+
+
+def _faults_in_runs(only: str, repeats: int) -> int:
+    """Prints the table of faults in runs; returns the exit status."""
+    print('| setting | fault | verdict | power | tests that failed | mu_lower / mu | canaries |')
+    print('|---|---|---|---|---|---|---|', flush=True)
+    names = [name for name in SETTINGS if name.startswith(only)]
+    is_bad = False
+    with tqdm.tqdm(total=len(names) * (len(FAULTS) + 1), unit=' runs', disable=None) as bar:
+        for name in names:
+            for fault in ('', *FAULTS):
+                with audited(setting(name), fault) as result:
+                    found = result.report.measured
+                    if not fault:
+                        plan, weights = result.report.plan, result.weights
+                failed = ', '.join(each.test for each in found.sums.failures) or 'none'
+                power = f'{found.sums.power[FAULTS[fault][1]]:.3f}' if fault else ''
+                ratio = f'{found.releases.mu_lower:.3f} / {found.mu_claimed:.3f}'
+                row = [name, fault or 'none', found.verdict, power, failed, ratio]
+                print(f'| {" | ".join([*row, found.canary_verdict])} |', flush=True)
+                is_bad |= (found.verdict == 'refuted') != bool(fault)
+                bar.update()
+            tests = tested_sums(plan, [np.shape(each) for each in weights], range(repeats))
+            refuted = sum(bool(each.failures) for each in tests)
+            print(f'{name}: {refuted} of {repeats} correct runs refuted', flush=True)
+            is_bad |= refuted > 0
+    return int(is_bad)
+
+
+def tested_sums(
+    plan: accounting.PrivacyPlan, shapes: Sequence[Sequence[int]], seeds: Iterable[int]
+) -> Iterator[sums.SumTests]:
+    """The tests of the sums of runs that an audit makes, without training.
+
+    Args:
+      plan: of the runs.
+      shapes: of the tensors of an update. One client sends ones in all rounds.
+      seeds: of the noise of each run.
+    """
+    weights = [np.zeros(shape) for shape in shapes]
+    design = canaries.design(plan, _FEW_CANARIES, 0, sum(each.size for each in weights))
+    audit = one_shot.OneShotAudit(design, trained=lambda each: each)
+    specs, updates = [[make(shape) for shape in shapes] for make in (tf.TensorSpec, tf.ones)]
+
+    def build(seed: int) -> Any:
+        return aggregators.build_query(plan, seed, record_specs=specs, canaries=design.added())
+
+    run_query = build(0)
+
+    @tf.function
+    def step(state):
+        params = run_query.derive_sample_params(state)
+        total = run_query.initial_sample_state(updates)
+        total = run_query.accumulate_record(params, total, updates)
+        return run_query.get_noised_result(total, state)[1]
+
+    for seed in seeds:
+        state = build(seed).initial_global_state()
+        for _ in range(plan.participation.rounds):
+            state = step(state)
+        yield sums.test(audit.round_sums(weights, state, plan), plan)
 
 
 if __name__ == '__main__':

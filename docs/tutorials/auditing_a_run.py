@@ -43,7 +43,8 @@ print(f'measured: mu is at least {audit.mu_lower:.3f}, with 95 % confidence')
 
 # %% [markdown]
 # mu is the distance between the releases with and without a client, in standard deviations of the noise. The attacker
-# finds most of what the plan allows, and no more: noise, clipping and sensitivity fit together.
+# finds most of what the plan allows, and no more. `audit.power` says which faults would have put the bound above the
+# claim, and how likely: half of the noise, none, noise on the first tensor only, no clipping.
 #
 # ## A whole run
 #

@@ -8,6 +8,7 @@ import tensorflow_privacy as tfp
 from dpfl import _validate, accounting, errors
 from dpfl.aggregators import (
     adaptive_clip,
+    audited_query,
     canary_query,
     clipping,
     estimators,
@@ -49,7 +50,8 @@ def build_query(
       supplied_noise: whether a `NoiseRing` keeps the noise of past rounds outside of the state.
         Every state must then pass through it before its round. Needs `record_specs`. A plan with
         hardened noise always needs it, with a `HardenedRing`.
-      canaries: clients with known updates that are added to the sums, for an audit; needs
+      canaries: clients with known updates that are added to the sums, for an audit, which
+        also keeps what it needs of the sums (`audited_query`); needs
         `record_specs`, flat clipping, a fixed denominator, and noise that is not hardened.
 
     Raises:
@@ -86,6 +88,8 @@ def build_query(
     total = query.CorrelatedNoiseQuery(
         plan, estimators.update_of(record_specs), seed, clip, supplied_noise
     )
+    if canaries is not None:
+        total = tap = audited_query.SumTap(total)
     if cap is not None:
         total = estimators.WeightedQuery(total, cap)
     if plan.discretization is None:
@@ -97,10 +101,13 @@ def build_query(
         total = discretized.DiscretizedQuery(total, plan, record_specs, seed, more)
     if canaries is not None:
         # Inside of the counts for adaptive clipping, which are those of real clients.
-        total = canary_query.CanaryQuery(total, canaries, record_specs)
+        total = added = canary_query.CanaryQuery(total, canaries, record_specs)
     if plan.adaptive_clip is not None:
         total = adaptive_clip.AdaptiveClipQuery(total, plan, seed)
-    return tfp.NormalizedQuery(total, denominator=plan.denominator)
+    mean = tfp.NormalizedQuery(total, denominator=plan.denominator)
+    if canaries is not None:
+        return audited_query.AuditedQuery(mean, plan, record_specs, tap, added)
+    return mean
 
 
 def _check_canaries(plan: accounting.PrivacyPlan, record_specs: Any, clip: clipping.Clip) -> None:

@@ -20,6 +20,8 @@ from dpfl.aggregators import query
 from dpfl.aggregators.noise import keys, normal
 
 _STREAM = 'canaries'
+# Length of a canary's update before clipping, in clip norms: a run that does not clip shows it.
+LENGTH = 100.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +87,16 @@ class CanaryState(NamedTuple):
 
 
 class CanaryQuery(query.WrappedQuery):
-    """Adds the updates of canaries to the sums of the inner query."""
+    """Adds the updates of canaries to the sums of the inner query.
+
+    Attributes:
+      added: sum of the directions of the canaries of the latest round, float64 [size]; a tensor of
+        the graph that is being built.
+      count: their number, float64 scalar of the same graph.
+    """
+
+    added: Any = None
+    count: Any = None
 
     def __init__(self, inner: query.SumQuery, canaries: Canaries, record_specs: Any):
         """Args: inner: clips, sums and adds noise; record_specs: of an update, floats."""
@@ -133,21 +144,31 @@ class CanaryQuery(query.WrappedQuery):
 
     def _with_canaries(self, sample_state: Any, state: Any, done: Any, norm: Any) -> Any:
         """The sum with that of the canaries of a round."""
+        size = sum(self._sizes)
+        nothing = tf.zeros([size], tf.float64)
+        self.added, self.count = nothing, tf.zeros([], tf.float64)
         if not self._numbers.size:
             return sample_state
         params = self._inner.derive_sample_params(state)
         numbers, offsets = tf.constant(self._numbers), tf.constant(self._offsets, tf.int64)
-        end = tf.gather(offsets, done + 1)
+        begin, end = tf.gather(offsets, done), tf.gather(offsets, done + 1)
         root_key = tf.constant(keys.seeded_root_key(self._canaries.seed, _STREAM))
 
-        def add(place, total):
-            vector = _direction(root_key, tf.gather(numbers, place), sum(self._sizes))
-            update = self._unflatten(vector * tf.cast(norm, tf.float64))
+        def add(place, total, added):
+            vector = _direction(root_key, tf.gather(numbers, place), size)
+            update = self._unflatten(LENGTH * vector * tf.cast(norm, tf.float64))
             record = self._inner.preprocess_record(params, update)
-            return place + 1, self._inner.accumulate_preprocessed_record(total, record)
+            total = self._inner.accumulate_preprocessed_record(total, record)
+            return place + 1, total, added + vector
 
-        first = (tf.gather(offsets, done), sample_state)
-        return tf.while_loop(lambda place, _: place < end, add, first, parallel_iterations=1)[1]
+        _, total, self.added = tf.while_loop(
+            lambda place, *_: place < end,
+            add,
+            (begin, sample_state, nothing),
+            parallel_iterations=1,
+        )
+        self.count = tf.cast(end - begin, tf.float64)
+        return total
 
     def _unflatten(self, vector: tf.Tensor) -> Any:
         parts = tf.split(vector, self._sizes)

@@ -19,18 +19,23 @@ clients, whose presence is decided by fair coins.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from dpfl import _random, accounting, errors
 from dpfl.accounting import gaussian
+from dpfl.accounting.measured import sums
 from dpfl.auditing import aggregator_runs, attackers, lower_bounds, one_run, worst_pattern
 from dpfl.auditing.config import AggregatorAuditConfig
 
 # Coordinates of one run.
 COORDINATES = 4096
+# Draws of wrong answers for a power.
+_DRAWS = 400
+_NO_NOISE = 1e-9
 # One guess for so many canaries in the bound that does not need independent trials.
 _CANARIES_FOR_A_GUESS = 10
 _ASSUMED = (
@@ -66,6 +71,8 @@ class AggregatorAudit:
       pattern: rounds of the canaries.
       present: trials with the client.
       trials: all trials.
+      power: probability that `mu_lower` exceeds the claim, by fault; a lower bound, that of the
+        likelihood ratio alone.
     """
 
     plan: accounting.PrivacyPlan
@@ -81,6 +88,14 @@ class AggregatorAudit:
     pattern: tuple[int, ...]
     present: int
     trials: int
+    power: Mapping[str, float]
+
+    @property
+    def verdict(self) -> str:
+        """'refuted', 'not refuted' or, if a fault could be there unseen, 'cannot tell'."""
+        if self.exceeds_claim:
+            return 'refuted'
+        return 'cannot tell' if min(self.power.values()) < sums.LEAST_POWER else 'not refuted'
 
     @property
     def exceeds_claim(self) -> bool:
@@ -114,6 +129,8 @@ class AggregatorAudit:
                 self.mu_lower, self.delta, 'analytic_gaussian'
             ),
             'exceeds_claim': self.exceeds_claim,
+            'verdict': self.verdict,
+            'power': dict(self.power),
             'trials': self.trials,
             'present': self.present,
             'confidence': self.config.confidence,
@@ -194,7 +211,49 @@ def audit(
         pattern=tuple(np.flatnonzero(worst).tolist()),
         present=present,
         trials=present + absent,
+        power=_powers(plan, reachable, (planned[0].size, planned[1].size), confidence),
     )
+
+
+def _powers(
+    plan: accounting.PrivacyPlan, reachable: float, tests: tuple[int, int], confidence: float
+) -> dict[str, float]:
+    """Probability that the bound of the likelihood ratio exceeds the claim, by fault.
+
+    Statistics are then normal with a known mean, so that wrong answers are binomial.
+
+    Args:
+      plan: that is audited.
+      reachable: mu of the canaries if all is as planned.
+      tests: trials with and without the client.
+      confidence: of the bound.
+    """
+    measure = functools.partial(lower_bounds.mu, confidence=confidence)
+    threshold = lower_bounds.planned_threshold(reachable, measure, tests)
+
+    def rates(share: float, mean: float = reachable) -> np.ndarray:
+        """Rates of wrong answers, without and with the client, for a share of the noise."""
+        return special.ndtr(np.array([-threshold, threshold - mean]) / share)
+
+    first = aggregator_runs.tensor_sizes(coordinates(plan))[0] / coordinates(plan)
+    faults = {
+        'half the noise': rates(0.5),
+        'no noise': rates(_NO_NOISE),
+        'noise on the first tensor only': first * rates(1.0) + (1 - first) * rates(_NO_NOISE),
+        'no clipping': rates(1.0, aggregator_runs.LENGTH * reachable),
+    }
+    present, absent = tests
+    random = _random.generator('audit power')
+    found = {}
+    for name, (positive, negative) in faults.items():
+        counts = lower_bounds.Counts(
+            random.binomial(absent, positive, _DRAWS),
+            absent,
+            random.binomial(present, negative, _DRAWS),
+            present,
+        )
+        found[name] = float(np.mean(measure(counts) > _mu(plan)))
+    return found
 
 
 def _one_run(present: np.ndarray, absent: np.ndarray, confidence: float) -> float:

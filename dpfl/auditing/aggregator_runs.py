@@ -5,7 +5,8 @@ rounds. Canary j uses coordinate j. What the aggregator releases in coordinate j
 and on the noise of coordinate j, and on no other canary: clipping looks at one update at a time,
 and the noise is the same linear map of independent normal variables in every coordinate. So one run
 with D coordinates is D independent trials of one and the same experiment, "a client takes part or
-not", against a fixed cohort.
+not", against a fixed cohort. The coordinates are those of several tensors, in order: a fault that
+spares the first tensor shows in the others.
 
 The code that runs is that of a training run: the query that `aggregators.build_query` makes from
 the plan. TFF runs the same query round by round.
@@ -23,7 +24,15 @@ from dpfl import _validate, accounting, aggregators, errors
 from dpfl.aggregators import query as queries
 
 # Length of a canary's update before clipping, in clip norms.
-_LENGTH = 100.0
+LENGTH = 100.0
+# The first tensors have this share of the coordinates each, the last one the others.
+_SHARES = (0.25, 0.25)
+
+
+def tensor_sizes(size: int) -> list[int]:
+    """Numbers of coordinates of the tensors of an update with `size` of them."""
+    first = [int(share * size) for share in _SHARES]
+    return [count for count in (*first, size - sum(first)) if count]
 
 
 def released(
@@ -97,7 +106,8 @@ class _Aggregator:
     ):
         """Args: size: coordinates; most: clients of a round; otherwise as `released`."""
         is_hardened = plan.noise == 'hardened'
-        specs = tf.TensorSpec([size], tf.float32)
+        self._sizes = tensor_sizes(size)
+        specs = [tf.TensorSpec([count], tf.float32) for count in self._sizes]
         self._query = aggregators.build_query(
             plan, seed, record_specs=specs, supplied_noise=supplied or is_hardened
         )
@@ -106,7 +116,7 @@ class _Aggregator:
             self._ring = aggregators.HardenedRing(plan, show_progress=False)
         elif supplied:
             self._ring = aggregators.NoiseRing(plan, show_progress=False)
-        self._plan, self._size, self._most = plan, size, most
+        self._plan, self._most = plan, most
         # TFF does not rewrite Python code either.
         self._round = tf.function(self._compute, autograph=False)
 
@@ -144,16 +154,17 @@ class _Aggregator:
         clip_norm = queries.clip_norm_of(params)
 
         def add(i, total):
-            length = tf.gather(updates, clients[i]) * _LENGTH * clip_norm
-            record = tf.one_hot(clients[i], self._size, dtype=tf.float32) * length
-            return i + 1, self._query.accumulate_record(params, total, record)
+            length = tf.gather(updates, clients[i]) * LENGTH * clip_norm
+            record = tf.one_hot(clients[i], sum(self._sizes), dtype=tf.float32) * length
+            update = tf.split(record, self._sizes)
+            return i + 1, self._query.accumulate_record(params, total, update)
 
-        start = self._query.initial_sample_state(tf.zeros([self._size]))
+        start = self._query.initial_sample_state([tf.zeros([count]) for count in self._sizes])
         _, total = tf.while_loop(
             lambda i, _: i < count, add, (tf.constant(0), start), parallel_iterations=1
         )
         result, state, _ = self._query.get_noised_result(total, state)
-        return result, clip_norm, state
+        return tf.concat(result, 0), clip_norm, state
 
 
 def _saved(state: Any) -> bytes:

@@ -8,6 +8,8 @@ Two attackers look for a canary along its direction ([Andrew24]):
   optimal test for Gaussian noise, so it is at least as strong as the largest cosine of all rounds;
 - one sees the final model only: the cosine with how the model has changed.
 
+Besides, the sums of all rounds are tested against the plan (`accounting.measured.sums`).
+
 The first attacker also knows the updates of all other canaries, as the attacker of differential
 privacy does, and subtracts them. Updates of clients are not subtracted: the more they agree, the
 lower the score.
@@ -22,9 +24,10 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from dpfl import errors
+from dpfl import accounting, errors
+from dpfl.accounting.measured import sums
 from dpfl.accounting.measured.measured import Scores
-from dpfl.aggregators import canary_query
+from dpfl.aggregators import audited_query, canary_query
 from dpfl.auditing.canaries import CanaryDesign
 
 # Directions that are made at a time take about this much memory, in float64 numbers.
@@ -44,18 +47,19 @@ class OneShotAudit:
     design: CanaryDesign
     trained: Callable[[Any], Any] = operator.attrgetter('trainable')
 
-    def scores(self, before: Any, after: Any, state: Any) -> Scores:
-        """What the canaries show.
+    def scores(self, before: Any, after: Any, state: Any, plan: accounting.PrivacyPlan) -> Scores:
+        """What the canaries and the sums show.
 
         Args:
           before: model weights of the process before the first round.
           after: those after the last round.
           state: of the learning process after the last round.
+          plan: of the run.
 
         Raises:
           ArgumentError: if the state is not that of a run with canaries.
         """
-        released = _released(state)
+        released = np.asarray(_part(state, canary_query.CanaryState).released)
         change = _flat(self.trained(before)) - _flat(self.trained(after))
         releases, final_model = cosines(self.design, released, change)
         return Scores(
@@ -65,7 +69,51 @@ class OneShotAudit:
             final_model=final_model,
             dimension=change.size,
             pattern=self.design.pattern,
+            sums=sums.test(self.round_sums(before, state, plan), plan),
         )
+
+    def round_sums(self, before: Any, state: Any, plan: accounting.PrivacyPlan) -> sums.RoundSums:
+        """What the run knows about its sums; arguments and errors as those of `scores`."""
+        audited = _part(state, audited_query.AuditedState)
+        sizes = [int(np.size(each)) for each in tf.nest.flatten(self.trained(before))]
+        rounds = plan.participation.rounds
+        return sums.RoundSums(
+            residuals=np.asarray(audited.residuals),
+            tensors=audited_query.kept_coordinates(sizes, rounds)[1],
+            clip_errors=np.asarray(audited.clip_errors),
+            largest=np.asarray(audited.largest),
+            planted=planted_clip_errors(self.design, sizes, plan.clients_per_round),
+        )
+
+
+def planted_clip_errors(design: CanaryDesign, sizes: list[int], clients: int) -> dict[str, float]:
+    """By how much faults of clipping change the sum of the round with the most canaries.
+
+    Args:
+      design: of the canaries. What a fault does to updates of clients is left out.
+      sizes: numbers of coordinates of the tensors of an update.
+      clients: of a round.
+
+    Returns:
+      The length of the change in clip norms per client, for each of `sums.CLIP_FAULTS`.
+    """
+    cohort = max(design.added().cohorts, key=len)
+    sizes = [size for size in sizes if size]
+    begins = np.cumsum([0, *sizes[:-1]])
+    added, alone = np.zeros((2, sum(sizes)))
+    at_a_time = max(1, _BLOCK // sum(sizes))
+    for begin in range(0, len(cohort), at_a_time):
+        numbers = cohort[begin : begin + at_a_time]
+        directions = canary_query.directions(design.seed, numbers, sum(sizes))
+        lengths = np.sqrt(np.add.reduceat(np.square(directions), begins, axis=1))
+        added += directions.sum(axis=0)
+        alone += (directions / np.repeat(lengths, sizes, axis=1)).sum(axis=0)
+    per_client = 1 / (clients + len(cohort))
+    changes = ((canary_query.LENGTH - 1) * added, 9 * added, alone - added)
+    return {
+        name: float(np.linalg.norm(change)) * per_client
+        for name, change in zip(sums.CLIP_FAULTS, changes, strict=True)
+    }
 
 
 def cosines(
@@ -119,18 +167,18 @@ def _each_block(design: CanaryDesign, size: int, use: Callable[[slice, np.ndarra
         use(numbers, canary_query.directions(design.seed, np.r_[numbers], size))
 
 
-def _released(state: Any) -> np.ndarray:
-    """The weighted sums of the releases in the state of a learning process."""
-    found: list[canary_query.CanaryState] = []
+def _part(state: Any, kind: type) -> Any:
+    """The part of the state of a learning process that is of a kind."""
+    found: list[Any] = []
 
     def visit(part: Any) -> None:
-        if isinstance(part, canary_query.CanaryState):
+        if isinstance(part, kind):
             found.append(part)
 
     tree.traverse(visit, state)
     if len(found) != 1:
         raise errors.ArgumentError('state', errors.NOT_SHOWN, 'must hold the sums of canaries')
-    return np.asarray(found[0].released)
+    return found[0]
 
 
 def _flat(weights: Any) -> np.ndarray:

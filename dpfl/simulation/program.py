@@ -172,10 +172,12 @@ class _Run:
         with self._profile.span('audit'):
             # The initial model is a constant of the process, also when the run continues.
             initial = experiment.process.get_model_weights(experiment.process.initialize())
-            scores = experiment.audit.scores(initial, weights, state)
             record = experiment.record
+            scores = experiment.audit.scores(initial, weights, state, record.plan)
             self._measured = Measured.of(scores, record.plan, record.deltas[0], record.accountant)
             self._directory.write_audit(scores, self._measured)
+        for found in self._measured.refutations:
+            _log.warning('the audit refutes the guarantee: %s', found)
 
     def _write_profile(self) -> profile_lib.Profile | None:
         if not isinstance(self._profile, profile_lib.Profile):

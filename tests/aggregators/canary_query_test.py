@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, aggregators, errors, mechanisms
-from dpfl.aggregators import canary_query
+from dpfl.aggregators import audited_query, canary_query
 from dpfl.mechanisms import Discretization
 
 _ROUNDS, _CLIENTS, _NORM = 4, 3, 0.5
@@ -61,11 +61,17 @@ def _run(plan, canaries):
 
     state, results, norms, metrics = query.initial_global_state(), [], [], []
     for _ in range(_ROUNDS):
-        norms.append(float(query._numerator.clip_norm(state.numerator_state)))
+        mean = query._inner if canaries else query
+        norms.append(float(mean._numerator.clip_norm(_sums(state).numerator_state)))
         result, state = step(state)
         results.append(result.numpy())
         metrics.append({k: float(v) for k, v in query.derive_metrics(state).items()})
     return np.array(results), np.array(norms), metrics, state
+
+
+def _sums(state):
+    """The state of the query of the mean."""
+    return state.inner if isinstance(state, audited_query.AuditedState) else state
 
 
 @pytest.mark.parametrize('name', _PLANS)
@@ -83,7 +89,8 @@ def test_sums_grow_by_the_canaries_of_the_round_and_by_nothing_else(name):
     assert not np.any(with_them[1] - without[1])
     # The sums of releases are in clip norms of their rounds.
     sums = _CANARIES.weights @ (with_them * plan.denominator / norms[:, None])
-    part = state.numerator_state.inner if name == 'adaptive' else state.numerator_state
+    part = _sums(state).numerator_state
+    part = part.inner if name == 'adaptive' else part
     assert np.allclose(part.released, sums, rtol=1e-4, atol=1e-4)
     assert part.round == _ROUNDS
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, errors, mechanisms
-from dpfl.auditing import aggregator_audit, attackers
+from dpfl.auditing import aggregator_audit, attackers, lower_bounds
 from dpfl.auditing.config import AggregatorAuditConfig
 
 _SCHEMA = Participation(6, 2)
@@ -36,6 +36,7 @@ def test_bounds_are_below_the_claim_and_close_to_it():
     assert 1.0 < found.mu_lower_one_run < 2.0
     assert 2.0 < found.epsilon_lower < found.epsilon_claimed
     assert not found.exceeds_claim
+    assert found.verdict == 'not refuted'
     assert found.pattern == (0, 2, 4)
     assert found.trials == 2048
     assert 900 < found.present < 1150
@@ -46,6 +47,38 @@ def test_a_claim_that_is_too_small_exceeds_claim():
     found = aggregator_audit.audit(_plan(), _FAST, 1e-6)
     promise = _plan(noise_multiplier=_plan().noise_multiplier * 1.5)
     assert dataclasses.replace(found, plan=promise).exceeds_claim
+
+
+def test_few_trials_cannot_tell():
+    config = AggregatorAuditConfig(trials=64, seed=5)
+    found = aggregator_audit.audit(_plan(noise_multiplier=40.0), config, 1e-6)
+    assert found.power['half the noise'] < 0.5 < found.power['no noise']
+    assert found.verdict == found.to_dict()['verdict'] == 'cannot tell'
+
+
+@pytest.mark.parametrize(
+    'fault, deviations, mean',
+    [
+        ('half the noise', (0.5,) * 4, 1.0),
+        ('noise on the first tensor only', (1.0, 1e-6, 1e-6, 1e-6), 1.0),
+        ('no clipping', (1.0,) * 4, 100.0),
+    ],
+)
+def test_the_stated_power_is_the_share_of_faults_that_are_found(fault, deviations, mean):
+    plan = _plan(noise_multiplier=_plan().noise_multiplier * 2)
+    size, rng = 80, np.random.default_rng(0)
+    power = aggregator_audit._powers(plan, 1.0, (size, size), 0.95)[fault]
+    threshold = lower_bounds.planned_threshold(
+        1.0, lambda counts: lower_bounds.mu(counts, 0.95), (size, size)
+    )
+    exceeded = 0
+    for _ in range(400):
+        absent, present = rng.standard_normal((2, size)) * np.repeat(deviations, size // 4)
+        counts = lower_bounds.count(present + mean, absent, threshold)
+        exceeded += bool(lower_bounds.mu(counts, 0.95) > plan.mu)
+    # Shares of 400 and 400 differ by more with probability below 1e-5.
+    assert exceeded / 400 == pytest.approx(power, abs=0.16)
+    assert power > 0.05
 
 
 def test_an_audit_with_a_seed_can_be_repeated():

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 
 from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.accounting.measured import sums
 from dpfl.accounting.measured.measured import Measured, Scores
-from dpfl.aggregators import canary_query
+from dpfl.aggregators import audited_query, canary_query
 from dpfl.auditing import canaries, one_shot
 
 _SIZE = 400
@@ -143,21 +144,56 @@ class _Weights(NamedTuple):
     trainable: Any
 
 
+def _audited_state(plan, design, sizes):
+    """A state whose residuals are the planned noise, and the residuals."""
+    residuals = np.linalg.solve(
+        plan.mechanism.strategy_matrix(),
+        plan.noise_multiplier * np.random.default_rng(4).standard_normal((_ROUNDS, _SIZE)),
+    )
+    inner = canary_query.CanaryState((), np.int64(_ROUNDS), _released(plan, design))
+    zeros = np.zeros(_ROUNDS)
+    assert sum(sizes) == _SIZE
+    return audited_query.AuditedState(inner, np.int64(_ROUNDS), residuals, zeros, zeros)
+
+
 def test_the_change_of_the_model_is_the_other_attack():
     plan = _plan()
     design = canaries.design(plan, 10, 1, _SIZE)
-    state = canary_query.CanaryState((), np.int64(_ROUNDS), _released(plan, design))
+    state = _audited_state(plan, design, [200, 200])
     before = [np.zeros((20, 10)), np.zeros(200)]
     after = [-each for each in np.split(_directions(design)[0], [200])]
     scores = one_shot.OneShotAudit(design).scores(
-        _Weights(before), _Weights([after[0].reshape(20, 10), after[1]]), {'state': [state]}
+        _Weights(before),
+        _Weights([after[0].reshape(20, 10), after[1]]),
+        {'state': [state]},
+        plan,
     )
     assert scores.final_model[0] == pytest.approx(1.0)
     assert scores.dimension == _SIZE
     assert scores.rounds.tolist() == [2] * 10
+    assert (scores.sums.tested, scores.sums.failures) == ((200, 200), ())
+
+
+def test_faults_of_clipping_change_the_sum_as_canaries_planted_one_by_one():
+    plan = _plan()
+    design = canaries.design(plan, 12, 1, _SIZE)
+    sizes = [300, 0, 99, 1]
+    found = one_shot.planted_clip_errors(design, sizes, 4)
+    cohort = max(design.added().cohorts, key=len)
+    vectors = _directions(design)[cohort]
+    alone = [
+        np.concatenate([each / max(np.linalg.norm(each), 1e-9) for each in parts])
+        for parts in (np.split(vector, np.cumsum(sizes)[:-1]) for vector in vectors)
+    ]
+    expected = [99 * vectors, 9 * vectors, np.array(alone) - vectors]
+    for name, change in zip(sums.CLIP_FAULTS, expected, strict=True):
+        length = np.linalg.norm(change.sum(axis=0)) / (4 + len(cohort))
+        assert found[name] == pytest.approx(length, rel=1e-12)
 
 
 def test_another_state_is_refused():
     design = canaries.design(_plan(), 10, 1, _SIZE)
     with pytest.raises(errors.ArgumentError, match='state: must hold the sums'):
-        one_shot.OneShotAudit(design).scores(_Weights([]), _Weights([]), {'a': tf.zeros([])})
+        one_shot.OneShotAudit(design).scores(
+            _Weights([]), _Weights([]), {'a': tf.zeros([])}, _plan()
+        )

@@ -96,6 +96,17 @@ def _noise_of_half_the_scale(monkeypatch):
     return _audit(_plan())
 
 
+def _noise_on_the_first_tensor_only(monkeypatch):
+    next_noise = correlated.next_noise
+
+    def first_only(*args):
+        (first, *others), state = next_noise(*args)
+        return [first, *map(tf.zeros_like, others)], state
+
+    monkeypatch.setattr(correlated, 'next_noise', first_only)
+    return _audit(_plan())
+
+
 def _a_key_again_after_a_restart(monkeypatch):
     of_round = keys.of_round
     monkeypatch.setattr(keys, 'of_round', lambda key, t, part: of_round(key, t % 4, part))
@@ -119,7 +130,8 @@ def _one_noise_for_all_coordinates(monkeypatch):
 
     def repeated(*args):
         noise, state = next_noise(*args)
-        return tf.nest.map_structure(lambda leaf: leaf[:1] + tf.zeros_like(leaf), noise), state
+        first = tf.nest.flatten(noise)[0][:1]
+        return tf.nest.map_structure(lambda leaf: first + tf.zeros_like(leaf), noise), state
 
     monkeypatch.setattr(correlated, 'next_noise', repeated)
     return _audit(_plan())
@@ -160,7 +172,10 @@ class _ClippingOfTheMean(_Changed):
 
     def accumulate_record(self, params, total, record):
         units = exact_sum.units_per_clip_norm(self._plan.clients_per_round)
-        return total + tf.cast(record / params, tf.float64) * units
+        return [
+            part + tf.cast(leaf / params, tf.float64) * units
+            for part, leaf in zip(total, record, strict=True)
+        ]
 
     def get_noised_result(self, total, state):
         clients = self._plan.clients_per_round
@@ -175,7 +190,11 @@ class _NoiseOfTheFirstNorm(_Changed):
         noised, following, event = self._query.get_noised_result(total, state)
         noise, _, _ = self._query.get_noised_result(silent, state)
         norm = self._query.derive_sample_params(state)
-        return noised - noise + noise / norm * self._plan.clip_norm, following, event
+        changed = [
+            one - other + other / norm * self._plan.clip_norm
+            for one, other in zip(noised, noise, strict=True)
+        ]
+        return changed, following, event
 
 
 def _changed(kind):
@@ -190,6 +209,7 @@ FAULTS = {
     'clipping of the mean in place of each update': _clip_after_the_sum,
     'a client twice in a round': _a_client_twice_in_a_round,
     'noise of half the scale': _noise_of_half_the_scale,
+    'noise on the first tensor only': _noise_on_the_first_tensor_only,
     'a restarted mechanism that uses its keys again': _a_key_again_after_a_restart,
     'a round without noise': _noise_of_a_round_is_missing,
     'the same noise in all coordinates': _one_noise_for_all_coordinates,
@@ -202,6 +222,7 @@ FAULTS = {
 def test_a_fault_is_found(name, monkeypatch):
     found = FAULTS[name](monkeypatch)
     assert found.exceeds_claim
+    assert found.verdict == 'refuted'
     assert found.mu_lower > 1.1 * found.plan.mu
 
 

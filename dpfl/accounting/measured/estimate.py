@@ -12,7 +12,7 @@ import math
 import numpy as np
 from scipy import special, stats
 
-from dpfl import errors
+from dpfl import _random, errors
 from dpfl.accounting import gaussian_curve
 from dpfl.accounting.measured import gaussian_pair
 
@@ -21,6 +21,8 @@ CONFIDENCE = 0.95
 _LEVEL = 0.01
 # Probabilities below this one are rounded up to it, which lowers a lower bound.
 _LEAST_RATE = 1e-300
+# Draws of all scores that a power is estimated from, and numbers that are drawn at most for it.
+_DRAWS, _MOST_DRAWN = 200, 10**7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,6 +158,45 @@ def lower_bounds(
         )
     known = both[np.isfinite(both)]
     return None, max(0.0, float(known.max())) if known.size else 0.0
+
+
+def power(
+    found: Estimate, dimension: int, mu_planned: float, mu_claimed: float, share: float
+) -> float:
+    """Probability that the lower bound of mu is above the claim with a share of the noise.
+
+    A canary of a correct run has the mean score `mu_planned`, or less where the sum of real updates
+    hides it too. So the mean score tells the size of that sum, which is the same with less noise.
+
+    Args:
+      found: of the run, from the releases.
+      dimension: d.
+      mu_planned: of the canaries by the plan, above 0.
+      mu_claimed: that the bound is compared with.
+      share: of the planned deviation of the noise, within [0, 1].
+    """
+    seen = min(max(found.mean, 0.0) / mu_planned, 1.0)
+    if not seen:
+        return 0.0
+    hidden = math.hypot(share, math.sqrt(1 / seen**2 - 1))
+    if not hidden:
+        return 1.0
+    mean = mu_planned / hidden
+    # The canary itself is part of the vector that the cosine divides by.
+    mean /= math.hypot(1.0, mean / math.sqrt(dimension))
+    count = found.observed
+    draws = max(20, min(_DRAWS, _MOST_DRAWN // count))
+    slack = math.sqrt(math.log(1 / (1 - CONFIDENCE)) / (2 * count))
+    true = 1.0 - np.arange(count) / count - slack
+    quantiles = special.ndtri(true[true > 0])
+    if not quantiles.size:
+        return 0.0
+    generator = _random.generator('canary power', count)
+    bounds = [
+        np.max(quantiles + np.sort(generator.standard_normal(count))[: quantiles.size] + mean)
+        for _ in range(draws)
+    ]
+    return float(np.mean(np.array(bounds) > mu_claimed))
 
 
 def null_tail(cosines: np.ndarray, dimension: int) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import math
 import os
 import pathlib
@@ -13,6 +14,7 @@ from dpfl import _npz, _validate, errors
 from dpfl.accounting import gaussian_curve
 from dpfl.accounting.measured import estimate as estimate_lib
 from dpfl.accounting.measured.estimate import Estimate
+from dpfl.accounting.measured.sums import LEAST_POWER, SumTests
 from dpfl.accounting.plan import PrivacyPlan
 
 AUDIT = 'audit.npz'
@@ -34,6 +36,7 @@ class Scores:
       dimension: number of parameters of the model.
       pattern: rounds in which the canaries of each group take part, bool [groups, rounds]; None
         with sampling, where each canary has its own.
+      sums: what tests of the sums of all rounds showed; None in files of earlier versions.
     """
 
     took_part: np.ndarray
@@ -42,6 +45,7 @@ class Scores:
     final_model: np.ndarray
     dimension: int
     pattern: np.ndarray | None
+    sums: SumTests | None = None
 
     def to_bytes(self) -> bytes:
         """The file."""
@@ -54,6 +58,9 @@ class Scores:
         }
         if self.pattern is not None:
             arrays['pattern'] = self.pattern
+        if self.sums is not None:
+            text = json.dumps(self.sums.to_dict(), allow_nan=False)
+            arrays['sums'] = np.frombuffer(text.encode(), np.uint8)
         file = io.BytesIO()
         np.savez_compressed(file, **arrays)
         return file.getvalue()
@@ -82,6 +89,7 @@ class Scores:
                 **{name: arrays[name] for name in _KINDS},
                 dimension=_validate.integer('dimension', int(dimension), minimum=2),
                 pattern=pattern,
+                sums=_sums(arrays.get('sums')),
             )
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f'{path}: not the audit of a run ({errors.shown(error)})') from None
@@ -104,6 +112,7 @@ class Measured:
         them; None with sampling. Below the claim if they are not the worst rounds.
       releases: of an attacker who sees every release.
       final_model: of one who sees the final model only.
+      sums: what tests of the sums of all rounds showed; None if there were none.
     """
 
     canaries: int
@@ -116,6 +125,7 @@ class Measured:
     mu_of_canaries: float | None
     releases: Estimate
     final_model: Estimate
+    sums: SumTests | None = None
 
     @classmethod
     def of(cls, scores: Scores, plan: PrivacyPlan, delta: float, accountant: str) -> 'Measured':
@@ -130,6 +140,8 @@ class Measured:
             pattern is not None and pattern.shape[1] != plan.participation.rounds
         ):
             raise errors.ArgumentError('pattern', errors.NOT_SHOWN, 'must be that of the plan')
+        if scores.sums is not None and scores.sums.rounds != plan.participation.rounds:
+            raise errors.ArgumentError('sums', errors.NOT_SHOWN, 'must be those of the plan')
         estimates = [
             estimate_lib.estimate(
                 cosines[scores.took_part],
@@ -152,6 +164,7 @@ class Measured:
             mu_of_canaries=None if pattern is None else mu_of(plan, pattern),
             releases=estimates[0],
             final_model=estimates[1],
+            sums=scores.sums,
         )
 
     @classmethod
@@ -183,6 +196,7 @@ class Measured:
             mu_of_canaries=of_canaries,
             releases=_estimate('releases', found['releases']),
             final_model=_estimate('final_model', found['final_model']),
+            sums=None if found.get('sums') is None else SumTests.from_dict(found['sums']),
         )
 
     @property
@@ -193,10 +207,49 @@ class Measured:
             return found.mu_lower > self.mu_claimed
         return found.epsilon_lower > self.epsilon_claimed
 
+    @property
+    def refutations(self) -> tuple[str, ...]:
+        """What contradicts the claim, a sentence each: it is then not to be relied on."""
+        found = tuple(map(str, self.sums.failures)) if self.sums is not None else ()
+        return (*found, *(['a lower bound is above the claim'] * self.exceeds_claim))
+
+    @property
+    def verdict(self) -> str:
+        """'refuted', 'not refuted', or 'cannot tell' if a fault could be there unseen."""
+        if self.refutations:
+            return 'refuted'
+        return 'cannot tell' if self.sums is None else self.sums.verdict
+
+    @property
+    def canary_power(self) -> dict[str, float]:
+        """Probability that the canaries' lower bound exceeds the claim, by fault.
+
+        The mean score says how much of what hides a canary is noise, if the noise is as planned. So
+        it is empty unless the tests of the sums say that, and if mu is infinite or there is none.
+        """
+        if self.sums is None or self.sums.verdict != 'not refuted':
+            return {}
+        claimed, planned = self.mu_claimed, self.mu_of_canaries
+        if not claimed or not planned or math.isinf(claimed) or math.isinf(planned):
+            return {}
+        return {
+            name: estimate_lib.power(self.releases, self.dimension, planned, claimed, share)
+            for name, share in (('half the noise', 0.5), ('no noise', 0.0))
+        }
+
+    @property
+    def canary_verdict(self) -> str:
+        """The verdict of the canaries' lower bound alone; as `verdict`."""
+        if self.exceeds_claim:
+            return 'refuted'
+        power = min(self.canary_power.values(), default=0.0)
+        return 'cannot tell' if power < LEAST_POWER else 'not refuted'
+
     def to_dict(self) -> dict[str, Any]:
         """JSON form: first what `audit_privacy` shows, then both attacks; infinity is null."""
         found = {
             'method': METHOD,
+            'verdict': self.verdict,
             'mu_claimed': self.mu_claimed,
             'mu_lower': self.releases.mu_lower,
             'epsilon_claimed': self.epsilon_claimed,
@@ -206,6 +259,8 @@ class Measured:
             'confidence': estimate_lib.CONFIDENCE,
             'delta': self.delta,
             'exceeds_claim': self.exceeds_claim,
+            'canary_verdict': self.canary_verdict,
+            'canary_power': self.canary_power,
             'canaries_in': self.releases.observed,
             'canaries_out': self.releases.unobserved,
             'least_rounds': self.least_rounds,
@@ -217,10 +272,23 @@ class Measured:
                 if self.mu_of_canaries is None
                 else gaussian_curve.epsilon(self.mu_of_canaries, self.delta)
             ),
+            'sums': None if self.sums is None else self.sums.to_dict(),
             'releases': _attack(self.releases),
             'final_model': _attack(self.final_model),
         }
         return {name: _finite(value) for name, value in found.items()}
+
+
+def _sums(encoded: np.ndarray | None) -> SumTests | None:
+    """The tests in a file of scores."""
+    if encoded is None:
+        return None
+    if encoded.dtype != np.uint8 or encoded.ndim != 1:
+        raise errors.ArgumentError('sums', errors.NOT_SHOWN, 'must be a text')
+    try:
+        return SumTests.from_dict(json.loads(encoded.tobytes()))
+    except RecursionError:
+        raise errors.ArgumentError('sums', errors.NOT_SHOWN, 'must be tests of sums') from None
 
 
 def mu_of(plan: PrivacyPlan, pattern: np.ndarray) -> float:

@@ -2,11 +2,14 @@
 
 from dpfl.accounting.measured.estimate import CONFIDENCE, Estimate
 from dpfl.accounting.measured.measured import Measured
+from dpfl.accounting.measured.sums import FALSE_ALARM, LEAST_POWER, UNTESTED
 
 # What no audit can show, a sentence each.
 LIMITS = (
     'It proves no guarantee: another attack, or one that knows more, may find more. Only the '
     'accounting bounds every attack.',
+    'It tests the sums that the aggregator computed and returned. It would not notice a training '
+    'loop that counts a client twice, or uses updates beside the aggregator.',
     'It measures canaries, random directions of the length of the clip norm. Updates of real '
     'clients have other directions and may be shorter.',
     'It sees noise as real numbers. It would not notice a predictable generator, a noise key that '
@@ -19,12 +22,18 @@ _CLAIM_EXCEEDED = (
     '**A lower bound is above the claim. Either the claim or the run is wrong (or this is one of '
     'the {share:.0%} of audits whose bounds fail): do not rely on the guarantee.**'
 )
+_SUMS_REFUTED = (
+    '**The sums of this run are not those of its plan: {failures}. Do not rely on the guarantee.**'
+)
 
 
 def render(found: Measured) -> str:
     """The section."""
     claimed = 'no guarantee' if _is_none(found.epsilon_claimed) else f'{found.epsilon_claimed:.4g}'
     parts = [
+        *_refuted(found),
+        f'Verdict: **{found.verdict}**.',
+        *_of_sums(found),
         f'One-shot estimate with canary clients (Andrew et al. 2024): {found.releases.observed} of '
         f'{found.canaries} canaries took part, {_rounds(found)}; the others, which took no part, '
         'check the distribution without a canary. A canary sends a random direction of the length '
@@ -37,10 +46,58 @@ def render(found: Measured) -> str:
         f'{number(found.releases.epsilon_high)}); for one who sees only the final model, '
         f'{number(found.final_model.epsilon)}.',
     ]
+    parts += [_of_canaries(found), _table(found), _meaning(found), _limits()]
+    return '\n\n'.join(parts)
+
+
+def _refuted(found: Measured) -> list[str]:
+    parts = []
+    if found.sums is not None and found.sums.failures:
+        parts.append(_SUMS_REFUTED.format(failures='; '.join(map(str, found.sums.failures))))
     if found.exceeds_claim:
         parts.append(_CLAIM_EXCEEDED.format(share=1 - CONFIDENCE))
-    parts += [_table(found), _meaning(found), _limits()]
-    return '\n\n'.join(parts)
+    return parts
+
+
+def _of_sums(found: Measured) -> list[str]:
+    """What the tests of the sums showed, and what they would have shown."""
+    tests = found.sums
+    if tests is None:
+        return ['The sums of this run were not tested.']
+    text = (
+        'A simulation knows its sums. Each sum before the noise was compared with the sum of '
+        'clipped updates, and release minus sum with the law of the planned noise, in '
+        f'{sum(tests.tested)} of its coordinates in each of {tests.rounds} rounds. A run as '
+        f'planned fails with a probability of at most {FALSE_ALARM:g}.'
+    )
+    if tests.noise_test in UNTESTED:
+        text += f' The noise could not be tested: {UNTESTED[tests.noise_test]}.'
+    rows = [
+        f'| {name} | {_percent(value)} | {_seen(value, bool(tests.failures))} |'
+        for name, value in tests.power.items()
+    ]
+    head = ['| fault | probability that these tests show it | so |', '|---|---|---|']
+    return [text, '\n'.join([*head, *rows])]
+
+
+def _seen(power: float, is_refuted: bool) -> str:
+    if is_refuted:
+        return 'see above'
+    return 'not seen' if power >= LEAST_POWER else 'cannot tell'
+
+
+def _percent(power: float) -> str:
+    """A probability, rounded down."""
+    return f'{int(power * 1000) / 10:g} %'
+
+
+def _of_canaries(found: Measured) -> str:
+    """What the lower bound of the canaries says about itself."""
+    powers = ', '.join(f'{name} {_percent(value)}' for name, value in found.canary_power.items())
+    text = f'The lower bound from the canaries alone: **{found.canary_verdict}**. '
+    if not powers:
+        return text + 'How likely it is to be above the claim with less noise is not known.'
+    return text + f'Probability that it would be above the claim: {powers}.'
 
 
 def _rounds(found: Measured) -> str:

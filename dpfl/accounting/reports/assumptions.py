@@ -363,6 +363,11 @@ def _earlier_data(plan: PrivacyPlan) -> str:
     return 'Data used before the run, such as data for pre-training or for the vocabulary.'
 
 
+def _large_deltas(report: ReportValues) -> list[str]:
+    warnings = [large_delta.warning(delta, report.plan.population) for delta in report.deltas]
+    return [warning for warning in warnings if warning]
+
+
 def _tuning(report: ReportValues) -> str:
     how = '' if report.selected is None else ' in any other way than that of the selection above'
     return (

@@ -45,4 +45,6 @@ def text(found: aggregator_audit.AggregatorAudit) -> str:
     assumptions = values.pop('assumptions')
     values['pattern'] = ','.join(map(str, values['pattern']))
     values['exceeded'] = 'yes' if values.pop('exceeds_claim') else 'no'
+    powers = values.pop('power').items()
+    values['power'] = ', '.join(f'{name} {value:.3g}' for name, value in powers)
     return '\n'.join([plain_text.table(values), '', *(f'- {each}' for each in assumptions)])

@@ -35,9 +35,9 @@ def render(directory: str, form: str) -> str:
     return f'# Audit of {directory}\n\n{section.render(found)}\n'
 
 
-def exceeds_claim(directory: str) -> bool:
-    """Whether the lower bound of a run is above what its plan claims."""
-    return _measured(directory).exceeds_claim
+def refutations(directory: str) -> tuple[str, ...]:
+    """What the audit of a run found against its claim."""
+    return _measured(directory).refutations
 
 
 def _measured(directory: str) -> Measured:

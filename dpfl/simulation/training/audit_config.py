@@ -11,14 +11,15 @@ DEFAULT_CANARIES = 1000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditConfig(Settings):
-    """Whether and how a run estimates its own privacy loss."""
+    """Whether and how a run tests its sums and estimates its own privacy loss."""
 
     audit: bool = setting(
         False,
-        'Also estimate epsilon from this run: canary clients with known random updates take part '
-        'besides the real ones, and the report says how well they can be told from canaries that '
-        'did not (docs/how_to/auditing_runs.md). Their updates act like a little more noise; the '
-        'guarantee does not change.',
+        'Also test the sums of this run, clipped updates and noise, against the plan, and estimate '
+        'epsilon: canary clients with known random updates take part besides the real ones, and '
+        'the report says how well they can be told from canaries that did not, and which faults '
+        'would have shown (docs/how_to/auditing_runs.md). Their updates act like a little more '
+        'noise; the guarantee does not change.',
     )
     audit_canaries: int | None = setting(
         None,

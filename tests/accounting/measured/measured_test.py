@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
+from dpfl.accounting.measured import estimate, sums
 from dpfl.accounting.measured.measured import Measured, Scores, mu_of, read
 from tests import json_schema
 
@@ -32,14 +33,24 @@ def _pattern(*rows):
     return pattern
 
 
-def _scores(mean=0.5, pattern=None, count=200):
+def _sums(*failures, coordinates=500):
+    """Tests of the sums of a run, of which some failed."""
+    power = dict.fromkeys(sums.CLIP_FAULTS, 1.0)
+    return sums.SumTests(_ROUNDS, (coordinates, coordinates), 'done', power, failures)
+
+
+def _sums_of_another_run():
+    return json.dumps({**_sums().to_dict(), 'rounds': _ROUNDS + 1}).encode()
+
+
+def _scores(mean=0.5, pattern=None, count=200, tests=None):
     random = np.random.default_rng(0)
     took_part = np.arange(count) % 2 == 0
     noise = random.standard_normal((2, count))
     cosines = (noise + mean * took_part) / 100
     rounds = np.full(count, 2)
     pattern = _pattern((0, 3)) if pattern is None else pattern
-    return Scores(took_part, rounds, *cosines, dimension=10**4, pattern=pattern)
+    return Scores(took_part, rounds, *cosines, dimension=10**4, pattern=pattern, sums=tests)
 
 
 def _measured(plan=None, **values):
@@ -47,12 +58,12 @@ def _measured(plan=None, **values):
 
 
 def test_the_file_holds_the_scores(tmp_path):
-    scores = _scores()
+    scores = _scores(tests=_sums(sums.Failure('repetition', (1, 2), 30.0)))
     (tmp_path / 'audit.npz').write_bytes(scores.to_bytes())
     loaded = Scores.load(tmp_path / 'audit.npz')
     for field in dataclasses.fields(Scores):
         assert np.array_equal(getattr(loaded, field.name), getattr(scores, field.name))
-    assert read(tmp_path, _plan(), 1e-6, 'pld') == _measured()
+    assert read(tmp_path, _plan(), 1e-6, 'pld') == Measured.of(scores, _plan(), 1e-6, 'pld')
     assert read(tmp_path / 'other', _plan(), 1e-6, 'pld') is None
 
 
@@ -67,12 +78,17 @@ def test_the_file_holds_the_scores(tmp_path):
         {'pattern': np.zeros(6)},
         {'final_model': np.full(200, 7.0)},
         {'took_part': np.ones(200, bool)},
+        {'sums': np.frombuffer(b'{}', np.uint8)},
+        {'sums': np.frombuffer(b'[' * 100_000, np.uint8)},
+        {'sums': np.zeros(3)},
+        {'sums': np.frombuffer(_sums_of_another_run(), np.uint8)},
     ],
 )
 def test_other_files_are_refused_by_name(tmp_path, change):
     path = tmp_path / 'audit.npz'
     scores = _scores()
-    arrays = {field.name: getattr(scores, field.name) for field in dataclasses.fields(Scores)}
+    names = [field.name for field in dataclasses.fields(Scores) if field.name != 'sums']
+    arrays = {name: getattr(scores, name) for name in names}
     np.savez(path, **{**arrays, **change})
     with pytest.raises(ValueError, match='audit.npz: not the audit of'):
         read(tmp_path, _plan(), 1e-6, 'pld')
@@ -114,6 +130,64 @@ def test_a_claim_that_is_refuted_is_named():
     assert 'lower bound is above the claim' in report.render()
 
 
+def test_sums_that_are_refuted_are_named_as_loudly():
+    failed = sums.Failure('variance', (), 0.25)
+    found = _measured(tests=_sums(failed))
+    assert (found.verdict, found.exceeds_claim) == ('refuted', False)
+    assert found.refutations == ('the noise has 0.25 times the planned variance',)
+    page = _page(found)
+    assert 'the noise has 0.25 times the planned variance. Do not rely on the guarantee' in page
+    assert '| half the noise | 100 % | see above |' in page
+
+
+def _page(found):
+    report = dataclasses.replace(
+        accounting.PrivacyReport.from_plan(_plan(), [1e-6]), measured=found
+    )
+    return report.render()
+
+
+def test_not_seen_without_power_is_cannot_tell():
+    # Without tests of the sums nothing is said.
+    assert _measured().verdict == _measured().canary_verdict == 'cannot tell'
+    assert _measured().canary_power == {}
+    assert 'The sums of this run were not tested' in _page(_measured())
+    few = _measured(tests=_sums(coordinates=1))
+    assert few.verdict == 'cannot tell'
+    assert '| half the noise | 0 % | cannot tell |' in _page(few)
+    found = _measured(tests=_sums())
+    assert found.verdict == 'not refuted'
+    assert 'Verdict: **not refuted**' in _page(found)
+
+
+def test_canaries_say_how_likely_they_are_to_see_less_noise():
+    mu = _plan().mu
+    # With scores at mu, noise is all that hides a canary.
+    sharp = _measured(mean=mu, count=4000, tests=_sums())
+    assert sharp.canary_power['half the noise'] > 0.99
+    assert sharp.canary_verdict == 'not refuted'
+    # At an eighth of mu, sums of real updates hide it nearly as well without the noise.
+    dull = _measured(mean=mu / 8, count=4000, tests=_sums())
+    assert max(dull.canary_power.values()) < 0.01
+    assert dull.canary_verdict == 'cannot tell'
+    assert 'Probability that it would be above the claim: half the noise 0 %' in _page(dull)
+    assert _measured(mean=-0.5, tests=_sums()).canary_power['no noise'] == 0.0
+
+
+def test_the_power_of_canaries_is_the_share_of_bounds_above_the_claim():
+    count, mu, hidden = 60, 0.7, 0.9
+    found = dataclasses.replace(_measured().releases, observed=count, mean=1 / np.hypot(1, hidden))
+    power = estimate.power(found, 10**8, 1.0, mu, 0.5)
+    assert 0.4 < power < 0.8
+    random = np.random.default_rng(0)
+    scores = random.standard_normal((300, count)) + 1 / np.hypot(0.5, hidden)
+    bounds = [
+        estimate.lower_bounds(each / 1e4, 10**8, 1e-6, is_gaussian=True)[0] for each in scores
+    ]
+    # Shares of 200 and of 300 differ by more with probability below 1e-5.
+    assert np.mean(np.array(bounds) > mu) == pytest.approx(power, abs=0.2)
+
+
 def test_sampled_plans_have_no_mu():
     plan = _plan(
         mechanism=mechanisms.Identity(_ROUNDS),
@@ -129,10 +203,11 @@ def test_sampled_plans_have_no_mu():
 
 def test_the_report_has_a_section_that_its_json_keeps():
     plan = _plan()
-    report = accounting.PrivacyReport.from_plan(plan, [1e-6], measured=_measured())
+    measured = _measured(tests=_sums(sums.Failure('variance', (), 0.25)))
+    report = accounting.PrivacyReport.from_plan(plan, [1e-6], measured=measured)
     values = json.loads(report.to_json())
     json_schema.require_report(values)
-    assert values['measured'] == json.loads(json.dumps(_measured().to_dict()))
+    assert values['measured'] == json.loads(json.dumps(measured.to_dict()))
     assert accounting.PrivacyReport.from_json(report.to_json()) == report
     page = report.render()
     assert '## Measured' in page

@@ -6,9 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
+from dpfl import accounting
 from dpfl.accounting.measured.measured import AUDIT, Measured, Scores
 from dpfl.accounting.records import archive, verification
 from dpfl.accounting.sampling import monte_carlo
+from dpfl.aggregators.noise import keys
 from dpfl.cli.command import command_line
 from dpfl.cli.results import audited_run, public_copy
 from dpfl.errors import ArgumentError
@@ -104,6 +106,33 @@ def test_files_and_summary_say_what_they_are(run):
     assert found['epsilon_estimate'] == result.report.measured.releases.epsilon
 
 
+def test_a_run_that_passes_says_which_faults_it_would_have_shown(run):
+    found = run[1].report.measured
+    assert found.verdict == 'not refuted'
+    assert min(found.sums.power.values()) > 0.999
+    assert set(found.sums.power) >= {'half the noise', 'no noise', 'no clipping'}
+    page = (run[0] / archive.PAGE).read_text()
+    assert 'Verdict: **not refuted**' in page
+    for name in found.sums.power:
+        assert f'| {name} | 100 % | not seen |' in page
+
+
+def test_a_run_with_a_fault_is_refuted_aloud(tmp_path, monkeypatch):
+    of_round = keys.of_round
+    monkeypatch.setattr(keys, 'of_round', lambda key, t, part: of_round(key, t // 2, part))
+    result = train(_AUDITED, tmp_path / 'run', progress=False)
+    found = result.report.measured
+    # The lower bound of the canaries does not see it.
+    assert (found.verdict, found.exceeds_claim) == ('refuted', False)
+    page = (tmp_path / 'run' / archive.PAGE).read_text()
+    assert 'the noise of rounds 1 and 2 is correlated' in page
+    assert 'Do not rely on the guarantee' in page
+    assert accounting.PrivacyReport.from_json(result.report.to_json()) == result.report
+    done = forked_binaries.run('audit_privacy', f'--run_dir={tmp_path / "run"}')
+    assert done.returncode == 1
+    assert done.stderr.startswith('error: the noise of rounds 1 and 2 is correlated')
+
+
 def test_a_resumed_run_has_the_same_audit(run, tmp_path):
     other = tmp_path / 'run'
     shutil.copytree(run[0], other)
@@ -188,6 +217,7 @@ def test_canaries_pass_through_every_other_part(name, tmp_path, monkeypatch):
     result = train(config, tmp_path / 'run', progress=False)
     found = result.report.measured
     assert -0.37 < found.releases.null_mean < 0.37
+    assert found.sums.failures == ()
     if name == 'fedsgd without noise':
         # Nothing is claimed, and canaries are seen through the sum of four clients alone.
         assert found.to_dict()['epsilon_claimed'] is None

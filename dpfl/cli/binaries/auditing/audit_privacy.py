@@ -88,8 +88,9 @@ def _show_run(directory: str) -> None:
         if flags.FLAGS[name].present:
             raise command_line.UsageError(f'--{name}: cannot be combined with --run_dir')
     print(audited_run.render(directory, _FORMAT.read().format), end='')
-    if audited_run.exceeds_claim(directory):
-        raise errors.RunError('a lower bound is above what the plan claims')
+    refutations = audited_run.refutations(directory)
+    if refutations:
+        raise errors.RunError('; '.join(refutations))
 
 
 if __name__ == '__main__':
