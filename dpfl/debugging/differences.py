@@ -207,6 +207,37 @@ def compare_all(
     )
 
 
+def moved(measure: Share | Mean, value: float) -> Share | Mean:
+    """A measure of as many draws with another value; shares are rounded to whole draws."""
+    if isinstance(measure, Mean):
+        return dataclasses.replace(measure, value=value)
+    hits = round(float(np.clip(value, 0, 1)) * measure.count) if np.isfinite(value) else 0
+    return Share(hits, measure.count)
+
+
+def power(expected: Difference, alpha: float, least: float = 0.0) -> float:
+    """Probability that a difference is clear, by the normal approximation of its test.
+
+    Args:
+      expected: the difference at the expected values of both samples, with its p-value.
+      alpha: level of the test. For a lower bound under Holm's correction, divide the level of all
+        comparisons by their number.
+      least: smallest difference that is called clear.
+
+    Returns:
+      The power, within [0, 1]; 0 if no difference is expected.
+    """
+    size = abs(expected.value)
+    if not size > 0 or not expected.p_value < 1:
+        return 0.0
+    # The difference in standard deviations; infinite if the p-value underflows.
+    reached = float(-special.ndtri(expected.p_value / 2))
+    if np.isinf(reached):
+        return float(size >= least)
+    needed = max(float(-special.ndtri(alpha / 2)), reached * least / size)
+    return float(special.ndtr(reached - needed))
+
+
 def corrected(differences: Sequence[Difference]) -> tuple[Difference, ...]:
     """The differences with Holm's correction over all of them, in their order."""
     adjusted = holm([each.p_value for each in differences])

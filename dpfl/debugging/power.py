@@ -11,11 +11,14 @@ likelihood; trials without the fault (share 0) tell g. The interval of the share
 profile likelihood: all shares whose best fit is at most 1.92 (half the 95 % quantile of chi-square
 with one degree of freedom) less likely in the logarithm. Intervals of single proportions are those
 of Clopper and Pearson (1934, Biometrika 26), which are exact.
+
+`smallest_share` is for a power that is computed instead of measured: that of one diagnosis, from
+its own samples. A fault is called not seen only if that reaches `TOLD`.
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import special, stats
@@ -27,6 +30,9 @@ from dpfl import _validate, errors
 _SLOPES = np.geomspace(0.5, 20, 40)
 _FALSE_ALARMS = np.concatenate([[0.0], np.geomspace(1e-3, 0.6, 24)])
 _SHARES = 241
+# Least probability with which a fault that was not seen would have been found.
+TOLD = 0.5
+_COMPUTED_SHARES = np.geomspace(0.001, 1, 61)
 # Beyond the shares that were tried, by this factor either way.
 _BEYOND = 10.0
 
@@ -147,6 +153,25 @@ def fit(trials: Sequence[Trials], power: float = 0.8) -> Fit:
         slope=float(_SLOPES[slope]),
         reference=math.exp(reached),
     )
+
+
+def smallest_share(
+    power: Callable[[float], float], share: float | None = None
+) -> tuple[float, float]:
+    """The smallest share of the data in which a fault is found with the power `TOLD`.
+
+    Args:
+      power: probability that the fault is found, given the share that it affects.
+      share: the only share to look at; None for any from 0.1 % to all.
+
+    Returns:
+      The share and its power. If none has the power, the largest share.
+    """
+    shares = _COMPUTED_SHARES.tolist() if share is None else [share]
+    for each in shares:
+        if (reached := power(each)) >= TOLD:
+            return each, reached
+    return shares[-1], power(shares[-1])
 
 
 def _curve(logs, reference, slope, false_alarms, power):

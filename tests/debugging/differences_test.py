@@ -59,6 +59,28 @@ def test_share_p_values_reject_as_often_as_they_say(share):
     assert 0.03 < weights[p_values <= 0.05].sum() < 0.06
 
 
+@pytest.mark.parametrize('share, least', [(0.2, 0.0), (0.2, 0.09), (0.14, 0.0)])
+def test_power_is_that_of_the_test_by_enumeration(share, least):
+    count, alpha, other = 300, 0.05, 0.1
+    hits = np.arange(count + 1)
+    p_values = differences.share_p_values(hits[:, None], count, hits[None, :], count)
+    is_clear = (p_values <= alpha) & ((hits[:, None] - hits[None, :]) / count >= least - 1e-12)
+    weights = np.outer(stats.binom.pmf(hits, count, share), stats.binom.pmf(hits, count, other))
+    expected = differences.compare(
+        'x', differences.Share(round(share * count), count), differences.Share(30, count)
+    )
+    found = differences.power(expected, alpha, least)
+    assert found == pytest.approx(weights[is_clear].sum(), abs=0.03)
+
+
+def test_no_expected_difference_has_no_power():
+    some = differences.Share(30, 300)
+    assert differences.power(differences.compare('x', some, some), 0.05) == 0
+    ones, twos = differences.Mean.of([1, 1, 1]), differences.Mean.of([2, 2, 2])
+    certain = differences.compare('x', ones, twos)
+    assert (differences.power(certain, 0.05), differences.power(certain, 0.05, 1.5)) == (1, 0)
+
+
 def test_the_allowance_covers_how_trainings_vary():
     rng = np.random.default_rng(1)
     trials, count, between = 20_000, 2000, 0.03

@@ -40,7 +40,9 @@ class Comparison:
         areas: list[Area] = []
         for part in (self.sentences, self.words, self.images):
             areas += part.areas() if part is not None else ()
-        return Verdict(tuple(areas), self.config.alpha)
+        generators = [each for side in self.sides for each in side.values()]
+        unlearned = {each.unlearned: None for each in generators if each.unlearned is not None}
+        return Verdict(tuple(areas), self.config.alpha, tuple(unlearned))
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison as JSON values."""

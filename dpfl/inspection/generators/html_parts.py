@@ -22,6 +22,7 @@ td.path { overflow-wrap: anywhere; white-space: normal; min-width: 9rem; }
 summary { cursor: pointer; font-weight: bold; margin: .8rem 0; }
 .verdict { font-size: 1.15rem; padding: .7rem 1rem; border-left: .35rem solid var(--good);
   background: var(--good-paper); }
+.verdict.untold { border-color: var(--unsure); background: none; }
 .verdict.differs { border-color: var(--bad); background: var(--bad-paper); }
 tr.clear td { background: var(--marked); }
 .sheets { display: grid; grid-template-columns: repeat(auto-fit, minmax(18rem, 1fr)); gap: 1.5rem; }

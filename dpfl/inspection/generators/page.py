@@ -43,7 +43,8 @@ def render(found: Comparison) -> str:
 
 
 def _verdict(verdict: Verdict) -> str:
-    kind = 'verdict differs' if verdict.differing else 'verdict'
+    kind = 'verdict' if verdict.is_told else 'verdict untold'
+    kind = 'verdict differs' if verdict.differing else kind
     examples = ''.join(f'<li>{html.escape(each)}</li>\n' for each in verdict.examples())
     return f'<p class="{kind}"><strong>{html.escape(verdict.text)}</strong></p>\n' + (
         f'<p>The surest difference of each:</p>\n<ul>\n{examples}</ul>\n' if examples else ''

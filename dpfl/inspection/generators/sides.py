@@ -14,7 +14,9 @@ from dpfl.accounting.records import archive
 from dpfl.errors import ArgumentError, shown
 from dpfl.simulation.training import GanConfig, execution, run_model
 from dpfl.tasks.images import saved_generator
+from dpfl.tasks.text.encoding import NUM_BYTE_TOKENS
 from dpfl.tasks.text.models import saved_models
+from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
 
 WORD, CHAR, IMAGES = 'word', 'char', 'images'
 KINDS = (WORD, CHAR, IMAGES)
@@ -57,6 +59,25 @@ class Generator:
         """Epsilon of the run at its delta; infinity without a guarantee."""
         epsilon = self.report.guarantee.epsilons[0]
         return math.inf if epsilon is None else epsilon
+
+    @property
+    def unlearned(self) -> str | None:
+        """Why what a language model writes says nothing about its data.
+
+        That is so if it predicts held-out tokens no better than uniform draws. None if it does, or
+        if that is not known.
+        """
+        loss = self.metrics.get('loss')
+        if self.model is None or loss is None:
+            return None
+        words = self.model.vocabulary
+        num_tokens = NUM_BYTE_TOKENS if words is None else len(words) + NUM_SPECIAL_TOKENS
+        if loss < math.log(num_tokens):
+            return None
+        return (
+            f'{self.directory} has a held-out loss of {loss:.2f} nats, and uniform draws have '
+            f'{math.log(num_tokens):.2f}'
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """What the run is, as JSON values."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpfl.debugging.differences import Mean
-from dpfl.debugging.images import diagnosis, discriminator
+from dpfl.debugging.images import diagnosis, discriminator, learned
 from dpfl.inspection.images import findings, settings
 
 Diagnosis = diagnosis.Diagnosis
@@ -54,9 +54,15 @@ class Conclusion:
 
     @property
     def fix_is_visible(self) -> bool | None:
-        """Whether no fault is found after the fix; None if there was none."""
+        """Whether no fault is found after the fix, and the injected ones would be.
+
+        None if there was no fix.
+        """
         fixed = self.diagnoses.get(settings.FIXED)
-        return None if fixed is None else not fixed.of(diagnosis.FOUND)
+        if fixed is None or fixed.of(diagnosis.FOUND):
+            return None if fixed is None else False
+        told = (*fixed.of(diagnosis.NOT_SEEN), *fixed.of(diagnosis.SUSPECTED))
+        return set(self.injected) <= set(told) and bool(told)
 
     @property
     def text(self) -> str:
@@ -89,6 +95,7 @@ def conclude(
     *,
     injected: tuple[str, ...] = (),
     accuracies: tuple[Mean, Mean] | None = None,
+    effects: Mapping[str, float] | None = None,
     seed: int = 0,
 ) -> Conclusion:
     """Compares what the generators of the study make.
@@ -98,6 +105,8 @@ def conclude(
         one on which it does well before it.
       injected: The faults that were put into the data.
       accuracies: Of the primary model on clients and on public images; needs generators of both.
+      effects: By fault, by how much it raises its trait, from `learned.effects`; without them, no
+        fault is called not seen.
       seed: Of the discriminators.
     """
     by_state: dict[str, list[findings.Finding]] = {}
@@ -106,14 +115,24 @@ def conclude(
     diagnoses, told_apart = {}, None
     for state, of_state in by_state.items():
         named = {each.subpopulation: each for each in of_state}
-        contrasts = {diagnosis.BADLY: (of_state[-1].traits, of_state[-2].traits)}
+        compared = {diagnosis.BADLY: (of_state[-1], of_state[-2])}
         if settings.PUBLIC in named:
             everyone, public = (named[name] for name in (settings.EVERYONE, settings.PUBLIC))
-            contrasts[diagnosis.CLIENTS] = (everyone.traits, public.traits)
+            compared[diagnosis.CLIENTS] = (everyone, public)
             again = named[settings.PUBLIC_AGAIN].generated
             told_apart = Discriminators(
                 discriminator.compare(everyone.generated, public.generated, seed=seed),
                 discriminator.compare(again, public.generated, seed=seed),
             )
-        diagnoses[state] = diagnosis.diagnose(contrasts, accuracies)
+        diagnoses[state] = diagnosis.diagnose(
+            {name: (first.traits, second.traits) for name, (first, second) in compared.items()},
+            accuracies,
+            learned.evidence(
+                {
+                    name: (first.learned, second.learned)
+                    for name, (first, second) in compared.items()
+                },
+                effects or {},
+            ),
+        )
     return Conclusion(diagnoses, injected, told_apart)

@@ -9,7 +9,7 @@ import numpy as np
 from dpfl import accounting
 from dpfl.accounting import extrapolation
 from dpfl.debugging.differences import Mean, Share
-from dpfl.debugging.images import traits
+from dpfl.debugging.images import learned, traits
 from dpfl.inspection.images import runs, settings
 from dpfl.tasks.images import image_measures, saved_classifiers
 
@@ -128,6 +128,7 @@ class Finding:
       real: Images to compare with, float32 [m, 28, 28]: some that it was trained on, or public
         ones.
       traits: Traits of the generated images, as `traits.measure` gives them.
+      learned: How much of the real images the generator has learned.
       measures: Measures of the generated images.
       real_measures: Measures of one half of the real images, compared with the other half: the
         best that a generator can reach.
@@ -141,6 +142,7 @@ class Finding:
     generated: np.ndarray
     real: np.ndarray
     traits: Mapping[str, Share | Mean]
+    learned: learned.Learned
     measures: Measures
     real_measures: Measures
     guarantees: tuple[Guarantee, ...]
@@ -150,6 +152,7 @@ class Finding:
         """The finding without the images, as JSON values."""
         values = dataclasses.asdict(self)
         del values['generated'], values['real']
+        values['learned']['share'] = self.learned.share
         values['traits'] = {
             name: {'value': each.value, 'interval': list(each.interval())}
             for name, each in self.traits.items()
@@ -186,6 +189,7 @@ def find(
         generated=trained.pixels,
         real=real,
         traits=traits.measure(trained.pixels, model.infer),
+        learned=learned.measure(trained.pixels, real, model.infer),
         measures=measure(model, trained.pixels, real),
         real_measures=measure(model, real[::2], real[1::2]),
         guarantees=guarantees,

@@ -29,7 +29,7 @@ table.words td, table.words th { text-align: left; }
 td { font-variant-numeric: tabular-nums; }
 figure { margin: 0; }
 img { image-rendering: pixelated; width: 100%; }
-.yes { color: var(--good); } .no { color: var(--bad); }
+.yes { color: var(--good); } .no { color: var(--bad); } .unsure { color: var(--unsure); }
 """
 _TITLES = {
     settings.BUG: 'While some devices have the fault',
@@ -60,6 +60,7 @@ class Study:
       accuracies: Accuracy on each client by state; NaN for a client without examples.
       noise_is_seeded: Whether the noise comes from a known seed.
       of_clients_and_public: Accuracy over clients, and on public images; None with a fix.
+      effects: By fault, by how much it raises its trait in public images.
       seed: Seed of the study.
     """
 
@@ -71,6 +72,7 @@ class Study:
     accuracies: Mapping[str, np.ndarray]
     noise_is_seeded: bool
     of_clients_and_public: tuple[Mean, Mean] | None = None
+    effects: Mapping[str, float] = dataclasses.field(default_factory=dict)
     seed: int = 0
 
     @property

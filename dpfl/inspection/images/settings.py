@@ -2,11 +2,13 @@
 
 import collections
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from dpfl import Participation, accounting, errors, mechanisms
+from dpfl.debugging.images import learned
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
 from dpfl.tasks.images import image_batches, image_selection
@@ -15,6 +17,8 @@ BUG, FIXED, AS_IS = 'bug', 'fixed', 'as_is'
 EVERYONE, PUBLIC, PUBLIC_AGAIN = 'everyone', 'public', 'public_again'
 # Public images of one client of the generators for comparison.
 _PUBLIC_EACH = 64
+# Public images that generated ones are compared with, and those that stand for one client.
+_REFERENCE, _OF_A_CLIENT = 600, 16
 # Number of clients for the comparison with real images, and of images of each client.
 _REAL_CLIENTS, _REAL_EACH = 150, 4
 
@@ -79,6 +83,14 @@ class PublicImages:
         """The examples of a client, as `examples` of a task."""
         part = slice(client * _PUBLIC_EACH, (client + 1) * _PUBLIC_EACH)
         return self.pixels[part][:limit], self.labels[part][:limit]
+
+    def sample(self) -> np.ndarray:
+        """Some images of all, to compare generated ones with."""
+        return self.pixels[:: len(self.pixels) // _REFERENCE + 1]
+
+    def effects(self, infer: learned.Infer) -> Mapping[str, float]:
+        """By fault, by how much it raises its trait; `infer` as for `traits.measure`."""
+        return learned.effects(self.sample(), self.pixels[:_OF_A_CLIENT], infer)
 
     def halves(self) -> tuple[image_selection.Subpopulation, image_selection.Subpopulation]:
         """Every other client, and the others."""

@@ -22,8 +22,6 @@ from dpfl.tasks.images import image_selection, saved_classifiers
 from dpfl.tasks.images.image_task import open_clients
 
 _SHEET_IMAGES = 72
-# Public images that generated ones are compared with.
-_REFERENCE = 600
 _SELECTED = (
     'Which clients were selected, and how many: they were selected by the accuracy of a classifier '
     'on their images, compared with thresholds that were computed on them, without noise.',
@@ -165,6 +163,7 @@ class Study:
             accuracies={state: each.accuracies for state, each in verdicts.items()},
             noise_is_seeded=base.noise_seed is not None,
             of_clients_and_public=accuracies,
+            effects=public.effects(model.infer),
             seed=base.seed,
         )
         return study, trainings
@@ -204,9 +203,7 @@ class Study:
             overwrite=self.overwrite,
             not_covered=_SELECTED if is_selected else (),
         )
-        reference = (
-            None if self._has_fix else public.pixels[:: len(public.pixels) // _REFERENCE + 1]
-        )
+        reference = None if self._has_fix else public.sample()
         return findings.find(training, trained, model, guarantees, reference)
 
 
@@ -229,6 +226,7 @@ def write(
         results,
         injected=study.injected,
         accuracies=study.of_clients_and_public,
+        effects=study.effects,
         seed=study.seed,
     )
     summary = {

@@ -3,6 +3,7 @@
 import html
 from collections.abc import Mapping, Sequence
 
+from dpfl.debugging import power
 from dpfl.debugging.differences import Difference
 from dpfl.debugging.images import diagnosis, discriminator
 from dpfl.inspection.images import conclusions, html_parts, settings
@@ -29,8 +30,7 @@ _TRAITS: Mapping[str, tuple[str, str]] = {
 
 def conclusion(found: conclusions.Conclusion) -> str:
     """The conclusion and the verdict on each fault."""
-    as_hoped = found.fix_is_visible is None or (found.fault_is_visible and found.fix_is_visible)
-    parts = [f'<p class="{"yes" if as_hoped else "no"}"><strong>{html.escape(found.text)}</strong>']
+    parts = [f'<p class="{_outcome(found)}"><strong>{html.escape(found.text)}</strong></p>']
     for state, each in found.diagnoses.items():
         rows = [[diagnosis.in_words(one.fault), one.verdict, one.reason] for one in each.verdicts]
         parts.append(
@@ -41,10 +41,24 @@ def conclusion(found: conclusions.Conclusion) -> str:
     parts.append(
         f'<p>Found: the trait of the fault differs by its least difference, with a p-value of at '
         f'most {diagnosis.ALPHA:g} after Holm&#8217;s correction. Suspected: by at least half of '
-        'that, with such a p-value by itself. Only faults with a signature can be named: look at '
-        'the images, too.</p>'
+        'that, with such a p-value by itself. Not seen: neither, and if the stated share of the '
+        'images had the fault, it would have been found with a probability of at least '
+        f'{power.TOLD:g}. Cannot tell: everything else, for example if a generator is no closer to '
+        'real images than images without any shape. Only faults with a signature can be named: '
+        'look at the images, too.</p>'
     )
     return '\n'.join(parts)
+
+
+def _outcome(found: conclusions.Conclusion) -> str:
+    """CSS class of the conclusion: green only if what it says rests on evidence."""
+    if found.fix_is_visible is not None:
+        return 'yes' if found.fault_is_visible and found.fix_is_visible else 'no'
+    (only,) = found.diagnoses.values()
+    if only.of(diagnosis.FOUND):
+        return 'no'
+    told = only.of(diagnosis.NOT_SEEN) and not only.of(diagnosis.SUSPECTED)
+    return 'yes' if told else 'unsure'
 
 
 def differences(found: conclusions.Conclusion) -> str:

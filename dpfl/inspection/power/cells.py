@@ -24,7 +24,7 @@ class Cell:
       seed: Seed of the cell.
       fault: Name of the fault; None for clean data.
       share: Share of the data that the fault affects; 0 for clean data.
-      verdict: 'found', 'suspected' or 'not seen'.
+      verdict: 'found', 'suspected', 'not seen' or 'cannot tell'.
       named: Names of the faults that the diagnosis named.
       named_alone: Names of the faults that are named without a reference.
       traits: Values of all traits, by name.

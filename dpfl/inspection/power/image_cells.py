@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dpfl.debugging.differences import Mean, Share
-from dpfl.debugging.images import diagnosis, traits
+from dpfl.debugging.images import diagnosis, learned, traits
 from dpfl.inspection.images import primary, runs, settings
 from dpfl.inspection.images.config import PrimaryConfig
 from dpfl.inspection.power.cells import NOISE, Cell, Cells
@@ -73,14 +73,27 @@ class ImageStudy:
         done = {each: kept.read(_cell(noise, seed, each).name) for each in faults}
         if not all(done.values()):
             trained = _Seed(self, seed, noise)
-            reference = trained.reference()
+            reference, effects = trained.reference(), trained.effects()
             for each in faults:
                 if done[each] is None:
-                    cell = _cell(noise, seed, each, trained.of_clients(each), reference)
+                    cell = _cell(noise, seed, each, trained.of_clients(each), reference, effects)
                     kept.write(cell)
                     print(f'{cell.name}: {cell.verdict} {", ".join(cell.named)}', file=sys.stderr)
                     done[each] = cell
         yield from (cell for cell in done.values() if cell is not None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """What a generator draws.
+
+    Attributes:
+      traits: Traits of its images.
+      learned: How much of public images it has learned.
+    """
+
+    traits: Mapping[str, Share | Mean]
+    learned: learned.Learned
 
 
 class _Seed:
@@ -95,19 +108,23 @@ class _Seed:
         self._public = settings.PublicImages(*clean.heldout_examples(study.primary.primary_clients))
         self._classifier = self._trained_classifier(seed)
 
-    def reference(self) -> Mapping[str, Share | Mean]:
-        """Traits of a GAN of public images."""
+    def reference(self) -> Drawn:
+        """What a GAN of public images draws."""
         half = self._public.halves()[0]
         training = settings.Training(settings.AS_IS, self._public, half)
-        return self._traits(training, self._folder / 'reference')
+        return self._drawn(training, self._folder / 'reference')
 
-    def of_clients(self, faults: ImageFaultConfig) -> Mapping[str, Share | Mean]:
-        """Traits of a GAN of all clients, some of whom have a fault."""
+    def effects(self) -> Mapping[str, float]:
+        """By fault, by how much it raises its trait."""
+        return self._public.effects(self._classifier.infer)
+
+    def of_clients(self, faults: ImageFaultConfig) -> Drawn:
+        """What a GAN of all clients draws, some of whom have a fault."""
         population = required(self._base.sampling, 'population')
         everyone = image_selection.Subpopulation(settings.EVERYONE, np.arange(population))
         training = settings.Training(settings.AS_IS, self._clients(faults), everyone)
         folder = f'{faults.inject[0]}_{faults.inject_share:g}' if faults.inject else 'clean'
-        return self._traits(training, self._folder / folder)
+        return self._drawn(training, self._folder / folder)
 
     def _clients(self, faults: ImageFaultConfig) -> Any:
         task = self._base.task
@@ -122,9 +139,7 @@ class _Seed:
         # One for all noise multipliers.
         return primary.train(recipe, self._public, self._folder.parent, made_from, resume=True)
 
-    def _traits(
-        self, training: settings.Training, folder: pathlib.Path
-    ) -> Mapping[str, Share | Mean]:
+    def _drawn(self, training: settings.Training, folder: pathlib.Path) -> Drawn:
         trained = runs.train(
             training,
             runs.config_of(self._base, training),
@@ -135,31 +150,39 @@ class _Seed:
             resume=True,
             overwrite=False,
         )
-        return traits.measure(trained.pixels, self._classifier.infer)
+        infer = self._classifier.infer
+        return Drawn(
+            traits.measure(trained.pixels, infer),
+            learned.measure(trained.pixels, self._public.sample(), infer),
+        )
 
 
 def _cell(
     noise: float,
     seed: int,
     faults: ImageFaultConfig,
-    measures: Mapping[str, Share | Mean] | None = None,
-    reference: Mapping[str, Share | Mean] | None = None,
+    drawn: Drawn | None = None,
+    reference: Drawn | None = None,
+    effects: Mapping[str, float] | None = None,
 ) -> Cell:
-    """A cell; without measures only its name is right."""
+    """A cell; without images only its name is right."""
     fault = faults.inject[0] if faults.inject else None
     share = faults.inject_share if faults.inject else 0.0
-    cell = Cell(NOISE, noise, seed, fault, share, diagnosis.NOT_SEEN, (), (), {})
-    if measures is None or reference is None:
+    cell = Cell(NOISE, noise, seed, fault, share, diagnosis.CANNOT_TELL, (), (), {})
+    if drawn is None or reference is None:
         return cell
-    found = diagnosis.diagnose({diagnosis.CLIENTS: (measures, reference)})
+    known = learned.evidence({diagnosis.CLIENTS: (drawn.learned, reference.learned)}, effects or {})
+    found = diagnosis.diagnose(
+        {diagnosis.CLIENTS: (drawn.traits, reference.traits)}, evidence=known
+    )
     named = found.of(diagnosis.FOUND)
-    suspected = found.of(diagnosis.SUSPECTED)
+    order = (diagnosis.FOUND, diagnosis.SUSPECTED, diagnosis.NOT_SEEN)
     return dataclasses.replace(
         cell,
-        verdict=diagnosis.FOUND if named else diagnosis.SUSPECTED if suspected else cell.verdict,
+        verdict=next((each for each in order if found.of(each)), cell.verdict),
         named=named,
         traits={
             name: float(each.value) if math.isfinite(each.value) else None
-            for name, each in measures.items()
+            for name, each in drawn.traits.items()
         },
     )

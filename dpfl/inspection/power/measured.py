@@ -155,7 +155,7 @@ def _of_fault(cells: Sequence[Cell], fault: str, level: float, power: float) -> 
         fault,
         level,
         named,
-        trials(lambda cell: cell.verdict != diagnosis.NOT_SEEN),
+        trials(lambda cell: cell.verdict in (diagnosis.FOUND, diagnosis.SUSPECTED)),
         trials(lambda cell: fault in cell.named_alone),
         power_lib.fit(named, power),
     )

@@ -8,7 +8,7 @@ trainings on equal data do, and tells how often that alone raises an alarm.
 import math
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from dpfl.debugging.text import diagnosis
 from dpfl.inspection.power.cells import EPSILON, Cell, Cells
@@ -80,33 +80,33 @@ def _of_seed(
     done = {name: kept.read(name) for name in wanted}
     if not all(done.values()):
         other = base.with_values({'seed': base.seed + _OTHER})
-        reference = _run(directory / 'reference', study, other, opened, Case())
+        run = Study(config=study, base=other, opened=opened)
+        folder = directory / 'reference'
+        reference = run.run_case(Case(), folder, resume=True, overwrite=False).result
         for name, case in wanted.items():
             if done[name] is None:
-                result = _run(directory / 'cells', study, base, opened, case)
-                cell = _cell(result, reference, epsilon, base.seed)
+                run = Study(config=study, base=base, opened=opened)
+                result = run.run_case(
+                    case, directory / 'cells', resume=True, overwrite=False
+                ).result
+                cell = _cell(result, reference, run.effects, epsilon, base.seed)
                 kept.write(cell)
                 print(f'{name}: {cell.verdict} {", ".join(cell.named)}', file=sys.stderr)
                 done[name] = cell
     yield from (cell for cell in done.values() if cell is not None)
 
 
-def _run(
-    directory: pathlib.Path,
-    study: StudyConfig,
-    base: TrainConfig,
-    opened: OpenedText,
-    case: Case,
-) -> results.CaseResult:
-    run = Study(config=study, base=base, opened=opened)
-    return run.run_case(case, directory, resume=True, overwrite=False).result
-
-
 def _cell(
-    result: results.CaseResult, reference: results.CaseResult, epsilon: float, seed: int
+    result: results.CaseResult,
+    reference: results.CaseResult,
+    effects: Mapping[str, Mapping[str, float]],
+    epsilon: float,
+    seed: int,
 ) -> Cell:
-    compared = diagnosis.diagnose(result.measures, reference.measures)
-    alone = diagnosis.alone(result.measures)
+    known = results.evidence(effects, result.case, result.whole, reference.whole)
+    compared = diagnosis.diagnose(result.measures, reference.measures, known)
+    by_itself = results.evidence(effects, result.case, result.whole, result.whole)
+    alone = diagnosis.alone(result.measures, by_itself)
     return Cell(
         axis=EPSILON,
         level=epsilon,

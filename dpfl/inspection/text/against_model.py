@@ -85,6 +85,7 @@ def ratios(
     task: settings.Task,
     trained: TrainResult,
     primary: saved_models.LanguageModel,
+    evidence: diagnosis.Evidence,
     *,
     top: int,
     seed: int,
@@ -97,6 +98,7 @@ def ratios(
       task: What it was trained on.
       trained: The trained generator.
       primary: The model to debug.
+      evidence: What the power of the verdict follows from.
       top: Number of words that are compared at most.
       seed: Seed of the sentences that the primary model writes.
     """
@@ -120,7 +122,7 @@ def ratios(
         return first - second
 
     sizes = (private != PAD_ID).sum(axis=1)
-    of_private, of_public = gained(private), gained(public)
+    of_private, of_primary = gained(private), gained(public)
     per_token = np.where(sizes > traits.LONG, of_private / np.maximum(sizes, 1), -np.inf)
     names = encoding.decode_sentences(private, primary.vocabulary)
     improbable: dict[str, float] = {}
@@ -128,13 +130,14 @@ def ratios(
         if len(improbable) == _SHOWN or not np.isfinite(per_token[i]):
             break
         improbable.setdefault(names[i], float(per_token[i]))
-    verdict = diagnosis.diagnose(written.traits, traits.of_sentences(public, primary.vocabulary))
+    of_public = traits.of_sentences(public, primary.vocabulary)
+    verdict = diagnosis.diagnose(written.traits, of_public, evidence)
     words = results.words_that_differ(private, public, primary.vocabulary, top)
     reference = 'sentences that the primary model writes'
     return Ratios(
         case,
         Mean.ratio(of_private, sizes),
-        Mean.ratio(of_public, (public != PAD_ID).sum(axis=1)),
+        Mean.ratio(of_primary, (public != PAD_ID).sum(axis=1)),
         tuple(improbable.items()),
         results.Compared(case, written.generator.of_what, reference, verdict, words),
     )

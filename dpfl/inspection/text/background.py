@@ -4,6 +4,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dpfl.debugging import power
 from dpfl.debugging.text import diagnosis, traits
 from dpfl.inspection.text import tables
 from dpfl.inspection.text.tables import Cell
@@ -44,7 +45,13 @@ def method() -> str:
         'how two trainings on the same text differ by themselves, as a standard deviation, in '
         'quadrature; intervals include it, and each is at 95% by itself. <em>Found</em>: all signs '
         'of a fault are clear. <em>Suspected</em>: something is clear, but no signature is '
-        'complete. <em>Not seen</em>: nothing is clear. Without a reference, a fault is found only '
+        'complete. <em>Not seen</em>: nothing is clear, and a fault in the stated share of the '
+        f'text would have been found with a probability of at least {power.TOLD:g}. This power is '
+        'computed from what the fault does to held-out text, how much of it the generators have '
+        'learned, and the test. <em>Cannot tell</em>: nothing is clear, and nothing would be, for '
+        'example if a generator predicts held-out text no better than the frequencies of single '
+        'tokens do. '
+        'Without a reference, a fault is found only '
         'if it leaves words that no text has: the lower bound of their share exceeds the last '
         f'column.</p>\n<ul>{signatures}</ul>\n'
         + tables.folded('Thresholds of all traits', tables.table(names, rows))

@@ -1,13 +1,13 @@
 """Results of the study: what generators write, and how it differs, as JSON values."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dpfl.debugging.differences import Difference, Share
-from dpfl.debugging.text import diagnosis, traits, word_differences
+from dpfl.debugging.text import diagnosis, learned, traits, word_differences
 from dpfl.inspection.text import settings
 from dpfl.inspection.text.config import CHAR, WORD, Case, Generator
 from dpfl.simulation.training import TrainResult
@@ -31,6 +31,7 @@ class Written:
       ranking: The most probable words; None for sentences.
       heldout_oov_rate: Share of unknown words in the text of held-out clients; not private. None
         for words.
+      learned: How much of the text it has learned, by held-out clients; not private.
       model: Metrics and guarantee of its run.
     """
 
@@ -41,6 +42,7 @@ class Written:
     phrases: tuple[str, ...]
     ranking: oov_ranking.Ranking | None
     heldout_oov_rate: float | None
+    learned: learned.Learned
     model: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,6 +60,7 @@ class Written:
             'phrases': list(self.phrases),
             'ranking': None if self.ranking is None else dataclasses.asdict(self.ranking),
             'heldout_oov_rate': self.heldout_oov_rate,
+            'learned': self.learned.to_dict(),
             'model': dict(self.model),
         }
 
@@ -78,10 +81,14 @@ class CaseResult:
     together: float | None
 
     @property
+    def whole(self) -> tuple[Written, ...]:
+        """What the generators of the whole text have written."""
+        return tuple(self.written[name] for name in (WORD, CHAR) if name in self.written)
+
+    @property
     def measures(self) -> dict[str, Any]:
         """Traits of the sentences and of the unknown words of the whole text."""
-        whole = [self.written[name] for name in (WORD, CHAR) if name in self.written]
-        return {name: each for one in whole for name, each in one.traits.items()}
+        return {name: each for one in self.whole for name, each in one.traits.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """The case as JSON values."""
@@ -163,16 +170,27 @@ def write(
         length=task.length,
         seed=seed,
     ).tokens
+    words = text.vocabulary.words
+    measures = traits_of(generator.kind, tokens, words)
+    has_learned = learned.measure(
+        tokens,
+        task.heldout[:, 1:],
+        generation.log_probabilities(
+            task.architecture, trained.weights, task.special, task.heldout[:, 1:]
+        ),
+        num_tokens=task.num_tokens,
+        never=(task.special.pad, task.special.begin),
+    )
     if generator.kind == WORD:
-        words = text.vocabulary.words
         return Written(
             generator,
             tokens,
-            traits.of_sentences(tokens, words),
+            measures,
             traits.unknown_by_position(tokens),
             tuple(encoding.decode_sentences(tokens[:_PHRASES], words)),
             None,
             _oov_rate(task.heldout),
+            has_learned,
             _model(task, trained),
         )
     ranking = oov_ranking.rank(
@@ -184,35 +202,81 @@ def write(
         seed=seed,
         known=text.vocabulary.ids,
     )
-    measures = traits.of_words(tokens)
-    return Written(generator, tokens, measures, (), (), ranking, None, _model(task, trained))
+    model = _model(task, trained)
+    return Written(generator, tokens, measures, (), (), ranking, None, has_learned, model)
 
 
-def judge(found: CaseResult) -> Compared:
-    """A case by itself, without a reference."""
+def traits_of(kind: str, tokens: np.ndarray, words: Sequence[str]) -> dict[str, Any]:
+    """Traits of what a generator of a kind writes, token ids [N, L], by name."""
+    return traits.of_sentences(tokens, words) if kind == WORD else traits.of_words(tokens)
+
+
+def evidence(
+    effects: Mapping[str, Mapping[str, float]],
+    case: Case,
+    written: Iterable[Written],
+    reference: Iterable[Written],
+) -> diagnosis.Evidence:
+    """What the power of a verdict follows from.
+
+    Args:
+      effects: By fault and trait, by how much the fault raises the trait in held-out text.
+      case: The case that is judged; its fault and share are what the verdict is about.
+      written: What the generators wrote that are judged.
+      reference: What they are compared with; the same without a reference.
+    """
+    shares: dict[str, float] = {}
+    reasons: dict[str, str] = {}
+    reference = tuple(reference)
+    for one in (*written, *reference):
+        for name in one.traits:
+            shares[name] = min(shares.get(name, 1.0), one.learned.share)
+        if not one.learned.share:
+            reasons[f'the generator of {one.generator.of_what}'] = one.learned.reason
+    reason = '; '.join(f'{name}: {each}' for name, each in reasons.items())
+    comparable = {name for one in reference if one.learned.share for name in one.traits}
+    return diagnosis.Evidence(shares, effects, comparable, case.share or None, case.fault, reason)
+
+
+def judge(found: CaseResult, effects: Mapping[str, Mapping[str, float]]) -> Compared:
+    """A case by itself, without a reference; effects as for `evidence`."""
     name = found.case.name
-    found_alone = diagnosis.alone(found.measures)
+    known = evidence(effects, found.case, found.whole, found.whole)
+    found_alone = diagnosis.alone(found.measures, known)
     examples = _examples(found, found_alone.clear)
     return Compared(name, name, diagnosis.NO_REFERENCE, found_alone, examples=examples)
 
 
-def compare_cases(found: CaseResult, clean: CaseResult, text: settings.Text, top: int) -> Compared:
-    """A case with a fault, compared with the text as it is."""
+def compare_cases(
+    found: CaseResult,
+    clean: CaseResult,
+    text: settings.Text,
+    top: int,
+    effects: Mapping[str, Mapping[str, float]],
+) -> Compared:
+    """A case with a fault, compared with the text as it is; effects as for `evidence`."""
     words: tuple[Difference, ...] = ()
     if WORD in found.written:
         tokens = found.written[WORD].tokens, clean.written[WORD].tokens
         words = words_that_differ(*tokens, text.vocabulary.words, top)
-    verdict = diagnosis.diagnose(found.measures, clean.measures)
+    known = evidence(effects, found.case, found.whole, clean.whole)
+    verdict = diagnosis.diagnose(found.measures, clean.measures, known)
     name = found.case.name
     examples = _examples(found, verdict.clear)
     return Compared(name, name, clean.case.name, verdict, words, examples)
 
 
 def compare_parts(
-    case: Case, part: Written, rest: Written, text: settings.Text, top: int
+    case: Case,
+    part: Written,
+    rest: Written,
+    text: settings.Text,
+    top: int,
+    effects: Mapping[str, Mapping[str, float]],
 ) -> Compared:
-    """A part of the text, compared with the rest."""
-    verdict = diagnosis.diagnose(part.traits, rest.traits)
+    """A part of the text, compared with the rest; effects as for `evidence`."""
+    known = evidence(effects, case, (part,), (rest,))
+    verdict = diagnosis.diagnose(part.traits, rest.traits, known)
     names = part.generator.of_what, rest.generator.of_what
     words = words_that_differ(part.tokens, rest.tokens, text.vocabulary.words, top)
     return Compared(case.name, *names, verdict, words)

@@ -8,12 +8,15 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dpfl import accounting
 from dpfl.accounting.reports import joint
 from dpfl.inspection.text import results, settings, training
 from dpfl.inspection.text.clients import OpenedText
 from dpfl.inspection.text.config import CHAR, WORD, Case, Generator, StudyConfig
 from dpfl.simulation.training import TrainConfig, TrainResult, prepared_task
+from dpfl.tasks.text import faults
 
 if TYPE_CHECKING:
     from dpfl.inspection.text import against_model
@@ -117,8 +120,11 @@ class Study:
         task, trained = found.tasks[WORD], found.trained[WORD]
         top, seed = self.config.top, self.base.seed
         if 'T6' in self.config.inspect:
+            known = results.evidence(self.effects, found.result.case, (written,), (written,))
             ratios.append(
-                against_model.ratios(name, written, task, trained, primary, top=top, seed=seed)
+                against_model.ratios(
+                    name, written, task, trained, primary, known, top=top, seed=seed
+                )
             )
         if 'T5' in self.config.inspect:
             learned.append(against_model.learned(name, written, task, primary, seed))
@@ -165,6 +171,34 @@ class Study:
         return CaseRun(result, tasks, trained)
 
     @functools.cached_property
+    def effects(self) -> Mapping[str, Mapping[str, float]]:
+        """By fault and trait: by how much the fault raises the trait if all held-out text has it.
+
+        Traits that held-out text does not have are left out.
+        """
+        kinds = dict.fromkeys(each.kind for each in self.config.generators)
+        words = self._text.vocabulary.words
+
+        def values(case: Case) -> dict[str, float]:
+            return {
+                name: measure.value
+                for kind in kinds
+                for name, measure in results.traits_of(
+                    kind, self._task(kind, case, self._text).heldout[:, 1:], words
+                ).items()
+            }
+
+        clean = values(Case())
+        return {
+            fault: {
+                name: value - clean[name]
+                for name, value in values(Case(fault, 1.0)).items()
+                if np.isfinite(value - clean[name])
+            }
+            for fault in faults.NAMES
+        }
+
+    @functools.cached_property
     def _text(self) -> settings.Text:
         return self.opened.text()
 
@@ -182,14 +216,14 @@ class Study:
         top = self.config.top
         for found in cases:
             if CHAR in found.written:
-                yield results.judge(found)
+                yield results.judge(found, self.effects)
         for found in cases[1:]:
             if found.measures:
-                yield results.compare_cases(found, cases[0], text, top)
+                yield results.compare_cases(found, cases[0], text, top, self.effects)
         for found in cases:
             for part, rest in self.config.pairs:
                 written = found.written[part.name], found.written[rest.name]
-                yield results.compare_parts(found.case, *written, text, top)
+                yield results.compare_parts(found.case, *written, text, top, self.effects)
 
     def _task(self, kind: str, case: Case, text: settings.Text) -> settings.Task:
         return settings.task(

@@ -13,7 +13,8 @@ body { max-width: 70rem; }
 th, td { text-align: left; vertical-align: top; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .clear { background: var(--marked); }
-.found { color: var(--bad); } .suspected { color: var(--unsure); } .not-seen { color: var(--good); }
+.found { color: var(--bad); } .suspected, .cannot-tell { color: var(--unsure); }
+.not-seen { color: var(--good); }
 summary { cursor: pointer; }
 """
 

@@ -56,7 +56,8 @@ def swapped_labels(labels: np.ndarray) -> np.ndarray:
     return labels ^ 1
 
 
-_OF_PIXELS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+# Functions from pixels to those of a device with the fault.
+OF_PIXELS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     'transposed': transposed,
     'encoding': encoding,
     'truncated': truncated,
@@ -115,8 +116,8 @@ class Faults:
           labels: their labels, int [n].
         """
         for name in self.of(client):
-            if name in _OF_PIXELS:
-                pixels = _OF_PIXELS[name](pixels)
+            if name in OF_PIXELS:
+                pixels = OF_PIXELS[name](pixels)
             elif name == 'swapped_labels':
                 labels = swapped_labels(labels)
         return pixels, labels

@@ -23,7 +23,21 @@ def _traits(count=500, **changes):
     return found
 
 
-def _diagnose(badly=None, everyone=None, accuracies=_SURE, count=500):
+_EFFECTS = {
+    'inverted': 0.9,
+    'truncated': 0.9,
+    'transposed': 0.7,
+    'encoding': 0.9,
+    'duplicated_client': -25.0,
+}
+
+
+def _evidence(learned):
+    pair = dict.fromkeys((diagnosis.BADLY, diagnosis.CLIENTS), learned)
+    return diagnosis.Evidence(pair, _EFFECTS, frozenset(pair if learned else ()), 'untrained')
+
+
+def _diagnose(badly=None, everyone=None, accuracies=_SURE, count=500, learned=1.0):
     clean = _traits(count)
     return diagnosis.diagnose(
         {
@@ -31,6 +45,7 @@ def _diagnose(badly=None, everyone=None, accuracies=_SURE, count=500):
             diagnosis.CLIENTS: (_traits(count, **(everyone or {})), clean),
         },
         accuracies,
+        _evidence(learned),
     )
 
 
@@ -53,9 +68,27 @@ def test_a_fault_is_found_by_its_trait_in_either_contrast(fault, changes):
 def test_without_a_difference_nothing_is_seen():
     found = _diagnose()
     assert set(found.of('not seen')) == set(IMAGE_FAULTS)
-    assert found.text.startswith('No fault is seen. Looked for: inverted, truncated')
+    assert found.text.startswith('No fault is seen. Would have been found: inverted in 2')
+    assert 'Cannot tell' not in found.text
+    assert all(each.power >= 0.5 for each in found.verdicts)
     # More variety, or fewer inverted images where the model does badly, is no fault.
     assert _diagnose(badly=dict(variety=90.0)).of('not seen') == found.of('not seen')
+
+
+def test_without_power_nothing_can_be_told():
+    untrained = _diagnose(badly=dict(inverted=0.9), everyone=dict(lying=0.5), learned=0.0)
+    nothing = diagnosis.diagnose({diagnosis.CLIENTS: (_traits(), _traits())}, _SURE)
+    for found in (untrained, nothing):
+        assert set(found.of('cannot tell')) == set(IMAGE_FAULTS)
+        assert found.text.startswith('Cannot tell: inverted')
+        assert all(each.power < 0.5 for each in found.verdicts)
+    assert 'untrained' in untrained.verdicts[0].reason
+    # A fifth of what real images would show is too little for some faults, and a classifier that
+    # guesses has no accuracy that could fall.
+    few = _diagnose(learned=0.25).of('cannot tell')
+    assert 'transposed' in few and 'inverted' not in few
+    guesses = (Mean(0.1, 0.002, 3_000), Mean(0.1, 0.002, 3_000))
+    assert _diagnose(accuracies=guesses).of('cannot tell') == ('swapped_labels',)
 
 
 def test_what_one_training_may_do_is_not_found():
@@ -79,6 +112,8 @@ def test_labels():
     # The model is unsure, too; or a fault of images explains the fall.
     assert _diagnose(everyone=dict(confidence=0.4), accuracies=fallen).of('found') == ()
     assert _diagnose(badly=dict(inverted=0.9), accuracies=fallen).of('found') == ('inverted',)
+    for changes in (dict(everyone=dict(confidence=0.4)), dict(badly=dict(inverted=0.9))):
+        assert _diagnose(**changes, accuracies=fallen).of('cannot tell') == ('swapped_labels',)
     between = _diagnose(everyone=dict(confidence=0.5), accuracies=fallen)
     assert between.of('suspected') == ('swapped_labels',)
     # Without accuracies nothing is said of labels.

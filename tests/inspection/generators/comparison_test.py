@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ import pytest
 from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.cli.flags import composition
+from dpfl.debugging import differences
 from dpfl.inspection.generators import comparison, joint, page, sides
 from dpfl.inspection.generators.config import (
     ClassifierConfig,
     ComparisonConfig,
     SamplesConfig,
 )
+from dpfl.inspection.generators.verdict import Area, Verdict
 from dpfl.tasks.text import encoding
 from dpfl.tasks.text.models import architectures, catalog, saved_models
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS, OOV_ID
@@ -73,11 +76,40 @@ def test_a_model_does_not_differ_from_itself_and_its_page_says_so(runs):
     side = sides.open_side('a', [runs['plain'], runs['char']])
     found = comparison.compare(side, side, _CONFIG)
     assert not found.verdict.differing and found.verdict.text.startswith('No clear difference')
+    assert 'sentence lengths (seen with probability 1/2: ' in found.verdict.text
     text = page.render(found)
     assert 'class="verdict"' in text and 'class=clear' not in text
     # One run guarantees less than two of them.
     one, both = found.guarantees[0], found.guarantees[2]
     assert (one['runs'], both['runs']) == (2, 4) and one['epsilon'] < both['epsilon']
+
+
+def test_models_that_predict_no_better_than_chance_are_no_evidence(runs, tmp_path):
+    directory = tmp_path / 'untrained'
+    shutil.copytree(runs['plain'], directory)
+    (directory / archive.METRICS).write_text('round,loss\n4,2.78\n')
+    side = sides.open_side('a', [str(directory)])
+    found = comparison.compare(side, side, _CONFIG)
+    text = found.verdict.text
+    assert 'class="verdict untold"' in page.render(found)
+    assert text.startswith('Cannot tell: ') and 'No clear difference' not in text
+    assert 'a held-out loss of 2.78 nats, and uniform draws have 2.77' in text
+
+
+def test_the_smallest_difference_seen_is_seen_half_of_the_time():
+    rng = np.random.default_rng(4)
+    counts, share = 2000, 0.3
+
+    def area(other):
+        hits = [int(rng.binomial(counts, value)) for value in (share, other)]
+        pair = [differences.Share(each, counts) for each in hits]
+        return Area('words', differences.corrected([differences.compare('x', *pair)] * 5))
+
+    smallest = area(share).smallest(0.05)
+    clear = sum(bool(area(share + smallest).clear(0.05)) for _ in range(300))
+    assert 110 <= clear <= 190
+    nothing = Verdict((Area('words', ()),), 0.05)
+    assert nothing.text == 'Nothing could be compared in words.'
 
 
 def test_more_unknown_words_are_a_clear_difference(runs):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpfl.debugging.differences import Mean
-from dpfl.debugging.images import traits
+from dpfl.debugging.images import learned, traits
 from dpfl.inspection.images import conclusions, findings, page, settings
 from dpfl.published.tables import rows as published_rows
 from dpfl.simulation.training import GanConfig, PrivacyConfig, SamplingConfig
@@ -38,7 +38,10 @@ def _guarantee(epsilon=2.0):
     return findings.Guarantee('simulation', 10, 425, 0.01, 0.002, epsilon, epsilon / 2, 'rdp')
 
 
-def _finding(state, name, share):
+_EFFECTS = {'inverted': 1.0, 'transposed': 0.0}
+
+
+def _finding(state, name, share, frechet=5.0):
     generated = _images([0.1] * round(100 * share) + [0.9] * round(100 - 100 * share))
     real = _images([0.9, 0.8, 0.7, 0.6])
     return findings.Finding(
@@ -48,6 +51,7 @@ def _finding(state, name, share):
         generated=generated,
         real=real,
         traits=traits.measure(generated, _Classifier().infer),
+        learned=learned.Learned(frechet, 100.0),
         measures=findings.measure(_Classifier(), generated, real),
         real_measures=findings.measure(_Classifier(), real[::2], real[1::2]),
         guarantees=() if 'public' in name else (_guarantee(np.inf), _guarantee()),
@@ -88,7 +92,7 @@ def test_measures_by_hand():
     ],
 )
 def test_verdict(shares, bug, fix):
-    found = conclusions.conclude(_findings(*shares), injected=('inverted',))
+    found = conclusions.conclude(_findings(*shares), injected=('inverted',), effects=_EFFECTS)
     assert (found.fault_is_visible, found.fix_is_visible) == (bug, fix)
     values = json.loads(json.dumps(found.to_dict()))
     assert (values['bug_is_visible'], values['fix_is_visible']) == (bug, fix)
@@ -98,8 +102,19 @@ def test_verdict(shares, bug, fix):
 
 
 def test_another_fault_than_the_injected_one_is_not_the_answer():
-    found = conclusions.conclude(_findings(0.0, 0.9, 0.0, 0.0), injected=('transposed',))
-    assert not found.fault_is_visible and found.fix_is_visible
+    found = conclusions.conclude(
+        _findings(0.0, 0.9, 0.0, 0.0), injected=('transposed',), effects=_EFFECTS
+    )
+    # Images of one tone do not show that they are transposed, before the fix or after it.
+    assert not found.fault_is_visible and not found.fix_is_visible
+
+
+def test_a_fix_is_not_visible_in_generators_that_have_learned_nothing():
+    results = [*_findings(0.0, 0.9, 0.0, 0.0)[:3], _finding('fixed', 'low_accuracy', 0.0, 100.0)]
+    found = conclusions.conclude(results, injected=('inverted',), effects=_EFFECTS)
+    assert found.fault_is_visible and not found.fix_is_visible
+    assert 'After the fix: Cannot tell: inverted' in found.text
+    assert 'no less than 100' in found.diagnoses['fixed'].verdicts[0].reason
 
 
 def _as_is(bad):

@@ -18,7 +18,7 @@ def _cells():
     found = []
     for epsilon in (1.0, 8.0):
         for seed in range(6):
-            verdict = 'suspected' if seed == 0 else 'not seen'
+            verdict = {0: 'suspected', 1: 'not seen'}.get(seed, 'cannot tell')
             found.append(_cell(epsilon, seed, None, 0.0, verdict))
             for share in (0.01, 0.1, 1.0):
                 is_found = epsilon == 8 and share >= 0.1

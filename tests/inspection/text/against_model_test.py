@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from dpfl.debugging.text import traits
+from dpfl.debugging.text import diagnosis, traits
 from dpfl.inspection.text import against_model, settings
 from dpfl.inspection.text.config import Case, Generator
 from dpfl.tasks.text.models import catalog, generation, saved_models
@@ -15,6 +15,7 @@ from dpfl.tasks.text.word_clients import WordClients
 _WORDS = tuple(f'w{i}' for i in range(12))
 _CLIENTS = WordClients(3, lambda client: [['w1', 'w2', 'w3'], ['w4', 'w1', 'w2']] * 20)
 _TEXT = settings.Text(_CLIENTS, _CLIENTS, Vocabulary(_WORDS))
+_NONE = diagnosis.Evidence()
 
 
 def _model(seed):
@@ -52,7 +53,7 @@ def opened():
 def test_ratios_are_positive_where_the_generator_writes_and_negative_where_the_other_does(opened):
     task, model, written = opened
     trained = types.SimpleNamespace(weights=model.weights)
-    found = against_model.ratios('case', written, task, trained, _model(5), top=5, seed=2)
+    found = against_model.ratios('case', written, task, trained, _model(5), _NONE, top=5, seed=2)
     assert found.private.interval()[0] > 0 > found.public.interval()[1]
     ratios = [ratio for _, ratio in found.improbable]
     assert ratios == sorted(ratios, reverse=True) and len(set(found.improbable)) == len(ratios)
@@ -66,9 +67,9 @@ def test_ratios_are_positive_where_the_generator_writes_and_negative_where_the_o
 def test_nothing_is_improbable_to_the_same_model(opened):
     task, model, written = opened
     trained = types.SimpleNamespace(weights=model.weights)
-    found = against_model.ratios('case', written, task, trained, model, top=5, seed=2)
+    found = against_model.ratios('case', written, task, trained, model, _NONE, top=5, seed=2)
     assert found.private.value == found.public.value == 0
-    assert found.compared.diagnosis.verdict == 'not seen' and found.compared.words == ()
+    assert found.compared.diagnosis.verdict == 'cannot tell' and found.compared.words == ()
 
 
 def test_the_model_learns_from_sentences_like_those_of_held_out_clients(opened):

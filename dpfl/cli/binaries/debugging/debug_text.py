@@ -5,9 +5,9 @@ Example:
 
 For each task of --inspect (T1 to T6 in table 1 of the paper), generators are trained under a
 privacy plan on the sentences, words or clients that it selects. People look only at what these
-models write. What is compared gets a verdict (found, suspected, not seen) and differences with
-intervals. --inject damages the text on purpose, to see whether a fault is found. The output
-directory then has
+models write. What is compared gets a verdict (found, suspected, not seen, cannot tell) and
+differences with intervals. --inject damages the text on purpose, to see whether a fault is found.
+The output directory then has
 - study.html: verdicts, differences, sentences and words;
 - study.json: the same numbers;
 - a folder for each model with the files of a run of dpfl train.
