@@ -43,6 +43,8 @@ def _epsilon(report: ReportValues) -> str:
 def _verdict(report: ReportValues) -> list[str]:
     """What the reader has to know first."""
     found = []
+    if report.measured is not None and report.measured.refutations:
+        found.append('**the audit of the run refutes the guarantee**')
     if not report.plan.noise_multiplier:
         found.append('no differential privacy: the run adds no noise')
     elif secrets := checklist.seeded_secrets(report):

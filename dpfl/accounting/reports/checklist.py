@@ -63,7 +63,14 @@ def accountant(report: ReportValues) -> str:
 
 
 def statement(report: ReportValues) -> str:
-    """The formal statement, in one sentence."""
+    """The formal statement, in one sentence; before it a second one if an audit refutes it."""
+    if report.measured is None or not report.measured.refutations:
+        return _statement(report)
+    reasons = '; '.join(report.measured.refutations)
+    return f'The audit of the run refutes what follows ({reasons}). {_statement(report)}'
+
+
+def _statement(report: ReportValues) -> str:
     holds = report.guarantee
     if not report.plan.noise_multiplier:
         return 'No differential privacy: the run adds no noise.'
