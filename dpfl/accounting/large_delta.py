@@ -2,6 +2,8 @@
 
 # Publishing all data of a random hundredth of the clients is (0, 0.01)-DP.
 USUAL_MOST = 0.01
+# A delta of 1 / population that is written with three digits gives no warning.
+_ROUNDED = 1.01
 
 
 def warning(delta: float, population: int | None) -> str:
@@ -11,7 +13,7 @@ def warning(delta: float, population: int | None) -> str:
       delta: of a guarantee.
       population: number of clients; None if it is not known.
     """
-    if population is None or delta * population <= 1:
+    if population is None or delta * population <= _ROUNDED:
         return ''
     return (
         f'delta={delta:g} is above 1 / population ({population} clients): publishing the data of '

@@ -321,9 +321,7 @@ def not_covered(report: ReportValues) -> list[str]:
         *_copies(report),
         *_public_model(report),
         *report.also_not_covered,
-        *filter(
-            None, (large_delta.warning(each, report.plan.population) for each in report.deltas)
-        ),
+        *_large_deltas(report),
     ]
     if not uses_sampling:
         items.append('Amplification by sampling: none is claimed.')

@@ -48,8 +48,6 @@ def of(
     kind, cohort = values.pop('sampling'), values['clients_per_round']
     with command_line.refusing_bad_values():
         config = SamplingConfig(**values, **({} if kind == 'none' else {'sampling': kind}))
-        if text := large_delta.warning(noise.delta, config.population):
-            print(text, file=sys.stderr)
         schema = participation(config)
         made = build(mechanism, schema.rounds)
         sampled: dict[str, Any] = dict(
@@ -68,6 +66,9 @@ def of(
             discretization=plans.discretization(secagg, clip_norm, cohort),
         )
         found = source.found(plan, has_cohort=has_cohort)
-        return accounting.PrivacyReport.from_plan(
+        report = accounting.PrivacyReport.from_plan(
             plan, [noise.delta], accountant=plans.accountant(noise, plan), **found
         )
+    if text := large_delta.warning(noise.delta, config.population):
+        print(text, file=sys.stderr)
+    return report
