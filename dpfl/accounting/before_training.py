@@ -53,7 +53,12 @@ class ReleaseBefore(_json.JsonFields):
     def __post_init__(self):
         if not isinstance(self.name, str) or not self.name:
             raise errors.ArgumentError('name', self.name, 'must be a text')
-        _validate.number('noise_multiplier', self.noise_multiplier, above=0)
+        _validate.number(
+            'noise_multiplier',
+            self.noise_multiplier,
+            minimum=_validate.LEAST_SCALE,
+            maximum=_validate.MOST_SCALE,
+        )
         _validate.number('replaced', self.replaced, above=0, maximum=2)
         _validate.number('delta', self.delta, minimum=0, below=1)
 

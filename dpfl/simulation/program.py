@@ -263,6 +263,7 @@ class _Run:
         """Adds the digest of the noise keys to the plan, before the first round."""
         if self._experiment.noise_key_digest is None:
             digest = noise_keys.digest(state_lib.noise_digest(state))
+            noise_keys.check(digest, self._experiment.earlier_noise_key_digests)
             self._experiment = dataclasses.replace(self._experiment, noise_key_digest=digest)
             self._directory.write_plan(self._experiment.record)
 

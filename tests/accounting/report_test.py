@@ -7,7 +7,7 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl import Participation, ParticipationLog, accounting, errors, mechanisms
 from dpfl.accounting import running, tradeoff
 from dpfl.accounting.reports import checklist, noise_keys, observed
 from dpfl.accounting.reports.report import SCHEMA_VERSION
@@ -506,3 +506,22 @@ def test_runs_with_the_same_noise_are_not_composed(own, earlier, index):
         assert accounting.PrivacyReport.from_json(each.to_json()) == each
     found = noise_keys.obstacle(reports)
     assert (None if found is None else found[0]) == index
+
+
+@pytest.mark.parametrize(
+    'own, earlier',
+    [
+        (_KEYS[0], (_KEYS[0],)),
+        (_KEYS[0], (f'{_KEYS[1]}:{_KEYS[3]}', f'{_KEYS[0]}:{_KEYS[3]}')),
+        (_KEYS[0], (_KEYS[1], _KEYS[1])),
+        (None, (f'{_KEYS[1]}:{_KEYS[3]}', f'{_KEYS[1]}:{_KEYS[2]}')),
+    ],
+)
+def test_a_run_has_other_noise_than_the_runs_that_it_continues(own, earlier):
+    report = accounting.PrivacyReport.from_plan(_plan(), [1e-6])
+    keys = dict(noise_key_digest=own, earlier_noise_key_digests=earlier)
+    with pytest.raises(errors.ArgumentError, match='noise_key_digest'):
+        dataclasses.replace(report, **keys)
+    values = report.to_dict() | keys
+    with pytest.raises(ValueError, match='noise_key_digest'):
+        accounting.PrivacyReport.from_json(json.dumps(values))

@@ -67,11 +67,32 @@ def observed(values: Any, plan: PrivacyPlan) -> Observed | None:
         violations=texts('violations', values['violations']),
         **numbers,
     )
+    _check_counts(seen)
     if not seen.violations and seen.breaks(plan):
         raise errors.ArgumentError(
             'observed.violations', '[]', 'must say how the limits break the plan'
         )
     return seen
+
+
+def _check_counts(seen: Observed) -> None:
+    """Checks that the counts of a log agree with each other and with its limits."""
+    times = [times for times, _ in seen.clients_by_participations]
+    total = sum(times * clients for times, clients in seen.clients_by_participations)
+    listed = seen.limits.count * seen.max_per_round
+    for name, holds in (
+        ('smallest_cohort', seen.smallest_cohort <= seen.largest_cohort),
+        ('clients', seen.clients == sum(clients for _, clients in seen.clients_by_participations)),
+        ('clients_by_participations', all(0 < each <= listed for each in times)),
+        ('clients_by_participations', max(times, default=1) >= seen.limits.count),
+        ('clients_by_participations', total >= seen.rounds * seen.smallest_cohort),
+        ('clients_by_participations', total <= seen.rounds * seen.largest_cohort),
+        ('patterns.sensitivity', seen.pattern_sensitivity > 0 or not seen.clients),
+    ):
+        if not holds:
+            raise errors.ArgumentError(
+                f'observed.{name}', errors.NOT_SHOWN, 'must agree with the other counts of the log'
+            )
 
 
 def check(values: dict[str, Any], report: ReportValues) -> None:
@@ -94,6 +115,12 @@ def check(values: dict[str, Any], report: ReportValues) -> None:
                 raise errors.ArgumentError(
                     f'observed.{name}.sensitivity', stated, f'must be {computed.sensitivity}'
                 )
+    if values['basis'] != report.basis:
+        raise errors.ArgumentError('basis', values['basis'], f'must be {report.basis}')
+    first = report.guarantee
+    numbers = dict(sensitivity=first.sensitivity, rho=first.rho, mu=first.mu)
+    for name, least in (numbers | {'epsilon': first.epsilons[0]}).items():
+        _require_number(name, values[name], least)
     _so_far(values.get('epsilons_so_far'), report.so_far)
     if report.tradeoff is not None:
         _tradeoff(values, report.tradeoff)
@@ -210,11 +237,13 @@ def _require_not_below(name: str, found: Guarantee, computed: Guarantee) -> None
     ]
     pairs += (('epsilons', *both) for both in zip(found.epsilons, computed.epsilons, strict=True))
     for field, was, least in pairs:
-        # None means no guarantee, which promises nothing.
-        if was is not None and (least is None or was < least * (1 - _TOLERANCE)):
-            raise errors.ArgumentError(
-                f'{name}.{field}', was, f'must be at least {least}, as follows from the plan'
-            )
+        _require_number(f'{name}.{field}', was, least)
+
+
+def _require_number(name: str, was: float | None, least: float | None) -> None:
+    """Checks that a number promises no more than was computed; None promises nothing."""
+    if was is not None and (least is None or was < least * (1 - _TOLERANCE)):
+        raise errors.ArgumentError(name, was, f'must be at least {least}, as follows from the plan')
 
 
 def _pairs(values: Any) -> tuple[tuple[int, int], ...]:

@@ -51,6 +51,29 @@ def earlier(key: str, chain: str | None) -> str:
     return f'{key}:{hashlib.sha256(_LEDGER + chain.encode()).hexdigest()}'
 
 
+def check(own: str | None, others: Sequence[str]) -> None:
+    """Checks that a run has other noise than the earlier runs from which it continues.
+
+    Args:
+      own: digest of the run; None if it is not known.
+      others: of the earlier runs, from `earlier`.
+
+    Raises:
+      ArgumentError: if two of these runs share noise.
+    """
+    known: dict[str, str] = {own: ''} if own else {}
+    for run in others:
+        key, _, ledger = run.partition(':')
+        if key in known and not (ledger and ledger == known[key]):
+            raise errors.ArgumentError(
+                'noise_key_digest',
+                key,
+                'must differ between a run and the earlier runs that it continues from: with the '
+                'same noise there is no joint guarantee (was one noise_seed given twice?)',
+            )
+        known[key] = ledger
+
+
 def obstacle(reports: Sequence[ReportValues]) -> tuple[int, str] | None:
     """Why reports cannot be composed: two of the runs, or earlier runs of them, share noise.
 

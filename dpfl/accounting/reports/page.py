@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Iterable
 
 from dpfl.accounting.measured import section
+from dpfl.accounting.measured.measured import Measured
 from dpfl.accounting.reports import assumptions, card, checklist, glossary
 from dpfl.accounting.reports.observed import Guarantee, Observed
 from dpfl.accounting.reports.report_values import ReportValues
@@ -36,7 +37,7 @@ def render(report: ReportValues) -> str:
         '## Numbers',
         _numbers(report),
         *(['## Membership tests', _tradeoff(report, report.tradeoff)] if report.tradeoff else []),
-        *(['## Measured', section.render(report.measured)] if report.measured else []),
+        *(['## Measured', _measured(report, report.measured)] if report.measured else []),
         _run(report),
         '## Glossary',
         glossary.render(),
@@ -212,6 +213,13 @@ def _selection(report: ReportValues, selected: Selected) -> str:
         'score that chose the best may be exact; it must not be released, and nothing of the other '
         'runs either. There is no such rho: the bound is not one of zCDP.'
     )
+
+
+def _measured(report: ReportValues, measured: Measured) -> str:
+    text = section.render(measured)
+    if report.basis == 'plan':
+        return text
+    return f'The claim is that of the plan, which the participation log breaks.\n\n{text}'
 
 
 def _epsilon(holds: Guarantee, place: int) -> str:

@@ -37,7 +37,13 @@ class PrivacyReport(ReportValues):
     breaks the plan they follow from the log instead, and `basis` says so.
 
     The fields are those of `ReportValues`.
+
+    Raises:
+      ArgumentError: if the run and an earlier one that it continues from have the same noise.
     """
+
+    def __post_init__(self) -> None:
+        noise_keys.check(self.noise_key_digest, self.earlier_noise_key_digests)
 
     @classmethod
     def from_plan(

@@ -51,6 +51,39 @@ def test_a_report_whose_limits_break_the_plan_says_so():
 
 
 @pytest.mark.parametrize(
+    'changes',
+    [
+        {'clients_by_participations': [[30, 4]]},
+        {'clients_by_participations': [[3, 5]]},
+        {'clients_by_participations': [[1, 4]]},
+        {'clients': 10**9},
+        {'smallest_cohort': 3},
+        {'largest_cohort': 1},
+        {'patterns': {'sensitivity': 0.0}},
+    ],
+)
+def test_counts_of_a_log_that_contradict_each_other_are_refused(changes):
+    values = _report(log=ParticipationLog([[0, 1], [2, 3], [0, 1]] * 2))
+    PrivacyReport.from_json(json.dumps(values))
+    for name, value in changes.items():
+        is_part = isinstance(value, dict)
+        values['observed'][name] = values['observed'][name] | value if is_part else value
+    message = refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+    assert 'must agree with the other counts' in message
+
+
+@pytest.mark.parametrize('name', ['sensitivity', 'rho', 'mu', 'epsilon', 'basis'])
+@pytest.mark.parametrize('is_broken', [False, True])
+def test_the_first_numbers_of_a_report_promise_no_more_than_the_others(name, is_broken):
+    values = _report(log=ParticipationLog([[0, 1]] * 6) if is_broken else None)
+    if name == 'basis':
+        values['basis'] = 'plan' if is_broken else 'log'
+    else:
+        values[name] /= 2
+    assert name in refused(lambda: PrivacyReport.from_json(json.dumps(values)))
+
+
+@pytest.mark.parametrize(
     'name, value',
     [
         ('deltas', []),

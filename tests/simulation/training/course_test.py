@@ -111,6 +111,19 @@ def test_a_fork_begins_with_the_model_and_the_guarantee_of_the_other_run(stopped
 
 
 @pytest.mark.tff
+def test_a_seed_of_noise_does_not_come_back_after_several_forks(tmp_path):
+    config = small_config.BLT.with_values({'noise_seed': 7})
+    for name, changes in (
+        ('first', {}),
+        ('second', {'noise_seed': 8, 'fork_from': str(tmp_path / 'first')}),
+    ):
+        train(config.with_values(changes), tmp_path / name, progress=False)
+    again = config.with_values({'fork_from': str(tmp_path / 'second')})
+    with pytest.raises(ArgumentError, match='noise_key_digest'):
+        train(again, tmp_path / 'third', progress=False)
+
+
+@pytest.mark.tff
 @pytest.mark.parametrize(
     'changes, message',
     [
