@@ -283,7 +283,7 @@ def commit(
 
     path, digest = directory.path / archive.LEDGER, experiment.record.digest()
     lines = ledger_lib.read(path)
-    _require_cohorts(path, lines, experiment)
+    ledger_lib.require_cohorts(path, lines.entries, experiment.sampler)
     state_lib.require_places(start.state, experiment.process.initialize(), experiment.plan)
     if lines.plan != digest:
         before = archive.read_plan(directory.path)
@@ -319,15 +319,3 @@ def commit(
     return dataclasses.replace(
         start, configuration=configuration, plan_digest=experiment.plan.digest()
     )
-
-
-def _require_cohorts(
-    path: 'pathlib.Path', lines: ledger_lines.Ledger, experiment: 'program.Experiment'
-) -> None:
-    """Checks that the new run would have drawn the cohorts that were released."""
-    for t, entry in enumerate(lines.entries):
-        cohort: Any = experiment.sampler.cohort(t)
-        if ledger_lines.cohort_digest(cohort) != entry.cohort:
-            raise errors.RunError(
-                f'{path}: with this plan, round {t} would have had another cohort'
-            )

@@ -14,6 +14,8 @@ with which anyone could check guesses about the data. The format of the lines is
 
 import os
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 from dpfl import _files, _storage, errors
 from dpfl.accounting.records import ledger_lines
@@ -179,3 +181,10 @@ def read(path: pathlib.Path) -> ledger_lines.Ledger:
             'verified, but only the version of dpfl that began it can continue it'
         )
     return lines
+
+
+def require_cohorts(path: pathlib.Path, entries: Sequence[Entry], sampler: Any) -> None:
+    """Checks that a run that continues would have drawn the cohorts that were released."""
+    for t, entry in enumerate(entries):
+        if ledger_lines.cohort_digest(sampler.cohort(t)) != entry.cohort:
+            raise LedgerError(f'{path}: with this plan, round {t} would have had another cohort')

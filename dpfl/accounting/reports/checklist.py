@@ -137,7 +137,9 @@ def statement_together(reports: Sequence[ReportValues], guarantee: str) -> str:
         )
     else:
         subject += ' satisfy'
-    return f'{subject} {guarantee} for {unit(reports[0])}{_exception(reports)}.'
+    sampled = sum(report.uses_sampling for report in reports) > 1
+    how = ', if the cohorts of each run were drawn independently' if sampled else ''
+    return f'{subject} {guarantee} for {unit(reports[0])}{_exception(reports)}{how}.'
 
 
 def statement_selected(report: ReportValues, selected: Selected) -> str:

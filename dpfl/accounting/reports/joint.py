@@ -51,9 +51,26 @@ def check(reports: Sequence[PrivacyReport]) -> None:
         expected, value = getattr(first.plan, name), getattr(last.plan, name)
         if value != expected:
             raise errors.ArgumentError(name, value, f'must be {expected}, as in the first report')
+    if last.measured is not None and last.measured.refutations:
+        raise errors.ArgumentError(
+            'measured', errors.NOT_SHOWN, 'must not be an audit that refutes the guarantee'
+        )
+    for before in reports[:-1]:
+        if _is_seeded_sample(last) and _is_seeded_sample(before):
+            if last.observed is not None and last.observed == before.observed:
+                raise errors.ArgumentError(
+                    'sampling_is_seeded',
+                    last.sampling_is_seeded,
+                    'must be false for runs whose logs have the same counts, as two runs with one '
+                    'seed have: amplification does not add up for the same cohorts',
+                )
     shared = noise_keys.obstacle(reports)
     if shared is not None:
         raise errors.ArgumentError('noise_key_digest', errors.NOT_SHOWN, shared[1])
+
+
+def _is_seeded_sample(report: PrivacyReport) -> bool:
+    return report.uses_sampling and report.sampling_is_seeded
 
 
 def guarantee(reports: Sequence[PrivacyReport]) -> JointGuarantee:

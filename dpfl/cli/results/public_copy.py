@@ -59,6 +59,8 @@ def check(
         reason = 'was made by an older version, and cannot be verified as a whole'
     elif not report.plan.noise_multiplier:
         reason = 'adds no noise: there is no guarantee'
+    elif report.measured is not None and report.measured.refutations:
+        reason = f'has a guarantee that its audit refutes ({report.measured.refutations[0]})'
     elif report.basis == 'log':
         reason = (
             'breaks its plan: its guarantee rests on the participation log, which is confidential'

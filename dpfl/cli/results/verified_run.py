@@ -47,6 +47,10 @@ def verified(directory: str, group_size: int | None = None) -> accounting.Privac
     """
     path = pathlib.Path(directory)
     found, report = verify(path)
+    if report.measured is not None and report.measured.refutations:
+        reason = report.measured.refutations[0]
+        print(f'error: {path}: the audit refutes the guarantee ({reason})', file=sys.stderr)
+        sys.exit(_DIFFERS)
     is_export = report.observed is None
     print(f'{path}: {_verdict(path, found, is_export)}', file=sys.stderr)
     for note in found.notes:

@@ -2,18 +2,22 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from dpfl import _files, _json, accounting, errors
-from dpfl.accounting.records import archive
+from dpfl.accounting.measured.measured import Measured
+from dpfl.accounting.records import archive, verification
 from dpfl.accounting.reports import noise_keys, observed
 from dpfl.errors import ArgumentError
 from dpfl.participation import ParticipationLog
 from dpfl.simulation import checkpoint_folder, ledger
 from dpfl.simulation.training.config import TrainConfig
 
+# Folder in the directory of a run with its model.
+_SAVED_MODEL = 'saved_model'
 _TRAIN_METRICS = (
     'Metrics of the training clients of an earlier run, with whose model this run began: they were '
     'released without noise.'
@@ -93,18 +97,19 @@ def taken_over(config: TrainConfig, directory: pathlib.Path, resume: bool) -> Or
             own.warm_start_is_public,
         )
     if fork_from is not None:
-        return _of_checkpoint(fork_from, config.noise_seed)
+        return _of_checkpoint(fork_from, config)
     assert warm_start is not None
-    return _of_model(warm_start, config.noise_seed)
+    return _of_model(warm_start, config)
 
 
-def _of_checkpoint(path: str, noise_seed: int | None) -> Origin:
+def _of_checkpoint(path: str, config: TrainConfig) -> Origin:
     """What a run takes over from the latest checkpoint of the run in `path`."""
     source = pathlib.Path(path)
     try:
         record = archive.read_plan(source)
         lines = ledger.read(source / archive.LEDGER)
         found = checkpoint_folder.latest(source / archive.CHECKPOINTS, lambda reason: None)
+        audit = archive.read_measured(source, record)
     except (ValueError, OSError, errors.RunError) as error:
         shown = errors.shown(error)
         raise ArgumentError(
@@ -116,13 +121,14 @@ def _of_checkpoint(path: str, noise_seed: int | None) -> Origin:
         raise ArgumentError('fork_from', path, 'must have the plan of its ledger and checkpoint')
     if lines.chain[found.rounds : found.rounds + 1] != [found.ledger]:
         raise ArgumentError('fork_from', path, 'must have the ledger of its checkpoint')
-    _require_kept('fork_from', path, record, ParticipationLog(found.cohorts))
-    _require_other_seed(noise_seed, found.configuration.get('noise_seed'))
+    seen = observed.observe(record.plan, ParticipationLog(found.cohorts))
+    _require_kept('fork_from', path, seen, audit)
+    _require_other_seeds(config, found.configuration, record)
     origin = _of_record(record, lines.noise_key_digest, found.ledger)
     return dataclasses.replace(origin, arrays=tuple(found.state))
 
 
-def _of_model(path: str, noise_seed: int | None) -> Origin:
+def _of_model(path: str, config: TrainConfig) -> Origin:
     """What a run takes over from the finished run whose saved model is `path`."""
     source = _run_of_model(path)
     if source is None:
@@ -133,43 +139,63 @@ def _of_model(path: str, noise_seed: int | None) -> Origin:
             'warm_start_is_public if it learned from public data only',
         )
     try:
-        record = archive.read_plan(source)
+        record, found = archive.read_plan(source), verification.verify(source)
+        if found.report is None or found.differences:
+            raise ValueError(found.differences[0])
+        measured = found.report.measured
+        _require_kept('warm_start', path, found.report.observed, measured)
         if record.exported:
             return _of_record(record, record.noise_key_digest, None)
         lines = ledger.read(source / archive.LEDGER)
-        log = ParticipationLog.load(source / archive.LOG)
-        seed = _json.loads(_files.read_bytes(source / archive.CONFIG)).get('noise_seed')
+        configuration = _json.loads(_files.read_bytes(source / archive.CONFIG))
+        _require_other_seeds(config, configuration, record)
+    except ArgumentError:
+        raise
     except (ValueError, OSError, AttributeError, errors.RunError) as error:
         shown = errors.shown(error)
         raise ArgumentError(
             'warm_start', path, f'must be the model of a finished run ({shown})'
         ) from None
-    if lines.plan != record.digest():
-        raise ArgumentError('warm_start', path, 'must be of a run with the plan of its ledger')
-    _require_kept('warm_start', path, record, log)
-    _require_other_seed(noise_seed, seed)
     return _of_record(record, lines.noise_key_digest, lines.chain[-1])
 
 
 def _run_of_model(path: str) -> pathlib.Path | None:
     """The directory of the run that has saved a model; None for a model on its own."""
     folder = pathlib.Path(path).resolve()
-    for source in (folder, folder.parent):
+    # Other folders in the directory of a run may hold the model of another one.
+    for source in (folder, folder.parent) if folder.name == _SAVED_MODEL else (folder,):
         if any((source / name).exists() for name in (archive.PLAN, archive.LEDGER)):
             return source
     return None
 
 
-def _require_kept(name: str, path: str, record: archive.PlanRecord, log: ParticipationLog) -> None:
-    seen = observed.observe(record.plan, log)
+def _require_kept(
+    name: str, path: str, seen: observed.Observed | None, audit: Measured | None
+) -> None:
     if seen is not None and seen.violations:
         raise ArgumentError(name, path, 'must have kept its plan, and has not')
-
-
-def _require_other_seed(noise_seed: int | None, earlier: Any) -> None:
-    if noise_seed is not None and noise_seed == earlier:
+    if audit is not None and audit.refutations:
         raise ArgumentError(
-            'noise_seed', noise_seed, 'must not be that of the earlier run: the noise would be too'
+            name, path, f'has a guarantee that its audit refutes ({audit.refutations[0]})'
+        )
+
+
+def _require_other_seeds(
+    config: TrainConfig, earlier: Mapping[str, Any], record: archive.PlanRecord
+) -> None:
+    """Checks that the noise, and cohorts that amplify, are not those of the earlier run."""
+    if config.noise_seed is not None and config.noise_seed == earlier.get('noise_seed'):
+        raise ArgumentError(
+            'noise_seed',
+            config.noise_seed,
+            'must not be that of the earlier run: the noise would be too',
+        )
+    if record.plan.sampling != 'none' and config.seed == earlier.get('seed'):
+        raise ArgumentError(
+            'seed',
+            config.seed,
+            'must not be that of the earlier run: the cohorts would be too, and the amplification '
+            'of two runs does not add up for the same cohorts',
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from dpfl.accounting.records import archive, ledger_lines
+from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError, RunError
 from dpfl.simulation import ledger
 from dpfl.simulation.training import before_training
@@ -53,7 +53,14 @@ def record(
             task.found, experiment.plan.before, noise_is_seeded=experiment.noise_is_seeded
         )
         directory.write_text(archive.BEFORE, text)
-    if task is None or not (task.description or task.fingerprints or task.in_memory):
+    path = directory.path / _DATA
+    has_digests = task is not None and bool(task.fingerprints or task.in_memory)
+    if not is_new and has_digests != _has_digests(path):
+        raise RunError(
+            f'{path}: has {"no " if has_digests else ""}digests of the data, and the task has '
+            f'{"some" if has_digests else "none"}; a run must continue with the same kind of task'
+        )
+    if task is None or not (task.description or has_digests):
         return
     from dpfl.simulation import data_digest
 
@@ -63,7 +70,6 @@ def record(
     }
     digests |= {name: data_digest.of_cohort(key, read()) for name, read in task.in_memory.items()}
     values = {'confidential': _CONFIDENTIAL, **task.description, 'keyed_digests': digests}
-    path = directory.path / _DATA
     if is_new:
         directory.write_text(_DATA, json.dumps(values, indent=2) + '\n')
     elif path.exists():
@@ -81,13 +87,9 @@ def require_released(directory: 'outputs.RunDirectory', experiment: 'program.Exp
 
     path, key = directory.path / archive.LEDGER, directory.data_key(is_new=False)
     entries, sampler = ledger.read(path).entries, experiment.sampler
+    ledger.require_cohorts(path, entries, sampler)
     rounds = np.unique(np.linspace(0, len(entries) - 1, _COMPARED_ROUNDS).round().astype(int))
-    # Other cohorts are refused with a message of their own.
-    same = [
-        t
-        for t in map(int, rounds[: len(entries)])
-        if ledger_lines.cohort_digest(cast(Any, sampler.cohort(t))) == entries[t].cohort
-    ]
+    same = list(map(int, rounds[: len(entries)]))
     found: list[str] = []
     for _ in learning.sharded_cohorts(
         [cast(Any, sampler.cohort(t)) for t in same],
@@ -102,6 +104,16 @@ def require_released(directory: 'outputs.RunDirectory', experiment: 'program.Exp
                 f'{path}: round {t + 1} was released with other data of its clients; a run must '
                 'continue with the data with which it began'
             )
+
+
+def _has_digests(path: pathlib.Path) -> bool:
+    """Whether `data.json` is there and has digests of clients' data."""
+    try:
+        return bool(json.loads(path.read_text())['keyed_digests'])
+    except FileNotFoundError:
+        return False
+    except (ValueError, KeyError, TypeError):
+        raise RunError(f'{path}: not the description of the data of a run') from None
 
 
 def require(path: pathlib.Path, values: Mapping[str, Any]) -> None:
