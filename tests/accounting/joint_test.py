@@ -3,11 +3,12 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 from dpfl import Participation, ParticipationLog, accounting, errors, mechanisms
 from dpfl.accounting import gaussian, hardened
-from dpfl.accounting.reports import joint
+from dpfl.accounting.reports import checklist, joint
 
 _DELTA = 1e-6
 _BEFORE = (accounting.ReleaseBefore('a vocabulary', 8.0, delta=1e-7),)
@@ -49,6 +50,24 @@ def test_two_runs_are_one_run_of_twice_the_rounds(changes, epsilon):
     assert found.epsilon == pytest.approx(whole, rel=1e-6)
     if epsilon is not None:
         assert round(found.epsilon, 4 if epsilon < 1 else 3) == epsilon
+
+
+def test_seeded_runs_with_one_log_are_not_composed():
+    plan = _plan(20, **_SAMPLED)
+    rng = np.random.default_rng(0)
+    logs = [
+        ParticipationLog(rng.permutation(1000)[: rng.binomial(1000, 0.01)] for _ in range(20))
+        for _ in range(2)
+    ]
+    one, other = (
+        dataclasses.replace(_report(plan, log=log), sampling_is_seeded=True) for log in logs
+    )
+    assert one.basis == other.basis == 'plan'
+    with pytest.raises(errors.ArgumentError, match='sampling_is_seeded'):
+        joint.guarantee([one, one])
+    joint.guarantee([one, other])
+    assert 'drawn independently' in checklist.statement_together([one, other], '(1, 1e-6)-DP')
+    joint.guarantee([dataclasses.replace(one, sampling_is_seeded=False)] * 2)
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_designs_of_several_schemas_in_one_command(run, tmp_path):
         (
             'optimize_strategy',
             ['--mechanism=blt', '--output=a.npz', '--momentum=1'],
-            'beta=1.0: must',
+            '--momentum=1.0: must',
         ),
         (
             'compare_mechanisms',

@@ -9,6 +9,7 @@ import pytest
 from dpfl import accounting
 from dpfl.accounting.measured.measured import AUDIT, Measured, Scores
 from dpfl.accounting.records import archive, verification
+from dpfl.accounting.reports import joint
 from dpfl.accounting.sampling import monte_carlo
 from dpfl.aggregators.noise import keys
 from dpfl.cli.command import command_line
@@ -133,6 +134,16 @@ def test_a_run_with_a_fault_is_refuted_aloud(tmp_path, monkeypatch):
     done = forked_binaries.run('audit_privacy', f'--run_dir={tmp_path / "run"}')
     assert done.returncode == 1
     assert done.stderr.startswith('error: the noise of rounds 1 and 2 is correlated')
+    # Nothing goes on from a guarantee that is refuted.
+    run, copy = (f'{tmp_path / name}' for name in ('run', 'copy'))
+    done = forked_binaries.run('report_privacy', f'--run_dir={run}')
+    assert done.returncode == 1 and 'the audit refutes the guarantee' in done.stderr
+    done = forked_binaries.run('export_run', f'--run_dir={run}', f'--output_dir={copy}', '--public')
+    assert done.returncode == 2 and 'has a guarantee that its audit refutes' in done.stderr
+    with pytest.raises(ArgumentError, match='audit'):
+        joint.guarantee([result.report] * 2)
+    with pytest.raises(ArgumentError, match='fork_from=.*audit refutes'):
+        train(_AUDITED.with_values({'fork_from': run, 'noise_seed': 1}), copy, progress=False)
 
 
 def test_a_resumed_run_has_the_same_audit(run, tmp_path):

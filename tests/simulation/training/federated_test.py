@@ -175,6 +175,16 @@ def _own_run(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope='module', name='function_run')
+def _function_run(tmp_path_factory):
+    """As `own_run`, of client functions: the task has no digests of its data."""
+    path = tmp_path_factory.mktemp('functions') / 'run'
+    task = dataclasses.replace(_own_task(), in_memory={}, fingerprints={})
+    report = train(_OWN.with_values({'rounds': 2}), path, task=task, progress=False).report
+    assert any('the data of this task have no digest' in text for text in report.also_not_covered)
+    return path
+
+
 def _with_other_client(task, number):
     """The task with other data of a client, and without digests of the data."""
 
@@ -188,15 +198,15 @@ def _with_other_client(task, number):
 
 
 @pytest.mark.tff
-def test_a_run_and_a_continued_copy_of_it_have_no_joint_guarantee(own_run, tmp_path):
+def test_a_run_and_a_continued_copy_of_it_have_no_joint_guarantee(function_run, tmp_path):
     longer, task = _OWN.with_values({'rounds': 3}), _own_task()
-    one, other = (shutil.copytree(own_run, tmp_path / name) for name in ('one', 'other'))
+    task = dataclasses.replace(task, in_memory={}, fingerprints={})
+    one, other = (shutil.copytree(function_run, tmp_path / name) for name in ('one', 'other'))
     first = train(longer, one, task=task, resume=True, progress=False)
     log = ParticipationLog.load(one / 'participation.npz')
     *before, last = (set(log.cohort(t).tolist()) for t in range(3))
     # No check can see other data of a client that took part in no round so far.
     number = min(last.difference(*before))
-    (other / 'data.json').unlink()
     changed = _with_other_client(task, number)
     second = train(longer, other, task=changed, resume=True, progress=False)
     assert any((a != b).any() for a, b in zip(first.weights, second.weights, strict=True))
@@ -236,19 +246,32 @@ def test_a_run_continues_with_the_arrays_with_which_it_began(own_run, change, me
 
 
 @pytest.mark.tff
-def test_client_functions_are_compared_in_released_rounds(own_run, tmp_path):
-    config, task = _OWN.with_values({'rounds': 2}), _own_task()
-    own = dataclasses.replace(task, in_memory={}, fingerprints={})
-    report = train(config, tmp_path / 'run', task=own, progress=False).report
-    assert any('the data of this task have no digest' in text for text in report.also_not_covered)
-    client = int(ParticipationLog.load(tmp_path / 'run' / 'participation.npz').cohort(0)[0])
-    longer = config.with_values({'rounds': 4})
-    copy = shutil.copytree(own_run, tmp_path / 'copy')
-    (copy / 'data.json').unlink()
-    for path in (tmp_path / 'run', copy):
-        changed = _with_other_client(task, client)
-        with pytest.raises(RunError, match='round 1 was released with other data of its clients'):
-            train(longer, path, task=changed, resume=True, progress=False)
+def test_client_functions_are_compared_in_released_rounds(function_run):
+    client = int(ParticipationLog.load(function_run / 'participation.npz').cohort(0)[0])
+    longer = _OWN.with_values({'rounds': 4})
+    changed = _with_other_client(_own_task(), client)
+    with pytest.raises(RunError, match='round 1 was released with other data of its clients'):
+        train(longer, function_run, task=changed, resume=True, progress=False)
+
+
+@pytest.mark.tff
+def test_a_run_continues_with_the_digests_with_which_it_began(own_run, function_run, tmp_path):
+    lost = shutil.copytree(own_run, tmp_path / 'lost')
+    (lost / 'data.json').unlink()
+    functions = _with_other_client(_own_task(), -1)
+    for path, task in ((lost, _own_task()), (function_run, _own_task()), (own_run, functions)):
+        with pytest.raises(RunError, match='digests of the data'):
+            train(_OWN.with_values({'rounds': 4}), path, task=task, resume=True, progress=False)
+
+
+@pytest.mark.tff
+def test_a_run_continues_with_the_cohorts_that_it_released(function_run):
+    def more(clients, heldout):
+        return [*clients, clients[0]], heldout, 0
+
+    task = dataclasses.replace(_own_task(more), in_memory={}, fingerprints={})
+    with pytest.raises(RunError, match='would have had another cohort'):
+        train(_OWN.with_values({'rounds': 4}), function_run, task=task, resume=True, progress=False)
 
 
 def _unchanged(clients, heldout):
