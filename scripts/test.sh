@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Runs the tests, setting up .venv first if need be, a file of them on each processor core. Without
-# arguments: all tests but those marked `slow`. `--all`: every test. Other arguments go to pytest.
+# Runs the tests, setting up .venv first if need be, a file of them on each processor core. Three
+# sizes: without arguments the quick ones, `--all` those of .ci/run (all but the `exhaustive` ones),
+# `--exhaustive` every test. Other arguments, also after a size, go to pytest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ./scripts/bootstrap.sh
 # Each process of tests has a core. Threads of its linear algebra would wait for those of the others.
 export OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-1}"
+parallel=(-n auto --dist loadfile)
 if [[ $# -eq 0 ]]; then
-  set -- -n auto --dist loadfile -m 'not slow'
-elif [[ "$*" == --all ]]; then
-  set -- -n auto --dist loadfile
+  set -- "${parallel[@]}" -m 'not standard and not exhaustive'
+elif [[ "$1" == --all ]]; then
+  set -- "${parallel[@]}" -m 'not exhaustive' "${@:2}"
+elif [[ "$1" == --exhaustive ]]; then
+  set -- "${parallel[@]}" "${@:2}"
 fi
 exec .venv/bin/python -m pytest "$@"

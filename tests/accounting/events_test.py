@@ -286,7 +286,7 @@ def test_where_the_loss_distribution_does_not_fit_the_best_other_accountant_is_n
         )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('noise_multiplier', [1e-3, 0.1, 1.0, 30.0])
 def test_every_accountant_of_samples_takes_little_time(noise_multiplier):
     for q in (1e-7, 0.01, 0.7):

@@ -123,7 +123,7 @@ def test_calibration_meets_the_target_and_needs_hardly_more_noise():
         accounting.PrivacyPlan.calibrated(epsilon=1e-12, delta=1e-8, **fields, noise='hardened')
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sampled_plans_have_the_slack_too():
     fields = dict(
         mechanism=mechanisms.Identity(20),

@@ -216,7 +216,7 @@ def test_sampled_calibration_meets_its_target_from_below(sampling, accountant, e
     assert epsilon * (1 - 1e-6) <= reached <= epsilon
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sampled_calibration_by_pld():
     few = dict(mechanism=mechanisms.Identity(2), participation=Participation(2), population=200)
     plan = _sampled(epsilon=2.0, delta=1e-6, accountant='pld', **few)

@@ -110,7 +110,7 @@ def _algorithm_1(plan, base, restarts, rounds, size, client_updates, z_model, z_
         yield delta_bar, clip_norm, norm
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     'base',
     [
@@ -151,7 +151,7 @@ def test_every_round_is_that_of_algorithm_1(base):
     assert len(set(clip_norms)) == 4  # Restarts after 128, 1152 and 2176.
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('quantile', [0.5, 0.8])
 def test_estimate_converges_to_the_true_quantile(quantile):
     rounds, clients = 250, 400

@@ -65,7 +65,7 @@ def test_units_leave_room_for_two_cohorts():
         assert 2 * clients * exact_sum.units_per_clip_norm(clients) <= 2**53
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_colluders_cannot_raise_the_effect_of_a_client():
     # Above 4096 float32 steps are twice as wide, and what is added there is rounded up.
     spec = tf.TensorSpec([1])

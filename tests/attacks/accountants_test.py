@@ -29,14 +29,14 @@ def _run(*flags):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_small_search_finds_nothing():
     done = _run('--cases=2')
     assert (done.returncode, done.stderr) == (0, '')
     assert done.stdout.splitlines()[-1] == 'nothing found in 6 cases'
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     'part, module, name',
     [

@@ -32,7 +32,7 @@ def _attack(run):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nothing_is_found_in_a_run(run):
     done = _attack(run)
     assert (done.returncode, done.stderr) == (0, '')
@@ -66,7 +66,7 @@ def _of_older_versions(run):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_digest_and_the_size_that_older_versions_wrote_are_found(run, planted):
     planted.write_text(_of_older_versions(run))
     done = _attack(run)
@@ -75,14 +75,14 @@ def test_the_digest_and_the_size_that_older_versions_wrote_are_found(run, plante
     assert f'planted.json: has a digest by which the code is {_CODE}' in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_digest_of_a_file_that_has_a_digest_without_a_key_is_found(run, planted):
     """Which is why the argument for SHA256SUMS needs the key in data.json."""
     planted.write_text(hashlib.sha256(_of_older_versions(run).encode()).hexdigest())
     assert f'the code is {_CODE}' in _attack(run).stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     'left',
     [
@@ -100,7 +100,7 @@ def test_other_digests_are_found(run, planted, left):
     assert found == [f'planted.json: has a digest by which the code is {_CODE}']
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_key_is_what_protects_the_digests(run):
     """With the key of checkpoints/ the guesses can be tested, and only then."""
     key = (run / 'checkpoints' / 'data.key').read_bytes()

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.attacks import colluders, noise_lattice, zero_updates
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_steps_of_the_noise_tell_nobody():
     rng = np.random.default_rng(0)
     assert noise_lattice.count_right(noise_lattice.of_tensorflow, 20, rng) == 20
@@ -29,7 +29,7 @@ def test_colluders_move_float32_sums_alone():
     assert colluders.effect(*colluders._sum_of('two shards')) <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_noise_does_not_repeat_in_forked_processes():
     done = subprocess.run(
         [sys.executable, '-m', 'benchmarks.attacks.fork'],

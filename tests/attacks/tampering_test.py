@@ -19,7 +19,7 @@ def _run(tmp_path_factory):
     return tampering.train(tmp_path_factory.mktemp('attacked'))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_change_is_noticed(run):
     results = tampering.attack(run)
     assert len(results) > 60

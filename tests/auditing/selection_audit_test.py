@@ -86,7 +86,7 @@ def _statistics(selection, direction):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_client_inside_shows_no_more_than_claimed_and_one_outside_nothing():
     direction = _direction()
     inside = SelectionConfig(select_examples=('length>=1',))

@@ -37,7 +37,7 @@ def test_help_names_every_contender():
         assert word in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.parametrize('name', ['blt', 'hardened_blt'])
 def test_a_contender_is_measured(name):

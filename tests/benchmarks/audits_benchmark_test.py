@@ -16,7 +16,7 @@ def test_a_row_has_what_was_found():
     assert 0.2 < float(bound) < float(normal) < 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('name', audits.CASES)
 def test_every_case_is_a_plan_with_a_claim(name):
     plan = audits.CASES[name]().plan

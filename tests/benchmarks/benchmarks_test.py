@@ -27,7 +27,7 @@ def test_help_names_every_part_and_flag():
         assert word in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_tree_has_the_value_of_tensorflow_privacy():
     done = _run('--tiny', '--only=tree', '--repeats=1')
     assert done.returncode == 0
@@ -41,7 +41,7 @@ def test_tree_has_the_value_of_tensorflow_privacy():
     assert 'times faster' in done.stdout and 'not run' not in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('part', ['blt', 'banded', 'banded_toeplitz', 'banded_inverse'])
 def test_optimisers_run_in_processes_of_their_own(part):
     done = _run('--tiny', f'--only={part}', '--repeats=1')
@@ -49,7 +49,7 @@ def test_optimisers_run_in_processes_of_their_own(part):
     assert 'peak GB' in done.stdout and 'not run' not in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_cannot_run_is_reported_and_the_rest_runs(tmp_path, monkeypatch):
     (tmp_path / 'dpfl').touch()  # where the directory of the peer's environment would be made
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))

@@ -22,7 +22,7 @@ def _run(*flags):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_run_is_watched_to_its_end():
     done = _run('--tiny', '--rounds=40', '--sampling=poisson')

@@ -18,7 +18,7 @@ def test_the_log_is_one_that_can_be_read(tmp_path):
     assert found.log.cohort_sizes.tolist() == [1000, 1000, 500]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_log_and_a_history_are_measured(tmp_path):
     def git(*arguments):
         subprocess.run(('git', '-C', str(tmp_path), *arguments), check=True, capture_output=True)

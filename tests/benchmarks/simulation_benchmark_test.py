@@ -68,7 +68,7 @@ def test_help_names_every_contender():
         assert word in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_contenders_run_in_turn_and_leave_no_process():
     mark = f'{os.getpid()}-{time.monotonic_ns()}'

@@ -38,7 +38,7 @@ _NO_GUARANTEE = ('Infinity', 'NaN', '(none,', '(inf,')
         'report_privacy',
         'compare_mechanisms',
         'optimize_strategy',
-        pytest.param('plan_privacy', marks=pytest.mark.slow),
+        pytest.param('plan_privacy', marks=pytest.mark.exhaustive),
     ],
 )
 def test_no_number_gives_a_traceback_or_an_infinite_guarantee(binary, tmp_path):

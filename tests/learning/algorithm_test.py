@@ -125,7 +125,7 @@ def test_the_weighted_mean_of_a_round(kind, weight, client_update, num_shards):
     _assert_close(_moved(process, learning.shard(_COHORT, num_shards)), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_denominator_is_the_planned_cohort_unless_it_is_given():
     updates = [_flat(_trained(client)) for client in _COHORT]
     expected = _weighted_mean(updates, _weights(), 'fixed', _CLIENTS)
@@ -142,7 +142,7 @@ def test_a_record_that_is_not_finite_has_no_weight():
     _assert_close(_moved(process, learning.shard([*_COHORT, broken], 2)), expected)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('kind', ['fixed', 'clipped'])
 def test_noise_is_z_times_what_one_client_moves(kind):
     # [McMahan18], theorem 1: z S / (q W), or 2 z S / (q W_min).
@@ -160,7 +160,7 @@ def test_noise_is_z_times_what_one_client_moves(kind):
     np.testing.assert_allclose(np.abs(noise), np.abs(expected), rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_it_is_the_weighted_algorithm_of_tff():
     plan = _plan(estimator=accounting.Estimator('clipped', 1.5, _CAP), noise_multiplier=0.5)
     stock = tff.learning.algorithms.build_weighted_fed_avg(

@@ -216,7 +216,7 @@ def test_bad_arguments_are_named(changes, message):
         _process(_plan(), **changes)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_clients_have_the_weights_of_the_plan():
     # The clients have 8, 3, 0 and 5 images.
     estimator = accounting.Estimator(weight=2.5, example_cap=5.0)

@@ -77,7 +77,7 @@ def _assert_same(actual, expected):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('case', _CASES)
 def test_equals_stock_tff(case):
     make_model, make_client, optimizer = _CASES[case]

@@ -55,7 +55,7 @@ def _runtime():
 
 @pytest.mark.parametrize(
     'name',
-    [pytest.param(name, marks=[] if name in _QUICK else pytest.mark.slow) for name in _CASES],
+    [pytest.param(name, marks=[] if name in _QUICK else pytest.mark.exhaustive) for name in _CASES],
 )
 def test_both_release_the_same(name):
     changes, clip = _CASES[name]

@@ -231,7 +231,7 @@ def _random_wave(rng, rounds):
     )
 
 
-@pytest.mark.parametrize('cases', [300, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('cases', [300, pytest.param(2000, marks=pytest.mark.exhaustive)])
 def test_decays_of_any_sign_and_complex_pairs(cases):
     rng = np.random.default_rng(cases)
     exact = 0

@@ -61,7 +61,7 @@ def test_no_sensitivity_is_below_the_truth(monkeypatch):
     _check_random_cases(np.random.default_rng(0), 300, monkeypatch)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_sensitivity_of_2000_is_below_the_truth(monkeypatch):
     _check_random_cases(np.random.default_rng(1), 2000, monkeypatch)
 

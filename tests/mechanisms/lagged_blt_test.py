@@ -51,7 +51,7 @@ def test_lags_of_the_rounds_and_more_have_no_effect():
     assert longer.begins_like(short, 4)
 
 
-@pytest.mark.parametrize('cases', [300, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('cases', [300, pytest.param(2000, marks=pytest.mark.exhaustive)])
 def test_no_sensitivity_is_below_the_truth(cases):
     rng = np.random.default_rng(cases)
     tight = 0

@@ -72,7 +72,7 @@ def test_random_cases_are_never_below_brute_force():
     _check_random_cases(300, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_many_random_cases_are_never_below_brute_force():
     _check_random_cases(2000, 1)
 

@@ -51,7 +51,7 @@ def _by_a_majorant(coefficients, schema):
     return released @ released
 
 
-@pytest.mark.parametrize('cases', [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('cases', [100, pytest.param(1000, marks=pytest.mark.exhaustive)])
 def test_the_bound_is_never_above_others(cases):
     rng = np.random.default_rng(cases)
     lower = 0
@@ -80,7 +80,7 @@ def test_the_gram_matrix_of_coefficients():
 
 
 @pytest.mark.parametrize('most_pairs', [0, 1e8])
-@pytest.mark.parametrize('cases', [300, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('cases', [300, pytest.param(2000, marks=pytest.mark.exhaustive)])
 def test_random_coefficients_are_never_below_brute_force(monkeypatch, cases, most_pairs):
     monkeypatch.setattr(toeplitz_sensitivity, '_MOST_PAIRS', most_pairs)
     rng = np.random.default_rng(cases)

@@ -89,7 +89,7 @@ def test_separations_are_in_order_of_the_variable(tmp_path):
     figure.savefig(tmp_path / 'separations.png')
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_draws_is_imported_before_memory_may_be_short():
     code = (
         'import sys\n'

@@ -28,7 +28,7 @@ def _numbers(text):
     return [float(n) for n in _NUMBER.findall(re.sub('True|False', lambda m: values[m[0]], text))]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 # Tutorials have a test of their own, which runs them in a kernel.
 @pytest.mark.parametrize('name', [name for name in _PAGES if not name.startswith('tutorials/')])

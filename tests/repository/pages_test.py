@@ -80,7 +80,7 @@ def test_the_table_on_robust_designs_has_the_points_of_the_figure():
         assert one['bound'] is None or one['bound'] < least
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_robust_design_with_scaled_columns_has_the_losses_of_the_figure():
     point = next(
         one
@@ -127,7 +127,7 @@ def test_ratios_of_the_page_follow_from_the_points(page):
         np.testing.assert_allclose(stated, first_and_last, rtol=5e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_point_of_the_figure_on_sampling_is_computed_again():
     rows = _rows(choosing_figures.SAMPLING_CSV)
     (stated,) = [row for row in rows if row['passes'] == '1' and float(row['epsilon']) == 8]

@@ -72,7 +72,7 @@ def test_outputs_are_told_from_text_and_code():
     assert tutorials.without_outputs(page) == tutorials.page('a', notebook)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_kernel_is_that_of_this_environment():
     code = (
         'import sys, dpfl, pathlib\n'
@@ -87,7 +87,7 @@ def test_the_kernel_is_that_of_this_environment():
     assert re.fullmatch(r'3 of 3 steps \(100 %\), .*', progress.strip())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('name', _NAMES)
 def test_a_tutorial_runs(name):
     notebook = tutorials.source(name)

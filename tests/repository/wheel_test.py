@@ -160,7 +160,7 @@ def test_names_work_in_another_directory(run):
 
 
 @pytest.mark.tff
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('name', ['quickstart', 'configs/quickstart.flags'])
 def test_a_run_in_another_directory(run, name):
     done = run(

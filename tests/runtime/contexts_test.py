@@ -184,14 +184,14 @@ def assert_ended(process, status):
     return ending
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_normal_end():
     with Process('normal') as process:
         process.read('leaving')
         assert_ended(process, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_exception():
     with Process('exception') as process:
         process.read('leaving')
@@ -200,7 +200,7 @@ def test_exception():
 
 
 # Python ends by SIGINT itself after a KeyboardInterrupt that nothing caught: 130 in a shell.
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     'number, status', [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)]
 )
@@ -214,7 +214,7 @@ def test_signal_in_a_round(number, status):
     assert 'never retrieved' not in ending.error
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_signal_that_another_thread_takes():
     with Process('interrupted elsewhere') as process:
         process.read('running')
@@ -222,7 +222,7 @@ def test_signal_that_another_thread_takes():
         process.read('leaving')
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_second_ctrl_c_during_cleanup():
     with Process('interrupted', SLOW_CLEANUP='1') as process:
         process.read('running')
@@ -232,7 +232,7 @@ def test_second_ctrl_c_during_cleanup():
         assert_ended(process, -signal.SIGINT)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_kill_of_the_parent():
     with Process('interrupted') as process:
         process.read('running')

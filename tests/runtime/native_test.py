@@ -79,7 +79,7 @@ print(square(4))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_program_that_also_uses_the_default_context_ends_in_order():
     done = subprocess.run(
         [sys.executable, '-c', _PROGRAM],

@@ -60,7 +60,7 @@ def _assert_resumed(experiment, path, reference):
     assert not runs.differences(path, reference)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_without_memory_the_rounds_before_are_saved(experiment, reference, tmp_path):
     def fail():
         np.ones(1 << 55)
@@ -72,7 +72,7 @@ def test_without_memory_the_rounds_before_are_saved(experiment, reference, tmp_p
     _assert_resumed(experiment, tmp_path, reference)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_tensor_that_finds_no_memory_is_one_line():
     @tff.tensorflow.computation(np.int64)
     def too_large(size):
@@ -125,7 +125,7 @@ def _remove_ledger(path):
     (path / 'ledger.jsonl').unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     'change', [_remove, _rename, _replace_by_empty, _replace_by_copy, _remove_ledger]
 )
@@ -209,7 +209,7 @@ def test_folders_that_are_links_are_overwritten_and_what_they_lead_to_stays(tmp_
     assert list(path.iterdir()) == [] and (tmp_path / 'plots' / 'mine.png').exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_faults_of_a_sample_of_system_calls():
     """A sample of what scripts/fault_test.py does at length."""
     done = subprocess.run(

@@ -273,7 +273,7 @@ def _run(process, folder, *, kill_after=None, seed=0):
     return guarded.get_model_weights(state).trainable
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_tffs_loop_goes_on_after_a_kill_with_the_same_cohorts_only(tmp_path):
     model = tff.learning.models.functional_model_from_keras(

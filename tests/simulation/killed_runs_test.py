@@ -9,7 +9,7 @@ from tests import paths
 
 
 @pytest.mark.tff
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_killed_runs_end_as_if_they_had_not_been():
     """A sample of what scripts/kill_test.py does at length."""
     done = subprocess.run(

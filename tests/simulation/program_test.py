@@ -110,7 +110,7 @@ def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):
     assert len((tmp_path / 'metrics.csv').read_text().splitlines()) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_profile_accounts_for_every_second(tmp_path):
     experiment = toy_experiment.experiment(profile=True, checkpoint_every=2)
     result = program.run_training(experiment, outputs.RunDirectory(tmp_path))
@@ -141,7 +141,7 @@ def test_a_profile_accounts_for_every_second(tmp_path):
     assert [period.name for period in result.profile.periods] == [p['name'] for p in periods]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_no_profile_unless_asked_for(run):
     _, directory, result = run
     assert result.profile is None

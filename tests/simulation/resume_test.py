@@ -115,7 +115,7 @@ def _contents(path):
     return {p: p.read_bytes() for p in path.rglob('*') if p.is_file()}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_that_crashes_again_ends_as_if_it_had_not(experiment, path, reference):
     assert _latest(path).rounds == 2
     assert ParticipationLog.load(path / 'participation.npz').rounds == 4
@@ -324,7 +324,7 @@ def test_another_configuration_is_refused(experiment, path, changes, message):
         _resume(dataclasses.replace(experiment, **changes), path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     'name, message',
     [

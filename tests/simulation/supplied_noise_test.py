@@ -37,7 +37,7 @@ def _finished(tmp_path_factory):
     return paths
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('name', ['memory', 'file'])
 def test_a_run_that_crashed_ends_with_the_same_bits(finished, tmp_path, name):
     experiment = _experiment(name)

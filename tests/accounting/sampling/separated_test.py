@@ -117,7 +117,7 @@ def test_estimates_are_never_below_brute_force(
     assert exact <= found.epsilon <= 1.08 * exact and found.is_amplified
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_four_rounds_are_never_below_brute_force():
     matrix, patterns = _strategy(4, 2), sampling_oracles.separated_patterns(4, 2, 0.3)
     curve = sampling_oracles.curve_of_patterns(matrix, patterns, 2.0, points=24)

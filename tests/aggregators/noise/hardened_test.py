@@ -321,7 +321,7 @@ def test_16_bit_updates_are_widened():
     assert sent.dtype == tf.int64 and result.dtype == tf.float16
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_memory_is_that_of_the_buffers():
     """BLT with 4 buffers at 2.4M coordinates: 77 MB of buffers, 19 MB for each of a few rows."""
     code = """

@@ -28,7 +28,7 @@ _TYPES = {
 }
 # One type for every mechanism is quick enough.
 _TYPES_OF_TESTS = [
-    pytest.param(value, id=name, marks=[] if name == 'nested' else pytest.mark.slow)
+    pytest.param(value, id=name, marks=[] if name == 'nested' else pytest.mark.exhaustive)
     for name, value in _TYPES.items()
 ]
 

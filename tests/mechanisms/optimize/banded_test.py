@@ -294,7 +294,7 @@ def _random_schema(rng, most_rounds):
     return Participation(rounds, int(rng.integers(1, rounds + 1)), count)
 
 
-@pytest.mark.parametrize('cases', [300, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('cases', [300, pytest.param(2000, marks=pytest.mark.exhaustive)])
 def test_the_weights_of_norms_cost_what_the_heaviest_pattern_weighs(cases):
     rng = np.random.default_rng(cases)
     for _ in range(cases):
@@ -312,7 +312,7 @@ def test_the_weights_of_norms_cost_what_the_heaviest_pattern_weighs(cases):
         assert dual.fun == pytest.approx(heaviest, rel=1e-9)
 
 
-@pytest.mark.parametrize('cases', [40, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('cases', [40, pytest.param(400, marks=pytest.mark.exhaustive)])
 def test_free_norms_are_never_worse_than_the_families_that_they_contain(cases):
     rng = np.random.default_rng(cases)
     better = 0
@@ -336,7 +336,7 @@ def test_free_norms_are_never_worse_than_the_families_that_they_contain(cases):
     assert better > cases / 8
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_free_norms_of_many_weights_are_not_worse_than_equal_ones():
     # Four participations of ten that the rounds have place for: equal norms are nearly the best.
     schema = Participation(1000, 100, 4)

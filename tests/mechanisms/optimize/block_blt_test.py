@@ -115,7 +115,7 @@ def test_changing_blocks_are_better_than_scaled_columns(loss, most):
     assert getattr(found, name)(schema) > mechanisms.loss_lower_bound(schema, loss=loss)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('buffers, loss, most', [(2, 'max', 9.54), (4, 'rms', 8.85)])
 def test_losses_of_the_paper_setting(buffers, loss, most):
     schema = Participation(2052, 342, 6)

@@ -189,7 +189,7 @@ def test_equal_arguments_give_equal_mechanisms():
     assert optimize_blt(schema, 3) == optimize_blt(schema, 3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('loss', ['max', 'rms'])
 @pytest.mark.parametrize(
     'a',

@@ -61,7 +61,7 @@ def test_random_matrices_are_not_below_the_bound():
     _check_random_cases(60)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_thousand_random_matrices_are_not_below_the_bound():
     _check_random_cases(2000)
 

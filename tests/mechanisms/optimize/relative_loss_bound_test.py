@@ -33,7 +33,7 @@ def _random_schemas(generator):
     ]
 
 
-@pytest.mark.parametrize('cases', [12, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('cases', [12, pytest.param(100, marks=pytest.mark.exhaustive)])
 def test_random_matrices_are_not_below_the_bound(cases):
     generator = np.random.default_rng(cases)
     for _ in range(cases):

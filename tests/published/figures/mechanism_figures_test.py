@@ -141,7 +141,7 @@ def test_blts_go_on_over_more_rounds():
         assert design.loss(schema, 'rms') == pytest.approx(expected)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_blt_is_better_than_a_lower_bound_of_bandmf():
     blt, band = production._blt(400, 7.379), production._banded('002-T4-es-ES-BandMF')
     for rounds in (1000, 2000):

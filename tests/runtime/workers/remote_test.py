@@ -101,7 +101,7 @@ def _bits(values):
     return [np.asarray(value).tobytes() for value in tree.flatten(values)]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('num_shards', [1, 2, 5])
 def test_results_are_those_of_a_local_run_and_the_same_bits_for_any_workers(start, num_shards):
     process = toy_experiment.experiment().process
@@ -172,7 +172,7 @@ def test_a_worker_that_is_killed_in_a_round_is_named_at_once(start, token):
             _counting_round(0, [3, 4])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @with_and_without_token
 def test_a_worker_that_is_stopped_in_a_round_is_named(start, monkeypatch, token):
     assert (remote._PINGS + 1) * remote._PING_SECONDS <= 25  # Half a minute is promised.
@@ -212,7 +212,7 @@ def test_a_worker_that_was_restarted_between_rounds_is_named(start, token):
         assert _counting_round(0, [3, 4]) == (7, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_worker_that_computes_for_long_is_not_taken_for_lost(start, monkeypatch):
     monkeypatch.setattr(remote, '_PING_SECONDS', 0.25)
     elsewhere = start()
@@ -232,7 +232,7 @@ def test_no_worker_at_the_address():
                 pass
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_namespaces
 def test_the_token_changes_no_bit(start):
     process = toy_experiment.experiment().process
@@ -272,7 +272,7 @@ def test_another_token_or_none_is_one_line_within_seconds(start):
         assert time.monotonic() - started < 10
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_something_else_at_the_address(monkeypatch):
     monkeypatch.setattr(remote, '_PING_SECONDS', 0.25)
     with socket.create_server(('127.0.0.1', 0)) as server:
@@ -292,7 +292,7 @@ def test_another_version_is_refused(start, monkeypatch):
             pass
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_that_lost_a_worker_goes_on_here_to_the_same_end(start, tmp_path, caplog):
     experiment = toy_experiment.experiment(rounds=6, checkpoint_every=100, num_shards=3)
     workers = [start(), start()]
@@ -337,7 +337,7 @@ def test_a_run_that_lost_a_worker_goes_on_here_to_the_same_end(start, tmp_path, 
         np.testing.assert_allclose(models[0][name], models[1][name], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_whose_worker_lies_keeps_the_rounds_before_and_goes_on(start, tmp_path):
     experiment = toy_experiment.experiment(rounds=4, checkpoint_every=100, num_shards=2)
     honest = start()

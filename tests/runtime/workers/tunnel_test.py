@@ -240,7 +240,7 @@ def test_sessions_are_not_resumed(echo):
         assert not connection.session.has_ticket
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_those_who_never_end_the_handshake_keep_nobody_out_and_are_dropped(echo):
     idle = [echo.connect() for _ in range(60)]
     try:

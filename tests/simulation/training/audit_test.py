@@ -161,7 +161,7 @@ def test_a_resumed_run_has_the_same_audit(run, tmp_path):
     assert (other / AUDIT).read_bytes() == (run[0] / AUDIT).read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_canaries_change_neither_the_plan_nor_who_takes_part(run, tmp_path):
     plain = train(small_config.BLT, tmp_path / 'run', progress=False)
     assert plain.report.plan == run[1].report.plan
@@ -222,7 +222,7 @@ _COMBINED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('name', _COMBINED)
 def test_canaries_pass_through_every_other_part(name, tmp_path, monkeypatch):
     monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)

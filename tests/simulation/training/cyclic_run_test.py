@@ -15,7 +15,7 @@ _plan = functools.partial(sampled_runs.plan, _CONFIG)
 
 
 @pytest.mark.tff
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_is_verified_with_the_groups_of_its_log(tmp_path):
     path = tmp_path / 'run'
     sampler = sampling.CyclicPoissonSampler(5, 24, 4, 3, seed=_CONFIG.seed)

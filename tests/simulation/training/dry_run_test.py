@@ -119,7 +119,7 @@ def test_noise_of_a_seeded_run_is_not_used(monkeypatch):
     assert sum(different) == 1  # The key.
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_noise_kept_in_a_file_is_left_out_and_said_so():
     hardened = _CONFIG.with_values({'noise': 'hardened', 'memory_limit': 0.0})

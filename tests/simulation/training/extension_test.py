@@ -90,7 +90,7 @@ def test_a_longer_run_is_the_one_that_was_planned_longer(short, path, whole):
 
 
 @pytest.mark.tff
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     'changes',
     [
@@ -137,7 +137,7 @@ def test_nothing_else_may_change(short, changes, message):
     assert {each: each.read_bytes() for each in short[0].rglob('*') if each.is_file()} == before
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_schedule_over_all_rounds_cannot_go_on(tmp_path):
     config = _SHORT.with_values({'rounds': 6, 'server_schedule': 'linear'})
@@ -199,11 +199,15 @@ def _killing(monkeypatch, owner, name, after):
 @pytest.mark.parametrize(
     'owner, name, after, is_longer',
     [
-        pytest.param(outputs.RunDirectory, 'forget_digests', True, False, marks=pytest.mark.slow),
+        pytest.param(
+            outputs.RunDirectory, 'forget_digests', True, False, marks=pytest.mark.exhaustive
+        ),
         (ledger.Ledger, 'extend', True, True),
-        pytest.param(outputs.RunDirectory, 'forget_results', True, True, marks=pytest.mark.slow),
+        pytest.param(
+            outputs.RunDirectory, 'forget_results', True, True, marks=pytest.mark.exhaustive
+        ),
         (outputs.RunDirectory, 'write_plan', True, True),
-        pytest.param(program, 'run_training', False, True, marks=pytest.mark.slow),
+        pytest.param(program, 'run_training', False, True, marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_switch_that_is_killed_leaves_the_old_run_or_the_new_one(

@@ -56,7 +56,7 @@ def _called(tmp_path_factory):
     return path, train(config, path, progress=False)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_noise_that_is_matched_is_resolved_in_plan_and_report(tmp_path):
     privacy = {**_CONFIG.privacy.flat(), 'noise_multiplier': None, 'match': 'rmse:honaker_tree,7@3'}

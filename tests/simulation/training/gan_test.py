@@ -105,7 +105,7 @@ def _resume(experiment, path):
     return start.rounds, done
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_run_that_was_stopped_ends_with_the_same_generator(runs):
     _, (crashed, whole), [(from_round, _), (from_start, _)] = runs
@@ -114,7 +114,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_generator(runs):
         assert (crashed / name).read_bytes() == (whole / name).read_bytes(), name
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_round_is_not_repeated_with_other_images(runs, tmp_path):
     """Where the last checkpoint is lost after the model was written."""
@@ -134,7 +134,7 @@ def test_a_round_is_not_repeated_with_other_images(runs, tmp_path):
     assert (path / 'model.npz').read_bytes() == (whole / 'model.npz').read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_what_a_run_leaves(runs):
     _, (path, _), [(_, result), _] = runs
@@ -156,7 +156,7 @@ def test_what_a_run_leaves(runs):
     assert all(sentence in page for sentence in (*_CONFIG.not_covered, *gan.NOT_COVERED))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(runs):
     _, (path, _), _ = runs
@@ -176,7 +176,7 @@ def test_a_finished_run_is_returned_and_its_generator_can_be_loaded(runs):
     assert gan.sample(_CONFIG, generator, 5).shape == (5, 28, 28)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_run_is_continued_with_the_same_clients_only(runs):
     _, (path, _), _ = runs
@@ -185,7 +185,7 @@ def test_a_run_is_continued_with_the_same_clients_only(runs):
         train_gan(_CONFIG, path, clients=other, resume=True, progress=False)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_rounds_without_any_data_release_noise(runs):
     experiment, _, _ = runs
@@ -231,7 +231,7 @@ def test_what_a_gan_cannot_do_is_refused(tmp_path, changes, message):
     assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_canaries_of_an_audit_are_looked_for_in_the_discriminator(tmp_path):
     changes = {'audit': True, 'audit_canaries': 400, 'noise_multiplier': 2.0, 'noise_seed': 3}

@@ -22,7 +22,7 @@ def _few_samples(monkeypatch):
 
 
 @pytest.mark.tff
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_is_verified_and_goes_on_as_it_would_have(tmp_path):
     path = tmp_path / 'run'
     report = sampled_runs.trained(_CONFIG, path, MinSepSampler(5, 24, 4, 3, seed=_CONFIG.seed))

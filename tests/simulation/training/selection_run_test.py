@@ -133,7 +133,7 @@ def test_digests_of_models_and_data_are_compared(tmp_path):
         run_data.require(path, values)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_another_model_at_the_same_path_is_refused(tmp_path):
     model, run = tmp_path / 'model', tmp_path / 'run'

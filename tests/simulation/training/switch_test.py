@@ -161,7 +161,7 @@ def test_a_finished_run_has_no_rounds_for_another_matrix(whole, tmp_path):
 
 
 @pytest.mark.tff
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_second_switch_and_more_rounds(path, tmp_path):
     first = _switched(7)
     second = mechanisms.SwitchedBlt.after(first, 9, [0.6, 0.2], [0.1, 0.1], gain=1.2, rounds=13)
@@ -182,10 +182,12 @@ def test_a_second_switch_and_more_rounds(path, tmp_path):
 @pytest.mark.parametrize(
     'owner, name, after, is_new',
     [
-        pytest.param(outputs.RunDirectory, 'forget_digests', True, False, marks=pytest.mark.slow),
+        pytest.param(
+            outputs.RunDirectory, 'forget_digests', True, False, marks=pytest.mark.exhaustive
+        ),
         (ledger.Ledger, 'extend', True, True),
-        pytest.param(outputs.RunDirectory, 'write_plan', True, True, marks=pytest.mark.slow),
-        pytest.param(program, 'run_training', False, True, marks=pytest.mark.slow),
+        pytest.param(outputs.RunDirectory, 'write_plan', True, True, marks=pytest.mark.exhaustive),
+        pytest.param(program, 'run_training', False, True, marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_switch_that_is_killed_leaves_the_old_run_or_the_new_one(
@@ -212,7 +214,7 @@ def test_a_switch_that_is_killed_leaves_the_old_run_or_the_new_one(
 
 
 @pytest.mark.tff
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     'changes',
     [
@@ -234,7 +236,7 @@ def test_other_noise_is_switched_as_well(tmp_path, changes):
 
 
 @pytest.mark.tff
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_banded_matrix_gets_other_rows(tmp_path):
     diagonals = np.tile([1.0, 0.4, 0.2], (10, 1))
     diagonals[[0, 0, 1], [1, 2, 2]] = 0.0

@@ -114,7 +114,7 @@ def test_a_finished_run_is_not_tested_again(tested, monkeypatch, capsys):
     assert found.test_metrics == tested.test_metrics
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_run_without_a_test_has_no_such_file_and_the_same_model(tested, tmp_path):
     without = _CONFIG.with_values({'test_clients': 0})

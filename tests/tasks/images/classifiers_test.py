@@ -124,7 +124,7 @@ def test_inference_goes_through_all_images_in_batches(monkeypatch):
         classifiers.build_inference('small', weights)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_central_training_learns_digits():
     model = classifiers.build_image_classifier('tiny', seed=0)
     pixels, labels = _EASY.heldout_examples(60)

@@ -104,7 +104,7 @@ def test_the_commands_have_the_plan(tmp_path, flags, mechanism):
 @pytest.mark.parametrize(
     'flags',
     [
-        pytest.param(flags, marks=[pytest.mark.slow] if i >= _QUICK else [])
+        pytest.param(flags, marks=[pytest.mark.exhaustive] if i >= _QUICK else [])
         for i, (flags, _) in enumerate(_CASES)
     ],
 )

@@ -134,7 +134,7 @@ def _everything(tmp_path_factory):
     return directory, results, kept['DPFL_CACHE_DIR']
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_figure_is_drawn_and_every_statement_is_compared(everything):
     directory, results, _ = everything
     assert list(results) == [recipe.name for recipe in catalogue.RECIPES]
@@ -148,7 +148,7 @@ def test_every_figure_is_drawn_and_every_statement_is_compared(everything):
     assert len(list(directory.glob('*.png'))) == len(list(directory.glob('*.csv'))) == len(results)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_losses_of_bandmf_are_those_of_orthogonal_columns_of_norm_1(everything, monkeypatch):
     directory, _, kept = everything
     monkeypatch.setenv('DPFL_CACHE_DIR', kept)
@@ -163,7 +163,7 @@ def test_losses_of_bandmf_are_those_of_orthogonal_columns_of_norm_1(everything, 
     assert relative[500] == pytest.approx(points[500] / blt[500])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_rho_of_bandmf_is_that_of_its_participations(everything):
     directory, *_ = everything
     points = _points(directory / '002_fig9.csv', '(b) min separation 400', 'BandMF, 400 bands')

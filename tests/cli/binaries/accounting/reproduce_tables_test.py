@@ -25,7 +25,7 @@ def _everything():
     return {row['id']: row for row in json.loads(done.stdout)}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_row_is_there_once_in_order(everything):
     assert list(everything) == list(_ROWS)
     for row in everything.values():
@@ -33,14 +33,14 @@ def test_every_row_is_there_once_in_order(everything):
         assert row['method']
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_rows_match_where_they_can(everything):
     matches = [row['match'] for row in everything.values()]
     assert matches == [True if row['reproducible'] else None for row in _ROWS.values()]
     assert (matches.count(True), matches.count(None)) == (114, 10)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize('name', [name for name, row in _ROWS.items() if row['reproducible']])
 def test_computed_numbers_are_the_published_ones(everything, name):
     row, computed = _ROWS[name], everything[name]['computed']
@@ -63,7 +63,7 @@ def test_computed_numbers_are_the_published_ones(everything, name):
         assert least - 1e-6 <= excess <= greatest + 1e-6
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_rows_that_cannot_match_are_computed_all_the_same(everything):
     computed = everything['002-T4-pt-PT-TreeAgg']['computed']
     assert computed['zcdp'] == pytest.approx(0.4388, abs=5e-5)
@@ -72,7 +72,7 @@ def test_rows_that_cannot_match_are_computed_all_the_same(everything):
     assert everything['002-T4-es-ES-BandMF']['computed']['eps'] == pytest.approx(4.58, abs=5e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_banded_losses_are_the_published_ones_in_the_interchanged_columns(everything):
     losses = everything['002-T3-BandMF-342']['computed']
     assert losses['first_column'] > losses['second_column'] == pytest.approx(8.595, abs=1e-3)
@@ -93,7 +93,7 @@ _WRONG = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_wrong_published_values_are_found(tmp_path, everything):
     wrong = {
         name: {**_ROWS[name]['published'], key: value} for name, (key, value) in _WRONG.items()

@@ -33,7 +33,7 @@ def test_an_audit_is_printed_as_json():
 
 
 @pytest.mark.tff
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     'flags',
     [

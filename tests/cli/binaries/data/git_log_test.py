@@ -123,7 +123,7 @@ def test_bad_flags_are_refused_in_one_line(flags, message, path, tmp_path):
     assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_suggest_looks_at_commits(path):
     done = forked_binaries.run(
@@ -142,7 +142,7 @@ def test_suggest_looks_at_commits(path):
     assert '--task=git_log' in found['command']
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.parametrize('name', ['none', 'blt'])
 def test_a_preset_fits_some_hundred_authors(name, path, tmp_path):

@@ -83,7 +83,7 @@ def test_the_report_of_the_run_says_which_flags_were_found_on_the_data(tmp_path)
 
 
 @pytest.mark.tff
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_flagfile_has_the_same_flags(tmp_path):
     text_files.write_clients(tmp_path / 'a.jsonl', 40)
     text_files.write_words(tmp_path / 'words.txt')

@@ -32,7 +32,7 @@ def _arrays(path) -> dict:
         return dict(arrays)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_study_and_its_resumption(tmp_path):
     output = tmp_path / 'study'
@@ -103,7 +103,7 @@ def test_refused(tmp_path, arguments, message):
     assert done.stderr.splitlines()[-1].startswith(f'error: {message}'), done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nothing_to_train_on_is_one_line(tmp_path):
     """All devices have the bug, and no client is left on whom the classifier does well."""
     done = _run(

@@ -23,7 +23,7 @@ _FLAGS = [
 _run = functools.partial(forked_binaries.run, 'debug_text', *_FLAGS)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_the_study_from_start_to_end_and_once_more(tmp_path):
     done = _run('--inject=', '--inject_share=', f'--output_dir={tmp_path}')

@@ -24,7 +24,7 @@ _FLAGS = [
 _run = functools.partial(forked_binaries.run, 'detection_power_images', *_FLAGS)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_seed_from_start_to_end(tmp_path):
     done = _run(f'--output_dir={tmp_path}', '--format=json')

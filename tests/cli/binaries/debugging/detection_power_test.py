@@ -23,7 +23,7 @@ _FLAGS = [
 _run = functools.partial(forked_binaries.run, 'detection_power', *_FLAGS)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_finished_cells_are_not_made_again(tmp_path):
     first = _run('--seeds=1', '--inject_share=1', f'--output_dir={tmp_path}', '--format=json')

@@ -35,7 +35,7 @@ def _gan(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_people_label_between_two_calls(gan, tmp_path):
     out = tmp_path / 'labels'
@@ -62,7 +62,7 @@ def test_people_label_between_two_calls(gan, tmp_path):
     assert kept.tolist() == [*range(10), -1, -1]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_classifier_labels_in_place_of_people(gan, tmp_path):
     done = _run(
@@ -76,7 +76,7 @@ def test_a_classifier_labels_in_place_of_people(gan, tmp_path):
     assert 0 <= labels.min() and labels.max() < len(glyph_atlas.CLASSES)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.parametrize(
     'flags, message',

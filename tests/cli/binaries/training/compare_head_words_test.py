@@ -19,7 +19,7 @@ def _model(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_models_are_compared_in_one_table(model, tmp_path):
     run = tmp_path / 'run'  # As the directory of a run has its model.
     shutil.copytree(model, run / 'saved_model')

@@ -98,7 +98,7 @@ def _names(path):
     return {each.relative_to(path).as_posix() for each in path.rglob('*') if not each.is_dir()}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_the_copy_has_these_files_and_no_others(exported):
     path, said = exported
@@ -120,7 +120,7 @@ def _bytes(path: pathlib.Path) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_no_count_no_path_and_no_time_of_the_run_is_in_the_copy(run, exported):
     log = ParticipationLog.load(run / archive.LOG)
@@ -158,7 +158,7 @@ def test_no_count_no_path_and_no_time_of_the_run_is_in_the_copy(run, exported):
     assert all(pattern.search(whole) for pattern in found.values())
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_the_report_of_the_copy_is_made_from_the_plan(run, exported):
     path, _ = exported
@@ -173,7 +173,7 @@ def test_the_report_of_the_copy_is_made_from_the_plan(run, exported):
     assert any('`seconds`' in item for item in values['not_covered'])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_metrics_of_the_copy_follow_from_the_plan(run, exported, tmp_path):
     assert (exported[0] / 'metrics.csv').read_text().startswith('round,epsilon\n1,')
@@ -190,7 +190,7 @@ def test_metrics_of_the_copy_follow_from_the_plan(run, exported, tmp_path):
     assert 'declared to be public' not in (exported[0] / archive.PAGE).read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_copy_is_verified_for_what_it_is(exported, tmp_path):
     done = forked_binaries.run('report_privacy', f'--run_dir={exported[0]}')
@@ -209,7 +209,7 @@ def test_a_copy_is_verified_for_what_it_is(exported, tmp_path):
     assert done.returncode == 2 and 'must hold a finished run' in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_verified_run_says_what_was_checked(run):
     done = forked_binaries.run('report_privacy', f'--run_dir={run}')
@@ -222,7 +222,7 @@ def test_a_verified_run_says_what_was_checked(run):
     ), said
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_the_threat_model_names_every_file_of_a_run(run):
     assert threat_model.shared_by_mistake(run) == []
@@ -256,7 +256,7 @@ def _without_flags(path):
     (path / archive.CONFIG).unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.parametrize(
     'change, message',
@@ -276,7 +276,7 @@ def test_what_no_guarantee_covers_is_refused_in_one_line(run, tmp_path, change, 
     assert done.stderr.count('\n') == 1 and not (tmp_path / 'copy').exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_changed_run_is_not_copied(run, tmp_path):
     path = shutil.copytree(run, tmp_path / 'run')
@@ -292,7 +292,7 @@ def test_a_changed_run_is_not_copied(run, tmp_path):
     assert done.returncode == 0 and _names(tmp_path / 'copy') == _EXPORTED
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_simulation_is_copied_only_if_asked_for(data, tmp_path):
     run = _train(tmp_path / 'run', data, '--noise_seed=1')

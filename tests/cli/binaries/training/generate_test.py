@@ -31,7 +31,7 @@ def _public(tmp_path_factory):
     return path, binaries.pretrain(path, '--public_clients=60', '--epochs=4')
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_pretraining_learns(public):
     path, summary = public
     assert summary['words'] == 96 and summary['steps'] == 4 * (summary['sentences'] // 64)
@@ -40,7 +40,7 @@ def test_pretraining_learns(public):
     assert len(listed) == 96
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_training_starts_from_the_public_model_and_says_so(public, tmp_path):
     path, _ = public
@@ -87,7 +87,7 @@ def _weights(folder):
     return saved_models.load(folder).weights
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sentences_are_printed_and_ranked(public):
     path, _ = public
     vocabulary = {*(path.parent / 'model.vocabulary.txt').read_text().split(), 'UNK'}
@@ -101,7 +101,7 @@ def test_sentences_are_printed_and_ranked(public):
     assert min(scores) > np.mean([one['log_probability'] for one in drawn])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_public_text_from_a_file(tmp_path):
     text, output = tmp_path / 'text.txt', tmp_path / 'model'
     text.write_text('Good day to you! So it goes.\nGood day again.\n' * 20)

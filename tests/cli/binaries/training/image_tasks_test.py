@@ -23,7 +23,7 @@ def _train(tmp_path, *arguments):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_synthetic_glyphs(tmp_path):
     done = _train(tmp_path, '--task=synthetic_glyphs', '--inject=inverted', '--population=10')
@@ -32,7 +32,7 @@ def test_synthetic_glyphs(tmp_path):
     assert summary['rounds'] == 2 and 0 <= summary['accuracy'] < 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_emnist(tmp_path):
     path = emnist_files.write_sqlite(tmp_path / 'emnist_all.sqlite')

@@ -80,7 +80,7 @@ def test_the_preset_of_the_keyboard_trains_on_a_small_file(files, tmp_path):
     test_a_preset_trains_on_small_files(_PRESETS['gboard.002.blt'], files, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.parametrize(
     'preset',
@@ -98,7 +98,7 @@ def test_a_preset_trains_on_small_files(preset, files, tmp_path):
     assert (result.report is not None) and result.metrics['round'][-1] == 2
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_the_gan_trains_on_a_small_file(files, tmp_path):
     changes = dict(clients_per_round=2, generator_batch_size=4, generator_steps=1)
@@ -107,7 +107,7 @@ def test_the_gan_trains_on_a_small_file(files, tmp_path):
     assert train_gan(config, tmp_path / 'run', progress=False).report is not None
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_the_study_of_the_bug_runs_on_a_small_file(files, tmp_path):
     preset = _PRESETS['stackoverflow.004.debug']

@@ -53,7 +53,7 @@ _forked = functools.partial(forked_binaries.run, 'run_study', '--jobs=1')
 _train = functools.partial(forked_binaries.run, 'train')
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_study_leaves_results_figure_and_page_and_is_not_run_twice(tmp_path):
     path = tmp_path / 'mine.json'

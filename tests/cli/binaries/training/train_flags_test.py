@@ -103,7 +103,7 @@ _READ = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     'preset',
     # presets_test.py has those of the papers; tests of detection_power and of the binaries for

@@ -44,7 +44,7 @@ def _finished(tmp_path_factory):
     return path, done
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_run_from_start_to_end(finished):
     path, done = finished
@@ -67,7 +67,7 @@ def test_a_run_from_start_to_end(finished):
     assert 'post-processing' in page and 'scaled up' in page
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_killed_run_ends_with_the_same_generator(finished, tmp_path):
     path = tmp_path / 'killed'
@@ -92,7 +92,7 @@ def test_a_killed_run_ends_with_the_same_generator(finished, tmp_path):
     assert (path / page).read_bytes() == (finished[0] / page).read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_finished_run_gets_back_what_is_made_of_it(finished, tmp_path):
     path = shutil.copytree(finished[0], tmp_path / 'copied')

@@ -23,7 +23,7 @@ _FLAGS = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_killed_run_is_resumed_with_the_same_bits(tmp_path):
     flags, place = ['--memory_limit=0'], 'file'
@@ -49,7 +49,7 @@ def test_a_killed_run_is_resumed_with_the_same_bits(tmp_path):
     assert changed.returncode == 2 and changed.stderr.startswith('error: --noise=default: must be')
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_run_without_a_seed_has_a_guarantee(tmp_path):
     flags = [flag for flag in _FLAGS if not flag.startswith('--noise_seed')]

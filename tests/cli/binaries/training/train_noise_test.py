@@ -8,7 +8,7 @@ from dpfl import mechanisms
 from tests import binaries, forked_binaries, runs
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_noise_beyond_the_memory_limit_is_in_a_file_and_a_killed_run_is_resumed(tmp_path):
     mechanisms.save(mechanisms.BandedToeplitz.fichtenberger(6, 6), tmp_path / 'bands.npz')

@@ -74,7 +74,7 @@ def _assert_no_keys(path):
             assert b'secret key' not in file.read_bytes(), file
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_path):
     flags = [
@@ -112,7 +112,7 @@ def test_stackoverflow_trains_and_is_resumed_with_the_same_data_only(data, tmp_p
     assert '--data_path: must have the data and the vocabulary with which the run' in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_parquet_trains_the_same_model_as_json_lines(data, tmp_path):
     lines = (data / 'data.jsonl').read_text().splitlines()[:-1]  # Without the malformed one.
@@ -133,7 +133,7 @@ def test_parquet_trains_the_same_model_as_json_lines(data, tmp_path):
     _assert_no_keys(output)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_user_text_trains_with_a_private_vocabulary_and_says_so(data, tmp_path):
     done = _run(

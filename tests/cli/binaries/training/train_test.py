@@ -99,7 +99,7 @@ def test_a_run_from_start_to_end(finished):
     assert again.stderr.startswith(f'error: --output_dir={path}: must not hold an earlier run')
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_the_flags_of_a_seeded_run_are_all_that_it_takes_to_repeat_it(finished, tmp_path):
     path, _ = finished
@@ -129,7 +129,7 @@ def test_a_finished_run_is_verified_and_a_changed_byte_is_named(copied):
         (copied / name).write_bytes(content)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.parametrize(
     'flags, said',
@@ -206,7 +206,7 @@ def test_a_finished_run_says_so_and_prints_its_result_again(finished, copied):
     assert _contents(copied) == before
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_run_that_was_killed_after_its_last_round_writes_what_is_missing(finished, copied):
     (copied / 'model.npz').unlink()
@@ -313,7 +313,7 @@ def test_a_run_without_a_checkpoint_that_can_be_used_stays_as_it_is(copied):
     assert _contents(copied) == before
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_killed_run_with_a_damaged_checkpoint_ends_as_if_it_had_not_been(finished, tmp_path):
     flags = [*_SIX_ROUNDS, f'--output_dir={tmp_path}']
@@ -345,7 +345,7 @@ def _can_mount() -> bool:
     return not subprocess.run(command, capture_output=True, check=False).returncode
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.skipif(not _can_mount(), reason='needs a small file system of its own')
 def test_a_run_on_a_full_disk_can_be_resumed_when_there_is_space(finished, tmp_path):
@@ -374,7 +374,7 @@ def test_a_run_on_a_full_disk_can_be_resumed_when_there_is_space(finished, tmp_p
     _assert_same_run(tmp_path / 'run', finished[0])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.parametrize('number, status', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_in_round_3_ends_the_run_and_loses_no_round(number, status, tmp_path):

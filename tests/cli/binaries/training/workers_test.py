@@ -60,7 +60,7 @@ def test_bad_tokens_are_refused_before_anything(tmp_path, names, message):
     assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 @pytest.mark.skipif(
     subprocess.run(['unshare', '-rn', 'true'], capture_output=True, check=False).returncode != 0,
@@ -90,7 +90,7 @@ def test_a_wrong_token_is_one_line_and_the_run_goes_on_with_the_right_one(tmp_pa
     assert not [path for path in written if token.hex().encode() in path.read_bytes()]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_a_missing_worker_is_one_line_and_the_run_goes_on_with_another(tmp_path):
     with _listener() as bound:

@@ -46,7 +46,7 @@ def test_central_training_passes_the_bigram_ceiling_and_nears_the_best():
     assert accuracy == pytest.approx(_TASK.ceilings.without_client, abs=0.03)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.tff
 def test_federated_averaging_in_tff():
     model = _model()
