@@ -37,7 +37,7 @@ from scipy import stats
 from dpfl import Participation, _setting_texts, accounting, aggregators, mechanisms
 from dpfl.accounting.measured import sums
 from dpfl.aggregators import clipping, exact_sum, query
-from dpfl.aggregators.noise import correlated, keys
+from dpfl.aggregators.noise import correlated, keys, normal
 from dpfl.auditing import aggregator_audit, canaries, one_shot
 from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.simulation.training import TrainConfig, train
@@ -210,6 +210,14 @@ def _on_the_first_tensor() -> Any:
     return mock.patch.object(correlated, 'next_noise', changed)
 
 
+def _on_half_of_the_coordinates() -> Any:
+    """Every second coordinate has no noise, the others have twice the variance."""
+    draw = normal.normal
+    return mock.patch.object(
+        normal, 'normal', lambda key, size: draw(key, size) * (np.arange(size) % 2 * 2**0.5)
+    )
+
+
 def _same_key() -> Any:
     """The rounds of a pair, 0 and 1, 2 and 3, .., have the same key."""
     of_round = keys.of_round
@@ -229,6 +237,10 @@ FAULTS: dict[str, tuple[Callable[[], Any], str]] = {
     'a third of the noise': (lambda: _with_noise(1 / 3), 'half the noise'),
     'no noise': (lambda: _with_noise(0.0), 'no noise'),
     'noise on the first tensor only': (_on_the_first_tensor, 'noise on the first tensor only'),
+    'noise of another law: half of the coordinates': (
+        _on_half_of_the_coordinates,
+        'half the noise',
+    ),
     'the same noise in two rounds': (_same_key, 'the same noise in two rounds'),
     'no clipping': (lambda: _with_clip(lambda record, norm: record), 'no clipping'),
     'clip norm times 10': (

@@ -6,12 +6,13 @@ import os
 import pathlib
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
 
-from dpfl import _storage, accounting, errors, mechanisms
+from dpfl import _npz, _storage, accounting, errors, mechanisms
 from dpfl.accounting.measured.measured import AUDIT, Measured, Scores
 from dpfl.accounting.records import archive
 from dpfl.participation import ParticipationLog
@@ -19,6 +20,7 @@ from dpfl.reporting import audit_page, plots, privacy_page
 from dpfl.simulation import data_digest, earlier_run
 
 _KEY = 'data.key'
+_INITIAL_MODEL = 'initial_model.npz'
 # Files that the guarantee of a run does not cover: they hold exact counts, times that depend on
 # single clients, or digests with which guesses about these can be checked.
 # docs/reference/threat_model.md gives the reasons.
@@ -136,6 +138,25 @@ class RunDirectory:
             raise errors.StorageError(f'{path}: must have {data_digest.KEY_BYTES} bytes')
         return found
 
+    def keep_initial_model(self, weights: Sequence[np.ndarray | bytes]) -> None:
+        """Keeps the model that a run begins with beside its checkpoints, which exist."""
+        path, data = self.path / archive.CHECKPOINTS / _INITIAL_MODEL, _numbered(weights)
+        _storage.write_atomically(path, lambda file: file.write(data), _storage.PRIVATE)
+
+    def initial_model(self) -> tuple[np.ndarray, ...]:
+        """What `keep_initial_model` has kept.
+
+        Raises:
+          StorageError: if it cannot be read.
+        """
+        path = self.path / archive.CHECKPOINTS / _INITIAL_MODEL
+        with _storage.naming(path):
+            try:
+                arrays = _npz.load(path)
+                return tuple(arrays[str(number)] for number in range(len(arrays)))
+            except (ValueError, KeyError) as error:
+                raise errors.StorageError(f'{path}: {errors.shown(error)}') from None
+
     def write_plan(self, record: archive.PlanRecord) -> None:
         """Writes `plan.json` and `strategy.npz`; removes the digests of an earlier state."""
         self.forget_digests()
@@ -164,10 +185,7 @@ class RunDirectory:
 
     def write_model(self, weights: tff.learning.models.ModelWeights) -> None:
         """Writes `model.npz`: the trainable weights as arrays `0`, `1`, ..."""
-        arrays = {str(i): np.asarray(weight) for i, weight in enumerate(weights.trainable)}
-        file = io.BytesIO()
-        np.savez(file, **arrays)
-        self._write(archive.MODEL, file.getvalue())
+        self._write(archive.MODEL, _numbered(weights.trainable))
 
     def write_audit(self, scores: Scores, measured: Measured) -> None:
         """Writes `audit.npz` and `audit.html`: what the canaries of an audit showed."""
@@ -193,6 +211,13 @@ class RunDirectory:
         # when it is garbage-collected.
         mode = _storage.PRIVATE if name in _PRIVATE else 0o666
         _storage.write_atomically(self.path / name, lambda file: file.write(data), mode)
+
+
+def _numbered(arrays: Iterable[Any]) -> bytes:
+    """An archive with arrays `0`, `1`, ..."""
+    file = io.BytesIO()
+    np.savez(file, **{str(i): np.asarray(array) for i, array in enumerate(arrays)})
+    return file.getvalue()
 
 
 def _remove(path: pathlib.Path) -> None:

@@ -170,14 +170,24 @@ class _Run:
         if experiment.audit is None:
             return
         with self._profile.span('audit'):
-            # The initial model is a constant of the process, also when the run continues.
-            initial = experiment.process.get_model_weights(experiment.process.initialize())
             record = experiment.record
-            scores = experiment.audit.scores(initial, weights, state, record.plan)
+            scores = experiment.audit.scores(self._initial(), weights, state, record.plan)
             self._measured = Measured.of(scores, record.plan, record.deltas[0], record.accountant)
             self._directory.write_audit(scores, self._measured)
         for found in self._measured.refutations:
             _log.warning('the audit refutes the guarantee: %s', found)
+
+    def _initial(self) -> Any:
+        """Model weights of the process before the first round.
+
+        They are a constant of the process, unless the run began with the model of an earlier run:
+        that model may be gone when the run continues, so the run has kept it.
+        """
+        process = self._experiment.process
+        weights = process.get_model_weights(process.initialize())
+        if self._start is None or not self._experiment.plan.earlier:
+            return weights
+        return state_lib.restore(self._directory.initial_model(), weights)
 
     def _write_profile(self) -> profile_lib.Profile | None:
         if not isinstance(self._profile, profile_lib.Profile):
@@ -205,6 +215,9 @@ class _Run:
             self._record_key(state)
         else:
             self._record_key(state)
+            if experiment.audit is not None and experiment.plan.earlier:
+                initial = state_lib.leaves(experiment.process.get_model_weights(state))
+                self._directory.keep_initial_model(initial)
             # Nothing else holds the noise key, so the first release could not be repeated without
             # this checkpoint.
             writer.save(self._checkpoint(0, state, ()))

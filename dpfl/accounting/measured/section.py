@@ -12,6 +12,12 @@ LIMITS = (
     'loop that counts a client twice, or uses updates beside the aggregator.',
     'It measures canaries, random directions of the length of the clip norm. Updates of real '
     'clients have other directions and may be shorter.',
+    'Of the noise it tests mean, variance and distribution, and correlations between the halves of '
+    'all coordinates, two tensors and two rounds, of which one may be shifted in a circle. It '
+    'would not notice correlations at other places, such as those of neighbouring coordinates; a '
+    'shift of noise of which only a part of the coordinates is tested; or a distribution that '
+    'differs from the normal one by less than chance does.',
+    'The noise of the counts of an adaptive clip norm is not tested.',
     'It sees noise as real numbers. It would not notice a predictable generator, a noise key that '
     'leaked, or information in the last digits of floating-point numbers.',
     'It is one run. Intervals and bounds count the randomness of the canaries, whose scores are '
@@ -68,7 +74,8 @@ def _of_sums(found: Measured) -> list[str]:
         'A simulation knows its sums. Each sum before the noise was compared with the sum of '
         'clipped updates, and release minus sum with the law of the planned noise, in '
         f'{sum(tests.tested)} of its coordinates in each of {tests.rounds} rounds. A run as '
-        f'planned fails with a probability of at most {FALSE_ALARM:g}.'
+        f'planned fails with a probability of at most {FALSE_ALARM:g}. The probabilities below are '
+        'those of the faults in the table, and say nothing about other faults.'
     )
     if tests.noise_test in UNTESTED:
         text += f' The noise could not be tested: {UNTESTED[tests.noise_test]}.'

@@ -11,7 +11,12 @@ test of a kind the same share of that (Bonferroni).
 |---|---|---|
 | variance, of everything, a tensor or a round | sum of n squares | chi-square, n degrees |
 | mean, of everything or a round | sum of n / sqrt(n) | standard normal |
-| repetition | product of the rows of two rounds / length of the first | standard normal |
+| law, of everything or a round | largest distance of two distribution functions | below |
+| repetition, shift, halves, tensors | see `products` | standard normal, each product |
+
+The distance D of the distribution function of n numbers to that of their law exceeds e with a
+probability of at most 2 exp(-2 n e^2): the inequality of Dvoretzky, Kiefer and Wolfowitz with the
+constant of Massart.
 
 The numbers of a residual are confidential, because they tell the sum. So a `SumTests` has none of
 them unless a test failed, which happens to a correct run with the probability `FALSE_ALARM`.
@@ -19,13 +24,14 @@ them unless a test failed, which happens to a correct run with the probability `
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import special, stats
 
 from dpfl import _validate, errors
+from dpfl.accounting.measured import products
 from dpfl.accounting.plan import PrivacyPlan
 
 FALSE_ALARM = 1e-6
@@ -38,8 +44,9 @@ _FLOAT32_STEP = 2.0**-23
 _CLIP_TOLERANCE = 2e-5
 # Rounding to integers is bounded unless its own clip, coordinate by coordinate, changes an update.
 _LEAST_CLIP_PROBABILITY = 1e-12
-# Rows of the products of rounds that are computed at a time.
-_ROWS = 256
+# Roundings of a residual to float32, in half steps of the largest release, are at most four: the
+# sum, its quotient, the release, the residual.
+_ROUNDINGS = 4
 _MOST_TENSORS = 10**6
 
 CLIP_FAULTS = ('no clipping', 'clip norm times 10', 'each tensor clipped alone')
@@ -60,7 +67,17 @@ _WORDS = {
     'mean': 'the mean of the noise is {value:.3g} of its standard deviations from 0',
     'mean of a round': 'the mean of the noise of round {0} is {value:.3g} of its standard '
     'deviations from 0',
+    'law': 'the distribution of the noise is not normal: it is {value:.3g} from that',
+    'law of a round': 'the distribution of the noise of round {0} is not normal: it is {value:.3g} '
+    'from that',
     'repetition': 'the noise of rounds {0} and {1} is correlated: {value:.3g} standard deviations '
+    'from 0',
+    'shift': 'the noise of rounds {0} and {1} is correlated if one is shifted: {value:.3g} '
+    'standard deviations from 0',
+    'halves': 'the two halves of the noise are correlated: {value:.3g} standard deviations from 0',
+    'halves of a round': 'the two halves of the noise of round {0} are correlated: {value:.3g} '
+    'standard deviations from 0',
+    'tensors': 'the noise of tensors {0} and {1} is correlated: {value:.3g} standard deviations '
     'from 0',
 }
 
@@ -156,7 +173,7 @@ class SumTests:
         if self.noise_test != 'done' or not coordinates:
             return 0.0
         freedom = self.rounds * coordinates
-        level = _levels(self.rounds, len(self.tested))[test]
+        level = _levels(self.rounds, self.tested)[test]
         low, high = stats.chi2.ppf(level / 2, freedom), stats.chi2.isf(level / 2, freedom)
         square = scale**2
         return float(stats.chi2.cdf(low / square, freedom) + stats.chi2.sf(high / square, freedom))
@@ -165,7 +182,7 @@ class SumTests:
     def _repetition_power(self) -> float:
         if self.noise_test != 'done':
             return 0.0
-        level = _levels(self.rounds, len(self.tested))['repetition']
+        level = _levels(self.rounds, self.tested)['repetition']
         return float(stats.chi2.sf(stats.norm.isf(level / 2) ** 2, sum(self.tested)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -215,7 +232,7 @@ class SumTests:
 def _failure(values: Any) -> Failure:
     test = _validate.choice('test', values['test'], _WORDS)
     where = _validate.integers('where', values['where'], minimum=0, maximum=_MOST_TENSORS)
-    if len(where) != {'variance': 0, 'mean': 0, 'repetition': 2}.get(test, 1):
+    if len(where) != _WORDS[test].count('{') - 1:
         raise errors.ArgumentError('where', errors.NOT_SHOWN, f'must be those of {test}')
     return Failure(test, where, _validate.number('value', values['value']))
 
@@ -233,7 +250,8 @@ def test(found: RoundSums, plan: PrivacyPlan) -> SumTests:
     noise_test = _noise_test(found, plan, strategy)
     if noise_test == 'done':
         table = strategy @ found.residuals.astype(np.float64) / plan.update_noise_multiplier
-        failures += _failures(table, [found.tensors == number for number in tensors])
+        rounding = _rounding(found, strategy) / plan.update_noise_multiplier
+        failures += _failures(table, [found.tensors == number for number in tensors], rounding)
     return SumTests(
         rounds=rounds,
         tested=tuple(int(count) for count in tested),
@@ -258,29 +276,31 @@ def clip_tolerance(plan: PrivacyPlan) -> float:
 def _noise_test(found: RoundSums, plan: PrivacyPlan, strategy: np.ndarray) -> str:
     if not plan.noise_multiplier:
         return 'no_noise'
-    rounding = _FLOAT32_STEP * float(found.largest.max()) * np.abs(strategy).sum(axis=1).max()
+    rounding = _rounding(found, strategy)
     is_fine = rounding <= _MOST_ROUNDING * plan.update_noise_multiplier
     # A release that is not finite is tested, and fails.
     return 'done' if is_fine or not np.isfinite(rounding) else 'rounding'
 
 
-def _levels(rounds: int, tensors: int) -> dict[str, float]:
-    """The false alarm of one test of each kind."""
-    counts = {'variance': 1, 'mean': 1}
-    if tensors > 1:
-        counts['variance of a tensor'] = tensors
+def _rounding(found: RoundSums, strategy: np.ndarray) -> float:
+    """A float32 step of the largest release in the table, in clip norms."""
+    return float(_FLOAT32_STEP * float(found.largest.max()) * np.abs(strategy).sum(axis=1).max())
+
+
+def _levels(rounds: int, sizes: Sequence[int]) -> dict[str, float]:
+    """The false alarm of one test of each kind, for numbers of coordinates of each tensor."""
+    counts = {'variance': 1, 'mean': 1, 'law': 1, **products.counts(rounds, sizes)}
+    if len(sizes) > 1:
+        counts['variance of a tensor'] = len(sizes)
     if rounds > 1:
-        counts |= {
-            'variance of a round': rounds,
-            'mean of a round': rounds,
-            'repetition': rounds * (rounds - 1) // 2,
-        }
+        of_a_round = ('variance of a round', 'mean of a round', 'law of a round')
+        counts |= dict.fromkeys(of_a_round, rounds)
     return {name: FALSE_ALARM / len(counts) / count for name, count in counts.items()}
 
 
-def _failures(table: np.ndarray, of_tensors: list[np.ndarray]) -> list[Failure]:
-    """The worst failure of each kind of a table that should be standard normal."""
-    levels = _levels(len(table), len(of_tensors))
+def _failures(table: np.ndarray, of_tensors: list[np.ndarray], rounding: float) -> list[Failure]:
+    """The worst failure of each kind of a table that should be standard normal but for rounding."""
+    levels = _levels(len(table), [int(np.count_nonzero(of)) for of in of_tensors])
     squares, size = np.square(table), table.shape[1]
     # Of each kind: which p-values, and what they are about.
     kinds = {
@@ -292,6 +312,8 @@ def _failures(table: np.ndarray, of_tensors: list[np.ndarray]) -> list[Failure]:
         ),
         'variance of a round': _of_variance(squares.sum(axis=1), size),
         'mean of a round': _of_normal(table.sum(axis=1) / size**0.5),
+        'law': _of_law(table.reshape(1, -1), rounding),
+        'law of a round': _of_law(table, rounding),
     }
     failures = []
     for name, (chances, values) in kinds.items():
@@ -299,11 +321,29 @@ def _failures(table: np.ndarray, of_tensors: list[np.ndarray]) -> list[Failure]:
         if name in levels and not chances[worst] > levels[name]:
             where = (worst,) if name.endswith(('tensor', 'round')) else ()
             failures.append(Failure(name, where, _finite(values[worst])))
-    if 'repetition' in levels:
-        where, value = _most_alike(table)
-        if not _of_normal(np.array([value]))[0][0] > levels['repetition']:
-            failures.append(Failure('repetition', where, _finite(value)))
+    for name, (where, value) in products.largest(table, of_tensors).items():
+        if not _of_normal(np.array([value]))[0][0] > levels[name]:
+            failures.append(Failure(name, where, _finite(value)))
     return failures
+
+
+def _of_law(table: np.ndarray, rounding: float) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds on the p-values of the distances of rows from the standard normal law, and these.
+
+    Args:
+      table: [rows, n].
+      rounding: of the numbers, a float32 step, by which none is off more than by a few halves.
+    """
+    size = table.shape[1]
+    levels = special.ndtr(np.sort(table, axis=1))
+    places = np.arange(size)
+    above = ((places + 1) / size - levels).max(axis=1)
+    distances = np.maximum(above, (levels - places / size).max(axis=1))
+    # No number moves its place in the law by more than the density of the law at 0 allows.
+    allowed = _ROUNDINGS / 2 * rounding / (2 * np.pi) ** 0.5
+    excess = np.maximum(distances - allowed, 0.0)
+    chances = np.minimum(2 * np.exp(-2 * size * np.square(excess)), 1.0)
+    return np.nan_to_num(chances, nan=0.0), distances
 
 
 def _of_variance(sums: np.ndarray, freedom: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -315,24 +355,6 @@ def _of_variance(sums: np.ndarray, freedom: Any) -> tuple[np.ndarray, np.ndarray
 def _of_normal(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two-sided p-values of standard normal variables, and the values."""
     return np.nan_to_num(2 * special.ndtr(-np.abs(values)), nan=0.0), values
-
-
-def _most_alike(table: np.ndarray) -> tuple[tuple[int, int], float]:
-    """The two rounds of the largest product, divided by the length of the earlier one."""
-    lengths = np.linalg.norm(table, axis=1)
-    best, largest = (0, 1), 0.0
-    for begin in range(0, len(table) - 1, _ROWS):
-        rows = table[begin : begin + _ROWS]
-        length = lengths[begin : begin + _ROWS, None]
-        products = np.divide(
-            rows @ table.T, length, out=np.zeros((len(rows), len(table))), where=length > 0
-        )
-        later = np.arange(len(table)) > np.arange(begin, begin + len(rows))[:, None]
-        sizes = np.where(later, np.abs(products), -1.0)
-        row, column = np.unravel_index(np.argmax(sizes), sizes.shape)
-        if not sizes[row, column] <= abs(largest):
-            best, largest = (begin + int(row), int(column)), float(products[row, column])
-    return best, largest
 
 
 def _finite(value: Any) -> float:

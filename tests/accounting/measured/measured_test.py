@@ -212,6 +212,9 @@ def test_the_report_has_a_section_that_its_json_keeps():
     page = report.render()
     assert '## Measured' in page
     assert 'What an audit cannot show' in page
+    assert 'those of the faults in the table, and say nothing about other faults' in page
+    assert '- The noise of the counts of an adaptive clip norm is not tested.' in page
+    assert 'would not notice correlations at other places' in page
     # A report without an audit says nothing.
     plain = accounting.PrivacyReport.from_plan(plan, [1e-6])
     assert 'measured' not in plain.to_dict()

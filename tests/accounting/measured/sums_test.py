@@ -89,6 +89,66 @@ def test_a_fault_of_the_noise_is_found(name):
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+# 1000 coordinates: a uniform distribution of 6000 numbers shows.
+_LARGE = np.repeat([0, 1, 2], [600, 300, 100])
+
+
+def _shifted(z):
+    return np.concatenate([z[:-1], np.roll(z[1:2], 4, axis=1)])
+
+
+def _first_half_again(z):
+    return np.concatenate([z[:, :500], -z[:, :500]], axis=1)
+
+
+def _of_the_first_tensor_again(z):
+    return np.concatenate([z[:, :900], z[:, :100]], axis=1)
+
+
+# Noise of the right variance, and tests that fail.
+_UNLIKE = {
+    'half of the coordinates': (
+        lambda z: z * (np.arange(1000) % 2 * 2**0.5),
+        {'law', 'law of a round'},
+    ),
+    'uniform noise': (lambda z: (2 * stats.norm.cdf(z) - 1) * 3**0.5, {'law'}),
+    'noise of two values': (np.sign, {'law', 'law of a round'}),
+    'minus the first half': (_first_half_again, {'halves', 'halves of a round', 'tensors'}),
+    'an earlier round, shifted': (_shifted, {'shift'}),
+    'the first tensor again': (_of_the_first_tensor_again, {'halves', 'tensors'}),
+    'a distribution of one round': (
+        lambda z: np.where(
+            np.arange(_ROUNDS)[:, None] == 2, z * (np.arange(1000) % 3 > 0) * 1.5**0.5, z
+        ),
+        {'law of a round'},
+    ),
+}
+
+
+def _kinds(name):
+    return _UNLIKE[name][1]
+
+
+@pytest.mark.parametrize('name', _UNLIKE)
+def test_noise_of_the_right_variance_and_another_law_is_found(name):
+    change, expected = _UNLIKE[name]
+    found = _test(change(_noise(tensors=_LARGE)), tensors=_LARGE)
+    assert expected <= {each.test for each in found.failures} <= set().union(*map(_kinds, _UNLIKE))
+    assert found.verdict == 'refuted'
+    assert sums.SumTests.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_rounding_to_float32_is_no_other_law():
+    plan = _plan(mechanism=mechanisms.Identity(_ROUNDS), participation=Participation(_ROUNDS))
+    tensors = np.zeros(100_000, int)
+    rounded = 0.03 * np.rint(_noise(tensors=tensors) / 0.03)
+    # A step of this release is 0.0099 standard deviations.
+    for largest, failed in ((0.0099 * plan.noise_multiplier * 2**23, []), (1.0, ['law'])):
+        found = _test(rounded, plan, tensors=tensors, largest=np.full(_ROUNDS, largest))
+        assert found.noise_test == 'done'
+        assert [each.test for each in found.failures] == failed
+
+
 def test_the_noise_of_another_kernel_is_found():
     plan = _plan()
     residuals = _sums(_noise(), _plan(mechanism=mechanisms.Identity(_ROUNDS))).residuals

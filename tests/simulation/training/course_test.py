@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting.records import ledger_lines, verification
+from dpfl.accounting.records import archive, ledger_lines, verification
 from dpfl.cli.flags import recorded_flags
 from dpfl.errors import ArgumentError
 from dpfl.simulation.training import train
@@ -108,6 +108,24 @@ def test_a_fork_begins_with_the_model_and_the_guarantee_of_the_other_run(stopped
     moved = shutil.move(path / 'run', path / 'elsewhere')
     assert train(config, gone, resume=True, progress=False).report == result.report
     shutil.move(moved, path / 'run')
+
+
+@pytest.mark.tff
+def test_a_fork_that_is_resumed_has_the_same_audit(stopped, tmp_path):
+    path = shutil.copytree(stopped[0] / 'run', tmp_path / 'origin')
+    values = {**_FORK, 'fork_from': str(path), 'checkpoint_every': 1, 'audit': True}
+    config = small_config.BLT.with_values({**values, 'audit_canaries': 40})
+    train(config, tmp_path / 'fork', progress=False)
+    other = shutil.copytree(tmp_path / 'fork', tmp_path / 'resumed')
+    for name in (archive.SUMS, 'audit.npz', 'audit.html', archive.MODEL, archive.REPORT):
+        (other / name).unlink()
+    checkpoints = sorted((other / archive.CHECKPOINTS).glob('*.checkpoint'))
+    checkpoints[-1].unlink()
+    assert len(checkpoints) > 1
+    # The earlier run may be gone.
+    shutil.rmtree(path)
+    train(config, other, resume=True, progress=False)
+    assert (other / 'audit.npz').read_bytes() == (tmp_path / 'fork' / 'audit.npz').read_bytes()
 
 
 @pytest.mark.tff
