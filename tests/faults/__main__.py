@@ -23,13 +23,14 @@ import time
 from tests import paths
 from tests.faults import planted
 
-_PYTEST = ['-m', 'pytest', '-x', '-q', '-p', 'no:cacheprovider', '--tb=no', '-r', 'fE']
-_PASSED, _FAILED, _INTERRUPTED = 0, 1, 2
+_PYTEST = ['-m', 'pytest', '-q', '-p', 'no:cacheprovider', '--tb=no', '-r', 'fE']
+_QUICK = ('-x', '-m', 'not slow')
+_STATUSES = (0, 1, 2)  # Of pytest: all passed, some failed, some could not be imported.
+# Names of red tests in the summary, or of files that cannot be imported.
 _RED = re.compile(r'^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - .*)?$', re.MULTILINE)
-_ALL = ('tests', '-m', 'not slow')
 
 
-class NotNoticed(Exception):
+class NotNoticedError(Exception):
     """No test notices a fault; the message says what happened instead."""
 
 
@@ -49,16 +50,16 @@ def write(path: pathlib.Path, text: str) -> None:
     pathlib.Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
 
-def first_red(tree: pathlib.Path, tests: tuple[str, ...], limit: float) -> str | None:
-    """The first test that fails in a copy; None if all of them pass.
+def run_pytest(tree: pathlib.Path, limit: float, *arguments: str) -> list[str]:
+    """Names of the tests that fail in a copy, or of files that cannot be imported.
 
     Raises:
-      NotNoticed: if pytest does not end within the limit, or ends without a result.
+      NotNoticedError: if pytest does not end within the limit, or ends without a result.
     """
     environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '1', 'TF_CPP_MIN_LOG_LEVEL': '3'}
     try:
         done = subprocess.run(
-            [sys.executable, *_PYTEST, *tests],
+            [sys.executable, *_PYTEST, *arguments],
             cwd=tree,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -67,67 +68,74 @@ def first_red(tree: pathlib.Path, tests: tuple[str, ...], limit: float) -> str |
             timeout=limit,
         )
     except subprocess.TimeoutExpired:
-        raise NotNoticed(f'no result after {limit:g} s') from None
-    if done.returncode == _PASSED:
-        return None
-    red = _RED.search(done.stdout)
-    if done.returncode not in (_FAILED, _INTERRUPTED) or red is None:
-        raise NotNoticed(f'pytest ended with status {done.returncode}')
-    return red[1]
+        raise NotNoticedError(f'no result after {limit:g} s') from None
+    red = _RED.findall(done.stdout)
+    if done.returncode not in _STATUSES or bool(done.returncode) != bool(red):
+        raise NotNoticedError(f'pytest ended with status {done.returncode}')
+    return red
 
 
 def noticed_by(tree: pathlib.Path, fault: planted.Fault, near_only: bool, limit: float) -> str:
     """The test that notices a fault in a copy of the working tree.
 
     Raises:
-      NotNoticed: if no test does.
+      NotNoticedError: if no test does.
     """
     path = tree / fault.path
     original = path.read_text(encoding='utf-8')
     try:
         write(path, original.replace(fault.before, fault.after))
-        red = first_red(tree, (*fault.near, '-m', 'not slow'), limit)
-        if red is None and not near_only:
-            red = first_red(tree, _ALL, limit)
+        red = run_pytest(tree, limit, *_QUICK, *fault.near)
+        if not red and not near_only:
+            red = run_pytest(tree, limit, *_QUICK, 'tests')
     finally:
         write(path, original)
-    if red is None:
-        raise NotNoticed('all tests pass')
-    return red
+    if not red:
+        raise NotNoticedError('all tests pass')
+    return red[0]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog='python -m tests.faults', description=__doc__)
-    parser.add_argument('--only', metavar='NAME', help='plant this fault only')
+    parser.add_argument('--only', metavar='NAME', action='append', help='plant this fault only')
     parser.add_argument('--near_only', action='store_true', help='run the tests in `near` only')
     parser.add_argument('--jobs', type=int, default=1, help='faults that are planted at once')
     parser.add_argument('--limit', type=float, default=1800, help='seconds for one pytest')
     flags = parser.parse_args()
-    faults = [fault for fault in planted.FAULTS if flags.only in (None, fault.name)]
-    if not faults:
-        parser.error(f'--only={flags.only}: is not a fault of tests/faults/planted.py')
+    names = [fault.name for fault in planted.FAULTS]
+    wanted = flags.only or names
+    for name in wanted:
+        if name not in names:
+            parser.error(f'--only={name}: is no fault of tests/faults/planted.py')
+    faults = [fault for fault in planted.FAULTS if fault.name in wanted]
     trees: queue.Queue[pathlib.Path] = queue.Queue()
 
     def play(fault):
         tree, started = trees.get(), time.monotonic()
         try:
-            return True, noticed_by(tree, fault, flags.near_only, flags.limit), started
-        except NotNoticed as error:
-            return False, f'NOT NOTICED: {error}', started
+            by = noticed_by(tree, fault, flags.near_only, flags.limit)
+        except NotNoticedError as error:
+            return f'NOT NOTICED: {error}', None, time.monotonic() - started
         finally:
             trees.put(tree)
+        return by, by, time.monotonic() - started
 
+    noticing = []
     with tempfile.TemporaryDirectory() as folder:
         for job in range(flags.jobs):
-            trees.put(pathlib.Path(folder, str(job)))
-            copy_tree(pathlib.Path(folder, str(job)))
-        missed = 0
+            tree = pathlib.Path(folder, str(job))
+            copy_tree(tree)
+            trees.put(tree)
         with concurrent.futures.ThreadPoolExecutor(flags.jobs) as threads:
-            for fault, (is_noticed, by, started) in zip(faults, threads.map(play, faults)):
-                missed += not is_noticed
-                print(f'{fault.name:58} {time.monotonic() - started:5.0f} s  {by}', flush=True)
-    print(f'{len(faults) - missed} of {len(faults)} faults noticed')
-    return int(missed > 0)
+            for fault, (shown, by, seconds) in zip(faults, threads.map(play, faults), strict=True):
+                print(f'{fault.name:58} {seconds:4.0f} s  {shown}', flush=True)
+                noticing += [by] if by else []
+        always_red = run_pytest(tree, flags.limit, *sorted({*noticing})) if noticing else []
+    for test in always_red:
+        print(f'NOT NOTICED: {test} also fails without a fault')
+    noticed = sum(test not in always_red for test in noticing)
+    print(f'{noticed} of {len(faults)} faults noticed')
+    return int(noticed < len(faults))
 
 
 if __name__ == '__main__':
