@@ -35,13 +35,17 @@ class NotNoticedError(Exception):
 
 
 def copy_tree(target: pathlib.Path) -> None:
-    """Copies the files of the working tree that git tracks, or would track if they were added."""
+    """Copies the working tree: what git tracks or would add, and the environment as a link."""
     listed = ['git', 'ls-files', '-z', '--cached', '--others', '--exclude-standard']
     names = subprocess.run(listed, cwd=paths.ROOT, capture_output=True, check=True).stdout
     for name in filter(None, names.decode().split('\0')):
         if (paths.ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(paths.ROOT / name, target / name)
+            shutil.copy2(paths.ROOT / name, target / name, follow_symlinks=False)
+    if (paths.ROOT / '.venv').exists():
+        (target / '.venv').symlink_to((paths.ROOT / '.venv').resolve())
+    for command in (['init', '--quiet'], ['add', '--all']):  # Some tests ask git for the files.
+        subprocess.run(['git', *command], cwd=target, check=True)
 
 
 def write(path: pathlib.Path, text: str) -> None:

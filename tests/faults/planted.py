@@ -12,7 +12,7 @@ class Fault:
       path: file that is changed.
       before: text that occurs exactly once in it.
       after: the mistaken text.
-      near: files of tests, or tests, that should notice it and run first.
+      near: files of tests, or `file::test`, that should notice it and run first.
     """
 
     name: str
@@ -79,7 +79,9 @@ _NOISE = (
         'return linear_map[0, 0] * z + tf.cast(both[0], tf.float64), both[1:]',
         'fresh = tf.cast(linear_map[0, 0] * z, dtype)\n'
         '    return tf.cast(fresh + both[0], tf.float64), both[1:]',
-        ('tests/aggregators/noise/correlated_test.py',),
+        (
+            'tests/aggregators/noise/correlated_test.py::test_fresh_noise_of_float32_coordinates_keeps_the_digits_of_float64',
+        ),
     ),
     Fault(
         'past noise of float64 coordinates in float32',
@@ -92,7 +94,7 @@ _NOISE = (
         'only the first column normalized',
         'dpfl/mechanisms/column_scaled.py',
         'return cls(base, norms[0] / norms, base.rounds)',
-        'return cls(base, np.ones(1), base.rounds)',
+        'return cls(base, norms[0] / norms[:1], base.rounds)',
         ('tests/mechanisms/column_scaled_test.py',),
     ),
 )
@@ -222,14 +224,14 @@ _ACCOUNTING = (
         'dpfl/accounting/plan.py',
         'return shift * self.discretization.inflated_norm / self.clip_norm',
         'return shift',
-        ('tests/aggregators/integers/discretized_test.py', 'tests/accounting/plan_test.py'),
+        ('tests/aggregators/integers/discretized_test.py::test_the_plan_counts_the_inflated_norm',),
     ),
     Fault(
         'slack of hardened noise left out',
         'dpfl/accounting/hardened.py',
         'return found._replace(epsilon=found.epsilon + slack)',
         'return found',
-        ('tests/accounting/hardened_test.py',),
+        ('tests/accounting/hardened_test.py::test_slack_grows_with_rounds_and_is_in_epsilon',),
     ),
 )
 
@@ -270,7 +272,9 @@ _SAMPLING = (
         '        for t in range(self._log.rounds, self._ledger.rounds):\n'
         '            self._log.append(self._sampler.cohort(t))\n',
         '',
-        ('tests/simulation/program_test.py',),
+        (
+            'tests/simulation/program_test.py::test_a_signal_between_the_ledger_and_the_log_leaves_a_true_log',
+        ),
     ),
     Fault(
         'order of clients depends on a set',
@@ -284,7 +288,7 @@ _SAMPLING = (
         'dpfl/simulation/program.py',
         'map(experiment.sampler.cohort, range(first, self._rounds))',
         'map(experiment.sampler.cohort, range(self._rounds))',
-        ('tests/simulation/resume_test.py',),
+        ('tests/simulation/resume_test.py::test_damaged_checkpoints_cost_rounds_and_no_bits',),
     ),
 )
 
@@ -341,7 +345,9 @@ _CLIPPING_AND_AGGREGATION = (
         'dpfl/aggregators/integers/discretized.py',
         '            self._largest_cohort,\n            message=',
         '            2 * self._largest_cohort,\n            message=',
-        ('tests/aggregators/integers/discretized_test.py',),
+        (
+            'tests/aggregators/integers/discretized_test.py::test_a_cohort_beyond_the_planned_one_is_refused',
+        ),
     ),
     Fault(
         'sign of the adaptive clip inverted',
@@ -371,7 +377,7 @@ _RUNS = (
         '            output = experiment.process.next(state, data)\n'
         "        with span('ledger'):\n"
         '            self._releases.record(t, state)\n',
-        ('tests/simulation/program_test.py', 'tests/simulation/resume_test.py'),
+        ('tests/simulation/resume_test.py',),
     ),
     Fault(
         'checkpoint without the quantile of an adaptive clip',
@@ -394,7 +400,9 @@ _RUNS = (
         'dpfl/cli/results/public_copy.py',
         r"r'plots/generated_\d+\.png'",
         r"r'plots/.+\.png'",
-        ('tests/cli/binaries/training/export_run_test.py',),
+        (
+            'tests/cli/binaries/training/export_run_test.py::test_the_copy_of_a_small_run_has_these_files_and_no_others',
+        ),
     ),
     Fault(
         'flag that is read nowhere',
@@ -411,7 +419,7 @@ _RUNS = (
         '            _fail(str(error), _REFUSED)\n',
         '        except (errors.RunError, errors.DataError) as error:\n'
         "            print(f'error: {error}', file=sys.stderr)\n",
-        ('tests/cli/main_test.py', 'tests/cli/command'),
+        ('tests/cli/command/standard_streams_test.py',),
     ),
 )
 
