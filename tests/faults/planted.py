@@ -112,7 +112,7 @@ _SENSITIVITY = (
         'dpfl/mechanisms/sensitivities/matrix_sensitivity.py',
         'return upper_bound(block.T @ block, participation)',
         'return upper_bound(block @ block.T, participation)',
-        ('tests/mechanisms/sensitivities', 'tests/mechanisms/toeplitz_test.py'),
+        ('tests/mechanisms/sensitivities/matrix_sensitivity_test.py',),
     ),
     Fault(
         'signs ignored where entries of a schema are negative',

@@ -28,7 +28,7 @@ def test_faults_have_names_of_their_own():
 def test_the_command_shows_which_test_notices_a_fault():
     listed = ['git', 'status', '--porcelain']
     before = subprocess.run(listed, cwd=paths.ROOT, capture_output=True, check=True).stdout
-    only = ['max_participations ignored', 'separation one round too long in the sensitivity']
+    only = ['separation one round too long in the sensitivity', 'max_participations ignored']
     done = subprocess.run(
         [sys.executable, '-m', 'tests.faults', '--jobs=2', *(f'--only={name}' for name in only)],
         cwd=paths.ROOT,
@@ -38,7 +38,7 @@ def test_the_command_shows_which_test_notices_a_fault():
     *rows, last = done.stdout.splitlines()
     assert done.returncode == 0 and last == '2 of 2 faults noticed', done.stdout + done.stderr
     assert [row[:58].rstrip() for row in rows] == only
-    assert 'participation_test.py::test_count_is_the_longest' in rows[0]
+    assert 'participation_test.py::test_count_is_the_longest' in rows[1]
     assert subprocess.run(listed, cwd=paths.ROOT, capture_output=True).stdout == before
 
 
