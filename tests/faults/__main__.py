@@ -134,7 +134,10 @@ def main() -> int:
             for fault, (shown, by, seconds) in zip(faults, threads.map(play, faults), strict=True):
                 print(f'{fault.name:58} {seconds:4.0f} s  {shown}', flush=True)
                 noticing += [by] if by else []
-        always_red = run_pytest(tree, flags.limit, *sorted({*noticing})) if noticing else []
+        try:
+            always_red = run_pytest(tree, flags.limit, *sorted({*noticing})) if noticing else []
+        except NotNoticedError as error:
+            parser.exit(1, f'without a fault, these tests gave no result: {error}\n')
     for test in always_red:
         print(f'NOT NOTICED: {test} also fails without a fault')
     noticed = sum(test not in always_red for test in noticing)

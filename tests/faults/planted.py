@@ -288,7 +288,7 @@ _SAMPLING = (
         'dpfl/simulation/program.py',
         'map(experiment.sampler.cohort, range(first, self._rounds))',
         'map(experiment.sampler.cohort, range(self._rounds))',
-        ('tests/simulation/resume_test.py::test_damaged_checkpoints_cost_rounds_and_no_bits',),
+        ('tests/simulation/resume_test.py::test_the_metrics_of_all_rounds_are_there_once',),
     ),
 )
 
