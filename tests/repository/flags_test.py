@@ -32,3 +32,39 @@ def test_no_module_is_imported_anew():
     for path in sorted((paths.ROOT / 'dpfl' / 'cli').rglob('*.py')):
         for node in ast.walk(ast.parse(path.read_text())):
             assert not (isinstance(node, ast.Delete) and 'sys.modules' in ast.unparse(node)), path
+
+
+# Settings that are read as `getattr(settings, f'sweep_{name}')`.
+_READ_BY_PREFIX = ('sweep_', 'tree_')
+
+
+def _unread(sources):
+    """Settings that no source reads, and flags that the source that defines them does not read."""
+    settings, flags, read = set(), set(), set()
+    for source in sources:
+        defined, names = set(), set()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Call):
+                if ast.unparse(node.value.func) == 'setting':
+                    settings.add(node.target.id)
+            elif isinstance(node, ast.Assign) and ast.unparse(node.value).startswith(
+                'flags.DEFINE_'
+            ):
+                defined.add(node.targets[0].id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                read.add(node.attr)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                names.add(node.id)
+        flags |= defined - names
+    return flags | {name for name in settings - read if not name.startswith(_READ_BY_PREFIX)}
+
+
+def test_every_setting_and_every_flag_is_read():
+    sources = sorted((paths.ROOT / 'dpfl').rglob('*.py'))
+    assert _unread(path.read_text() for path in sources) == set()
+
+
+def test_settings_and_flags_that_nothing_reads_are_found():
+    setting, flag = "class C:\n    a: int = setting(1, '')", "_B = flags.DEFINE_bool('b', True, '')"
+    assert _unread([setting, flag, '_B.value']) == {'a', '_B'}
+    assert _unread([setting, f'{flag}\n_B.value', 'config.a']) == set()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpfl import ParticipationLog
-from dpfl.simulation import population, population_run
+from dpfl.simulation import availability, population, population_run
 
 
 def _rounds(count, **fields):
@@ -116,9 +116,23 @@ def test_a_population_of_the_size_of_the_goal_waits_for_its_last_device():
         assert one.duration_hours > 24
 
 
-def test_one_device_is_a_population():
-    for one in _rounds(3, population=1, clients_per_round=1, timer_hours=1.0):
-        assert one.clients.tolist() == [0]
+def test_the_timer_of_a_device_starts_when_it_reports():
+    # It checks in about a minute after it may, for 12 hours of each day, and trains for an hour.
+    habits = availability.Availability(eligible_share=1.0, window_hours=12.0, jitter_hours=0.0)
+    rounds = _rounds(
+        20,
+        population=1,
+        clients_per_round=1,
+        habits=habits,
+        timer_hours=2.0,
+        check_in_minutes=1.0,
+        client_minutes=60.0,
+        client_spread=0.0,
+        drop_out=0.0,
+    )
+    reports = [one.start_hours + one.duration_hours for one in rounds]
+    assert all(one.clients.tolist() == [0] for one in rounds)
+    assert 2.0 + 1.0 <= np.diff(reports).min() < 3.1
 
 
 def test_a_round_that_cannot_be_filled_is_an_error():

@@ -110,6 +110,22 @@ def test_an_exception_in_a_round_leaves_a_true_report(tmp_path):
     assert len((tmp_path / 'metrics.csv').read_text().splitlines()) == 3
 
 
+def test_a_signal_between_the_ledger_and_the_log_leaves_a_true_log(tmp_path, monkeypatch):
+    append, signals = ParticipationLog.append, [KeyboardInterrupt]
+
+    def interrupted(log, cohort):
+        if log.rounds == 2 and signals:
+            raise signals.pop()
+        append(log, cohort)
+
+    monkeypatch.setattr(ParticipationLog, 'append', interrupted)
+    experiment = toy_experiment.experiment()
+    with pytest.raises(KeyboardInterrupt):
+        program.run_training(experiment, outputs.RunDirectory(tmp_path))
+    log = ParticipationLog.load(tmp_path / 'participation.npz')
+    assert log == ParticipationLog(map(experiment.sampler.cohort, range(3)))
+
+
 @pytest.mark.exhaustive
 def test_a_profile_accounts_for_every_second(tmp_path):
     experiment = toy_experiment.experiment(profile=True, checkpoint_every=2)

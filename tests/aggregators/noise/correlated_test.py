@@ -41,3 +41,14 @@ def test_streaming_equals_solving(make, noise):
         expected = oracles.streamed_by_solving(mechanism, independent[leaf])
         scale = np.abs(expected).max()
         np.testing.assert_allclose(got, expected, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize('make', mechanism_cases.FACTORIES.values(), ids=mechanism_cases.FACTORIES)
+def test_fresh_noise_of_float32_coordinates_keeps_the_digits_of_float64(make, noise):
+    """The first row has no past, which may be float32: it is z / C[0, 0]."""
+    mechanism = make(_ROUNDS)
+    key, independent = noise
+    state = correlated.initial_state(mechanism.kernel(), _SPECS, key)
+    output, _ = correlated.next_noise(mechanism.kernel(), _ROUNDS, state, _SPECS)
+    expected = independent[1][0] / mechanism.strategy_matrix()[0, 0]
+    np.testing.assert_allclose(output[1].numpy(), expected, rtol=1e-14)

@@ -14,8 +14,11 @@ import pytest
 
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import archive
+from dpfl.cli.results import public_copy
+from dpfl.simulation import outputs, program
 from tests import forked_binaries
 from tests.repository import threat_model
+from tests.simulation import toy_experiment
 
 _run = functools.partial(forked_binaries.run, 'export_run')
 # This number of clients is no coordinate in the outline of a letter in a figure.
@@ -96,6 +99,18 @@ def _exported(run, tmp_path_factory):
 
 def _names(path):
     return {each.relative_to(path).as_posix() for each in path.rglob('*') if not each.is_dir()}
+
+
+@pytest.mark.tff
+def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
+    run, copy = tmp_path / 'run', tmp_path / 'copy'
+    program.run_training(toy_experiment.experiment(), outputs.RunDirectory(run))
+    (run / 'plots' / 'private').mkdir()
+    (run / 'plots' / 'private' / 'generated_1.png').touch()
+    (run / archive.SUMS).write_text(archive.digests(run))
+    assert {'plots/training.png', archive.LOG, archive.LEDGER} <= {*archive.listed(run)}
+    public_copy.write(run, copy, archive.read_plan(run), public_heldout=False)
+    assert _names(copy) == {name for name in _EXPORTED if not name.startswith('saved_model/')}
 
 
 @pytest.mark.exhaustive

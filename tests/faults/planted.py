@@ -1,0 +1,433 @@
+"""Mistakes that a competent person could make, for `python -m tests.faults`."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """A mistake in one place of the package.
+
+    Attributes:
+      name: what is wrong.
+      path: file that is changed.
+      before: text that occurs exactly once in it.
+      after: the mistaken text.
+      near: files of tests, or `file::test`, that should notice it and run first.
+    """
+
+    name: str
+    path: str
+    before: str
+    after: str
+    near: tuple[str, ...]
+
+
+_NOISE = (
+    Fault(
+        'variance for standard deviation',
+        'dpfl/aggregators/query.py',
+        'stddev = global_state.clip_norm * self._plan.update_noise_multiplier',
+        'stddev = global_state.clip_norm * self._plan.update_noise_multiplier**2',
+        ('tests/aggregators/query_test.py',),
+    ),
+    Fault(
+        'standard deviation divided by the cohort twice',
+        'dpfl/aggregators/query.py',
+        'tf.cast(stddev, tf.float64) * unit',
+        'tf.cast(stddev / self._plan.denominator, tf.float64) * unit',
+        ('tests/aggregators/query_test.py',),
+    ),
+    Fault(
+        "noise before the clip of a client's integers",
+        'dpfl/aggregators/integers/distributed.py',
+        '        noised = sample.update + self._draw_share()\n',
+        '        noised = sample.update + self._draw_share()\n'
+        '        noised = tf.clip_by_value(noised, 0, 2 * self._settings.linf_bound)\n',
+        ('tests/aggregators/integers/distributed_test.py',),
+    ),
+    Fault(
+        'noise key without the round',
+        'dpfl/aggregators/noise/keys.py',
+        'return derive(derive(key, round_index), part)',
+        'return derive(key, part)',
+        ('tests/aggregators/query_test.py',),
+    ),
+    Fault(
+        "noise key without the variable's place",
+        'dpfl/aggregators/noise/keys.py',
+        'return derive(derive(key, round_index), part)',
+        'return derive(key, round_index)',
+        ('tests/aggregators/query_test.py',),
+    ),
+    Fault(
+        'the same noise key for two runs',
+        'dpfl/aggregators/noise/keys.py',
+        '        return fresh_root_key\n',
+        '        key = fresh_root_key()\n        return lambda: key\n',
+        ('tests/aggregators/query_test.py', 'tests/aggregators/adaptive_clip_test.py'),
+    ),
+    Fault(
+        'noise of a stream restarted one round late',
+        'dpfl/mechanisms/streaming/kernels.py',
+        'rows[0, :, 1:] = 0.0',
+        'rows[1:2, :, 1:] = 0.0',
+        ('tests/mechanisms/restarts_test.py', 'tests/mechanisms/conformance_test.py'),
+    ),
+    Fault(
+        'noise of a round in the type of the buffers',
+        'dpfl/aggregators/noise/correlated.py',
+        'return linear_map[0, 0] * z + tf.cast(both[0], tf.float64), both[1:]',
+        'fresh = tf.cast(linear_map[0, 0] * z, dtype)\n'
+        '    return tf.cast(fresh + both[0], tf.float64), both[1:]',
+        (
+            'tests/aggregators/noise/correlated_test.py::test_fresh_noise_of_float32_coordinates_keeps_the_digits_of_float64',
+        ),
+    ),
+    Fault(
+        'past noise of float64 coordinates in float32',
+        'dpfl/aggregators/noise/correlated.py',
+        'dtype.name: tf.zeros([kernel.buffers, size], dtype)',
+        'dtype.name: tf.zeros([kernel.buffers, size], tf.float32)',
+        ('tests/aggregators/noise/correlated_test.py',),
+    ),
+    Fault(
+        'only the first column normalized',
+        'dpfl/mechanisms/column_scaled.py',
+        'return cls(base, norms[0] / norms, base.rounds)',
+        'return cls(base, norms[0] / norms[:1], base.rounds)',
+        ('tests/mechanisms/column_scaled_test.py',),
+    ),
+)
+
+_SENSITIVITY = (
+    Fault(
+        'norms of rows for norms of columns',
+        'dpfl/mechanisms/base.py',
+        'return np.linalg.norm(self.strategy_matrix(), axis=0)',
+        'return np.linalg.norm(self.strategy_matrix(), axis=1)',
+        ('tests/mechanisms/conformance_test.py',),
+    ),
+    Fault(
+        'Gram matrix of the rows',
+        'dpfl/mechanisms/sensitivities/matrix_sensitivity.py',
+        'return upper_bound(block.T @ block, participation)',
+        'return upper_bound(block @ block.T, participation)',
+        ('tests/mechanisms/sensitivities/matrix_sensitivity_test.py',),
+    ),
+    Fault(
+        'signs ignored where entries of a schema are negative',
+        'dpfl/mechanisms/sensitivities/toeplitz_sensitivity.py',
+        'magnitudes = np.abs(coefficients)',
+        'magnitudes = coefficients',
+        ('tests/mechanisms/toeplitz_test.py',),
+    ),
+    Fault(
+        'signs ignored where entries of a log are negative',
+        'dpfl/mechanisms/sensitivities/pattern_sensitivity.py',
+        'weights = 2 * np.abs(gram)',
+        'weights = 2 * gram',
+        ('tests/mechanisms/sensitivities/pattern_sensitivity_test.py',),
+    ),
+    Fault(
+        'separation one round too long in the sensitivity',
+        'dpfl/mechanisms/sensitivities/matrix_sensitivity.py',
+        'longer[..., separation:] += best[..., : rounds - separation]',
+        'longer[..., separation + 1 :] += best[..., : rounds - separation - 1]',
+        ('tests/mechanisms/sensitivities/matrix_sensitivity_test.py',),
+    ),
+    Fault(
+        'separation one round too short in the sensitivity',
+        'dpfl/mechanisms/sensitivities/matrix_sensitivity.py',
+        'for i in range(gram.shape[0] - separation):\n',
+        'separation -= 1\n    for i in range(gram.shape[0] - separation):\n',
+        ('tests/mechanisms/sensitivities/matrix_sensitivity_test.py',),
+    ),
+    Fault(
+        'rounds between participations taken for their separation',
+        'dpfl/participation/schema.py',
+        'return cls(rounds, rounds_between + 1, max_participations)',
+        'return cls(rounds, rounds_between, max_participations)',
+        ('tests/participation/participation_test.py',),
+    ),
+    Fault(
+        'max_participations ignored',
+        'dpfl/participation/schema.py',
+        'return min(self.max_participations, reachable)',
+        'return reachable',
+        ('tests/participation/participation_test.py',),
+    ),
+    Fault(
+        'given participations counted where fewer can be reached',
+        'dpfl/participation/schema.py',
+        'return min(self.max_participations, reachable)',
+        'return self.max_participations',
+        ('tests/participation/participation_test.py',),
+    ),
+    Fault(
+        'block-diagonal restarts as one block',
+        'dpfl/mechanisms/restarts.py',
+        'return restarted_toeplitz.sensitivity(coefficients, self.lengths, participation)',
+        'whole = self.base.with_rounds(self.rounds)\n'
+        '            return whole.sensitivity_bound(participation)',
+        ('tests/mechanisms/restarts_test.py', 'tests/mechanisms/conformance_test.py'),
+    ),
+)
+
+_ACCOUNTING = (
+    Fault(
+        'conversion of Renyi DP divides by the order',
+        'dpfl/accounting/events.py',
+        'return float(rdp.compute_epsilon(rdp.RdpAccountant()._orders, divergences, delta)[0])',
+        'orders = rdp.RdpAccountant()._orders\n'
+        '    added = np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / orders\n'
+        '    return float(np.min(divergences + added))',
+        ('tests/accounting/events_test.py', 'tests/accounting/oracle_test.py'),
+    ),
+    Fault(
+        'delta for epsilon',
+        'dpfl/accounting/gaussian.py',
+        '.get_epsilon(delta)',
+        '.get_delta(delta)',
+        ('tests/accounting/gaussian_test.py', 'tests/accounting/oracle_test.py'),
+    ),
+    Fault(
+        'replace-one at the sensitivity of zero-out',
+        'dpfl/accounting/plan.py',
+        "'replace_one': 2.0",
+        "'replace_one': 1.0",
+        ('tests/accounting/plan_test.py', 'tests/accounting/plan_fields_test.py'),
+    ),
+    Fault(
+        'two phases of a run not added',
+        'dpfl/accounting/plan.py',
+        'math.hypot(own, *others)',
+        'max(own, *others)',
+        ('tests/accounting/earlier_plans_test.py',),
+    ),
+    Fault(
+        'amplification kept when the log refutes it',
+        'dpfl/accounting/reports/observed.py',
+        '        if not self.violations:\n            return plan\n',
+        "        if not self.violations or plan.sampling != 'none':\n            return plan\n",
+        ('tests/accounting/report_test.py', 'tests/accounting/evidence/refutation_test.py'),
+    ),
+    Fault(
+        'a group in a sample counted as one client of its size',
+        'dpfl/accounting/events.py',
+        '    if neighbours == Neighbours():\n        return event.sampling_probability, noise\n',
+        "    if neighbours.adjacency == 'zero_out':\n"
+        '        return event.sampling_probability, noise / neighbours.group_size\n',
+        ('tests/accounting/groups_test.py',),
+    ),
+    Fault(
+        "discretization's inflated norm left out",
+        'dpfl/accounting/plan.py',
+        'return shift * self.discretization.inflated_norm / self.clip_norm',
+        'return shift',
+        ('tests/aggregators/integers/discretized_test.py::test_the_plan_counts_the_inflated_norm',),
+    ),
+    Fault(
+        'slack of hardened noise left out',
+        'dpfl/accounting/hardened.py',
+        'return found._replace(epsilon=found.epsilon + slack)',
+        'return found',
+        ('tests/accounting/hardened_test.py::test_slack_grows_with_rounds_and_is_in_epsilon',),
+    ),
+)
+
+_SAMPLING = (
+    Fault(
+        'client drawn twice in a cohort',
+        'dpfl/simulation/sampling.py',
+        'generator.choice(self.population, self.clients_per_round, replace=False)',
+        'generator.choice(self.population, self.clients_per_round)',
+        ('tests/simulation/sampling_test.py',),
+    ),
+    Fault(
+        "timers count from the beginning of a device's last round",
+        'dpfl/simulation/population.py',
+        'ended[aggregated] + self.timer_hours',
+        'start + self.timer_hours',
+        ('tests/simulation/population_test.py',),
+    ),
+    Fault(
+        'clients of b-min-sep sampling return one round early',
+        'dpfl/simulation/min_sep_sampling.py',
+        'self._returns[cohort] = number + self.groups',
+        'self._returns[cohort] = number + self.groups - 1',
+        ('tests/accounting/sampling/separated_test.py',),
+    ),
+    Fault(
+        'round of a guarded process recorded after its release',
+        'dpfl/simulation/guard.py',
+        '            t = self._record(state, [batches for batches, _ in clients])\n'
+        '            output = self._process.next(state, [again for _, again in clients])\n',
+        '            output = self._process.next(state, [again for _, again in clients])\n'
+        '            t = self._record(state, [batches for batches, _ in clients])\n',
+        ('tests/simulation/guard_test.py',),
+    ),
+    Fault(
+        'log without the round in which a run is interrupted',
+        'dpfl/simulation/releases.py',
+        '        for t in range(self._log.rounds, self._ledger.rounds):\n'
+        '            self._log.append(self._sampler.cohort(t))\n',
+        '',
+        (
+            'tests/simulation/program_test.py::test_a_signal_between_the_ledger_and_the_log_leaves_a_true_log',
+        ),
+    ),
+    Fault(
+        'order of clients depends on a set',
+        'dpfl/tasks/text/files/stackoverflow.py',
+        'return tuple(sorted(keys, key=str))',
+        'return tuple(dict.fromkeys(keys))',
+        ('tests/tasks/text/files/stackoverflow_test.py',),
+    ),
+    Fault(
+        'a resumed run draws its cohorts anew',
+        'dpfl/simulation/program.py',
+        'map(experiment.sampler.cohort, range(first, self._rounds))',
+        'map(experiment.sampler.cohort, range(self._rounds))',
+        ('tests/simulation/resume_test.py::test_the_metrics_of_all_rounds_are_there_once',),
+    ),
+)
+
+_CLIPPING_AND_AGGREGATION = (
+    Fault(
+        'clip after the weight',
+        'dpfl/aggregators/estimators.py',
+        '        clipped = self._inner.preprocess_record(params, record.update)\n'
+        '        return tf.nest.map_structure(lambda leaf: leaf * tf.cast(weight, leaf.dtype), '
+        'clipped)\n',
+        '        weighted = tf.nest.map_structure(\n'
+        '            lambda leaf: leaf * tf.cast(weight, leaf.dtype), record.update\n'
+        '        )\n'
+        '        return self._inner.preprocess_record(params, weighted)\n',
+        ('tests/aggregators/estimators_test.py',),
+    ),
+    Fault(
+        'each layer clipped to the norm of the whole update',
+        'dpfl/aggregators/clipping.py',
+        'clip_flat(leaf, bounds[index])',
+        'clip_flat(leaf, clip_norm)',
+        ('tests/aggregators/clipping_test.py',),
+    ),
+    Fault(
+        'update with NaN passes',
+        'dpfl/aggregators/clipping.py',
+        'scale = tf.where(tf.math.is_finite(length), scale, 0.0)',
+        'scale = tf.where(tf.math.is_inf(length), 0.0, scale)',
+        ('tests/aggregators/query_test.py',),
+    ),
+    Fault(
+        'infinite norm gives 0 times infinity',
+        'dpfl/aggregators/clipping.py',
+        'tf.math.multiply_no_nan(leaf, tf.cast(scale, leaf.dtype))',
+        'leaf * tf.cast(scale, leaf.dtype)',
+        ('tests/aggregators/query_test.py',),
+    ),
+    Fault(
+        'division by the weight of the clients that came',
+        'dpfl/aggregators/estimators.py',
+        'tf.maximum(sample_state.weight, self._min_weight)',
+        'sample_state.weight',
+        ('tests/aggregators/estimators_test.py',),
+    ),
+    Fault(
+        'modulus without the sign of the sum',
+        'dpfl/mechanisms/discretization.py',
+        'return 2 * self.linf_bound * clients_per_round + 1',
+        'return self.linf_bound * clients_per_round + 1',
+        ('tests/mechanisms/discretization_test.py',),
+    ),
+    Fault(
+        'modular sum of too large a cohort wraps silently',
+        'dpfl/aggregators/integers/discretized.py',
+        '            self._largest_cohort,\n            message=',
+        '            2 * self._largest_cohort,\n            message=',
+        (
+            'tests/aggregators/integers/discretized_test.py::test_a_cohort_beyond_the_planned_one_is_refused',
+        ),
+    ),
+    Fault(
+        'sign of the adaptive clip inverted',
+        'dpfl/aggregators/adaptive_clip.py',
+        'exponent = -settings.learning_rate * (fractions - target)',
+        'exponent = settings.learning_rate * (fractions - target)',
+        ('tests/aggregators/adaptive_clip_test.py',),
+    ),
+    Fault(
+        'new clip norm one round before the noise starts afresh',
+        'dpfl/aggregators/adaptive_clip.py',
+        'np.isin(np.arange(rounds) + 1, plan.fresh_rounds)',
+        'np.isin(np.arange(rounds) + 2, plan.fresh_rounds)',
+        ('tests/aggregators/adaptive_clip_test.py',),
+    ),
+)
+
+_RUNS = (
+    Fault(
+        'ledger written after the release',
+        'dpfl/simulation/program.py',
+        "        with span('ledger'):\n"
+        '            self._releases.record(t, state)\n'
+        "        with span('TFF'):\n"
+        '            output = experiment.process.next(state, data)\n',
+        "        with span('TFF'):\n"
+        '            output = experiment.process.next(state, data)\n'
+        "        with span('ledger'):\n"
+        '            self._releases.record(t, state)\n',
+        ('tests/simulation/resume_test.py',),
+    ),
+    Fault(
+        'checkpoint without the quantile of an adaptive clip',
+        'dpfl/simulation/state.py',
+        '    is_scalar = isinstance(expected, np.generic)\n',
+        '    is_scalar = isinstance(expected, np.generic)\n'
+        "    if is_scalar and expected.dtype.kind == 'f':\n"
+        '        return expected  # The plan says what it is.\n',
+        ('tests/simulation/adaptive_clip_run_test.py',),
+    ),
+    Fault(
+        'report reads the plan where it should read the log',
+        'dpfl/accounting/reports/observed.py',
+        'limits, sizes, statistics = log.observed(), log.cohort_sizes, log.statistics()',
+        'limits, sizes, statistics = plan.participation, log.cohort_sizes, log.statistics()',
+        ('tests/accounting/report_test.py',),
+    ),
+    Fault(
+        'exported run with plots of private metrics',
+        'dpfl/cli/results/public_copy.py',
+        r"r'plots/generated_\d+\.png'",
+        r"r'plots/.+\.png'",
+        (
+            'tests/cli/binaries/training/export_run_test.py::test_the_copy_of_a_small_run_has_these_files_and_no_others',
+        ),
+    ),
+    Fault(
+        'flag that is read nowhere',
+        'dpfl/simulation/training/config.py',
+        "    eval_every: int = setting(10, 'Rounds between two evaluations.', minimum=1)\n",
+        "    eval_every: int = setting(10, 'Rounds between two evaluations.', minimum=1)\n"
+        "    eval_after: int = setting(0, 'Rounds before the first evaluation.', minimum=0)\n",
+        ('tests/repository/flags_test.py',),
+    ),
+    Fault(
+        'exit status 0 after a failure',
+        'dpfl/cli/command/command_line.py',
+        '        except (errors.RunError, errors.DataError) as error:\n'
+        '            _fail(str(error), _REFUSED)\n',
+        '        except (errors.RunError, errors.DataError) as error:\n'
+        "            print(f'error: {error}', file=sys.stderr)\n",
+        ('tests/cli/command/standard_streams_test.py',),
+    ),
+)
+
+FAULTS = (
+    *_NOISE,
+    *_SENSITIVITY,
+    *_ACCOUNTING,
+    *_SAMPLING,
+    *_CLIPPING_AND_AGGREGATION,
+    *_RUNS,
+)
