@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from dpfl.accounting.evidence import laws, overlaps, structure
+from dpfl.accounting.evidence import earlier_cohorts, laws, overlaps, structure
 from dpfl.accounting.evidence.log_test import LogTest
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.participation import ParticipationLog
@@ -21,7 +21,7 @@ def poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
     impossible = structure.turns(plan, log) or structure.group_sizes(plan, log)
     if impossible:
         return impossible
-    groups, rate = plan.groups or 1, rate_of(plan)
+    rate = rate_of(plan)
     turns = turns_of(plan, log.rounds)
     drawn = sum(clients * count * times for (clients, count), times in turns.items())
     sizes = collections.Counter(_group_size(plan, t) for t in range(log.rounds))
@@ -38,7 +38,7 @@ def poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
         _total(value, drawn * rate, float(laws.binomial_upper(value, drawn, rate))),
         _squares(plan, log, cohorts),
         _busiest(log, rate, turns),
-        *_overlaps(plan, log, groups),
+        *_overlaps(plan, log),
         _seen(log, seen, _mean_seen(rate, turns)),
     ]
 
@@ -60,7 +60,7 @@ def truncated_poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]
             min(rate_of(plan), cohort.mean / population * (1 + 1e-12)),
             {(population, log.rounds): 1},
         ),
-        *_overlaps(plan, log, 1),
+        *_overlaps(plan, log),
         _seen_given_sizes(plan, log),
     ]
 
@@ -69,7 +69,7 @@ def without_replacement(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTes
     """Tests of 'without_replacement'."""
     return structure.cohort_sizes(plan, log) or [
         _busiest(log, rate_of(plan), {(plan.population or 0, log.rounds): 1}),
-        *_overlaps(plan, log, 1),
+        *_overlaps(plan, log),
         _seen_given_sizes(plan, log),
     ]
 
@@ -156,20 +156,22 @@ def _busiest(log: ParticipationLog, rate: float, turns: dict[tuple[int, int], in
     return LogTest('busiest client', busiest_tail(value, rate, turns), words)
 
 
-def _overlaps(plan: PrivacyPlan, log: ParticipationLog, groups: int) -> list[LogTest]:
-    tests = []
-    for lag in (groups, 2 * groups):
-        if lag >= log.rounds:
-            break
-        value = overlaps.shared(log, lag, groups)
-        sizes = overlaps.pairs(log, lag, lambda t: _group_size(plan, t))
-        words = (
-            f'Cohorts at lag {lag} share {value} clients in all; '
-            f'random cohorts of these sizes share {overlaps.mean(sizes):.6g} on average.'
-        )
-        p_value = laws.two_sided(overlaps.tails(value, sizes))
-        tests.append(LogTest(f'overlap at lag {lag}', p_value, words))
-    return tests
+def _overlaps(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+    """Overlaps with the cohort one turn before, and with all recent ones."""
+    lag = plan.groups or 1
+    if lag >= log.rounds:
+        return []
+    value = overlaps.shared(log, lag, lag)
+    sizes = overlaps.pairs(log, lag, lambda t: _group_size(plan, t))
+    words = (
+        f'Cohorts at lag {lag} share {value} clients in all; '
+        f'random cohorts of these sizes share {overlaps.mean(sizes):.6g} on average.'
+    )
+    clients = np.array([_group_size(plan, t) for t in range(log.rounds)])
+    return [
+        LogTest(f'overlap at lag {lag}', laws.two_sided(overlaps.tails(value, sizes)), words),
+        earlier_cohorts.test(log, earlier_cohorts.Draws(clients, first=lag, step=lag)),
+    ]
 
 
 def _seen(log: ParticipationLog, tails: tuple[float, float], mean: float) -> LogTest:
