@@ -3,13 +3,14 @@
 Given the earlier cohorts and all sizes, cohort t is a uniformly random subset of size n of N
 clients. For fixed values a_i of these clients, sum a_i over the cohort is a sum of n draws without
 replacement, so its exponential moment is at most that of n draws with replacement ([Hoeffding63],
-theorem 4): E exp(sum a_i) <= (mean of exp(a_i))^n. Earlier cohorts may choose the values. Two kinds
-of bets multiply the quotient of both sides over the rounds:
+theorem 4): E exp(sum a_i) <= (mean of exp(a_i))^n. Earlier cohorts may choose the values. Three
+kinds of bets multiply the quotient of both sides over the rounds:
 
 - One lag: a_i = x for the clients of the cohort a fixed number of rounds ago.
 - Two cohorts: a_i is the sum of x for the clients of one recent cohort and of y for those of
   another one, where x and y have all signs. A bet is the mean over all pairs of recent cohorts.
   It sees clients that come together, who make overlaps both too large and too small.
+- Frequent clients: a_i is x times the number of earlier rounds of the client.
 
 Each bet is a nonnegative supermartingale that starts at 1, and so is their mean. It ever reaches
 1 / a with probability at most a, also if the run is stopped for what it has shown ([Ville39]).
@@ -43,6 +44,13 @@ _LARGEST_FACTOR = 100.0
 # needs small bets.
 _FULL_SCALE = 16
 
+# Bets on frequent clients multiply the odds by exp(scale / standard deviation of their number of
+# earlier rounds in all) for each earlier round, or divide by it.
+_FREQUENT_SCALES = (0.25, 0.5, 1.0, 2.0)
+
+# Classes of clients by the number of their rounds.
+_CLASSES = 128
+
 # Participations whose earlier rounds are looked up at a time.
 _CHUNK = 2**20
 
@@ -74,7 +82,8 @@ def test(log: ParticipationLog, draws: Draws) -> LogTest:
     bets = _Bets.of(log, draws)
     wealth = np.zeros(log.rounds)
     if bets.shared.shape[1]:
-        wealth = np.logaddexp(bets.of_lags(), bets.of_pairs()) - np.log(2)
+        single = np.logaddexp(bets.of_lags(), of_frequent(log, draws))
+        wealth = np.logaddexp(single - np.log(2), bets.of_pairs()) - np.log(2)
     mean = float((bets.share * bets.sizes[:, None]).sum())
     return LogTest(
         'overlaps with earlier cohorts',
@@ -113,6 +122,53 @@ def shared_clients(by_client: ClientRounds, rounds: int, draws: Draws, window: i
             counts += np.bincount(places, minlength=counts.size)
         start = end
     return counts.reshape(rounds, window)
+
+
+def of_frequent(log: ParticipationLog, draws: Draws) -> np.ndarray:
+    """Logarithm of the mean of all bets on frequent clients after each round, [rounds].
+
+    Clients with similar numbers of rounds are in one class.
+    """
+    before, after = _classes(log, draws)
+    classes = np.arange(len(before))[:, None]
+    numbers = np.zeros_like(before)
+    for group in range(draws.step):
+        gained = np.cumsum((after - before)[:, group :: draws.step], axis=1)
+        numbers[:, group :: draws.step][:, 1:] = gained[:, :-1]
+    for ago in range(1, min(draws.waits, log.rounds - 1) + 1):
+        numbers[:, ago:] -= after[:, :-ago]
+    numbers[0] = draws.clients - numbers[1:].sum(axis=0)
+    shares = np.maximum(0, numbers) / np.maximum(1, draws.clients)
+    sizes, frequency = log.cohort_sizes, (classes * before).sum(axis=0)
+    mean = (classes * shares).sum(axis=0)
+    spread = np.sqrt(sizes * ((classes - mean) ** 2 * shares).sum(axis=0))
+    # Before round `first` cohorts of b-min-sep are not uniform.
+    is_spread = (spread > 0) & (np.arange(log.rounds) >= draws.first)
+    logs = np.full(log.rounds, -np.inf)
+    for scale in _FREQUENT_SCALES:
+        tilts = np.where(is_spread, np.minimum(1.0, scale / np.where(is_spread, spread, 1)), 0)
+        for x in (tilts, -tilts):
+            moments = sizes * np.log((np.exp(x * (classes - mean)) * shares).sum(axis=0))
+            logs = np.logaddexp(logs, np.cumsum(x * (frequency - sizes * mean) - moments))
+    return logs - np.log(2 * len(_FREQUENT_SCALES))
+
+
+def _classes(log: ParticipationLog, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
+    """Clients of each round by their class before and after it, int64 [classes, rounds]."""
+    by_client = log.by_client()
+    # A function of the sizes alone, as bets need it; on average clients reach half of the classes.
+    mean = float((log.cohort_sizes / np.maximum(1, draws.clients)).sum()) / draws.step
+    width = 1 + int(2 * mean / _CLASSES)
+    before, after = np.zeros((2, _CLASSES, log.rounds), np.int64)
+    for start in range(0, by_client.clients.size, _CHUNK):
+        offsets = by_client.offsets[start : start + _CHUNK + 1]
+        rounds = by_client.rounds[offsets[0] : offsets[-1]]
+        earlier = np.arange(rounds.size) - np.repeat(offsets[:-1] - offsets[0], np.diff(offsets))
+        for counts, number in ((before, earlier), (after, earlier + 1)):
+            places = np.minimum(number // width, _CLASSES - 1) * log.rounds + rounds
+            counts += np.bincount(places, minlength=counts.size).reshape(counts.shape)
+    used = 1 + int(np.flatnonzero(after.any(axis=1)).max(initial=0))
+    return before[:used], after[:used]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

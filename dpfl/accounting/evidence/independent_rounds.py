@@ -9,6 +9,7 @@ import collections
 import math
 
 import numpy as np
+from scipy import special, stats
 
 from dpfl.accounting.evidence import earlier_cohorts, laws, overlaps, structure
 from dpfl.accounting.evidence.log_test import LogTest
@@ -37,6 +38,7 @@ def poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
     return [
         _total(value, drawn * rate, float(laws.binomial_upper(value, drawn, rate))),
         _squares(plan, log, cohorts),
+        _spread_of_rounds(plan, log),
         _busiest(log, rate, turns),
         *_overlaps(plan, log),
         _seen(log, seen, _mean_seen(rate, turns)),
@@ -61,6 +63,7 @@ def truncated_poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]
             {(population, log.rounds): 1},
         ),
         *_overlaps(plan, log),
+        _spread_given_sizes(plan, log),
         _seen_given_sizes(plan, log),
     ]
 
@@ -70,6 +73,7 @@ def without_replacement(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTes
     return structure.cohort_sizes(plan, log) or [
         _busiest(log, rate_of(plan), {(plan.population or 0, log.rounds): 1}),
         *_overlaps(plan, log),
+        _spread_given_sizes(plan, log),
         _seen_given_sizes(plan, log),
     ]
 
@@ -154,6 +158,57 @@ def _busiest(log: ParticipationLog, rate: float, turns: dict[tuple[int, int], in
         f'in the planned sampling one does {most * rate:.4g} times on average.'
     )
     return LogTest('busiest client', busiest_tail(value, rate, turns), words)
+
+
+def _spread_of_rounds(plan: PrivacyPlan, log: ParticipationLog) -> LogTest:
+    """Upper side of the squared distances of the clients' numbers of rounds from their mean."""
+    rate, turns = rate_of(plan), turns_of(plan, log.rounds)
+    population, counts = plan.population or 0, log.by_client().counts
+    centre = round(
+        sum(n * count * times for (n, count), times in turns.items()) * rate / population
+    )
+    value = int(((counts - centre) ** 2).sum()) + (population - counts.size) * centre**2
+    summands = [
+        (laws.binomial(count, rate), times * clients) for (clients, count), times in turns.items()
+    ]
+    mean = sum(times * float(law.cells @ (law.values - centre) ** 2) for law, times in summands)
+    return LogTest(
+        "spread of the clients' rounds",
+        laws.tails_of_squares(value, summands, centre)[1],
+        f'Squared distances of the numbers of rounds of all clients from {centre} add up to '
+        f'{value}; the planned sampling leads to {mean:.6g} on average.',
+    )
+
+
+def _spread_given_sizes(plan: PrivacyPlan, log: ParticipationLog) -> LogTest:
+    """Upper side of the squared excess of the clients' numbers of rounds over a threshold.
+
+    Given the sizes, cohorts are independent uniform subsets, so the numbers of rounds K_i are
+    negatively associated ([JoagDev83]). For an increasing f this bounds E exp(x sum f(K_i)) by the
+    product of the moments. Each K_i is a sum of independent indicators. For a convex function its
+    mean is at most that of a binomial variable with the same mean ([Hoeffding56], theorem 3).
+    """
+    population, counts = plan.population or 0, log.by_client().counts
+    rounds = log.rounds
+    share = min(1.0, float(log.cohort_sizes.sum()) / (population * rounds))
+    threshold = math.floor(rounds * share + math.sqrt(rounds * share * (1 - share)))
+    value = int((np.maximum(0, counts - threshold) ** 2).sum())
+    numbers = np.arange(rounds + 1)
+    chances = stats.binom.logpmf(numbers, rounds, share)
+    squares = np.maximum(0, numbers - threshold).astype(float) ** 2
+    mean = float(np.exp(chances) @ squares)
+    variance = float(np.exp(chances) @ (squares - mean) ** 2) * population
+    tails = laws.chernoff(
+        value,
+        lambda tilt: population * float(special.logsumexp(chances + tilt * squares)),
+        1 / math.sqrt(max(1.0, variance)),
+    )
+    return LogTest(
+        "spread of the clients' rounds",
+        tails[1],
+        f'Squared excesses of the numbers of rounds of all clients over {threshold} add up to '
+        f'{value}; the planned sampling leads to at most {population * mean:.6g} on average.',
+    )
 
 
 def _overlaps(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:

@@ -147,6 +147,13 @@ def _again_after(rounds: int, clients: int, size: int, lag: int, share: float) -
     return draw
 
 
+def _partly_frequent(rounds: int, clients: int, size: int, share: float, factor: float) -> Draw:
+    """Poisson samples, where a share of the clients has a larger rate; the mean is as planned."""
+    rates = np.full(clients, size / clients * (1 - share * factor) / (1 - share))
+    rates[: round(share * clients)] = size / clients * factor
+    return lambda rng: chosen(rng.random(clients) < rates for _ in range(rounds))
+
+
 def _dependent(rounds: int, clients: int, size: int, spread: bool = True) -> dict[str, Draw]:
     """Every client takes part at the planned rate, and cohorts depend on each other."""
     return {
@@ -173,6 +180,7 @@ def _poisson_logs(rounds: int, clients: int, size: int) -> dict[str, Draw]:
             for parts in (2, 3, 4)
         },
         **_dependent(rounds, clients, size),
+        '5 % of the clients three times as often': _partly_frequent(rounds, clients, size, 0.05, 3),
         'a quarter back after 3 rounds': _again_after(rounds, clients, size, 3, 0.25),
     }
 
