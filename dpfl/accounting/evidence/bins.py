@@ -149,8 +149,7 @@ def _everyone(log: ParticipationLog, population: int, groups: int) -> list[LogTe
 def _clients_of_part(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
     """Both sides of the law of the clients of a last pass that is cut off.
 
-    Each client has one of its first slots with the same probability. With balls in bins only the
-    first pass counts, because later ones have the same slots.
+    Each client has one of its first slots with probability rounds / groups.
     """
     rounds = log.rounds % groups
     if not rounds:

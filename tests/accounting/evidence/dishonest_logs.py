@@ -323,6 +323,7 @@ def _bins(rounds: int, clients: int, groups: int) -> Cases:
         'bins of equal size': lambda rng: rng.permutation(clients)[None] % groups,
         'other bins in each pass': lambda rng: rng.integers(groups, size=(9, clients)),
         'half the population': lambda rng: rng.integers(groups, size=(1, clients // 2)),
+        'bins of both halves': lambda rng: np.tile(rng.integers(groups, size=(1, clients // 2)), 2),
     }
     size = clients // groups
     return Cases(
@@ -364,7 +365,12 @@ def _allocation(rounds: int, clients: int, groups: int) -> Cases:
             [rng.permutation(clients) % groups for _ in range(epochs)]
         ),
         'one client always in the same slot': one_always,
+        'slots of both halves': lambda rng: np.tile(uniform(rng)[:, : clients // 2], 2),
     }
+    if epochs > 3:
+        slots['the slots of three epochs before'] = lambda rng: np.tile(
+            uniform(rng, 3), (-(-epochs // 3), 1)
+        )
     size = clients // groups
     return Cases(
         plan(
