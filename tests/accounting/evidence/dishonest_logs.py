@@ -9,8 +9,9 @@ from dpfl import Participation, ParticipationLog, accounting, mechanisms
 from dpfl.simulation import sampling
 from dpfl.simulation.bin_sampling import BinSampler
 from dpfl.simulation.min_sep_sampling import MinSepSampler
+from tests.accounting.evidence import dependent_logs
 
-Draw = Callable[[np.random.Generator], ParticipationLog]
+Draw = dependent_logs.Draw
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,11 +52,6 @@ def logged(sampler: sampling.Sampler) -> ParticipationLog:
     return ParticipationLog(sampler.cohort(t) for t in range(sampler.participation.rounds))
 
 
-def chosen(rounds: Iterable[np.ndarray]) -> ParticipationLog:
-    """The log of cohorts given by whether each client takes part, bool [clients]."""
-    return ParticipationLog(np.flatnonzero(takes_part) for takes_part in rounds)
-
-
 def with_client_always(log: ParticipationLog, rounds: Iterable[int], client: int = 7):
     """The log with one client in each of `rounds`, besides the others."""
     always = set(rounds)
@@ -65,30 +61,9 @@ def with_client_always(log: ParticipationLog, rounds: Iterable[int], client: int
     )
 
 
-def in_turn(rounds: int, clients: int, size: int) -> Draw:
-    """Cohorts of fixed size go through the population in one random order."""
-
-    def draw(rng):
-        order = rng.permutation(clients)
-        return ParticipationLog(
-            order[np.arange(t * size, (t + 1) * size) % clients] for t in range(rounds)
-        )
-
-    return draw
-
-
-def same_cohort(rounds: int, clients: int, size: int) -> Draw:
-    """One cohort in all rounds."""
-
-    def draw(rng):
-        return ParticipationLog([rng.choice(clients, size, replace=False)] * rounds)
-
-    return draw
-
-
 def poisson_at(rounds: int, clients: int, rate: float) -> Draw:
     """Poisson samples at a rate of their own."""
-    return lambda rng: chosen(rng.random(clients) < rate for _ in range(rounds))
+    return lambda rng: dependent_logs.chosen(rng.random(clients) < rate for _ in range(rounds))
 
 
 def fixed_size(rounds: int, clients: int, size: int) -> Draw:
@@ -98,90 +73,30 @@ def fixed_size(rounds: int, clients: int, size: int) -> Draw:
     )
 
 
-def parts_by_schedule(rounds: int, clients: int, size: int, parts: int, groups: int = 1) -> Draw:
-    """Poisson samples of one part of the population, or of a group, in each of its turns.
-
-    Each part has equally many turns, in a random order that is public.
-    """
-    turns = -(-rounds // groups)
-
-    def draw(rng):
-        order = rng.permutation(clients)
-        orders = [rng.permutation(np.arange(turns) % parts) for _ in range(groups)]
-        used = [
-            np.array_split(order[t % groups :: groups], parts)[orders[t % groups][t // groups]]
-            for t in range(rounds)
-        ]
-        return ParticipationLog(part[rng.random(part.size) < size / part.size] for part in used)
-
-    return draw
-
-
-def _in_sync(rounds: int, clients: int, size: int, together: int, spread: bool = True) -> Draw:
-    """Clients in sets that come together, but for one set; the sizes of cohorts are as planned."""
-
-    def draw(rng):
-        sets = rng.permutation(clients).reshape(-1, together)
-        cohorts = []
-        for _ in range(rounds):
-            number = rng.binomial(clients, size / clients) if spread else size
-            order = rng.permutation(sets, axis=0)
-            cohorts.append(order.ravel()[:number])
-        return ParticipationLog(cohorts)
-
-    return draw
-
-
-def _again_after(rounds: int, clients: int, size: int, lag: int, share: float) -> Draw:
-    """Poisson samples; of the cohort `lag` rounds before, a larger share comes again."""
-    rate = size / clients
-    others = rate * (1 - share) / (1 - rate)
-
-    def draw(rng):
-        came = np.zeros((rounds, clients), bool)
-        for t in range(rounds):
-            rates = np.where(came[t - lag], share, others) if t >= lag else rate
-            came[t] = rng.random(clients) < rates
-        return chosen(came)
-
-    return draw
-
-
-def _partly_frequent(rounds: int, clients: int, size: int, share: float, factor: float) -> Draw:
-    """Poisson samples, where a share of the clients has a larger rate; the mean is as planned."""
-    rates = np.full(clients, size / clients * (1 - share * factor) / (1 - share))
-    rates[: round(share * clients)] = size / clients * factor
-    return lambda rng: chosen(rng.random(clients) < rates for _ in range(rounds))
-
-
-def _dependent(rounds: int, clients: int, size: int, spread: bool = True) -> dict[str, Draw]:
-    """Every client takes part at the planned rate, and cohorts depend on each other."""
-    return {
-        'pairs in sync': _in_sync(rounds, clients, size, 2, spread),
-        'cliques of 5 in sync': _in_sync(rounds, clients, size, 5, spread),
-    }
-
-
 def _poisson_logs(rounds: int, clients: int, size: int) -> dict[str, Draw]:
     rate = size / clients
     return {
         'rate 1.1 p': poisson_at(rounds, clients, 1.1 * rate),
         'rate 1.5 p': poisson_at(rounds, clients, 1.5 * rate),
-        'the same cohort always': same_cohort(rounds, clients, size),
+        'the same cohort always': dependent_logs.same_cohort(rounds, clients, size),
         'one client in all rounds': lambda rng: with_client_always(
             poisson_at(rounds, clients, rate)(rng), range(rounds)
         ),
         'everybody': poisson_at(rounds, clients, 1.0),
-        'in turn': in_turn(rounds, clients, size),
+        'in turn': dependent_logs.in_turn(rounds, clients, size),
         'fixed size': fixed_size(rounds, clients, size),
         'half the population': poisson_at(rounds, clients // 2, 2 * rate),
         **{
-            f'{parts} parts by a schedule': parts_by_schedule(rounds, clients, size, parts)
+            f'{parts} parts by a schedule': dependent_logs.parts_by_schedule(
+                rounds, clients, size, parts
+            )
             for parts in (2, 3, 4)
         },
-        **_dependent(rounds, clients, size),
-        '5 % of the clients three times as often': _partly_frequent(rounds, clients, size, 0.05, 3),
-        'a quarter back after 3 rounds': _again_after(rounds, clients, size, 3, 0.25),
+        **dependent_logs.dependent(rounds, clients, size),
+        '5 % of the clients three times as often': dependent_logs.partly_frequent(
+            rounds, clients, size, 0.05, 3
+        ),
+        'a quarter back after 3 rounds': dependent_logs.again_after(rounds, clients, size, 3, 0.25),
     }
 
 
@@ -246,13 +161,13 @@ def _without_replacement(rounds: int, clients: int, size: int) -> Cases:
         ),
         lambda seed: logged(sampling.FixedSizeSampler(rounds, clients, size, seed)),
         {
-            'the same cohort always': same_cohort(rounds, clients, size),
+            'the same cohort always': dependent_logs.same_cohort(rounds, clients, size),
             'one client in all rounds': one_in_all,
-            'in turn': in_turn(rounds, clients, size),
+            'in turn': dependent_logs.in_turn(rounds, clients, size),
             'half the population': fixed_size(rounds, clients // 2, size),
             'random sizes': poisson_at(rounds, clients, size / clients),
             '2 parts by a schedule': parts_of_fixed_size,
-            **_dependent(rounds, clients, size, spread=False),
+            **dependent_logs.dependent(rounds, clients, size, spread=False),
         },
     )
 
@@ -309,7 +224,9 @@ def _of_slots(rounds: int, groups: int, slots: Callable[[np.random.Generator], n
 
     def draw(rng):
         drawn = slots(rng)
-        return chosen(drawn[t // groups % len(drawn)] == t % groups for t in range(rounds))
+        return dependent_logs.chosen(
+            drawn[t // groups % len(drawn)] == t % groups for t in range(rounds)
+        )
 
     return draw
 
@@ -409,7 +326,7 @@ def _separated(rounds: int, clients: int, size: int, groups: int) -> Cases:
                     )
                 returns[joins] = t + groups
                 cohorts.append(joins)
-            return chosen(cohorts)
+            return dependent_logs.chosen(cohorts)
 
         return drawn
 
@@ -435,9 +352,9 @@ def _separated(rounds: int, clients: int, size: int, groups: int) -> Cases:
             'rate 1.1 p': draw(1.1),
             'rate 1.5 p': draw(1.5),
             'cold start': draw(cold=True),
-            'in turn': in_turn(rounds, clients, size),
-            'the same cohort always': same_cohort(rounds, clients, size // 2),
-            'the same cohorts in turn': in_turn(rounds, groups * size, size),
+            'in turn': dependent_logs.in_turn(rounds, clients, size),
+            'the same cohort always': dependent_logs.same_cohort(rounds, clients, size // 2),
+            'the same cohorts in turn': dependent_logs.in_turn(rounds, groups * size, size),
             'fixed size': draw(cold=True, fixed=True),
             'fewer clients': draw(used=groups * size, fixed=True, cold=True),
             'half the population': draw(2.0, used=clients // 2),
@@ -460,7 +377,9 @@ CASES: dict[str, Cases] = {
     'cyclic_poisson': _cyclic(30, 1000, 50, 10),
     'cyclic_poisson, 30 turns': dataclasses.replace(
         _cyclic(120, 2000, 100, 4),
-        dishonest={'2 parts by a schedule': parts_by_schedule(120, 2000, 100, 2, groups=4)},
+        dishonest={
+            '2 parts by a schedule': dependent_logs.parts_by_schedule(120, 2000, 100, 2, groups=4)
+        },
         weak=frozenset(),
     ),
     'truncated_poisson': _truncated(30, 1000, 100, 110),
