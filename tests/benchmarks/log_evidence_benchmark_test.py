@@ -13,7 +13,8 @@ def test_rows_of_both_tables(capsys):
     assert log_evidence.dishonest_table({'fixed': case}, 2)
     assert not log_evidence.honest_table({'fixed': case}, 3)
     rows = capsys.readouterr().out.splitlines()
-    assert rows[2] == '| fixed | in turn | 3.18 | 4.089 | 2 | overlap at lag 1, overlap at lag 2 |'
+    tests = 'overlap at lag 1, overlaps with earlier cohorts'
+    assert rows[2] == f'| fixed | in turn | 3.18 | 4.089 | 2 | {tests} |'
     assert rows[3].startswith('| fixed | none | 3.18 |') and rows[3].endswith('| 0 |  |')
     assert rows[-1] == '| fixed | 3 | 0 | 0 |'
 

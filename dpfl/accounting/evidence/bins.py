@@ -25,7 +25,7 @@ import math
 import numpy as np
 from scipy import stats
 
-from dpfl.accounting.evidence import laws, structure
+from dpfl.accounting.evidence import laws, slot_pairs, structure
 from dpfl.accounting.evidence.log_test import LogTest
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.participation import ParticipationLog
@@ -42,12 +42,14 @@ def balls_in_bins(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
     if impossible:
         return impossible
     slots = _slots(clients, bins)
-    tests = _size_tests(log.cohort_sizes[:groups], population, groups)
-    for lag in sorted({1, len(bins)}):
-        pairs = _Pairs()
-        pairs.add(slots[:-lag], slots[lag:], len(bins))
-        tests.append(pairs.test(f'bins of clients {lag} apart', len(bins)))
-    return tests
+    neighbours = slot_pairs.Pairs()
+    neighbours.add(slots[:-1], slots[1:], len(bins))
+    return [
+        *_size_tests(log.cohort_sizes[:groups], population, groups),
+        neighbours.test('bins of clients 1 apart', len(bins)),
+        slot_pairs.any_distance(slots, len(bins), groups),
+        *_clients_of_part(log, population, groups),
+    ]
 
 
 def random_allocation(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
@@ -56,26 +58,34 @@ def random_allocation(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]
     impossible = _second_rounds(log, groups) or _everyone(log, population, groups)
     if impossible:
         return impossible
-    next_epoch, next_client, next_both = _Pairs(), _Pairs(), _Pairs()
+    next_epoch, next_client = slot_pairs.Pairs(), slot_pairs.Pairs()
     first = _pass(log, 0, groups)
     clients = np.sort(np.concatenate(first))
     earlier, repeats = _slots(clients, first), np.zeros(clients.size, np.int32)
     next_client.add(earlier[:-1], earlier[1:], len(first))
+    any_distance = slot_pairs.any_distance(earlier, len(first), groups)
     starts = range(groups, log.rounds, groups)
+    bets = slot_pairs.EarlierEpochs(clients.size, 1 + len(starts), groups)
+    bets.add(earlier, len(first))
     for start in starts:
         epoch = _pass(log, start, groups)
         slots = _slots(clients, epoch)
         repeats += next_epoch.add(earlier, slots, len(epoch))
-        next_both.add(earlier[:-1], slots[1:], len(epoch))
+        bets.add(slots, len(epoch))
         if len(epoch) == groups:
             next_client.add(slots[:-1], slots[1:], groups)
         earlier = slots
     often, turns = int(repeats.max(initial=0)), len(starts)
+    neighbours = next_client.test('slots of neighbouring clients', len(first))
+    nearest = min(neighbours, any_distance, key=lambda test: test.p_value)
     return [
         *_size_tests(log.cohort_sizes, population, groups),
+        *_clients_of_part(log, population, groups),
         next_epoch.test('slots of a client in successive epochs', groups),
-        next_client.test('slots of neighbouring clients', len(first)),
-        next_both.test('slots of neighbouring clients in successive epochs', groups),
+        bets.test(),
+        dataclasses.replace(
+            nearest, name='slots of clients by distance', p_value=laws.union(2, nearest.p_value)
+        ),
         LogTest(
             'client most often in the same slot',
             laws.union(population, float(laws.binomial_upper(often, turns, 1 / groups))),
@@ -136,6 +146,26 @@ def _everyone(log: ParticipationLog, population: int, groups: int) -> list[LogTe
     return [structure.impossible('clients of a pass', words)]
 
 
+def _clients_of_part(log: ParticipationLog, population: int, groups: int) -> list[LogTest]:
+    """Both sides of the law of the clients of a last pass that is cut off.
+
+    Each client has one of its first slots with probability rounds / groups.
+    """
+    rounds = log.rounds % groups
+    if not rounds:
+        return []
+    clients = int(log.cohort_sizes[-rounds:].sum())
+    law = clients, population, rounds / groups
+    return [
+        LogTest(
+            'clients of the last pass',
+            laws.two_sided((float(laws.binomial_lower(*law)), float(laws.binomial_upper(*law)))),
+            f'{clients} clients took part in the last {rounds} rounds; '
+            f'the planned sampling has {population * rounds / groups:.6g} on average.',
+        )
+    ]
+
+
 def _slots(clients: np.ndarray, cohorts: list[np.ndarray]) -> np.ndarray:
     """The slot of each client in a pass, int32 [clients]; -1 for those without one.
 
@@ -147,42 +177,6 @@ def _slots(clients: np.ndarray, cohorts: list[np.ndarray]) -> np.ndarray:
     for slot, cohort in enumerate(cohorts):
         slots[np.searchsorted(clients, cohort)] = slot
     return slots
-
-
-@dataclasses.dataclass
-class _Pairs:
-    """Pairs of choices that form a graph without cycles.
-
-    Attributes:
-      pairs: number of pairs that could be in the same slot of the log.
-      same: number of them that were.
-    """
-
-    pairs: int = 0
-    same: int = 0
-
-    def add(self, parents: np.ndarray, children: np.ndarray, slots: int) -> np.ndarray:
-        """Adds pairs; whether each of them is in the same slot, bool [pairs].
-
-        Args:
-          parents: slots of the choices nearer to the roots.
-          children: slots of the others.
-          slots: number of slots that the log holds of the children's pass.
-        """
-        same = (parents == children) & (parents >= 0)
-        self.pairs += int(((parents >= 0) & (parents < slots)).sum())
-        self.same += int(same.sum())
-        return same
-
-    def test(self, name: str, options: int) -> LogTest:
-        """Both sides of the law Bin(pairs, 1 / options)."""
-        law = self.same, self.pairs, 1 / options
-        return LogTest(
-            name,
-            laws.two_sided((float(laws.binomial_lower(*law)), float(laws.binomial_upper(*law)))),
-            f'{self.same} of {self.pairs} pairs share a slot; '
-            f'the planned sampling has {self.pairs / options:.6g} on average.',
-        )
 
 
 def _size_tests(sizes: np.ndarray, population: int, groups: int) -> list[LogTest]:

@@ -9,8 +9,9 @@ import collections
 import math
 
 import numpy as np
+from scipy import special, stats
 
-from dpfl.accounting.evidence import laws, overlaps, structure
+from dpfl.accounting.evidence import earlier_cohorts, laws, overlaps, structure
 from dpfl.accounting.evidence.log_test import LogTest
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.participation import ParticipationLog
@@ -21,7 +22,7 @@ def poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
     impossible = structure.turns(plan, log) or structure.group_sizes(plan, log)
     if impossible:
         return impossible
-    groups, rate = plan.groups or 1, rate_of(plan)
+    rate = rate_of(plan)
     turns = turns_of(plan, log.rounds)
     drawn = sum(clients * count * times for (clients, count), times in turns.items())
     sizes = collections.Counter(_group_size(plan, t) for t in range(log.rounds))
@@ -37,8 +38,9 @@ def poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
     return [
         _total(value, drawn * rate, float(laws.binomial_upper(value, drawn, rate))),
         _squares(plan, log, cohorts),
+        _spread_of_rounds(plan, log),
         _busiest(log, rate, turns),
-        *_overlaps(plan, log, groups),
+        *_overlaps(plan, log),
         _seen(log, seen, _mean_seen(rate, turns)),
     ]
 
@@ -60,7 +62,8 @@ def truncated_poisson(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]
             min(rate_of(plan), cohort.mean / population * (1 + 1e-12)),
             {(population, log.rounds): 1},
         ),
-        *_overlaps(plan, log, 1),
+        *_overlaps(plan, log),
+        _spread_given_sizes(plan, log),
         _seen_given_sizes(plan, log),
     ]
 
@@ -69,7 +72,8 @@ def without_replacement(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTes
     """Tests of 'without_replacement'."""
     return structure.cohort_sizes(plan, log) or [
         _busiest(log, rate_of(plan), {(plan.population or 0, log.rounds): 1}),
-        *_overlaps(plan, log, 1),
+        *_overlaps(plan, log),
+        _spread_given_sizes(plan, log),
         _seen_given_sizes(plan, log),
     ]
 
@@ -156,20 +160,73 @@ def _busiest(log: ParticipationLog, rate: float, turns: dict[tuple[int, int], in
     return LogTest('busiest client', busiest_tail(value, rate, turns), words)
 
 
-def _overlaps(plan: PrivacyPlan, log: ParticipationLog, groups: int) -> list[LogTest]:
-    tests = []
-    for lag in (groups, 2 * groups):
-        if lag >= log.rounds:
-            break
-        value = overlaps.shared(log, lag, groups)
-        sizes = overlaps.pairs(log, lag, lambda t: _group_size(plan, t))
-        words = (
-            f'Cohorts at lag {lag} share {value} clients in all; '
-            f'random cohorts of these sizes share {overlaps.mean(sizes):.6g} on average.'
-        )
-        p_value = laws.two_sided(overlaps.tails(value, sizes))
-        tests.append(LogTest(f'overlap at lag {lag}', p_value, words))
-    return tests
+def _spread_of_rounds(plan: PrivacyPlan, log: ParticipationLog) -> LogTest:
+    """Upper side of the squared distances of the clients' numbers of rounds from their mean."""
+    rate, turns = rate_of(plan), turns_of(plan, log.rounds)
+    population, counts = plan.population or 0, log.by_client().counts
+    centre = round(
+        sum(n * count * times for (n, count), times in turns.items()) * rate / population
+    )
+    value = int(((counts - centre) ** 2).sum()) + (population - counts.size) * centre**2
+    summands = [
+        (laws.binomial(count, rate), times * clients) for (clients, count), times in turns.items()
+    ]
+    mean = sum(times * float(law.cells @ (law.values - centre) ** 2) for law, times in summands)
+    return LogTest(
+        "spread of the clients' rounds",
+        laws.tails_of_squares(value, summands, centre)[1],
+        f'Squared distances of the numbers of rounds of all clients from {centre} add up to '
+        f'{value}; the planned sampling leads to {mean:.6g} on average.',
+    )
+
+
+def _spread_given_sizes(plan: PrivacyPlan, log: ParticipationLog) -> LogTest:
+    """Upper side of the squared excess of the clients' numbers of rounds over a threshold.
+
+    Given the sizes, cohorts are independent uniform subsets, so the numbers of rounds K_i are
+    negatively associated ([JoagDev83]). For an increasing f this bounds E exp(x sum f(K_i)) by the
+    product of the moments. Each K_i is a sum of independent indicators. For a convex function its
+    mean is at most that of a binomial variable with the same mean ([Hoeffding56], theorem 3).
+    """
+    population, counts = plan.population or 0, log.by_client().counts
+    rounds = log.rounds
+    share = min(1.0, float(log.cohort_sizes.sum()) / (population * rounds))
+    threshold = math.floor(rounds * share + math.sqrt(rounds * share * (1 - share)))
+    value = int((np.maximum(0, counts - threshold) ** 2).sum())
+    numbers = np.arange(rounds + 1)
+    chances = stats.binom.logpmf(numbers, rounds, share)
+    squares = np.maximum(0, numbers - threshold).astype(float) ** 2
+    mean = float(np.exp(chances) @ squares)
+    variance = float(np.exp(chances) @ (squares - mean) ** 2) * population
+    tails = laws.chernoff(
+        value,
+        lambda tilt: population * float(special.logsumexp(chances + tilt * squares)),
+        1 / math.sqrt(max(1.0, variance)),
+    )
+    return LogTest(
+        "spread of the clients' rounds",
+        tails[1],
+        f'Squared excesses of the numbers of rounds of all clients over {threshold} add up to '
+        f'{value}; the planned sampling leads to at most {population * mean:.6g} on average.',
+    )
+
+
+def _overlaps(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
+    """Overlaps with the cohort one turn before, and with all recent ones."""
+    lag = plan.groups or 1
+    if lag >= log.rounds:
+        return []
+    value = overlaps.shared(log, lag, lag)
+    sizes = overlaps.pairs(log, lag, lambda t: _group_size(plan, t))
+    words = (
+        f'Cohorts at lag {lag} share {value} clients in all; '
+        f'random cohorts of these sizes share {overlaps.mean(sizes):.6g} on average.'
+    )
+    clients = np.array([_group_size(plan, t) for t in range(log.rounds)])
+    return [
+        LogTest(f'overlap at lag {lag}', laws.two_sided(overlaps.tails(value, sizes)), words),
+        earlier_cohorts.test(log, earlier_cohorts.Draws(clients, first=lag, step=lag)),
+    ]
 
 
 def _seen(log: ParticipationLog, tails: tuple[float, float], mean: float) -> LogTest:

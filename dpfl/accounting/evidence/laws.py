@@ -148,6 +148,15 @@ def tails_of_squares(
     return _tails([(law, times, lambda k: (k - centre) ** 2) for law, times in summands])(value)
 
 
+def ville(logs: np.ndarray) -> float:
+    """Bound on the probability that a martingale ever is as large as it was ([Ville39]).
+
+    Args:
+      logs: logarithms of the values of a nonnegative supermartingale that starts at 1, [rounds].
+    """
+    return float(_outward(math.exp(-max(0.0, float(logs.max())))))
+
+
 def critical(level: float, summands: Iterable[tuple[Law, int]]) -> int:
     """The smallest value whose upper tail, by `tails_of_total`, is at most `level`."""
     parts = [(law, times) for law, times in summands if times]

@@ -22,7 +22,7 @@ import math
 import numpy as np
 from scipy import special, stats
 
-from dpfl.accounting.evidence import laws, structure
+from dpfl.accounting.evidence import earlier_cohorts, laws, structure
 from dpfl.accounting.evidence.log_test import LogTest
 from dpfl.accounting.plan import PrivacyPlan
 from dpfl.accounting.sampling import separated
@@ -35,8 +35,6 @@ _TILTS = np.array([sign * 2.0**power for power in range(-10, 2) for sign in (-1,
 _POWERS = np.array([0.25, 0.5, 2.0, 4.0, 16.0, 64.0])
 # Probability of more rounds of one client that is not followed up.
 _NEGLIGIBLE = 1e-40
-# A p-value of 0 says that a log is impossible.
-_SMALLEST = float(np.finfo(float).tiny)
 
 
 def b_min_sep(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
@@ -62,6 +60,9 @@ def b_min_sep(plan: PrivacyPlan, log: ParticipationLog) -> list[LogTest]:
         _spread(counts.sizes[apart - 1 :], (free + unseen)[apart - 1 :], p),
         _rate('new clients', counts.new, [(unseen, unseen_p)]),
         _overlap(counts.prompt, counts.sizes, free + unseen, apart),
+        earlier_cohorts.test(
+            log, earlier_cohorts.Draws(free + unseen, first=apart, waits=apart - 1)
+        ),
         LogTest(
             'participations in total',
             laws.two_sided(laws.tails_of_total(total, [(of_one, population)])),
@@ -156,7 +157,7 @@ def _rate(
     is_possible = bool(((least <= counts) & (counts <= most)).all())
     return LogTest(
         f'{name} given the rounds before',
-        _ville(exponents) if is_possible else 0.0,
+        _mixture(exponents) if is_possible else 0.0,
         f'There were {counts.sum()} {name} in {counts.size} rounds; '
         f'given the rounds before, {mean.sum():.6g} are expected.',
     )
@@ -184,20 +185,16 @@ def _spread(sizes: np.ndarray, free: np.ndarray, p: float) -> LogTest:
     squares = ((sizes - free * p) ** 2).sum()
     return LogTest(
         'spread of the sizes of cohorts',
-        _ville(exponents) if sizes.size else 1.0,
+        _mixture(exponents) if sizes.size else 1.0,
         f'The squared deviations of the sizes of {sizes.size} cohorts add up to {squares:.6g}; '
         f'the planned sampling has {variance:.6g}.',
     )
 
 
-def _ville(exponents: np.ndarray) -> float:
-    """Bound on the probability that the mean of martingales ever is as large as it was.
-
-    Args:
-      exponents: logarithms of the factors of each round, [martingales, rounds].
-    """
+def _mixture(exponents: np.ndarray) -> float:
+    """P-value of the mean of martingales; logarithms of their factors, [martingales, rounds]."""
     logs = special.logsumexp(np.cumsum(exponents, axis=1), axis=0) - math.log(len(exponents))
-    return max(_SMALLEST, math.exp(-max(0.0, float(logs.max()))))
+    return laws.ville(logs)
 
 
 def _overlap(prompt: np.ndarray, sizes: np.ndarray, free: np.ndarray, apart: int) -> LogTest:

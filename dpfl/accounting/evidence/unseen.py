@@ -10,11 +10,16 @@ from dpfl.accounting.sampling import separated as separated_lib
 
 _LEVEL = refutation.FALSE_ALARM / refutation.MOST_TESTS
 
+_DEPENDENCE = (
+    'Clients whose rounds depend on each other, such as a few that always come together, are '
+    'noticed only if they are a large part of the population.'
+)
+
 _SECRET = 'No log shows that the cohorts, and the random numbers that chose them, were secret.'
 
 
 def unseen(plan: PrivacyPlan, rounds: int) -> list[str]:
-    """Departures from the plan's sampling that a log does not show, in at most three sentences.
+    """Departures from the plan's sampling that a log does not show, in at most four sentences.
 
     Args:
       plan: with or without sampling; without it there is nothing to see.
@@ -30,7 +35,7 @@ def unseen(plan: PrivacyPlan, rounds: int) -> list[str]:
         own = [_of_rate(plan, least_excess(plan, rounds))]
     if plan.sampling not in ('balls_in_bins', 'random_allocation'):
         own.append(_of_client(twice_as_often(plan, rounds)))
-    return [*own, _SECRET]
+    return [*own, _DEPENDENCE, _SECRET]
 
 
 def least_excess(plan: PrivacyPlan, rounds: int) -> float | None:

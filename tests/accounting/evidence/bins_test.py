@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, ParticipationLog
-from dpfl.accounting.evidence import refutation
+from dpfl.accounting.evidence import refutation, slot_pairs
 from dpfl.simulation.bin_sampling import BinSampler
 from tests.accounting.evidence import dishonest_logs
 
@@ -87,7 +87,8 @@ def test_samplers_are_not_refuted(sampling, rounds):
     'case, log, name',
     [
         ('balls_in_bins', 'bins by id', 'bins of clients 1 apart'),
-        ('balls_in_bins', 'id mod 10', 'bins of clients 10 apart'),
+        ('balls_in_bins', 'id mod 10', 'slots of clients at any distance'),
+        ('balls_in_bins', 'bins of both halves', 'slots of clients at any distance'),
         ('balls_in_bins', 'bins of equal size', 'cohorts of too equal sizes'),
         ('balls_in_bins', 'all in one bin', 'largest cohort'),
         ('balls_in_bins', 'other bins in each pass', 'turns'),
@@ -105,9 +106,15 @@ def test_samplers_are_not_refuted(sampling, rounds):
         (
             'random_allocation',
             'slots of the neighbours',
-            'slots of neighbouring clients in successive epochs',
+            'slots of earlier epochs',
         ),
-        ('random_allocation', 'slots by id', 'slots of neighbouring clients'),
+        ('random_allocation', 'slots by id', 'slots of clients by distance'),
+        ('random_allocation', 'slots of both halves', 'slots of clients by distance'),
+        (
+            'random_allocation, 12 epochs',
+            'the slots of three epochs before',
+            'slots of earlier epochs',
+        ),
         (
             'random_allocation, 12 epochs',
             'one client always in the same slot',
@@ -128,7 +135,15 @@ _ONE_MISSING = np.where(np.arange(1000) == np.argmin(_SLOTS), -1, _SLOTS)
 @pytest.mark.parametrize(
     'sampling, slots, rounds, name',
     [
-        ('balls_in_bins', [np.arange(1000) % 10], 8, 'bins of clients 8 apart'),
+        ('balls_in_bins', [np.arange(1000) % 10], 8, 'slots of clients at any distance'),
+        ('balls_in_bins', _SLOTS % 9, 9, 'clients of the last pass'),
+        ('random_allocation', _SLOTS % 9, 9, 'clients of the last pass'),
+        (
+            'random_allocation',
+            np.vstack([_SLOTS, _SLOTS[:, ::-1] % 9]),
+            19,
+            'clients of the last pass',
+        ),
         ('balls_in_bins', _SLOTS[:, :500], 7, 'smallest cohort'),
         ('balls_in_bins', np.vstack([_SLOTS, _ONE_MISSING]), 15, 'clients of a bin'),
         ('balls_in_bins', np.vstack([_SLOTS, _ONE_MISSING]), 20, 'clients of a pass'),
@@ -152,3 +167,26 @@ def test_logs_of_any_shape_are_judged(sampling):
         (test,) = refutation.log_tests(plan, ParticipationLog(in_two))
         assert test.p_value == 0
     assert not refutation.refutations(plan, ParticipationLog([[0, 0, 1], [2, 3], [4, 5]]))
+
+
+@pytest.mark.parametrize('clients, options', [(2, 1), (9, 3), (40, 4)])
+def test_pairs_at_all_distances_by_their_definition(monkeypatch, clients, options):
+    slots = np.random.default_rng(clients).integers(options, size=clients, dtype=np.int32)
+    same = slot_pairs._same_at_all(slots, options)
+    for distance in range(1, clients):
+        assert same[distance] == (slots[distance:] == slots[:-distance]).sum()
+    # A large population is tested at few distances, with those of whole passes among them.
+    repeating = np.arange(clients, dtype=np.int32) % options
+    monkeypatch.setattr(slot_pairs, '_BUDGET', clients)
+    at_few = slot_pairs.any_distance(repeating, options, options)
+    assert clients < 40 or at_few.p_value < 1e-9
+
+
+def test_bets_on_many_epochs_compare_few(monkeypatch):
+    monkeypatch.setattr(slot_pairs, '_COMPARISONS', 1)
+    bets = slot_pairs.EarlierEpochs(100, 30, 10)
+    drawn = np.random.default_rng(1).integers(10, size=(4, 100), dtype=np.int32)
+    for epoch in range(30):
+        bets.add(drawn[epoch % 4], 10)
+    assert bets.test().p_value < 1e-9
+    assert len(bets._earlier) == 4
