@@ -20,7 +20,7 @@ from dpfl.accounting.evidence import laws
 from dpfl.accounting.evidence.log_test import LogTest
 
 # Most multiplications for the pairs at all distances, or comparisons at a few.
-_BUDGET = 2 * 10**8
+_BUDGET = 3 * 10**8
 
 # Most earlier epochs that an epoch is compared with, the least, and most comparisons between them.
 _WINDOW, _LEAST_WINDOW, _COMPARISONS = 64, 4, 5 * 10**8
