@@ -23,8 +23,8 @@ _INDENTED = re.compile(r'(?:^ {4}(?! ).*\n(?: {4}.*\n)*)', re.MULTILINE)
 _COMMAND = re.compile(r'(?:python -m experiments\.|(?<![\w/.-])dpfl )(\w+)((?: .*)?)$')
 # Flags of absl, and of every command.
 _COMMON = {'flagfile', 'help', 'helpfull', 'verbosity'}
-# Flags of other programs that pages mention: pip, pytest, sha256sum, git, openssl.
-_FOREIGN = {'check', 'no-deps', 'require-hashes', 'only-binary', 'upgrade'}
+# Flags of other programs that pages mention: pip, pytest, sha256sum, git, openssl, tests.faults.
+_FOREIGN = {'check', 'no-deps', 'require-hashes', 'only-binary', 'upgrade', 'near_only'}
 # What means a preset, and no file of one's own.
 _PRESET = re.compile(r'configs/[a-z][\w.]*|[a-z]\w*(?:\.\w+)*(?<!\.flags)')
 _PLACEHOLDER = re.compile(r'[A-Z][A-Z_0-9]*\b|\.\.\.|<|\$|\[')
