@@ -148,8 +148,9 @@ def of_frequent(log: ParticipationLog, draws: Draws) -> np.ndarray:
     for scale in _FREQUENT_SCALES:
         tilts = np.where(is_spread, np.minimum(1.0, scale / np.where(is_spread, spread, 1)), 0)
         for x in (tilts, -tilts):
-            factors = (np.exp(x * (classes - mean)) * shares).sum(axis=0)
-            moments = sizes * np.log(np.where(is_spread, factors, 1.0))
+            means = (np.exp(x * (classes - mean)) * shares).sum(axis=0)
+            # Without a spread, or a free client at all, nothing is bet.
+            moments = sizes * np.log(np.where(is_spread, means, 1.0))
             logs = np.logaddexp(logs, np.cumsum(x * (frequency - sizes * mean) - moments))
     return logs - np.log(2 * len(_FREQUENT_SCALES))
 

@@ -78,3 +78,13 @@ def test_long_logs_compare_fewer_cohorts(monkeypatch):
     log = ParticipationLog([np.arange(10)] * 30)
     bets = earlier_cohorts._Bets.of(log, earlier_cohorts.Draws(np.full(30, 100)))
     assert bets.shared.shape == (30, 4)
+
+
+@pytest.mark.filterwarnings('error')
+def test_a_round_without_free_clients_ends_no_bet():
+    """All clients wait in round 2; what later rounds show still counts."""
+    cohorts = [[0, 1, 2], [3, 4, 5], [], *([[0, 1, 2], [3, 4, 5], []] * 20)]
+    free = [6, 3, 0] * 21
+    draws = earlier_cohorts.Draws(np.array(free), first=3, waits=2)
+    assert np.isfinite(earlier_cohorts.of_frequent(ParticipationLog(cohorts), draws)).all()
+    assert earlier_cohorts.test(ParticipationLog(cohorts), draws).p_value <= 1
