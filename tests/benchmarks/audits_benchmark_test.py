@@ -62,6 +62,7 @@ def test_the_sums_of_correct_runs_pass(name):
 # The kinds of tests of which one has to fail.
 _SEEN_BY = {
     'noise on the first tensor only': 'variance of a tensor',
+    'noise of another law: half of the coordinates': 'law',
     'the same noise in two rounds': 'repetition',
     'no clipping': 'clipping',
     'clip norm times 10': 'clipping',
