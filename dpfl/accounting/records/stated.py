@@ -120,7 +120,9 @@ def check(values: dict[str, Any], report: ReportValues) -> None:
     first = report.guarantee
     numbers = dict(sensitivity=first.sensitivity, rho=first.rho, mu=first.mu)
     for name, least in (numbers | {'epsilon': first.epsilons[0]}).items():
-        _require_number(name, values[name], least)
+        was = values[name]
+        was = was if was is None else _validate.number(name, was, minimum=0)
+        _require_number(name, was, least)
     _so_far(values.get('epsilons_so_far'), report.so_far)
     if report.tradeoff is not None:
         _tradeoff(values, report.tradeoff)

@@ -101,9 +101,9 @@ def _statement(report: ReportValues) -> str:
     verb = 'would satisfy' if secrets else 'satisfies'
     whom = f'for {unit(report)}{_exception([report])}'
     no_epsilon = f' There is no epsilon at delta = {", ".join(without)}.' if without else ''
-    so_far = ' and '.join(_in_words(report, report.so_far or ()))
-    if not so_far:
+    if report.so_far is None or None in report.so_far:
         return f'{run} {verb} {" and ".join(parts)} {whom}.{no_epsilon}'
+    so_far = ' and '.join(_in_words(report, report.so_far))
     return (
         f'{run} {verb} {so_far} {whom}, if what ended it did not depend on the data. In any case '
         f'it {verb} {" and ".join(parts)}, the guarantee of all '
@@ -114,7 +114,7 @@ def _statement(report: ReportValues) -> str:
 def _in_words(report: ReportValues, epsilons: Sequence[float | None]) -> list[str]:
     return [
         f'({round_up(epsilon)}, {delta:g})-DP'
-        for epsilon, delta in zip(epsilons, report.deltas, strict=False)
+        for epsilon, delta in zip(epsilons, report.deltas, strict=True)
         if epsilon is not None
     ]
 

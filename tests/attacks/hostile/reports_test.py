@@ -50,6 +50,12 @@ def test_a_report_whose_limits_break_the_plan_says_so():
     assert 'must say how' in refused(lambda: PrivacyReport.from_json(json.dumps(values)))
 
 
+@pytest.mark.parametrize('value', ['0.01', True, -1.0])
+def test_the_first_numbers_of_a_report_are_numbers(value):
+    text = json.dumps(_report() | {'epsilon': value})
+    assert 'epsilon' in refused(lambda: PrivacyReport.from_json(text))
+
+
 @pytest.mark.parametrize(
     'changes',
     [

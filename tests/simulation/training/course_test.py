@@ -11,8 +11,9 @@ from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting.records import archive, ledger_lines, verification
 from dpfl.cli.flags import recorded_flags
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import train
+from dpfl.simulation.training import fork, train
 from dpfl.simulation.training.course_config import within_epsilon
+from tests.accounting import archives
 from tests.simulation.training import small_config
 
 _FORK = {'noise_multiplier': 4.0, 'clip_norm': 0.1, 'noise_seed': 6, 'rounds': 4}
@@ -126,6 +127,20 @@ def test_a_fork_that_is_resumed_has_the_same_audit(stopped, tmp_path):
     shutil.rmtree(path)
     train(config, other, resume=True, progress=False)
     assert (other / 'audit.npz').read_bytes() == (tmp_path / 'fork' / 'audit.npz').read_bytes()
+
+
+@pytest.mark.parametrize('sampling', ['none', 'poisson'])
+def test_a_fork_of_a_sampled_run_needs_another_seed_of_cohorts(sampling):
+    fields = dict(sampling=sampling, population=10) if sampling == 'poisson' else {}
+    schema = dict(mechanism=mechanisms.Identity(6), participation=Participation(6))
+    record = archives.make_record(**schema, **fields)
+    config = small_config.BLT.with_values({'seed': 3, 'noise_seed': None})
+    fork._require_other_seeds(config, {'seed': 4}, record)
+    if sampling == 'none':
+        fork._require_other_seeds(config, {'seed': 3}, record)
+        return
+    with pytest.raises(ArgumentError, match='seed=3: must not be that of the earlier run'):
+        fork._require_other_seeds(config, {'seed': 3}, record)
 
 
 @pytest.mark.tff
