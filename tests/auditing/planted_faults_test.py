@@ -13,7 +13,7 @@ from dpfl.aggregators.noise import correlated, keys
 from dpfl.auditing import aggregator_audit, aggregator_runs
 from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from tests import paths
+from tests import paths, redrawn
 
 _ROUNDS = 8
 _SCHEMA = Participation(_ROUNDS, 4)
@@ -51,8 +51,9 @@ def _noise_of_the_beginning_after_a_resume(monkeypatch):
         lost.append(True)
         return restored(saved, structure)
 
-    def drawn(key, round_index, part):
-        return of_round(key, round_index - 4 if lost else round_index, part)
+    def drawn(root, round_index, context):
+        del context
+        return of_round(root, round_index - 4 if lost else round_index, np.zeros(1))
 
     monkeypatch.setattr(aggregator_runs, '_restored', restore)
     monkeypatch.setattr(keys, 'of_round', drawn)
@@ -88,8 +89,8 @@ def _a_client_twice_in_a_round(monkeypatch):
 def _noise_of_half_the_scale(monkeypatch):
     next_noise = correlated.next_noise
 
-    def halved(*args):
-        noise, state = next_noise(*args)
+    def halved(*args, **context):
+        noise, state = next_noise(*args, **context)
         return tf.nest.map_structure(lambda leaf: leaf / 2, noise), state
 
     monkeypatch.setattr(correlated, 'next_noise', halved)
@@ -99,8 +100,8 @@ def _noise_of_half_the_scale(monkeypatch):
 def _noise_on_the_first_tensor_only(monkeypatch):
     next_noise = correlated.next_noise
 
-    def first_only(*args):
-        (first, *others), state = next_noise(*args)
+    def first_only(*args, **context):
+        (first, *others), state = next_noise(*args, **context)
         return [first, *map(tf.zeros_like, others)], state
 
     monkeypatch.setattr(correlated, 'next_noise', first_only)
@@ -109,15 +110,17 @@ def _noise_on_the_first_tensor_only(monkeypatch):
 
 def _a_key_again_after_a_restart(monkeypatch):
     of_round = keys.of_round
-    monkeypatch.setattr(keys, 'of_round', lambda key, t, part: of_round(key, t % 4, part))
+    monkeypatch.setattr(
+        keys, 'of_round', lambda root, t, context: of_round(root, t % 4, np.zeros(1))
+    )
     return _audit(_plan(_restarted()))
 
 
 def _noise_of_a_round_is_missing(monkeypatch):
     next_noise = correlated.next_noise
 
-    def without(kernel, rounds, state, specs):
-        noise, following = next_noise(kernel, rounds, state, specs)
+    def without(kernel, rounds, state, specs, context):
+        noise, following = next_noise(kernel, rounds, state, specs, context)
         kept = tf.cast(tf.not_equal(state.round, 4), tf.float64)
         return tf.nest.map_structure(lambda leaf: leaf * kept, noise), following
 
@@ -128,8 +131,8 @@ def _noise_of_a_round_is_missing(monkeypatch):
 def _one_noise_for_all_coordinates(monkeypatch):
     next_noise = correlated.next_noise
 
-    def repeated(*args):
-        noise, state = next_noise(*args)
+    def repeated(*args, **context):
+        noise, state = next_noise(*args, **context)
         first = tf.nest.flatten(noise)[0][:1]
         return tf.nest.map_structure(lambda leaf: first + tf.zeros_like(leaf), noise), state
 
@@ -139,6 +142,7 @@ def _one_noise_for_all_coordinates(monkeypatch):
 
 def _noise_not_scaled_with_the_clip_norm(monkeypatch):
     """The clip norm grows at a restart, and the noise stays."""
+    redrawn.ignore_context(monkeypatch)
     monkeypatch.setattr(aggregator_runs.aggregators, 'build_query', _changed(_NoiseOfTheFirstNorm))
     return _audit(_plan(_restarted(), clip_schedule=((4, 4.0),)))
 

@@ -191,7 +191,7 @@ def test_weights_with_hardened_noise():
     plan = _plan(estimator=estimator, noise='hardened', noise_multiplier=0.5)
     process = _process(plan, noise_seed=1, supplied_noise=True)
     with aggregators.HardenedRing(plan) as ring:
-        state = ring.supply(process.initialize())
+        state = ring.supply(process.initialize(), 'data')
         noise = _moved(process, learning.shard([], 2), state)
         noised = _moved(process, learning.shard(_COHORT, 2), state)
     updates = [_flat(_trained(client)) for client in _COHORT]

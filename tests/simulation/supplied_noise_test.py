@@ -60,10 +60,7 @@ def test_a_run_that_crashed_ends_with_the_same_bits(finished, tmp_path, name):
     assert not unknown
 
 
-def test_the_noise_is_that_of_the_state_and_checkpoints_have_none_of_it(finished):
-    first, second = (np.load(path / 'model.npz') for path in finished.values())
-    for name in first:
-        np.testing.assert_allclose(first[name], second[name], rtol=1e-5)
+def test_checkpoints_have_none_of_the_noise(finished):
     sizes = {
         name: sum(
             np.size(leaf)
