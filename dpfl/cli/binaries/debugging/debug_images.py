@@ -5,9 +5,8 @@ Example:
     --output_dir=runs/debug_images
 
 A classifier of letters and digits runs on devices: one that the study trains on public images,
-those of held-out clients, or your own (--primary_model). The clients (or their examples) are divided
-by its accuracy.
-DP-FedAvg-GAN trains a GAN where it does well, one where it does badly, one on all clients, and two
+those of held-out clients, or your own (--primary_model). The clients (or their examples) are
+divided by its accuracy. DP-FedAvg-GAN trains a GAN where it does well, one where it does badly, one on all clients, and two
 on public images; the study says what differs and names the fault. With --compare=fix and --inject
 it is the study of the paper: two GANs while some devices have a fault, and two after the fix. The
 output directory then has
