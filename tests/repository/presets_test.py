@@ -89,6 +89,28 @@ def test_rows_with_blt_in_the_table_of_production(name):
     assert 0 <= published - _plan(config).rho < 10**-decimals  # Printed rounded up.
 
 
+@pytest.mark.parametrize(
+    'name, row',
+    {
+        'gboard.000.final': '000-T1-es-ES',
+        'gboard.000.otf': '000-T2-es-ES',
+        'gboard.002.blt': '002-T4-es-ES-BLT',
+        'gboard.002.id_id': '002-T4-id-ID-BLT',
+        'gboard.002.pt_br': '002-T4-pt-BR-BLT',
+        'gboard.002.pt_pt': '002-T4-pt-PT-3.12-BLT',
+    }.items(),
+)
+def test_presets_of_keyboards_have_the_schema_and_noise_of_their_row(name, row):
+    inputs = _PUBLISHED[row]['inputs']
+    values = _PRESETS[name].flags()
+    assert {key: int(values[key]) for key in _schema(inputs)} == _schema(inputs)
+    noise = inputs.get('sigma_abs', inputs.get('noise_multiplier', 7))
+    assert float(values['noise_multiplier']) == noise
+    assert values.get('strategy') == (
+        f'blt_b{inputs["blt_appA"]}' if 'blt_appA' in inputs else None
+    )
+
+
 # The matrix of BandMF is made by a command; reproduce_tables compares its loss.
 _OF_TABLE_3 = [
     name
