@@ -119,7 +119,7 @@ _SENSITIVITY = (
         'dpfl/mechanisms/sensitivities/toeplitz_sensitivity.py',
         'magnitudes = np.abs(coefficients)',
         'magnitudes = coefficients',
-        ('tests/mechanisms/toeplitz_test.py',),
+        ('tests/mechanisms/fuzz_test.py',),
     ),
     Fault(
         'signs ignored where entries of a log are negative',
