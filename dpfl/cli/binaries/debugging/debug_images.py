@@ -6,10 +6,10 @@ Example:
 
 A classifier of letters and digits runs on devices: one that the study trains on public images,
 those of held-out clients, or your own (--primary_model). The clients (or their examples) are
-divided by its accuracy. DP-FedAvg-GAN trains a GAN where it does well, one where it does badly, one on all clients, and two
-on public images; the study says what differs and names the fault. With --compare=fix and --inject
-it is the study of the paper: two GANs while some devices have a fault, and two after the fix. The
-output directory then has
+divided by its accuracy. DP-FedAvg-GAN trains a GAN where it does well, one where it does badly, one
+on all clients, and two on public images; the study says what differs and names the fault. With
+--compare=fix and --inject it is the study of the paper: two GANs while some devices have a fault,
+and two after the fix. The output directory then has
 - study.html: sheets of generated images side by side, and the conclusion;
 - study.json: the same numbers;
 - sheets/ with the pictures, and primary/ with the classifier;
