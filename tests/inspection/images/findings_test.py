@@ -12,9 +12,8 @@ from dpfl.debugging.differences import Mean
 from dpfl.debugging.images import discriminator, learned, traits
 from dpfl.inspection.images import conclusions, findings, page, settings
 from dpfl.published.tables import rows as published_rows
-from dpfl.simulation.training import GanConfig, PrivacyConfig, SamplingConfig
 from dpfl.tasks.images.image_selection import Subpopulation, Thresholds
-from tests import paths
+from tests import paths, presets
 
 
 class _Classifier:
@@ -168,16 +167,10 @@ def _published():
 
 @pytest.mark.parametrize('simulation, realistic', _published())
 def test_guarantees_are_those_of_tables_3_and_13(simulation, realistic):
-    population = simulation.inputs['N']
-    chosen = Subpopulation('any', np.arange(population))
-    plan = settings.plan(
-        settings.Training('bug', None, chosen),
-        GanConfig(
-            privacy=PrivacyConfig(mechanism='gaussian', clip_norm=0.1, noise_multiplier=0.01),
-            sampling=SamplingConfig(rounds=1000, clients_per_round=10),
-        ),
-    )
-    here, larger = findings.guarantees(plan, 100.0, 2_000_000, 3_400)
+    config, base = presets.study('emnist.004.debug', adjacency='zero_out')
+    chosen = Subpopulation('any', np.arange(simulation.inputs['N']))
+    plan = settings.plan(settings.Training('bug', None, chosen), base)
+    here, larger = findings.guarantees(plan, config.scale, config.realistic_population, 3_400)
     for actual, row in ((here, simulation), (larger, realistic)):
         assert actual.clients_per_round == row.inputs['qN']
         assert actual.population == row.inputs['N']
