@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 NOT_COVERED = (
     'Losses, accuracy and critic gap: they compare with images of held-out clients, who are not '
-    'protected. No model is trained on their images here. The generator and all images that it '
-    'makes are covered: see gan_report.md.',
+    'protected. The generator and all images that it makes are covered: see gan_report.md.',
     'Who belongs to the population, and its size, where clients or examples were selected.',
     run_data.NOT_FINGERPRINTED,
 )

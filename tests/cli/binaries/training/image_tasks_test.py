@@ -41,7 +41,7 @@ def test_emnist(tmp_path):
     # The one held-out writer has five examples, and is no client.
     assert json.loads(done.stdout)['num_examples'] == 5
     report = json.loads((tmp_path / 'run' / 'privacy_report.json').read_text())
-    assert any('The 1 writers who are held out' in item for item in report['not_covered'])
+    assert any('Held-out writers (1)' in item for item in report['not_covered'])
     assert json.loads((tmp_path / 'run' / 'data.json').read_text())['clients'] == {
         'training': 2,
         'heldout': 1,
