@@ -8,8 +8,19 @@ import pytest
 from dpfl import Participation, accounting, mechanisms, strategies
 from dpfl.mechanisms.sensitivities import matrix_sensitivity
 from dpfl.published.figures import designs, extensions, production, separations
-from dpfl.reporting.charts import Line
 from tests import oracles
+
+
+def test_losses_of_fewer_rounds_are_those_of_the_definition():
+    for mechanism in (designs.banded(12, 3).mechanism, designs.blt(12, 3, 3, 2, 'rms').mechanism):
+        for rounds in (1, 5, 12):
+            schema = Participation(rounds, 3)
+            matrix = mechanism.strategy_matrix()[:rounds, :rounds]
+            errors = np.linalg.norm(np.tril(np.ones(matrix.shape)) @ np.linalg.inv(matrix), axis=1)
+            sensitivity = np.sqrt(oracles.squared_sensitivity(matrix, schema))
+            for kind, error in (('max', errors.max()), ('rms', np.sqrt((errors**2).mean()))):
+                loss = designs.Design(mechanism).loss(schema, kind)
+                assert loss == pytest.approx(error * sensitivity)
 
 
 def test_coefficients_are_those_of_the_matrix_and_of_its_inverse(monkeypatch):
@@ -26,8 +37,8 @@ def test_coefficients_are_those_of_the_matrix_and_of_its_inverse(monkeypatch):
     assert kept['ratio_to_1000'] == pytest.approx((c[-1] / c[0]) / (d[-1] / d[0]))
 
 
-@pytest.mark.parametrize('goal', [6500, 13000])
-def test_rho_of_production_blts_is_that_of_their_plan(goal):
+def test_rho_of_production_blts_is_that_of_their_plan():
+    goal = 13000
     one = production._blt(400, 7.379)
     schema = Participation(700, 300)
     plan = accounting.PrivacyPlan(
@@ -38,25 +49,6 @@ def test_rho_of_production_blts_is_that_of_their_plan(goal):
         clients_per_round=goal,
     )
     assert one.rho(schema, goal) == pytest.approx(plan.rho)
-
-
-def test_noise_and_norms_are_those_of_table_4():
-    assert production._sigma('002-T4-es-ES-BLT') == 7.379
-    assert production._sigma('002-T4-pt-PT-5.5-BLT') == 5.5
-
-
-def test_squared_norms_scale_rho():
-    design = designs.banded(12, 3)
-    schema = Participation(12, 4)
-    columns = production._Production('BandMF', design, 2.0, 0.2)
-    # Three participations of columns with norm 1 do not overlap.
-    assert columns.rho(schema) == pytest.approx(0.2 * 3 / (2 * 2.0**2))
-
-
-def test_separations_beyond_the_rounds_are_one_participation():
-    assert production._schema(100, 5000).count == 1
-    assert production._schema(100, 30).count == 4
-    assert production._schema(100, 30, 2).count == 2
 
 
 def test_panels_of_goals_use_the_separation_of_the_population(monkeypatch):
@@ -79,21 +71,7 @@ def test_columns_in_which_a_client_can_come():
         assert separations._columns_of(schema, count) == len(columns)
 
 
-def test_losses_relative_to_a_line():
-    at = {'BLT': {1: 2.0, 2: 4.0}, 'BandMF': {1: 1.0, 2: 8.0}}
-    assert separations._relative(at, 'BLT') == {'BLT': {1: 1, 2: 1}, 'BandMF': {1: 0.5, 2: 2}}
-    relative, absolute = separations._relative_and_absolute(at, 'BLT')
-    assert [line.dash for line in relative.lines] == [0, 1]
-    assert absolute.lines[1].y == [1.0, 8.0] and relative.x_log
-
-
-def test_separations_of_figure_2_admit_the_participations():
-    for count in (2, 5):
-        for b in separations._separations(count):
-            assert Participation(2000, b).count >= count
-    assert {395, 399, 400} < set(separations._separations(2))
-
-
+@pytest.mark.standard
 def test_times_are_of_work_and_not_of_kept_results(monkeypatch, tmp_path):
     monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
     monkeypatch.setattr(extensions, '_BANDED_ROUNDS', (30, 60))
@@ -114,21 +92,6 @@ def test_times_are_of_work_and_not_of_kept_results(monkeypatch, tmp_path):
         '002/fig1/few-rounds',
         '002/fig1/large',
     }
-
-
-def test_the_most_rounds_in_the_time_of_bandmf():
-    banded = Line('BandMF', [10, 20], [1.0, 4.0], 0)
-    first = Line('BLT', [10, 20, 40], [0.1, 3.0, 5.0], 1)
-    second = Line('BLT rms', [10, 20, 40], [0.1, 0.1, 0.1], 2)
-    assert extensions._most_rounds([banded, first, second]) == 20
-    assert extensions._most_rounds([banded, second, second]) == 40
-
-
-def test_the_environment_is_as_before_without_a_cache_of_its_own(monkeypatch):
-    monkeypatch.delenv('DPFL_CACHE_DIR')
-    with extensions._nothing_kept():
-        assert os.environ['DPFL_CACHE_DIR'] == ''
-    assert 'DPFL_CACHE_DIR' not in os.environ
 
 
 def test_blts_go_on_over_more_rounds():
