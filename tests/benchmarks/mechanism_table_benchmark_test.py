@@ -30,7 +30,7 @@ def test_no_loss_is_below_the_bound():
     assert compared > 50
 
 
-@pytest.mark.parametrize('name', ('bound', 'blt', 'banded', 'free_banded', 'banded_inverse'))
+@pytest.mark.parametrize('name', ('bound', 'blt', 'free_banded', 'banded_inverse'))
 def test_a_row_is_measured(name):
     row = {'schema': [24, 6, 4], 'package': 'dpfl', 'name': name, 'size': 4, 'loss': 'rms'}
     found = mechanism_table.measure(row)
@@ -39,14 +39,8 @@ def test_a_row_is_measured(name):
         assert found['value'] == pytest.approx(3.9127, rel=1e-3)
         return
     assert found['max_loss'] > found['rms_loss'] > 3.91
-    expected = {
-        'blt': (2, 1),
-        'banded': (3, 1),
-        'free_banded': (3, 1),
-        'banded_inverse': (0, 4),
-    }
-    copies, draws = expected[name]
-    assert found['copies'] <= max(copies, 4) and found['draws'] == draws
+    assert found['copies'] <= 4
+    assert found['draws'] == (4 if name == 'banded_inverse' else 1)
 
 
 def test_every_optimised_mechanism_has_a_label_and_sizes():
