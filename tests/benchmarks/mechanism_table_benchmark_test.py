@@ -3,7 +3,6 @@ import json
 import pytest
 
 from benchmarks import mechanism_table
-from dpfl.mechanisms import registry
 from tests import paths
 
 _FOLDER = paths.ROOT / 'docs' / 'benchmarks'
@@ -41,20 +40,3 @@ def test_a_row_is_measured(name):
     assert found['max_loss'] > found['rms_loss'] > 3.91
     assert found['copies'] <= 4
     assert found['draws'] == (4 if name == 'banded_inverse' else 1)
-
-
-def test_every_optimised_mechanism_has_a_label_and_sizes():
-    schema = (100, 10, 10)
-    for name in registry.OPTIMIZED:
-        optimizer = registry.ENTRIES[name].optimizer
-        assert optimizer is not None
-        sizes = mechanism_table._sizes(name, optimizer, schema)
-        assert sizes
-        assert f'`{name}`, {sizes[0]} ' in mechanism_table._label('dpfl', name, sizes[0])
-
-
-def test_what_is_not_run_is_named_on_the_page():
-    row = {'schema': [100, 10, 10], 'package': 'dpfl', 'name': 'blt', 'size': 2, 'loss': 'max'}
-    text = mechanism_table.page([{**row, 'not_run': 'given up after 9 s'}])
-    assert '- `blt`, 2 buffers (max): given up after 9 s' in text
-    assert 'Lower bounds: not computed.' in text

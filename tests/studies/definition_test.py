@@ -1,7 +1,6 @@
 """Studies are read from files, and wrong ones refused in one line."""
 
 import json
-import re
 
 import pytest
 
@@ -76,23 +75,6 @@ def test_a_flagfile_with_something_else_is_refused(tmp_path):
         definition.read_flagfile(path)
 
 
-# The figures of [McMahan18], and the study that is a small copy of each.
-_FIGURES = {
-    1: 'noise_over_rounds',
-    2: 'clip',
-    3: 'noise',
-    4: 'exchange',
-    5: 'estimators',
-    6: 'cohort_unclipped',
-    7: 'cohort',
-    8: 'exchange',
-    9: 'fedsgd_clip',
-    10: 'fedsgd_noise',
-    11: 'dictionary_clip',
-    12: 'dictionary_noise',
-}
-
-
 def _config_and_plan(point):
     flags = {name: value for name, value in point.flags.items() if value is not None}
     config = work.train_config(flags)
@@ -100,16 +82,6 @@ def _config_and_plan(point):
         config.privacy, config.sampling, population=lambda: 20_000, dimension=lambda: 1000
     )
     return config, plan
-
-
-def test_each_figure_has_the_study_that_claims_it():
-    claiming = {figure: [] for figure in _FIGURES}
-    for name in presets.studies():
-        source, _, figures = definition.load(name).mirrors.partition(', figure')
-        if source == 'McMahan et al. 2018' and figures:
-            for number in re.findall(r'\d+', figures.partition(' and table')[0]):
-                claiming[int(number)].append(name)
-    assert claiming == {figure: [name] for figure, name in _FIGURES.items()}
 
 
 @pytest.mark.standard

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.mechanisms import registry
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.privacy_config import MechanismConfig
 from dpfl.studies import definition, jobs, work
@@ -31,23 +30,6 @@ def _check(made, schema, buffers, shown):
     for loss, value, room in zip(('max', 'rms'), shown, (1e-3, 5e-3), strict=True):
         found = getattr(made, f'{loss}_loss')(schema)
         assert float(value) * (1 - 2 * room) <= found <= float(value) * (1 + room)
-
-
-def test_the_study_has_every_mechanism_of_the_table_at_two_epsilons():
-    study = definition.load('mechanisms')
-    assert study.axis is not None and [*study.axis.values] == ['0.5', '2']
-    assert {
-        'no noise',
-        'BandMF',
-        'BandToep',
-        'TreeAgg-Full',
-        'TreeAgg (online)',
-        'independent',
-        *(f'BLT-{buffers}' for buffers in (2, 3, 4, 5)),
-        *(f'BLT-{buffers} (k=1)' for buffers in (2, 3, 4, 5)),
-    } == {*study.lines}
-    (full,) = {point.flags['mechanism'] for point in study.points if point.line == 'TreeAgg-Full'}
-    assert full == 'full_honaker_tree' and full in registry.ENTRIES
 
 
 @pytest.mark.standard

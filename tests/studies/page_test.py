@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from dpfl.studies import definition, figure, measures, page, prediction, statistics
+from dpfl.studies import definition, figure, measures, page, statistics
 from tests.studies import small_study
 
 
@@ -150,21 +150,3 @@ def test_figure_of_curves(curves):
     np.testing.assert_allclose(lines['BLT'].get_xdata(), [2, 4] if curves == 'round' else [0.5, 1])
     assert [label.get_text() for label in right.get_yticklabels()] == ['BLT', 'tree']
     figure.draw(study, runs).savefig(io.BytesIO(), format='png')
-
-
-def test_predictions_show_r_squared_and_the_better_one():
-    one, two = statistics.Interval(0.9, 0.05, 3), statistics.Interval(0.5, 0.1, 3)
-    found = prediction.Prediction(
-        'accuracy',
-        ('a', 'b', 'c', 'd'),
-        {'max_loss': one, 'rms_loss': two},
-        {'max_loss': one, 'rms_loss': two},
-        statistics.Interval(0.4, 0.1, 3),
-        'max_loss',
-    )
-    study = _study()
-    text = page.text(study, _RUNS, [], {}, {None: (found,)}, study.seeds, 'python -m x')
-    assert '| max loss | 0.900 ± 0.050 | 0.900 ± 0.050 |' in text
-    assert 'seed by seed: 0.40 ± 0.10. Predicts better: max loss.' in text
-    values = page.values(study, _RUNS, [], {}, {None: (found,)}, study.seeds)
-    assert values['predictions']['']['accuracy']['r_squared']['rms_loss']['mean'] == 0.5

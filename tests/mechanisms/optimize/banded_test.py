@@ -105,21 +105,6 @@ def test_columns_have_norm_one(loss):
     assert trap.sensitivity(schema) > 2.2
 
 
-@pytest.mark.parametrize('n, separation, count', [(60, 15, None), (61, 30, 3), (45, 10, 5)])
-def test_norms_by_block_have_a_smaller_loss_at_the_same_sensitivity(n, separation, count):
-    schema = Participation(n, separation, count)
-    equal = optimize_banded(schema, separation)
-    blocks = optimize_banded(schema, separation, column_norms='blocks')
-    levels = [
-        set(np.round(norms, 9))
-        for norms in np.array_split(blocks.column_norms(), range(separation, n, separation))
-    ]
-    assert {len(level) for level in levels} == {1}
-    assert blocks.sensitivity(schema) == pytest.approx(equal.sensitivity(schema), rel=1e-9)
-    assert blocks.sensitivity_is_exact(schema)
-    assert blocks.rms_loss(schema) < 0.99 * equal.rms_loss(schema)
-
-
 @pytest.mark.parametrize('column_norms', ['equal', 'blocks', 'free'])
 def test_the_largest_error_is_nearly_least(column_norms):
     schema = Participation(50, 10)
@@ -145,74 +130,6 @@ def _weights_of_the_largest(mechanism):
     penalty = 1e3 * np.sqrt(np.trace(normal))
     stacked = np.vstack([np.linalg.cholesky(normal + 1e-9 * np.eye(n)).T, np.full(n, penalty / n)])
     return optimize.nnls(stacked, np.append(np.zeros(n), penalty))[0]
-
-
-def _random_schema(rng, most_rounds):
-    rounds = int(rng.integers(1, most_rounds + 1))
-    count = None if rng.random() < 0.3 else int(rng.integers(1, rounds + 1))
-    return Participation(rounds, int(rng.integers(1, rounds + 1)), count)
-
-
-@pytest.mark.parametrize(
-    'cases',
-    [
-        8,
-        pytest.param(40, marks=pytest.mark.standard),
-        pytest.param(400, marks=pytest.mark.exhaustive),
-    ],
-)
-def test_free_norms_are_never_worse_than_the_families_that_they_contain(cases):
-    rng = np.random.default_rng(cases)
-    better = 0
-    for case in range(cases):
-        schema = _random_schema(rng, 60)
-        bands = int(rng.integers(1, schema.min_separation + 1))
-        loss, tolerance = (('rms', 1e-6), ('max', 1e-3))[case % 4 == 3]
-        measure = f'{loss}_loss'
-        free = optimize_banded(schema, bands, loss=loss, column_norms='free')
-        assert free.sensitivity_is_exact(schema)
-        others = [
-            optimize_banded(schema, bands, loss=loss),
-            mechanisms.optimize_banded_toeplitz(schema, bands, loss),
-        ]
-        if schema.count == -(-schema.rounds // schema.min_separation):
-            others.append(optimize_banded(schema, bands, loss=loss, column_norms='blocks'))
-        least = min(getattr(other, measure)(schema) for other in others)
-        found = getattr(free, measure)(schema)
-        assert found <= least * (1 + tolerance), (schema, bands, loss)
-        better += found < least * (1 - 1e-4)
-    assert better >= cases / 8
-
-
-@pytest.mark.exhaustive
-def test_free_norms_of_many_weights_are_not_worse_than_equal_ones():
-    # Four participations of ten that the rounds have place for: equal norms are nearly the best.
-    schema = Participation(1000, 100, 4)
-    free, equal = (
-        optimize_banded(schema, 100, loss='max', column_norms=norms) for norms in ('free', 'equal')
-    )
-    assert free.max_loss(schema) <= equal.max_loss(schema)
-
-
-@pytest.mark.parametrize('loss, tolerance', [('rms', 2e-5), ('max', 2e-3)])
-@pytest.mark.parametrize(
-    'family, schema',
-    [
-        ('equal', (192, 48, 4)),
-        pytest.param('blocks', (201, 51, 4), marks=pytest.mark.standard),
-        pytest.param('free', (201, 51, 3), marks=pytest.mark.standard),
-    ],
-)
-def test_the_optimum_is_that_of_a_search_without_coarser_problems(
-    schema, family, loss, tolerance, monkeypatch
-):
-    schema = Participation(*schema)
-    losses = []
-    for fewest in (48, 1000):
-        monkeypatch.setattr(banded, '_COARSE_BANDS', fewest)
-        found = optimize_banded(schema, 48, loss=loss, column_norms=family)
-        losses.append(getattr(found, f'{loss}_loss')(schema))
-    assert losses[0] == pytest.approx(losses[1], rel=tolerance)
 
 
 @pytest.mark.standard

@@ -11,8 +11,8 @@ _STACKOVERFLOW = Participation(2052, 342, 6)
 @pytest.mark.parametrize('buffers, rms_loss, max_loss', [(2, 11.15, 11.80), (5, 10.87, 11.40)])
 def test_published_losses_of_designs_for_one_participation(buffers, rms_loss, max_loss):
     blt = mechanisms.optimize_blt(Participation(2052, 342, 1), buffers)
-    assert blt.rms_loss(_STACKOVERFLOW) == pytest.approx(rms_loss, abs=0.005)
-    assert blt.max_loss(_STACKOVERFLOW) == pytest.approx(max_loss, abs=0.005)
+    assert blt.rms_loss(_STACKOVERFLOW) == pytest.approx(rms_loss, abs=0.01)
+    assert blt.max_loss(_STACKOVERFLOW) == pytest.approx(max_loss, abs=0.01)
 
 
 @pytest.mark.parametrize('cases', [6, pytest.param(25, marks=pytest.mark.standard)])

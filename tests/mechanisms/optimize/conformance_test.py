@@ -265,7 +265,7 @@ def test_known_losses_are_reached(name):
     for _, schema, size, loss, most in (row for row in _KNOWN if row[0] == name):
         schema = Participation(*schema)
         reached = _loss(_optimized(name, schema, size, loss), schema, loss)
-        assert reached <= most, (schema, size)
+        assert reached <= most * (1 + 1e-5), (schema, size)
         if schema == _STACKOVERFLOW:
             # No mechanism is below these (docs/concepts/lower_bounds.md).
             assert reached >= {'max': 8.94, 'rms': 8.38}[loss]

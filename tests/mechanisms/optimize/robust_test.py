@@ -44,7 +44,7 @@ def _relative(mechanism, schemas=_SCHEMAS, loss='max'):
 
 
 @every_optimizer
-@pytest.mark.parametrize('loss', ['max', pytest.param('rms', marks=pytest.mark.standard)])
+@pytest.mark.parametrize('loss', ['max', pytest.param('rms', marks=pytest.mark.exhaustive)])
 def test_no_design_for_one_schema_is_better(name, loss):
     expected, worst = (_optimized(name, loss=loss, criterion=c) for c in relative_loss.CRITERIA)
     of_expected, of_worst = _relative(expected, loss=loss), _relative(worst, loss=loss)
