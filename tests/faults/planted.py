@@ -119,7 +119,7 @@ _SENSITIVITY = (
         'dpfl/mechanisms/sensitivities/toeplitz_sensitivity.py',
         'magnitudes = np.abs(coefficients)',
         'magnitudes = coefficients',
-        ('tests/mechanisms/toeplitz_test.py',),
+        ('tests/mechanisms/fuzz_test.py',),
     ),
     Fault(
         'signs ignored where entries of a log are negative',
@@ -410,7 +410,7 @@ _RUNS = (
         "    eval_every: int = setting(10, 'Rounds between two evaluations.', minimum=1)\n",
         "    eval_every: int = setting(10, 'Rounds between two evaluations.', minimum=1)\n"
         "    eval_after: int = setting(0, 'Rounds before the first evaluation.', minimum=0)\n",
-        ('tests/repository/flags_test.py',),
+        ('tests/repository/layering_test.py::test_every_setting_and_every_flag_is_read',),
     ),
     Fault(
         'exit status 0 after a failure',
