@@ -244,8 +244,3 @@ def test_arguments_out_of_range_are_refused(changes, message):
     arguments = dict(stddev=1.0, delta=1e-5, samples=10) | changes
     with pytest.raises(errors.ArgumentError, match=message):
         monte_carlo.epsilon(bins.balls_in_bins(np.eye(2), 2), **arguments)
-
-
-def test_long_mixtures_have_fewer_samples():
-    assert monte_carlo.samples_for(bins.balls_in_bins(np.eye(3), 3)) == 4_000_000
-    assert monte_carlo.samples_for(bins.Mixtures((np.eye(2000),))) == 750_000

@@ -38,13 +38,6 @@ def test_examples_are_those_that_were_chosen():
     np.testing.assert_array_equal(first[0]['x'][..., 0], pixels[mask][:2])
     # A client without a chosen example has no batch.
     assert training.client_batches(1, 4) == []
-    assert len(training.real_pixels()) == min(4, mask.sum())
-
-
-def test_real_pixels_are_of_many_clients():
-    training = _training(clients=range(300))
-    assert len(training.real_pixels()) == 150 * 4
-    np.testing.assert_array_equal(training.real_pixels()[:4], _DATA.examples(0)[0][:4])
 
 
 def test_selection():

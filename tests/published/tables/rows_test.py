@@ -67,7 +67,7 @@ def test_result_as_json_has_no_number_that_is_not_finite():
         ({'rounding': {'eps': 'up'}}, 'rounding=None: must be one of nearest'),
         ({'reproducible': 'yes'}, 'reproducible=yes: must be true or false'),
         ({'reproducible': False}, 'note: must say why'),
-        ({'surprise': 1}, 'must have the fields decimals'),
+        ({'surprise': 1}, 'must have the fields assumed, decimals'),
     ],
 )
 def test_malformed_rows_are_refused(tmp_path, change, message):

@@ -105,7 +105,8 @@ def test_text_and_page_of_the_rows_that_begin_so():
     text = _run('--only=000-T1').stdout
     assert '000-T1-en-US*            0.25         0.2449  cannot' in text
     assert text.endswith(
-        '13 rows: 12 match, 0 differ, 1 cannot be reproduced for the reason in their note.\n'
+        '13 rows: 12 match (12 to the digit), 0 differ, 1 cannot be reproduced for the reason in '
+        'their note.\n'
     )
     page = _run('--only=003', '--format=markdown').stdout
     assert '| 003-colab | 0.81 | 0.8061 | 8.90 | 8.8986 | yes |  |' in page

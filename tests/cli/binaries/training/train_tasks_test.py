@@ -113,10 +113,12 @@ def test_images_train(tmp_path):
     emnist = f'--task=emnist --model=tiny --data_path={path} --min_separation=1'
     done = _run(f'{_FLAGS} {emnist} --output_dir={tmp_path}/run')
     assert done.returncode == 0, done.stderr
-    # The test split of two writers, two examples each.
-    assert json.loads(done.stdout)['num_examples'] in (4, 6)
+    # The one held-out writer has five examples, and is no client.
+    assert json.loads(done.stdout)['num_examples'] == 5
     items = _report(tmp_path / 'run').also_not_covered
-    assert any('other images of the training clients' in item for item in items)
+    assert any('The 1 writers who are held out' in item for item in items)
+    description = json.loads((tmp_path / 'run' / 'data.json').read_text())
+    assert description['clients'] == {'training': 2, 'heldout': 1}
 
 
 @pytest.mark.standard
