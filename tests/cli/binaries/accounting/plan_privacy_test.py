@@ -89,87 +89,34 @@ def test_a_timer_counts_its_slowest_window(tmp_path):
         assert f'covers {rounds} rounds: ' in sentence
 
 
-<<<<<<< HEAD
+@pytest.mark.standard
+def test_a_timer_limits_the_participations_in_recorded_rounds(tmp_path):
+    # Ten days of 24 rounds, of which the first has only twelve: with a separation of 12, up to
+    # ceil(226 / 12) = 19 rounds would be possible, but there are ten days.
+    hours = np.concatenate([np.arange(0, 24, 2), np.arange(24, 238)])
+    path = tmp_path / 'times.csv'
+    path.write_text('round,start\n' + ''.join(f'{i},{3600 * h}\n' for i, h in enumerate(hours)))
+    flags = (*_TREE, '--timer_hours=24', f'--round_times={path}')
+    for rounds, most in ((226, 10), (100, 5), (227, 19)):  # 227 are more than the file has.
+        result = _planned(*flags, f'--rounds={rounds}')
+        [row] = result['plans']
+        assert (row['min_separation'], row['max_participations']) == (12, most)
+        schema = Participation(rounds, 12, most)
+        direct = dataclasses.replace(_tree_plan(12, 7.0, rounds=rounds), participation=schema)
+        assert row['rho'] == _about(direct.rho)
+        text = ' '.join(result['assumptions'])
+        assert (f'more than {most} of {rounds} consecutive rounds' in text) == (rounds < 227)
+    done = forked_binaries.run('plan_privacy', *flags, '--rounds=100', '--max_participations=6')
+    assert done.returncode == 2
+    assert '--max_participations=6: must be <= 5, what 100 rounds and a timer' in done.stderr
+
+
 @pytest.mark.standard
 def test_a_calibrated_plan_meets_its_target_with_every_mechanism():
     result = _planned(
         '--population=300',
         '--clients_per_round=10',
         '--rounds=60',
-=======
-def test_a_timer_limits_the_participations_in_recorded_rounds(plan, tmp_path):
-    # Ten days of 24 rounds, of which the first has only twelve: with a separation of 12, up to
-    # ceil(226 / 12) = 19 rounds would be possible, but there are ten days.
-    hours = np.concatenate([np.arange(0, 24, 2), np.arange(24, 238)])
-    path = tmp_path / 'times.csv'
-    path.write_text('round,start\n' + ''.join(f'{i},{3600 * h}\n' for i, h in enumerate(hours)))
-    flags = (*_TIMED, '--timer_hours=24', f'--round_times={path}')
-    for rounds, most in ((226, 10), (100, 5), (227, 19)):  # 227 are more than the file has.
-        result = plan(*flags, f'--rounds={rounds}')
-        [row] = result['plans']
-        assert (row['min_separation'], row['max_participations']) == (12, most)
-        schema = Participation(rounds, 12, most)
-        direct = dataclasses.replace(_tree_plan(12, 7.0, rounds=rounds), participation=schema)
-        assert row['rho'] == direct.rho
-        text = ' '.join(result['assumptions'])
-        assert (f'more than {most} of {rounds} consecutive rounds' in text) == (rounds < 227)
-
-
-def test_what_uniform_cohorts_would_do_is_stated_and_changes_nothing(plan):
-    results = [plan(*_TIMED, f'--failure_probability={p}') for p in (1e-6, 0.1)]
-    assert results[0]['plans'] == results[1]['plans']
-    cohorts = UniformCohorts(population=4_210_000, clients_per_round=6500, rounds=1900)
-    for result, failure in zip(results, (1e-6, 0.1), strict=True):
-        for sentence in cohorts.sentences(647, 3, failure):
-            assert sentence in result['assumptions']
-
-
-@pytest.mark.parametrize(
-    'flags, message',
-    [
-        (['--timer_hours=24'], '--timer_hours=24.0: needs round_minutes, round_times or rounds_by'),
-        (['--rounds_by_day=3,4'], '--rounds_by_day=3,4: needs timer_hours'),
-        (['--timer_hours=9', '--rounds_by_day=3,x'], '--rounds_by_day=3,x: must be comma-separ'),
-        (['--timer_hours=96', '--rounds_by_day=3,4'], '--timer_hours=96.0: must be < 96'),
-        (
-            ['--timer_hours=9', '--rounds_by_day=3', '--round_minutes=4'],
-            '--rounds_by_day=3: cannot be combined with round_minutes',
-        ),
-        (['--timer_hours=9', '--daily_pattern=1,2'], '--daily_pattern=1,2: needs round_minutes'),
-        (
-            ['--timer_hours=9', '--round_minutes=4', '--daily_pattern=1,2'],
-            '--daily_pattern=1,2: must be 24 numbers, has 2 entries',
-        ),
-        (
-            ['--timer_hours=9', '--round_minutes=4', '--daily_pattern=absent.txt'],
-            '--daily_pattern=absent.txt: must be 24 comma-separated numbers, or a file of them',
-        ),
-        (
-            ['--timer_hours=5', '--round_times={times}', '--rounds=12', '--max_participations=5'],
-            '--max_participations=5: must be <= 4, what 12 rounds and a timer of 5 hours allow',
-        ),
-        (
-            ['--timer_hours=9', '--round_times=absent.csv'],
-            '--round_times=absent.csv: cannot be read',
-        ),
-        (['--failure_probability=1'], '--failure_probability=1.0: must be a finite number > 0'),
-    ],
-)
-def test_bad_times_of_rounds_are_one_line(run, flags, message, tmp_path):
-    times = tmp_path / 'times.csv'
-    hours = [0, 2, 4, 6, *range(8, 16)]
-    times.write_text('round,start\n' + ''.join(f'{i},{3600 * h}\n' for i, h in enumerate(hours)))
-    done = run(*_TIMED, *(flag.replace('{times}', str(times)) for flag in flags))
-    assert (done.returncode, done.stdout) == (2, '')
-    assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
-    assert message in done.stderr
-
-
-def test_a_calibrated_plan_meets_its_target_with_every_mechanism(plan):
-    result = plan(
-        *_ES_ES,
-        '--clients_per_round=6500',
->>>>>>> main
         '--target_epsilon=5',
         '--delta=1e-8',
         '--accountant=rdp',
