@@ -20,7 +20,7 @@ ROUNDS = 4
 TARGET = np.array([0.5, -1.0], np.float32)
 
 
-def _model() -> tff.learning.models.FunctionalModel:
+def model() -> tff.learning.models.FunctionalModel:
     """Least squares with two weights; `accuracy` is minus the loss, to have the metric."""
     spec = (tf.TensorSpec([None, 2]), tf.TensorSpec([None, 1]))
 
@@ -155,10 +155,10 @@ def experiment(
     `plan_fields` are fields of its plan that differ from the usual ones.
     """
     plan = _plan(rounds, noise_multiplier, plan_fields)
-    model = _model()
+    trained = model()
     sgd = tff.learning.optimizers.build_sgdm
     process = learning.build_dp_fedavg(
-        model,
+        trained,
         plan,
         client_optimizer_fn=sgd(0.2),
         server_optimizer_fn=sgd(0.8, momentum=0.2),
@@ -169,7 +169,7 @@ def experiment(
         process=process,
         plan=plan,
         client_data=client_data,
-        evaluate=learning.build_evaluation(model, data(1000)),
+        evaluate=learning.build_evaluation(trained, data(1000)),
         noise_is_seeded=noise_seed is not None,
         noise_storage=noise_storage,
     )

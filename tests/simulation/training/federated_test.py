@@ -22,6 +22,7 @@ from dpfl.simulation.training import (
 from dpfl.tasks import own_data
 from tests import forked_binaries, runs
 from tests.accounting import archives
+from tests.simulation import toy_experiment
 from tests.simulation.training import small_config
 
 _CONFIG = small_config.BLT
@@ -223,40 +224,9 @@ def _unchanged(clients, heldout):
 
 
 def _own_task(change=_unchanged):
-    random = np.random.default_rng(0)
-
-    def client(examples):
-        x = random.normal(size=(examples, 2)).astype(np.float32)
-        return {'x': x, 'y': (x.sum(axis=1) > 0).astype(np.float32)}
-
-    @tf.function
-    def predict(weights, x, training=True):
-        kernel, bias = weights[0]
-        return tf.squeeze(tf.matmul(x, kernel), -1) + bias
-
-    @tf.function
-    def loss(output, label, sample_weight=None):
-        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(label, output))
-
-    model = tff.learning.models.FunctionalModel(
-        initial_weights=((np.zeros((2, 1), np.float32), np.zeros([], np.float32)), ()),
-        predict_on_batch_fn=predict,
-        loss_fn=loss,
-        metrics_fns=(
-            lambda: (0.0, 0.0),
-            lambda state, labels, batch_output, sample_weight=None: (
-                state[0] + batch_output.loss,
-                state[1] + 1.0,
-            ),
-            lambda state: {'loss': state[0] / state[1]},
-        ),
-        input_spec={
-            'x': tf.TensorSpec([None, 2], tf.float32),
-            'y': tf.TensorSpec([None], tf.float32),
-        },
-    )
-    clients, heldout, seed = change([client(5) for _ in range(12)], [client(9)])
-    return own_data.from_arrays(model, clients, heldout, seed=seed)
+    clients = [toy_experiment.rows(client)[0] for client in range(12)]
+    clients, heldout, seed = change(clients, [toy_experiment.rows(1000)[0]])
+    return own_data.from_arrays(toy_experiment.model(), clients, heldout, seed=seed)
 
 
 @pytest.mark.parametrize(
