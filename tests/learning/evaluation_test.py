@@ -39,6 +39,7 @@ def _clients(language):
     return synthetic_task.SyntheticClients(language, packing.Packing('sentences', 6))
 
 
+@pytest.mark.standard
 def test_quantiles_of_a_language_model_are_those_of_each_client_alone(language):
     model = catalog.build('lstm_256', language.num_tokens, 6, 0)
     rng = np.random.default_rng(0)

@@ -78,8 +78,6 @@ _CASES = {
         'least squares',
     ),
 }
-# It goes through most of the code.
-_QUICK = 'adaptive discretized'
 
 
 def _cohorts(make_client):
@@ -117,10 +115,8 @@ def _of_stock_tff(plan, model, optimizer, clip):
     )
 
 
-@pytest.mark.parametrize(
-    'case',
-    [pytest.param(name, marks=[] if name == _QUICK else pytest.mark.standard) for name in _CASES],
-)
+@pytest.mark.standard
+@pytest.mark.parametrize('case', _CASES)
 def test_equals_stock_tff(case):
     changes, name = _CASES[case]
     make_model, make_client, optimizer = _MODELS[name]
@@ -198,6 +194,7 @@ def test_it_is_a_learning_process():
     assert process.set_model_weights(state, doubled).global_model_weights.trainable[0][0] == 1.0
 
 
+@pytest.mark.standard
 def test_a_batch_without_rows_is_one_line():
     model = models.least_squares()
     process = learning.build_dp_fedavg(

@@ -98,6 +98,7 @@ def test_every_command_has_a_page_with_its_flags(commands):
             assert page.count(f'{{ #{flag["name"]} }}') == 1 and flag['help']
 
 
+@pytest.mark.standard
 def test_flags_have_their_types_bounds_and_defaults(commands):
     (train,) = [command for command in commands if command['name'] == 'train']
     flags = {flag['name']: flag for flag in train['flags']}
