@@ -114,26 +114,7 @@ def test_owners_of_heldout_sentences():
     assert task.heldout_owners(2).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(
-    'count, fraction, heldout',
-    [
-        (2, 0.9, 1),
-        (2, 0.01, 1),
-        (10, 0.1, 1),
-        (10, 0.26, 3),
-        (10, 0.99, 9),
-    ],
-)
-def test_share_of_heldout(count, fraction, heldout):
-    assert word_clients.share_of_heldout(count, fraction) == heldout
-
-
 def test_what_is_refused():
-    for fraction in (0, 1, float('nan')):
-        with pytest.raises(ValueError, match='heldout_fraction='):
-            word_clients.share_of_heldout(10, fraction)
-    with pytest.raises(ValueError, match='must be at least 2'):
-        word_clients.share_of_heldout(1, 0.1)
     with pytest.raises(ValueError, match='client_max_tokens=0: must be'):
         _task(max_tokens=0)
     with pytest.raises(ValueError, match='packing=pages: must be one of sentences, windows'):
