@@ -188,7 +188,7 @@ _ACCOUNTING = (
         'dpfl/accounting/gaussian.py',
         '.get_epsilon(delta)',
         '.get_delta(delta)',
-        ('tests/accounting/gaussian_test.py', 'tests/accounting/oracle_test.py'),
+        ('tests/accounting/oracle_test.py',),
     ),
     Fault(
         'replace-one at the sensitivity of zero-out',
@@ -202,14 +202,14 @@ _ACCOUNTING = (
         'dpfl/accounting/plan.py',
         'math.hypot(own, *others)',
         'max(own, *others)',
-        ('tests/accounting/earlier_plans_test.py',),
+        ('tests/accounting/composition_test.py',),
     ),
     Fault(
         'amplification kept when the log refutes it',
         'dpfl/accounting/reports/observed.py',
         '        if not self.violations:\n            return plan\n',
         "        if not self.violations or plan.sampling != 'none':\n            return plan\n",
-        ('tests/accounting/report_test.py', 'tests/accounting/evidence/refutation_test.py'),
+        ('tests/accounting/sampling/conformance_test.py',),
     ),
     Fault(
         'a group in a sample counted as one client of its size',
@@ -410,7 +410,7 @@ _RUNS = (
         "    eval_every: int = setting(10, 'Rounds between two evaluations.', minimum=1)\n",
         "    eval_every: int = setting(10, 'Rounds between two evaluations.', minimum=1)\n"
         "    eval_after: int = setting(0, 'Rounds before the first evaluation.', minimum=0)\n",
-        ('tests/repository/flags_test.py',),
+        ('tests/repository/layering_test.py::test_every_setting_and_every_flag_is_read',),
     ),
     Fault(
         'exit status 0 after a failure',

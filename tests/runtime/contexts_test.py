@@ -58,14 +58,6 @@ def test_no_process_is_started_and_nothing_listens():
         assert children.read_text() == before
 
 
-def test_error_in_a_client_is_an_exception_in_one_line_and_the_runtime_goes_on():
-    with contexts.local_runtime():
-        with pytest.raises(contexts.ComputationError, match='not positive') as caught:
-            sum_of_reciprocals([1.0, -1.0])
-        assert '\n' not in str(caught.value)
-        assert sum_of_reciprocals([1.0, 2.0]) == 1.5
-
-
 def test_context_and_signal_handlers_are_restored():
     stack = tff.framework.get_context_stack()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -111,19 +103,6 @@ def test_handlers_of_the_caller_are_left_alone():
             assert signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def test_works_in_another_thread():
-    results = []
-
-    def target():
-        with contexts.local_runtime():
-            results.append(sum_of_reciprocals([1.0, 2.0]))
-
-    thread = threading.Thread(target=target)
-    thread.start()
-    thread.join(END)
-    assert results == [1.5]
 
 
 def test_bad_arguments_are_named():
@@ -184,42 +163,32 @@ def assert_ended(process, status):
     return ending
 
 
-@pytest.mark.exhaustive
-def test_normal_end():
-    with Process('normal') as process:
-        process.read('leaving')
-        assert_ended(process, 0)
-
-
-@pytest.mark.exhaustive
-def test_exception():
-    with Process('exception') as process:
-        process.read('leaving')
-        ending = assert_ended(process, 1)
-    assert ending.error.rstrip().endswith('ValueError: an error of the training loop')
-
-
 # Python ends by SIGINT itself after a KeyboardInterrupt that nothing caught: 130 in a shell.
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    'number, status', [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM)]
+    'how, number, status',
+    [
+        ('normal', None, 0),
+        ('exception', None, 1),
+        ('interrupted', signal.SIGINT, -signal.SIGINT),
+        ('interrupted', signal.SIGTERM, 128 + signal.SIGTERM),
+        ('interrupted elsewhere', signal.SIGINT, None),
+        ('interrupted', signal.SIGKILL, -signal.SIGKILL),
+    ],
 )
-def test_signal_in_a_round(number, status):
-    with Process('interrupted') as process:
-        process.read('running')
-        process.send(number)
-        process.read('leaving')
+def test_the_end_of_a_process(how, number, status):
+    with Process(how) as process:
+        if number is not None:
+            process.read('running')
+            process.send(number)
+        if number != signal.SIGKILL:
+            process.read('leaving')
+        if status is None:  # The other thread sleeps on.
+            return
         ending = assert_ended(process, status)
-    assert 'Exception ignored' not in ending.error
-    assert 'never retrieved' not in ending.error
-
-
-@pytest.mark.exhaustive
-def test_signal_that_another_thread_takes():
-    with Process('interrupted elsewhere') as process:
-        process.read('running')
-        process.send(signal.SIGINT)
-        process.read('leaving')
+    assert 'Exception ignored' not in ending.error and 'never retrieved' not in ending.error
+    if how == 'exception':
+        assert ending.error.rstrip().endswith('ValueError: an error of the training loop')
 
 
 @pytest.mark.exhaustive
@@ -230,11 +199,3 @@ def test_second_ctrl_c_during_cleanup():
         process.read('leaving')
         process.send(signal.SIGINT)
         assert_ended(process, -signal.SIGINT)
-
-
-@pytest.mark.exhaustive
-def test_kill_of_the_parent():
-    with Process('interrupted') as process:
-        process.read('running')
-        process.send(signal.SIGKILL)
-        assert_ended(process, -signal.SIGKILL)
