@@ -68,7 +68,8 @@ def test_replacing_a_client_doubles_the_sensitivity():
 _TARGETS = [
     *itertools.product(['none'], ('rdp', 'analytic_gaussian'), (0.1, 8.0)),
     ('none', 'moments', 1.0),
-    *itertools.product(('poisson', 'without_replacement'), ('rdp', 'moments'), (1.5,)),
+    ('poisson', 'rdp', 1.5),
+    ('without_replacement', 'moments', 1.5),
     *(
         pytest.param(sampling, 'pld', epsilon, marks=pytest.mark.standard)
         for sampling, epsilon in (('none', 1.0), ('poisson', 2.0))
@@ -108,13 +109,13 @@ def test_guarantee_so_far_grows_to_that_of_the_run():
 
 def _sampled(sampling='poisson', **changes):
     fields = dict(clients_per_round=50, population=10_000, noise_multiplier=1.0)
-    return plans.independent(500, sampling=sampling, **{**fields, **changes})
+    return plans.independent(100, sampling=sampling, **{**fields, **changes})
 
 
 def test_a_poisson_sampled_run_is_rounds_of_sampled_gaussians():
     plan = _sampled()
     event = dp_accounting.SelfComposedDpEvent(
-        dp_accounting.PoissonSampledDpEvent(0.005, dp_accounting.GaussianDpEvent(1.0)), 500
+        dp_accounting.PoissonSampledDpEvent(0.005, dp_accounting.GaussianDpEvent(1.0)), 100
     )
     assert plan.dp_event() == event
     assert plan.accountants == ('pld', 'rdp', 'moments', 'best')
@@ -122,7 +123,7 @@ def test_a_poisson_sampled_run_is_rounds_of_sampled_gaussians():
     composed = dp_accounting.rdp.RdpAccountant().compose(event).get_epsilon(1e-6)
     assert plan.epsilon(1e-6, 'rdp') == pytest.approx(composed, rel=1e-9)
     plain = plan.without_sampling(plan.participation)
-    assert plain.mu == pytest.approx(math.sqrt(500))
+    assert plain.mu == pytest.approx(10)
     assert plan.epsilon(1e-6) < plain.epsilon(1e-6)
 
 
