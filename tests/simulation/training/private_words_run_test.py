@@ -84,6 +84,25 @@ def test_another_epsilon_in_the_configuration_is_noticed(run):
 
 @pytest.mark.standard
 @pytest.mark.tff
+def test_a_run_that_goes_on_keeps_its_words(config, run, tmp_path, monkeypatch):
+    path, longer = tmp_path / 'run', config.with_values({'rounds': 2})
+    shutil.copytree(run.directory, path)
+    text = (path / archive.BEFORE).read_text()
+    monkeypatch.setattr(WordRelease, 'find', lambda *_: pytest.fail('drawn twice'))
+    words = json.loads(text)['words']
+    (path / archive.BEFORE).write_text(json.dumps({**json.loads(text), 'words': words[::-1]}))
+    with pytest.raises(ArgumentError, match='must have the data and the vocabulary'):
+        train(longer, path, resume=True, progress=False)
+    (path / archive.BEFORE).write_text(text)
+    train(longer, path, resume=True, progress=False)
+    assert (path / archive.BEFORE).read_text() == text
+    other = longer.with_values({'vocabulary_epsilon': 31.0})
+    with pytest.raises(RunError, match='was found with other settings'):
+        train(other, path, resume=True, progress=False)
+
+
+@pytest.mark.standard
+@pytest.mark.tff
 def test_what_a_run_found_is_read_once_and_for_all(config, run, tmp_path):
     words = _words(run.directory)
     assert before_training.of_run(config, run.directory, resume=True).kept == {'words': words}
