@@ -10,6 +10,8 @@ from dpfl.accounting.sampling import monte_carlo
 from dpfl.cli.flags import recorded_flags
 from dpfl.simulation import metrics
 from dpfl.simulation.training import TrainConfig, train
+from dpfl.tasks.private_quantiles import QuantileRelease
+from dpfl.tasks.text.private_words import WordRelease
 from tests import runs, text_files
 from tests.repository import threat_model
 from tests.simulation.training import small_config
@@ -152,6 +154,9 @@ def test_records_agree_and_an_interruption_changes_no_bit(kind, tmp_path, monkey
     with monkeypatch.context() as patched, pytest.raises(_StoppedError):
         patched.setattr(metrics.Metrics, 'release', stop)
         train(config, path, progress=False)
+    # What was released before training is not drawn again.
+    for release_kind in (WordRelease, QuantileRelease):
+        monkeypatch.setattr(release_kind, 'find', lambda *_: pytest.fail('drawn twice'))
     continued = train(config, path, resume=True, progress=False)
     assert runs.differences(path, whole) == []
     assert _rows(path) == _rows(whole)
