@@ -112,13 +112,17 @@ def _anchor(name: str) -> str:
 
 def _section(preset: Preset) -> str:
     values, shown, base = preset.flags(), preset.flags(), preset.like
-    parts = [f'## {preset.name}', f'{preset.source}: {preset.about}.']
+    parts = [f'## {preset.name}', _wrapped(f'{preset.source}: {preset.about}.')]
     if base is not None:
         before = base.flags()
         gone = ', '.join(f'`--{name}`' for name in before if name not in values)
         without = f' Without {gone}.' if gone else ''
         parts.append(_wrapped(f'As `{base.name}`, but for these values.{without}'))
-        shown = {name: each for name, each in values.items() if before.get(name) != each}
+        shown = {
+            name: each
+            for name, each in values.items()
+            if before.get(name) != each or _source(preset, name) != _source(base, name)
+        }
     rows = [
         f'| `--{name}` | {values[name]} | {where} |'
         for name, (_, where) in preset.stated.items()
@@ -131,6 +135,13 @@ def _section(preset: Preset) -> str:
     ]
     parts += [_wrapped(note) for note in preset.differs if base is None or note not in base.differs]
     return '\n\n'.join([*parts, '\n'.join([*_TABLE, *rows])]) + '\n'
+
+
+def _source(preset: Preset, name: str) -> tuple[bool, str]:
+    """Whether the paper states the value, and where or why not."""
+    if name in preset.stated:
+        return True, preset.stated[name][1]
+    return False, preset.taken.get(name, '')
 
 
 def _wrapped(text: str) -> str:

@@ -7,6 +7,7 @@ survive a fork. Use `binaries.run` for what depends on a new process: signals, m
 and what is imported.
 """
 
+import atexit
 import functools
 import gc
 import importlib
@@ -94,8 +95,26 @@ def _fork(module: str, environment: dict, arguments: list[str], streams: list[in
         os.dup2(stream, descriptor)
     os.environ.update(environment)
     sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name='__main__', alter_sys=True)
-    sys.exit()
+    os._exit(_status_of(module))
+
+
+def _status_of(module: str) -> int:
+    """Runs a module as `python -m` does; its exit status.
+
+    The interpreter is not finalized: that would touch, and so copy, all memory of the libraries.
+    """
+    try:
+        runpy.run_module(module, run_name='__main__', alter_sys=True)
+        status = 0
+    except SystemExit as end:
+        status = end.code or 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
 
 
 def _serve() -> None:

@@ -1,10 +1,10 @@
-"""The deployment of a planned run: clients, rounds, and the separation that they allow."""
+"""The deployment of a planned run: clients, rounds, and the participation that they allow."""
 
 import dataclasses
 import math
 
 from dpfl import _validate, errors
-from dpfl.participation import Pace, Participation
+from dpfl.participation import Pace, Participation, RoundTimes
 
 _MINUTES_PER_HOUR = 60
 _MOST_CLIENTS = 10**15
@@ -12,7 +12,7 @@ _MOST_CLIENTS = 10**15
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """Clients and rounds of a planned run, and the separation that they allow.
+    """Clients and rounds of a planned run, and the separation and participations that they allow.
 
     With separation b, any b consecutive rounds have different clients. So b is at most the number
     of clients that ever report divided by the cohort size ([Xu23], section 2.2). Below that, a
@@ -28,7 +28,8 @@ class Deployment:
       round_minutes: duration of a round, above 0; given with `timer_hours` only. If rounds differ,
         it is that of the longest ones: the fewer rounds a timer covers, the less it separates.
       pace: what else is known about the times of rounds, in place of `round_minutes`, or None. The
-        timer then covers the fewest rounds in any window of its length.
+        timer then covers the fewest rounds in any window of its length. `RoundTimes` of at least
+        as many rounds also limit the participations.
       min_separation: enforced separation b in rounds, within 1 .. rounds, or None; not with a
         timer.
       max_participations: most rounds of a client, at least 1, or None for no limit.
@@ -118,11 +119,26 @@ class Deployment:
         return max(1, math.floor(self.timer_hours * _MINUTES_PER_HOUR / self.round_minutes))
 
     @property
+    def timer_participations(self) -> int | None:
+        """Most rounds of a client with the timer; None if the times of the rounds are not known.
+
+        The times may be of more rounds than are planned, not of fewer.
+        """
+        if not isinstance(self.pace, RoundTimes) or self.pace.starts.size < self.rounds:
+            return None
+        assert self.timer_hours is not None  # See `_check_timer`.
+        return self.pace.most_participations(self.timer_hours, self.rounds)
+
+    @property
     def participation(self) -> Participation:
         """The schema that can be reached, with b at most the number of rounds."""
         enforced = self.min_separation or self.timer_separation or self.population_separation
         separation = min(enforced, self.population_separation, self.rounds)
-        return Participation(self.rounds, separation, self.max_participations)
+        schema = Participation(self.rounds, separation, self.max_participations)
+        by_timer = self.timer_participations
+        if by_timer is None or by_timer >= schema.count:
+            return schema
+        return dataclasses.replace(schema, max_participations=by_timer)
 
     @property
     def separation_limit(self) -> str:

@@ -18,7 +18,7 @@ import math
 from scipy import optimize, special
 
 # Bound on the relative error of R: scipy's erfcx errs by less than 1e-15, as
-# tests/accounting/gaussian_curve_test.py checks.
+# tests/accounting/oracle_test.py checks.
 _OF_MILLS = 4e-15
 # Bound on the error of a density's logarithm, for each unit of its size and of what is added.
 _OF_LOGARITHM = 1e-15

@@ -138,7 +138,8 @@ class Continued(base_lib.Mechanism):
         most the sum of their norms, for the worst split of the participations. The columns after n
         are those of a Toeplitz matrix; those before are a matrix of at most n + bands rows.
         """
-        if self.base.bands <= participation.min_separation or self.rounds <= _MOST_GRAM_ROUNDS:
+        few = self.rounds <= max(_MOST_GRAM_ROUNDS, self.base.rounds)
+        if few or self.base.bands <= participation.min_separation:
             return self.as_banded()._sensitivity(participation)
         n, bands, count = self.base.rounds, self.base.bands, participation.count
         head = self.with_rounds(min(self.rounds, n + bands)).strategy_matrix()[:, :n]

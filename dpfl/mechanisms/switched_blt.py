@@ -228,7 +228,7 @@ class SwitchedBlt(base.Mechanism):
         buffers l rounds after an input, over all numbers of switches in between.
         """
         decay = self.decay.max(axis=0)
-        carry = np.abs(self.carry).max(axis=0)
+        carry = np.abs(self.carry).max(axis=0, initial=0.0)
         scale = (np.abs(self.scale) * self.gain[:, None]).max(axis=0)
         states = np.zeros((len(self.starts) + 1, decay.size))  # By the number of switches.
         coefficients = np.empty(self.rounds)

@@ -1,10 +1,11 @@
-"""When rounds took place, and how many of them a timer covers at least."""
+"""Times of rounds, and the separation and the participations that a timer then allows."""
 
 import dataclasses
 
 import numpy as np
 
 from dpfl import _validate, errors
+from dpfl.participation.schema import Participation
 
 _MICROSECONDS = 3_600_000_000  # In an hour.
 _MOST_HOURS = 1e6
@@ -16,7 +17,9 @@ class RoundTimes:
 
     Attributes:
       starts: in microseconds since any moment, not decreasing, int64 [rounds], at least 2 rounds.
-      end: when the last round had ended, in the same unit; by default when it was opened.
+      end: when the last round had ended, in the same unit; by default when it was opened. Its
+        clients are counted by `most_participations` and `participation`: if its end is not after
+        its start, it lasted no longer than the longest time between two starts.
 
     Raises:
       ArgumentError: if there are fewer than two rounds, a round starts before the previous one, or
@@ -72,17 +75,96 @@ class RoundTimes:
         Raises:
           ArgumentError: if the times span less than one window.
         """
-        _validate.number('timer_hours', hours, above=0, maximum=_MOST_HOURS)
-        assert self.end is not None  # Set above.
-        length = int(np.floor(hours * _MICROSECONDS))
-        until = self.starts + length
-        whole = np.flatnonzero(until <= self.end)
+        back = self._back(hours)
+        whole = np.flatnonzero(back <= self.end)
         if not whole.size:
             raise errors.ArgumentError(
                 'timer_hours', hours, f'must be <= {self.hours:.6g}, the hours that the times span'
             )
-        opened = np.searchsorted(self.starts, until[whole], 'right')
+        opened = np.searchsorted(self.starts, back[whole], 'right')
         return int((opened - 1 - whole).min())
+
+    def most_participations(self, hours: float, rounds: int | None = None) -> int:
+        """The most rounds in which a client with a timer of so many hours can take part.
+
+        The assumptions are those of `fewest_rounds`: rounds do not overlap, and a client that takes
+        part in round i is back after back = starts[i] + hours. It can then take part in round
+        j > i if and only if round j is not over at `back`: round j + 1 is opened later, or the last
+        round ends later. The first such round is
+        next(i) = max(i + 1, the last round opened up to `back`), and all later ones are possible
+        too. The result is the exact length of the longest chain of rounds of which each is possible
+        after the one before. A client that reports late in its round is back even later, so no
+        client has more.
+
+        Proof that the chain i, next(i), next(next(i)), ... is the longest of all that begin in i or
+        later: next does not decrease in i. The m-th round of this chain is not after the m-th round
+        of any other one. This holds for m = 1, and if it holds for m, then next of the former is
+        not after next of the latter, which is not after round m + 1 of the other chain. So the
+        chain goes on for as long as any other one.
+
+        The chains from all starts are followed at once, by doubling the length of the steps.
+
+        Args:
+          hours: of the timer.
+          rounds: limits the chain to this many consecutive rounds, wherever they begin; by default
+            all rounds.
+
+        Raises:
+          ArgumentError: if an argument is out of its range.
+        """
+        length = self.starts.size if rounds is None else rounds
+        _validate.integer('rounds', length, minimum=1, maximum=self.starts.size)
+        following = self._following(hours)
+        first = np.arange(self.starts.size - length + 1)
+
+        def is_reached(position: np.ndarray) -> bool:
+            return bool((position < first + length).any())
+
+        powers = []
+        while is_reached(following[first]):
+            powers.append(following)
+            following = following[following]
+        most, position = 1, first
+        for exponent in reversed(range(len(powers))):
+            moved = powers[exponent][position]
+            if is_reached(moved):
+                most, position = most + 2**exponent, moved
+        return most
+
+    def participation(self, hours: float) -> Participation:
+        """The schema of a run with these rounds whose clients had a timer. Both limits are exact.
+
+        The assumptions are those of `most_participations`.
+        """
+        following = self._following(hours)[:-1]
+        first = np.flatnonzero(following < self.starts.size)
+        separation = int((following[first] - first).min()) if first.size else self.starts.size
+        return Participation(self.starts.size, separation, self.most_participations(hours))
+
+    def _following(self, hours: float) -> np.ndarray:
+        """The next possible round of a client of each round, int32 [rounds + 1].
+
+        The number of rounds stands for no round, and is the last entry.
+        """
+        size = self.starts.size
+        back = self._back(hours)
+        following = np.full(size + 1, size, np.int32)
+        opened = np.searchsorted(self.starts, back, 'right')
+        is_back = np.flatnonzero(back < self._over)
+        following[is_back] = np.maximum(opened[is_back] - 1, is_back + 1)
+        return following
+
+    def _back(self, hours: float) -> np.ndarray:
+        """Moments after which clients of each round are back, int64 [rounds]."""
+        _validate.number('timer_hours', hours, above=0, maximum=_MOST_HOURS)
+        return self.starts + int(np.floor(hours * _MICROSECONDS))
+
+    @property
+    def _over(self) -> int:
+        """The last moment at which the last round may have gone on."""
+        assert self.end is not None  # Set above.
+        last = int(self.starts[-1])
+        return self.end if self.end > last else last + int(np.diff(self.starts).max())
 
     def describe(self) -> str:
         """Where the number of rounds in a window comes from, as a clause."""

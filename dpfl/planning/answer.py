@@ -175,8 +175,12 @@ def _deployment(request: Request, point: dict[str, int]) -> planning.Deployment:
         raise ArgumentError(
             'max_participations',
             most,
-            f'must be <= {reachable.count}, what {reachable.rounds} rounds and a separation of '
-            f'{reachable.min_separation} allow',
+            f'must be <= {reachable.count}, what {reachable.rounds} rounds and '
+            + (
+                f'a separation of {reachable.min_separation} allow'
+                if reachable.max_participations is None
+                else f'a timer of {deployment.timer_hours:g} hours allow'
+            ),
         )
     return deployment
 

@@ -26,7 +26,8 @@ class PaceConfig(Settings):
         None,
         'File with the times at which rounds of an earlier run were opened, with the columns round '
         'and start (.csv or .parquet), in place of --round_minutes. The timer then counts the '
-        'window with the fewest rounds.',
+        'window with the fewest rounds, and limits the participations if there are at least '
+        '--rounds of them.',
     )
     rounds_by_day: tuple[str, ...] | None = setting(
         None,

@@ -121,8 +121,7 @@ def assumptions(
         'use up the population sooner.',
         'min_separation b: rounds i < j of a client have j - i >= b (MinS of the papers is b - 1).',
         *_separation(deployment),
-        'Each client takes part in at most max_participations rounds: as many as rounds and '
-        'separation allow, unless a lower limit is given.',
+        _participations(deployment),
         *_uniform({each for each, _, _ in plans}, failure),
         'No amplification by sampling is claimed.',
         *(f'{name}: {sentence}' for name, sentence in releases),
@@ -212,6 +211,21 @@ def _separation(deployment) -> list[str]:
             'suitable timer has to be found (Xu et al. 2023, section 2.5, strategy 4).'
         ]
     return ['The separation is enforced in rounds.']
+
+
+def _participations(deployment) -> str:
+    most = deployment.timer_participations
+    if most is None:
+        why = 'as many as rounds and separation allow'
+    else:
+        why = (
+            f'no client with the timer can be in more than {most} of {deployment.rounds} '
+            'consecutive rounds of those times'
+        )
+    return (
+        f'Each client takes part in at most max_participations rounds: {why}, unless a lower limit '
+        'is given.'
+    )
 
 
 def _shown(key: str, value) -> str:

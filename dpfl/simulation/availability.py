@@ -1,9 +1,9 @@
 """When the devices of a population are eligible: idle, charging, on an unmetered network.
 
 Every device has one window a day in which it may be eligible. Most windows open in the evening of
-the device's time zone, the others at any time of the day. The criteria are those of [Xu23],
-section 1, and [McMahan24], section 2. The number of eligible devices of one country varies by a
-factor of 4 between day and night, as in [Bonawitz19], the system that [Xu23] trained with.
+the device's time zone, the others at any time of the day. The criteria are those of [Xu23] and
+[McMahan24], both in section 1. The number of eligible devices of one country varies by a factor of
+4 between day and night, as in [Bonawitz19], the system that [Xu23] trained with.
 """
 
 import dataclasses

@@ -1,6 +1,5 @@
 import itertools
 import math
-import time
 
 import dp_accounting
 import mpmath
@@ -27,7 +26,7 @@ def _fixed_size(population, cohort, noise_multiplier, rounds):
 
 
 @pytest.mark.parametrize(
-    'q, mu, moment', itertools.product((1e-3, 0.1, 0.9, 1.0), (0.3, 1.0), (1, 2, 7))
+    'q, mu, moment', [(1e-3, 1.0, 2), (0.1, 0.3, 7), (0.9, 1.0, 1), (1, 0.3, 7)]
 )
 def test_moments_of_a_poisson_sample_by_integration(q, mu, moment):
     def integrand(x):
@@ -81,53 +80,28 @@ def test_sampling_every_client_is_no_sampling(method):
 
 
 @pytest.mark.parametrize(
-    'q, noise_multiplier, rounds',
+    'q, noise_multiplier, rounds, delta',
     [
-        (1e-3, 1.0, 1000),
-        (0.01, 0.8, 500),
-        (0.3, 4.0, 100),
-        (1e-5, 1.0, 10),
+        (1e-3, 1.0, 1000, 1e-9),
+        (0.01, 0.8, 500, 1e-5),
+        (0.3, 4.0, 100, 1e-9),
+        (1e-5, 1.0, 10, 1e-5),
+        # On a grid of 1e-4 Renyi DP was better here (0.0078 against 0.0125).
+        (1e-3, 50.0, 10000, 1e-6),
     ],
 )
-@pytest.mark.parametrize('delta', [1e-5, 1e-9])
 def test_accountants_of_poisson_samples_are_ordered(q, noise_multiplier, rounds, delta):
     event = _poisson(q, noise_multiplier, rounds)
     assert events.methods_for(event) == ('pld', 'rdp', 'moments', 'best')
     by = [accounting.epsilon_of_event(event, delta, m) for m in ('pld', 'rdp', 'moments')]
-    assert accounting.epsilon_of_event(event, delta, 'best') == min(by)
+    best = events.bound(event, delta, 'best')
+    assert (best.epsilon, best.accountant) == (min(by), 'pld')
     assert by[0] <= by[1] * (1 + 1e-6) + 1e-6 and by[1] <= by[2] * (1 + 1e-9)
     # No sampling is worse, and knows an exact value.
     full = accounting.epsilon_from_mu(
         math.sqrt(rounds) / noise_multiplier, delta, 'analytic_gaussian'
     )
     assert by[0] <= full + 1e-3
-
-
-@pytest.mark.parametrize('q', [0.02, 0.4])
-def test_one_poisson_sample_against_its_exact_curve(q):
-    # Hockey-stick divergence of both directions in closed form; no accountant may report less.
-    sigma, delta = 0.7, 1e-4
-
-    def crossing(ratio):
-        # Where mixture / base is `ratio`; it grows with x.
-        if ratio <= 1 - q:
-            return -math.inf
-        return 0.5 + sigma**2 * math.log((ratio - (1 - q)) / q)
-
-    def mixture(tail, x):
-        return (1 - q) * tail(x / sigma) + q * tail((x - 1) / sigma)
-
-    def exact_delta(epsilon):
-        above, below = crossing(math.exp(epsilon)), crossing(math.exp(-epsilon))
-        added = mixture(stats.norm.sf, above) - math.exp(epsilon) * stats.norm.sf(above / sigma)
-        removed = stats.norm.cdf(below / sigma) - math.exp(epsilon) * mixture(stats.norm.cdf, below)
-        return max(added, removed)
-
-    for method in ('pld', 'rdp', 'moments'):
-        epsilon = accounting.epsilon_of_event(_poisson(q, sigma, 1), delta, method)
-        assert exact_delta(epsilon) <= delta * (1 + 1e-6), method
-    tight = accounting.epsilon_of_event(_poisson(q, sigma, 1), delta, 'pld')
-    assert exact_delta(tight - 2e-3) > delta
 
 
 def _log_mixture(x, sigma, *weights_and_means):
@@ -219,13 +193,9 @@ def test_no_noise_is_no_guarantee():
 def test_what_no_accountant_knows_is_refused(event, method, message):
     with pytest.raises(ValueError, match=message):
         accounting.epsilon_of_event(event, 1e-6, method)
-
-
-@pytest.mark.parametrize('delta', [0, 1, -1, float('nan'), float('inf')])
-def test_bad_deltas_are_refused(delta):
-    with pytest.raises(ValueError, match='delta='):
-        accounting.epsilon_of_event(_poisson(0.1, 1.0, 2), delta)
-    assert np.isfinite(accounting.epsilon_of_event(_poisson(0.1, 1.0, 2), 1e-6))
+    for delta in (0, 1, float('nan')):
+        with pytest.raises(ValueError, match='delta='):
+            accounting.epsilon_of_event(_poisson(0.1, 1.0, 2), delta)
 
 
 def _exact_delta_of_one_sample(q, sigma, epsilon):
@@ -249,32 +219,39 @@ def _exact_delta_of_one_sample(q, sigma, epsilon):
         return max(added, removed)
 
 
-@pytest.mark.parametrize('q, sigma', [(1e-6, 1.0), (1e-3, 5.0), (0.02, 0.7), (0.4, 0.3), (0.9, 2)])
-@pytest.mark.parametrize('delta', [0.2, 1e-8, 1e-14, 1e-20, 1e-100])
+_SOME = [
+    (1e-6, 1.0, 1e-8),
+    (1e-3, 5.0, 0.2),
+    (0.02, 0.7, 1e-4),
+    (0.4, 0.3, 1e-14),
+    (0.9, 2.0, 1e-100),
+]
+_MORE = [
+    pytest.param(q, sigma, delta, marks=pytest.mark.standard)
+    for (q, sigma, _), delta in itertools.product(_SOME, (0.2, 1e-8, 1e-14, 1e-20, 1e-100))
+]
+
+
+@pytest.mark.parametrize('q, sigma, delta', _SOME + _MORE)
 def test_no_accountant_of_one_sample_is_below_its_exact_curve(q, sigma, delta):
     for method in ('pld', 'rdp', 'moments', 'best'):
         found = events.bound(_poisson(q, sigma, 1), delta, method)
         assert math.isfinite(found.epsilon)
         assert _exact_delta_of_one_sample(q, sigma, found.epsilon) <= delta, method
+    if delta == 1e-4:  # The loss distribution is close, too.
+        tight = accounting.epsilon_of_event(_poisson(q, sigma, 1), delta, 'pld')
+        assert _exact_delta_of_one_sample(q, sigma, tight - 2e-3) > delta
 
 
 def test_tiny_deltas_of_composed_samples_have_all_their_digits():
     # For one delta after another in the tail epsilon grows as that of a nearly normal loss does.
     event = _poisson(1e-3, 0.8, 1000)
-    deltas = [1e-9, 1e-11, 1e-13, 1e-14, 2e-15, 1e-17, 1e-30]
+    deltas = [1e-13, 1e-14, 2e-15]
     epsilons = [accounting.epsilon_of_event(event, delta, 'pld') for delta in deltas]
     # dp_accounting gives 2.78, 3.04 and 3.16 at 1e-13, 1e-14 and 2e-15: below the truth, which is
     # at least 2.79, 3.14 and 3.40 by its optimistic grid and a tilted composition.
-    assert epsilons == pytest.approx([1.3324, 2.0783, 2.8091, 3.1708, 3.4247, 4.2, 7.987], abs=0.1)
-    assert all(np.array(epsilons[2:5]) >= [2.79, 3.14, 3.40])
-    assert sorted(epsilons) == epsilons
-
-
-def test_a_fine_grid_follows_small_losses():
-    # On a grid of 1e-4 Renyi DP was better here (0.0078 against 0.0125).
-    event = _poisson(1e-3, 50.0, 10000)
-    by = {m: accounting.epsilon_of_event(event, 1e-6, m) for m in ('pld', 'rdp')}
-    assert by['pld'] < by['rdp']
+    assert epsilons == pytest.approx([2.8091, 3.1708, 3.4247], abs=0.1)
+    assert all(np.array(epsilons) >= [2.79, 3.14, 3.40])
 
 
 def test_where_the_loss_distribution_does_not_fit_the_best_other_accountant_is_named():
@@ -284,26 +261,6 @@ def test_where_the_loss_distribution_does_not_fit_the_best_other_accountant_is_n
         assert found.epsilon == accounting.epsilon_of_event(
             _poisson(q, noise_multiplier, 100), 1e-6, 'rdp'
         )
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize('noise_multiplier', [1e-3, 0.1, 1.0, 30.0])
-def test_every_accountant_of_samples_takes_little_time(noise_multiplier):
-    for q in (1e-7, 0.01, 0.7):
-        for method in ('pld', 'rdp', 'moments', 'best'):
-            started = time.process_time()
-            found = events.bound(_poisson(q, noise_multiplier, 100), 1e-6, method)
-            assert math.isfinite(found.epsilon)
-            assert time.process_time() - started < 3
-
-
-def test_the_best_accountant_of_samples_is_named():
-    event = _fixed_size(1000, 10, 1.0, 100)
-    best = events.bound(event, 1e-6, 'best')
-    assert best.accountant == 'pld'
-    assert best.epsilon == min(
-        accounting.epsilon_of_event(event, 1e-6, method) for method in ('pld', 'rdp', 'moments')
-    )
 
 
 def test_samples_and_a_plain_release_compose_in_the_loss_distribution():

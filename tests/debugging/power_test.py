@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dpfl import errors
 from dpfl.debugging import power
 from dpfl.debugging.power import Trials
 
@@ -42,6 +41,7 @@ def test_a_known_curve_is_recovered_from_many_trials():
     assert (np.diff(curve) > 0).all()
 
 
+@pytest.mark.standard
 def test_intervals_cover_the_true_share():
     """95 % intervals of 60 fits with 8 trials each; below 50 with probability < 1e-3 if exact."""
     rng = np.random.default_rng(2)
@@ -74,12 +74,3 @@ def test_what_is_never_or_always_found_has_no_share():
     # Alarms at every share, also without the fault, are false alarms and not power.
     alarms = power.fit([Trials(0.0, 12, 20), *(Trials(share, 12, 20) for share in _SHARES)])
     assert alarms.share is None and alarms.false_alarms == pytest.approx(0.6, abs=0.05)
-
-
-def test_errors():
-    with pytest.raises(errors.ArgumentError, match='with and without the fault'):
-        power.fit([Trials(0.1, 1, 2)])
-    with pytest.raises(errors.ArgumentError, match='with and without the fault'):
-        power.fit([Trials(0.0, 1, 2)])
-    with pytest.raises(ValueError, match='found'):
-        Trials(0.1, 3, 2)

@@ -2,11 +2,12 @@
 
 import bisect
 import itertools
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from dpfl import errors
+from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.participation import DailyCounts, DailyPattern, RoundTimes
 from dpfl.simulation import population_run
 from dpfl.simulation.population import Population
@@ -73,6 +74,67 @@ def test_a_timer_ensures_the_number_and_no_more():
         assert closest is None or whole <= closest
 
 
+def _longest(starts, ends, length, rounds):
+    """Most rounds of a client within consecutive `rounds`, over every set of them."""
+    possible = {
+        (i, j)
+        for i, j in itertools.combinations(range(len(starts)), 2)
+        if ends[j] > starts[i] + length
+    }
+    return max(
+        size
+        for size in range(1, rounds + 1)
+        for chosen in itertools.combinations(range(len(starts)), size)
+        if chosen[-1] - chosen[0] < rounds and all(pair in possible for pair in pairwise(chosen))
+    )
+
+
+def test_the_longest_chain_of_rounds_is_that_of_all_sets_of_rounds():
+    generator = np.random.default_rng(5)
+    seen = set()
+    for trial in range(150):
+        count = int(generator.integers(2, 9))
+        gaps = generator.integers(0, 9, size=count)
+        starts = np.append(0, np.cumsum(gaps[:-1]))
+        # Where the end is not known, the last round is as long as the longest one.
+        is_known = trial % 3 > 0 and gaps[-1] > 0
+        over = starts[-1] + (gaps[-1] if is_known else np.diff(starts).max())
+        ends = [*starts[1:].tolist(), int(over)]
+        length = int(generator.integers(1, 25))
+        times = RoundTimes(starts * _HOUR, int(over) * _HOUR if is_known else None)
+        for rounds in range(1, count + 1):
+            expected = _longest(starts.tolist(), ends, length, rounds)
+            assert times.most_participations(length, rounds) == expected
+            seen.add(expected)
+        schema = times.participation(length)
+        assert schema.rounds == count and schema.max_participations == expected
+        assert schema.min_separation == (_closest(starts, ends, length) or count)
+    assert seen >= {1, 2, 3, 4}
+
+
+def test_the_participations_of_the_production_run():
+    # [Xu23-accounting]: 2000 rounds, a timer of 24 hours, MinS 313, MaxP 6, rho 0.81. The rounds of
+    # one day are slower than those of the others.
+    gaps = np.full(1999, 24 / 345.8)
+    gaps[700:1014] = 24 / 314.5
+    times = RoundTimes.from_hours(np.append(0, np.cumsum(gaps)))
+    assert round(times.hours, 1) == 140.9
+    assert times.fewest_rounds(24) == 314
+    assert times.participation(24) == Participation(2000, 314, 6)
+    assert Participation(2000, 314).count == 7
+    rho = [
+        accounting.PrivacyPlan(
+            mechanism=mechanisms.BinaryTree(2000),
+            participation=schema,
+            clip_norm=1.0,
+            noise_multiplier=7.0,
+            clients_per_round=6500,
+        ).rho
+        for schema in (times.participation(24), Participation(2000, 314))
+    ]
+    assert np.round(rho, 4).tolist() == [0.8061, 0.8878]
+
+
 @pytest.fixture(scope='module', name='simulated')
 def _simulated():
     devices = Population(population=3000, clients_per_round=100, timer_hours=20.0)
@@ -83,6 +145,10 @@ def test_a_simulated_population_keeps_what_the_times_of_its_rounds_say(simulated
     fewest = simulated.times.fewest_rounds(20)
     observed = simulated.log.observed().min_separation
     assert 1 < fewest <= observed
+    by_timer = simulated.times.participation(20)
+    assert 1 < by_timer.min_separation <= observed
+    most = simulated.log.observed().max_participations
+    assert most <= by_timer.max_participations < Participation(90, fewest).count
     # Counts of calendar days are no bound: a window over midnight may have fewer rounds.
     by_day = np.bincount((simulated.start_hours // 24).astype(int))[:-1]
     assert simulated.times.fewest_rounds(24) <= by_day.min()
@@ -177,6 +243,7 @@ def test_a_pattern_by_hand():
         (lambda: RoundTimes(np.array([1.0, 2.0])), 'starts: must be int64'),
         (lambda: RoundTimes(np.array([3, 2])), 'starts: must not decrease, as after round 0'),
         (lambda: RoundTimes(np.array([3, 4]), 3), 'end=3: must be an integer >= 4'),
+        (lambda: RoundTimes(np.array([3, 4])).most_participations(1, 3), 'rounds=3: must be an'),
     ],
 )
 def test_bad_values_are_refused(make, message):

@@ -1,20 +1,40 @@
-"""The examples of the pages in docs run as they are printed, and print what they say."""
+"""The examples of README and pages run as they are printed, and what pages name exists."""
 
+import fnmatch
+import functools
 import re
 
 import numpy as np
 import pytest
 
+import dpfl
+from dpfl.runtime import contexts
+from dpfl.tasks.config import IMAGE_MODELS, WORD_MODELS
+from dpfl.tasks.images import classifiers
+from dpfl.tasks.text import synthetic_text
+from dpfl.tasks.text.models import catalog
 from tests import paths
+from tests.repository import threat_model
 
 _DOCS = paths.ROOT / 'docs'
+_README = paths.ROOT / 'README.md'
+_REFERENCES = 'docs/papers/references.md'
 _PAGES = sorted(path.relative_to(_DOCS).as_posix() for path in _DOCS.rglob('*.md'))
 _NUMBER = re.compile(r'-?\d+\.?\d*(?:e-?\d+)?')
+_KEY = re.compile(r'\[([A-Z][a-z]+(?:[A-Z][a-z]+)?\d{2}(?:-[a-z]+)?)\b')
 
 
 def _examples(text):
     """Python fences, in order."""
     return re.findall(r'```python\n(.*?)```', text, re.DOTALL)
+
+
+# Tutorials have a test of their own, which runs them in a kernel.
+_WITH_EXAMPLES = [
+    name
+    for name in _PAGES
+    if not name.startswith('tutorials/') and _examples((_DOCS / name).read_text())
+]
 
 
 def _promises(code):
@@ -30,8 +50,7 @@ def _numbers(text):
 
 @pytest.mark.exhaustive
 @pytest.mark.tff
-# Tutorials have a test of their own, which runs them in a kernel.
-@pytest.mark.parametrize('name', [name for name in _PAGES if not name.startswith('tutorials/')])
+@pytest.mark.parametrize('name', _WITH_EXAMPLES)
 def test_examples_run_and_print_what_they_say(name, capsys):
     namespace = {}
     for code in _examples((_DOCS / name).read_text()):
@@ -52,7 +71,93 @@ def test_a_print_and_its_promise_are_found():
     assert _numbers('(6, 1e-06) True -2.5') == [6, 1e-6, 1, -2.5]
 
 
-@pytest.mark.parametrize('name', _PAGES)
-def test_documents_fit_their_width(name):
-    lines = (_DOCS / name).read_text().splitlines()
-    assert [line for line in lines if len(line) > 120 and not line.startswith('|')] == []
+@pytest.mark.standard
+@pytest.mark.tff
+def test_the_example_of_the_readme_runs_and_its_noise_moves_the_model(capsys):
+    (example,) = _examples(_README.read_text())
+    task = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=6)
+    names = {'model': catalog.build('tiny', task.num_tokens, 6, seed=0)}
+    exec(example, names)
+    promised = re.search(r'# ([\d.]+), ([\d.]+)\n', example).groups()
+    printed = capsys.readouterr().out.split()
+    np.testing.assert_allclose(*[list(map(float, each)) for each in (printed, promised)], atol=5e-5)
+    data = [task.client_dataset(client, batch_size=4) for client in range(2)]
+    with contexts.local_runtime():
+        process = names['process']
+        state = process.initialize()
+        before = process.get_model_weights(state).trainable
+        after = process.get_model_weights(process.next(state, data).state).trainable
+    change = np.concatenate([np.ravel(a - b) for a, b in zip(after, before, strict=True)])
+    # Two clients of 6,500 move the model little; the noise of the plan moves every coordinate.
+    assert change.std() == pytest.approx(names['plan'].stddev / 6500, rel=0.2)
+
+
+def test_the_readme_is_one_screen_and_pages_fit_their_width():
+    assert len(_README.read_text().splitlines()) <= 90
+    for path in (_README, *_DOCS.rglob('*.md')):
+        lines = path.read_text().splitlines()
+        assert [line for line in lines if len(line) > 120 and not line.startswith('|')] == [], path
+
+
+@functools.cache
+def _texts():
+    """Texts of code, settings and pages, by path in the repository."""
+    found = list(paths.ROOT.glob('*.md'))
+    for folder in ('dpfl', 'experiments', 'benchmarks', 'configs', 'docs', 'scripts', 'tests'):
+        found += (paths.ROOT / folder).rglob('*')
+    kinds = ('.py', '.md', '.json', '.flags', '.sh')
+    texts = {path.relative_to(paths.ROOT).as_posix(): path for path in found}
+    return {name: path.read_text() for name, path in texts.items() if path.suffix in kinds}
+
+
+def test_every_citation_key_is_resolved():
+    known = re.findall(r'^\| \[([\w-]+)\] \|', _texts()[_REFERENCES], re.M)
+    assert len(set(known)) == len(known) > 30
+    cited = {name: set(_KEY.findall(text)) for name, text in _texts().items()}
+    assert sum(map(len, cited.values())) > 200
+    unknown = {name: keys - set(known) for name, keys in cited.items() if name != _REFERENCES}
+    assert {name: keys for name, keys in unknown.items() if keys} == {}
+
+
+def test_the_citation_file_agrees_with_the_package():
+    text = (paths.ROOT / 'CITATION.cff').read_text()
+    assert re.findall(r'^version: (.*)$', text, re.M) == [dpfl.__version__]
+
+
+@pytest.mark.parametrize(
+    'folders, pattern',
+    [
+        ('[CREA]*.md docs/*', r'`(tests/[\w/]+\.py)'),
+        ('dpfl/* experiments/* benchmarks/* configs/* scripts/* tests/*', r'docs/[\w/]+\.md'),
+    ],
+)
+def test_files_that_pages_and_code_name_exist(folders, pattern):
+    named = {
+        (file, name)
+        for name, text in _texts().items()
+        if any(fnmatch.fnmatch(name, folder) for folder in folders.split())
+        if name != 'tests/repository/site_test.py'  # Its links are made up.
+        for file in re.findall(pattern, text)
+    }
+    assert len({file for file, _ in named}) > 15
+    assert {each for each in named if not (paths.ROOT / each[0]).is_file()} == set()
+
+
+def test_the_table_of_models_has_every_model_with_its_size():
+    page = (_DOCS / 'reference' / 'models.md').read_text()
+    words, _, images = page.partition('## Images')
+    rows = re.findall(r'^\| `(\w+)` \|.*?\| ([\d,]+) \| ([\d,]+) \|[^|]*\|$', words, re.M)
+    assert [name for name, *_ in rows] == list(catalog.WORD_MODELS)
+    assert {*catalog.WORD_MODELS} == {*WORD_MODELS}
+    for name, *sizes in rows:
+        model = catalog.WORD_MODELS[name]
+        assert sizes == [f'{model.num_parameters(count):,}' for count in (2_000, 10_000)]
+    rows = re.findall(r'^\| `(\w+)` \| ([\d,]+) \|$', images, re.M)
+    sizes = {name: f'{classifiers.PRESETS[name].num_parameters:,}' for name in IMAGE_MODELS}
+    assert dict(rows) == sizes
+
+
+def test_every_file_of_a_run_is_on_the_page_about_files():
+    text = (_DOCS / 'reference' / 'files.md').read_text()
+    named = set(re.findall(r'^\| `([^`]+)` \|', text, re.M))
+    assert set(threat_model.table()) <= named

@@ -20,24 +20,12 @@ def _rows(path):
         return list(csv.DictReader(file))
 
 
-def test_tests_that_pages_name_exist():
-    named = set()
-    for page in _DOCS.rglob('*.md'):
-        named.update(re.findall(r'`(tests/[\w/]+\.py)(?:::(\w+))?`', page.read_text()))
-    assert len(named) > 30
-    missing = [
-        (path, name)
-        for path, name in sorted(named)
-        if not (paths.ROOT / path).is_file() or f'def {name}' not in (paths.ROOT / path).read_text()
-    ]
-    assert missing == []
-
-
 def _schema(row):
     names = ('rounds', 'min_separation', 'max_participations')
     return Participation(*(int(row[name]) for name in names))
 
 
+@pytest.mark.standard
 def test_losses_of_the_page_on_choosing_are_those_of_the_mechanisms():
     rows = _rows(choosing_figures.MEMORY_CSV)
     plain = dict(choosing_figures.cheap_mechanisms(2052))

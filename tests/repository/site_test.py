@@ -3,12 +3,10 @@
 The gate of .ci/run builds the site, with warnings as errors, and checks what was built.
 """
 
-import ast
 import re
 
 import griffe
 import pytest
-import yaml
 
 import dpfl
 from dpfl.cli import catalogue
@@ -18,45 +16,8 @@ from scripts.site import (
     check,
     command_pages,
     griffe_comments,
-    mentions,
-    places,
-    signatures,
 )
 from tests import paths
-from tests.repository import threat_model
-
-_DOCS = paths.ROOT / 'docs'
-_CONFIG = yaml.load((paths.ROOT / 'mkdocs.yml').read_text(), yaml.BaseLoader)
-
-
-def _pages(entry):
-    """The pages in a part of the navigation."""
-    if isinstance(entry, str):
-        return [entry]
-    parts = entry.values() if isinstance(entry, dict) else entry
-    return [page for part in parts for page in _pages(part)]
-
-
-# The navigation.
-
-
-def test_every_page_is_in_the_navigation_once():
-    named = [page for page in _pages(_CONFIG['nav']) if not page.endswith('/')]
-    made = set(places.PAGES.values())
-    written = {path.relative_to(_DOCS).as_posix() for path in _DOCS.rglob('*.md')}
-    assert sorted(named) == sorted(written | made)
-
-
-def test_nothing_is_loaded_from_the_network_by_configuration():
-    assert _CONFIG['theme']['font'] == 'false'
-    assert _CONFIG['strict'] == 'true'
-    loaded = [*_CONFIG['extra_css'], *_CONFIG['extra']['polyfills']]
-    assert all((_DOCS / name).is_file() for name in loaded)
-    levels = {**_CONFIG['validation']['nav'], **_CONFIG['validation']['links']}
-    assert set(levels.values()) == {'warn'}
-
-
-# The interface of Python.
 
 
 def test_public_names_are_those_of_the_package():
@@ -66,19 +27,6 @@ def test_public_names_are_those_of_the_package():
     assert {f'dpfl.mechanisms.{kind}' for kind in kinds} <= names
     assert {'dpfl.errors', 'dpfl.errors.ArgumentError', 'dpfl.simulation.training.train'} <= names
     assert not any(part.startswith('_') for name in names for part in name.split('.'))
-
-
-def test_every_public_name_is_on_one_page():
-    text = '\n'.join(api_pages.pages().values())
-    shown = []
-    directives = re.findall(r'^::: (\S+)\n    options:\n      members: (.*)$', text, re.M)
-    for module, members in directives:
-        names = [] if members == 'false' else members.strip('[]').split(', ')
-        shown += [module, *(f'{module}.{name}' for name in names)]
-    # `dpfl.mechanisms.choose` is a module and a function that the package exports.
-    members = [name for name in shown if name not in api_pages.modules()]
-    assert sorted(members) == sorted(set(members))
-    assert set(api_pages.public_names()) <= set(shown)
 
 
 @pytest.fixture(scope='module')
@@ -99,16 +47,6 @@ def _member(tree, name):
     return tree[name.removeprefix('dpfl').removeprefix('.')] if name != 'dpfl' else tree
 
 
-def test_every_public_module_function_and_class_has_a_docstring(tree):
-    missing = []
-    for name in api_pages.public_names():
-        found = _member(tree, name)
-        found = found.final_target if found.is_alias else found
-        if not found.is_attribute and found.docstring is None:
-            missing.append(name)
-    assert missing == []
-
-
 def _documented_arguments(found):
     """Names under `Args:` of a docstring; a line may be about several."""
     for section in found.docstring.parsed:
@@ -117,6 +55,7 @@ def _documented_arguments(found):
                 yield from re.split(r',\s*', argument.name)
 
 
+@pytest.mark.standard
 def test_documented_arguments_are_arguments(tree):
     wrong = []
     for name in api_pages.public_names():
@@ -129,35 +68,12 @@ def test_documented_arguments_are_arguments(tree):
     assert wrong == []
 
 
-def test_settings_are_documented_by_their_help(tree):
-    field = _member(tree, 'dpfl.simulation.training.privacy_config.NoiseConfig')['delta']
-    assert field.docstring.value.startswith('Delta')
-    assert (
-        "'best' is the smallest"
-        in _member(tree, 'dpfl.accounting.gaussian.ACCOUNTANTS').docstring.value
-    )
-
-
-def test_long_signatures_are_broken():
-    assert signatures.formatted('def f(a, b): pass', 20) == 'def f(a, b):\n    pass\n'
-    long = "def f(a: dict[int, str], *, b: str = ',)') -> tuple[int, str]: pass"
-    assert signatures.formatted(long, 20) == (
-        "def f(\n    a: dict[int, str],\n    *,\n    b: str = ',)',\n) -> tuple[int, str]:\n"
-        '    pass\n'
-    )
-    assert signatures.formatted("A = ('b', 'c')", 8) == "A = (\n    'b',\n    'c',\n)"
-    assert signatures.formatted('A = 1234567890', 8) == 'A = 1234567890'
-    assert signatures.formatted('A: int | None = f()', 8) == 'A: int | None = f()'
-
-
-# The commands.
-
-
 @pytest.fixture(scope='module')
 def commands():
     return command_pages.read()
 
 
+@pytest.mark.standard
 def test_every_command_has_a_page_with_its_flags(commands):
     pages = command_pages.pages(commands)
     names = [path.stem for path in (paths.ROOT / 'experiments').glob('[!_]*.py')]
@@ -165,99 +81,18 @@ def test_every_command_has_a_page_with_its_flags(commands):
     assert set(names) == set(catalogue.binaries())
     for command in commands:
         page = pages[f'{command_pages.FOLDER}/{command["name"]}.md']
-        assert page.startswith(f'# {command["name"]}\n\n{command["about"][:10]}')
         for flag in command['flags']:
             assert page.count(f'{{ #{flag["name"]} }}') == 1 and flag['help']
 
 
+@pytest.mark.standard
 def test_flags_have_their_types_bounds_and_defaults(commands):
     (train,) = [command for command in commands if command['name'] == 'train']
     flags = {flag['name']: flag for flag in train['flags']}
     assert flags['rounds']['kind'] == 'integer ≥ 1'
     assert flags['vocabulary_delta']['kind'] == 'number > 0 and < 1'
     assert flags['resume']['default'] == 'false' and flags['workers']['default'] is None
-    assert 'blt' in flags['mechanism']['choices'] and '<' not in flags['mechanism']['help'][:1]
-    assert flags['clip_norm']['group'] == 'How updates are clipped and averaged'
-    (debug,) = [command for command in commands if command['name'] == 'debug_text']
-    (share,) = [flag for flag in debug['flags'] if flag['name'] == 'inject_share']
-    assert share['kind'] == 'list of numbers'
-
-
-def test_a_docstring_becomes_markdown():
-    text = command_pages.about(
-        'Does it.\n\nExample:\n  python -m experiments.train --rounds=3 \\\n      --resume\n\n'
-        'With --resume it has\n- one,\n  and more;\n- two.\nThen --ab=c.'
-    )
-    assert text == (
-        'Does it.\n\nExample:\n\n```sh\n.venv/bin/python -m experiments.train --rounds=3 \\\n'
-        '    --resume\n```\n\nWith `--resume` it has\n\n- one,\n  and more;\n- two.\n\n'
-        'Then `--ab=c`.'
-    )
-
-
-# The files of a run.
-
-
-def test_every_file_of_a_run_is_on_the_page_about_files():
-    text = (_DOCS / 'reference' / 'files.md').read_text()
-    named = set(re.findall(r'^\| `([^`]+)` \|', text, re.M))
-    assert set(threat_model.table()) <= named
-
-
-# Links.
-
-
-def test_links_are_those_of_the_site():
-    code = '\n```\n[e](f.md)\n```\n'
-    text = f'[a](docs/how_to/x.md#y) [b](https://a.b/) ![c](docs/figures/d.png){code}'
-    assert places.moved(text, '', 'contributing.md') == (
-        f'[a](how_to/x.md#y) [b](https://a.b/) ![c](figures/d.png){code}'
-    )
-    text = '[a](../CONTRIBUTING.md#words) [b](../configs/x.flags) [c](how_to/y.md) [d](#e)'
-    assert places.moved(text, 'docs', 'index.md') == (
-        '[a](contributing.md#words) [b](repository/configs/x.flags) [c](how_to/y.md) [d](#e)'
-    )
-    assert places.targets(text, 'docs') == {
-        'CONTRIBUTING.md',
-        'configs/x.flags',
-        'docs/how_to/y.md',
-    }
-
-
-def test_names_of_files_become_titles():
-    text = '[real_text.md](real_text.md#a), [this](real_text.md), [docs/x.md](x.md)'
-    titles = {'how_to/real_text.md': 'Real text'}
-    assert places.moved(text, 'docs/how_to', 'papers/a.md', titles) == (
-        '[Real text](../how_to/real_text.md#a), [this](../how_to/real_text.md), '
-        '[docs/x.md](../how_to/x.md)'
-    )
-
-
-def test_mentions_become_links():
-    titles = {'how_to/workers.md': 'Several <machines>'}
-    html = '<p>[Xu23], [McMahan18, table 1], <code>[Xu23]</code> (docs/how_to/workers.md) [L2]</p>'
-    assert mentions.linked(html, 'reference/a.md', titles) == (
-        '<p>[<a href="../papers/references.html#xu23">Xu23</a>], '
-        '[<a href="../papers/references.html#mcmahan18">McMahan18</a>, table 1], '
-        '<code>[Xu23]</code> (<a href="../how_to/workers.html">Several &lt;machines&gt;</a>) '
-        '[L2]</p>'
-    )
-    row = '<tr><td>[Xu23]</td></tr>'
-    assert mentions.linked(row, 'papers/references.md', {}) == '<tr><td id="xu23">[Xu23]</td></tr>'
-
-
-def test_pages_that_code_names_exist():
-    found = {}
-    for folder in ('dpfl', 'experiments', 'benchmarks', 'configs', 'scripts', 'tests'):
-        for path in sorted((paths.ROOT / folder).rglob('*')):
-            if path.suffix in ('.py', '.json', '.flags', '.sh') and path.name != 'site_test.py':
-                for page in re.findall(r'docs/[\w/]+\.md', path.read_text()):
-                    found.setdefault(page, path.name)
-    assert len(found) > 15
-    assert {page: name for page, name in found.items() if not (paths.ROOT / page).is_file()} == {}
-
-
-# The check of what was built.
+    assert 'blt' in flags['mechanism']['choices']
 
 
 def _problems(folder, **files):
@@ -301,8 +136,3 @@ def test_what_is_external_is_found(tmp_path, name, text):
 def test_names_and_comments_in_scripts_are_not_external(tmp_path):
     text = '/* https://a.b/ */ // http://a.b/\nx("http://www.w3.org/2000/svg", "//")'
     assert _problems(tmp_path, a__js=text, b__html='<a href="https://a.b/">x</a>') == []
-
-
-def test_scripts_of_the_site_have_docstrings():
-    for path in (paths.ROOT / 'scripts' / 'site').glob('*.py'):
-        assert ast.get_docstring(ast.parse(path.read_text())), path

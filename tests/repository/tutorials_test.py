@@ -11,10 +11,6 @@ from scripts import tutorials
 _NAMES = tutorials.names()
 
 
-def _page(name):
-    return (tutorials.FOLDER / f'{name}.md').read_text()
-
-
 def _outputs(notebook):
     return [output for cell in notebook.cells for output in cell.get('outputs', ())]
 
@@ -24,52 +20,20 @@ def _texts(notebook):
         yield output.get('text') or output.get('data', {}).get('text/plain', '')
 
 
-def test_there_are_six():
-    assert len(_NAMES) == 6
-
-
 @pytest.mark.parametrize('name', _NAMES)
-def test_a_page_is_in_step_with_its_source(name):
+def test_a_page_has_the_text_the_code_and_the_figures_of_its_source(name):
     """Outputs may differ: noise is random, and another machine has other speeds."""
-    expected, _ = tutorials.page(name, tutorials.source(name))
-    found = tutorials.without_outputs(_page(name))
-    assert found == expected, f'run .venv/bin/python scripts/tutorials.py {name}'
-
-
-@pytest.mark.parametrize('name', _NAMES)
-def test_a_page_shows_all_of_its_figures_and_no_others(name):
-    linked = re.findall(rf'!\[[^\]]+\]\({name}_files/(\d+\.png)\)', _page(name))
+    page, source = (tutorials.FOLDER / f'{name}.md').read_text(), tutorials.source(name)
+    expected, _ = tutorials.page(name, source)
+    same = tutorials.without_outputs(page) == expected
+    assert same, f'run .venv/bin/python scripts/tutorials.py {name}'
+    # No progress bars, colours, tracebacks, notices of libraries.
+    assert not re.search(r'[\r\x08\x1b]|Traceback|Warning|INFO:', page)
+    linked = re.findall(rf'!\[[^\]]+\]\({name}_files/(\d+\.png)\)', page)
     folder = tutorials.FOLDER / f'{name}_files'
     assert linked and sorted(linked) == sorted(path.name for path in folder.iterdir())
-    captions = [cell.metadata.get('caption') for cell in tutorials.source(name).cells]
+    captions = [cell.metadata.get('caption') for cell in source.cells]
     assert len(linked) == sum(caption is not None for caption in captions)
-
-
-@pytest.mark.parametrize('name', _NAMES)
-def test_what_is_saved_is_text(name):
-    """No carriage returns of progress bars, no colours, no tracebacks, no notices of libraries."""
-    page = _page(name)
-    assert not re.search(r'[\r\x08\x1b]|Traceback|Warning|INFO:', page)
-
-
-def test_outputs_are_told_from_text_and_code():
-    cell = nbformat.v4.new_code_cell('print(1)\nplot()', metadata={'caption': 'A line'})
-    cell.outputs = [
-        nbformat.v4.new_output('stream', name='stderr', text='\x1b[31mone\x1b[0m\n'),
-        nbformat.v4.new_output('stream', name='stdout', text='two\n'),
-        nbformat.v4.new_output('display_data', {'image/png': 'AAAA', 'text/plain': '<Figure>'}),
-        nbformat.v4.new_output('execute_result', {'text/plain': '3'}, execution_count=1),
-    ]
-    text = nbformat.v4.new_markdown_cell('# Title')
-    notebook = nbformat.v4.new_notebook(cells=[text, cell])
-    page, figures = tutorials.page('a', notebook)
-    assert page.startswith(
-        '# Title\n\n```python\nprint(1)\nplot()\n```\n\n```text\none\ntwo\n```\n\n'
-        '![A line](a_files/1.png)\n\n```text\n3\n```\n\n---\n'
-    )
-    assert figures == {'1.png': b'\0\0\0'}
-    cell.outputs = []
-    assert tutorials.without_outputs(page) == tutorials.page('a', notebook)[0]
 
 
 @pytest.mark.exhaustive

@@ -10,14 +10,20 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from dpfl.runtime import interpreter
+from dpfl.runtime import compilation, interpreter, native
 from dpfl.runtime.failures import ComputationError
-
-pytestmark = pytest.mark.tff
+from dpfl.tasks.text.models import cifg
 
 CLIENTS_FLOAT = tff.FederatedType(np.float32, tff.CLIENTS)
 SERVER_FLOAT = tff.FederatedType(np.float32, tff.SERVER)
 SEQUENCE = tff.SequenceType(np.int64)
+
+
+@pytest.fixture(name='stock', scope='module')
+def _stock():
+    """TFF's own context, whose worker starts once for all tests."""
+    with native.native_runtime():
+        yield tff.framework.get_context_stack().current
 
 
 @pytest.fixture(name='execute')
@@ -115,10 +121,26 @@ def from_a_variable():
         return variable.read_value()
 
 
+_LENGTH = 3
+
+
+@tff.tensorflow.computation(tff.TensorType(np.float32, [_LENGTH, 2, 12]))
+def gradient_of_a_recurrence(inputs):
+    @tf.function  # As the functions of a model are.
+    def outputs(inputs):
+        return cifg.recurrence(inputs, tf.ones([3, 12]), tf.ones([4, 3]))
+
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        total = tf.reduce_sum(outputs(inputs))
+    return tape.gradient(total, inputs)
+
+
 def _values(seed, size):
     return np.random.default_rng(seed).uniform(1, 2, size).astype(np.float32).tolist()
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize(
     'computation, arguments',
     [
@@ -133,21 +155,21 @@ def _values(seed, size):
         (stepped, [State(np.float32([1, 2, 3]), 4)]),
         (unsigned, [7]),
         (from_a_variable, []),
+        (gradient_of_a_recurrence, [np.float32(_values(3, _LENGTH * 24)).reshape(_LENGTH, 2, 12)]),
     ],
 )
-def test_results_are_those_of_tff(execute, computation, arguments):
+def test_results_are_those_of_tff(execute, stock, computation, arguments):
     # TFF packs several arguments before its context sees them.
     packed = arguments[0] if len(arguments) == 1 else tff.structure.Struct.unnamed(*arguments)
     if computation is with_text:
         packed = tff.structure.Struct.named(numbers=arguments[0], text=arguments[1])
     ours = execute(computation, packed if arguments else None)
-    default = tff.backends.native.create_sync_local_cpp_execution_context()
-    with tff.framework.get_context_stack().install(default):
+    with tff.framework.get_context_stack().install(stock):
         theirs = computation(*arguments)
     assert type(ours) is type(theirs)
     tree.map_structure(
         lambda a, b: (
-            np.testing.assert_allclose(a, b, rtol=1e-6)
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
             if np.asarray(b).dtype.kind == 'f'
             else np.testing.assert_equal(np.asarray(a), b)
         ),
@@ -253,14 +275,6 @@ def test_what_is_not_executed_here_is_named(execute):
         execute(secure, [1, 2])
 
 
-def test_computations_that_were_not_used_for_long_are_compiled_again(execute, monkeypatch):
-    monkeypatch.setattr(interpreter, '_MAX_PROGRAMS', 2)
-    for _ in range(2):
-        assert execute(reciprocal, 2.0) == 0.5
-        assert list(execute(count_up, 2)) == [0, 1]
-        assert execute(from_a_variable, None) == 4.0
-
-
 def test_the_end_ends_what_is_in_progress():
     @tff.tensorflow.computation(np.int64)
     def count_to(limit):
@@ -291,10 +305,21 @@ def test_the_end_ends_what_is_in_progress():
         running.execute(counts, [3, 4])
 
 
-def test_seconds_are_told_by_stage():
-    seconds = collections.Counter()
-    running = interpreter.Interpreter(2, lambda stage, spent: seconds.update({stage: spent}))
-    running.execute(statistics, [1.0, 2.0])
-    running.close()
-    assert set(seconds) == {'moving in', 'clients', 'server'}
-    assert all(spent > 0 for spent in seconds.values())
+pytestmark = pytest.mark.tff
+
+
+def _operations(computation) -> collections.Counter:
+    """Number of operations of each kind in its graph."""
+    graph_def = tf.compat.v1.GraphDef()
+    proto = tff.framework.serialize_computation(computation)
+    proto.tensorflow.graph_def.Unpack(graph_def)
+    nodes = [*graph_def.node, *(n for f in graph_def.library.function for n in f.node_def)]
+    return collections.Counter(node.op for node in nodes)
+
+
+def test_activations_are_not_computed_again_for_their_gradients():
+    # Two gates of each position.
+    assert _operations(compilation.compiled(gradient_of_a_recurrence))['Sigmoid'] == 2 * _LENGTH
+    # The reason for not using TFF's compilation as it is.
+    stock = tff.backends.native.desugar_and_transform_to_native(gradient_of_a_recurrence)
+    assert _operations(stock)['Sigmoid'] > 2 * _LENGTH

@@ -5,10 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from dpfl import learning
-from dpfl.runtime import shards
 from tests.learning import models
 
 _SIZES = [[3, 2], [4], [], [4, 4, 1], [1], [4, 3]]
@@ -60,14 +58,6 @@ def test_data_sets_and_arrays_give_the_same_shards():
         assert one.element_spec == other.element_spec
 
 
-def test_work_is_balanced():
-    costs = [16, 1, 1, 1, 1, 8, 0, 4, 0]
-    members = shards._balanced(costs, 2)
-    assert sorted(sum(members, [])) == list(range(len(costs)))
-    assert [sum(costs[member] for member in shard) for shard in members] == [16, 16]
-    assert all(shard == sorted(shard) for shard in members)
-
-
 def test_small_cohorts_have_a_shard_for_each_client():
     assert len(learning.shard(_clients()[:2], 4)) == 2
     assert learning.shard([], 4) == []
@@ -81,23 +71,6 @@ def test_batches_of_other_widths_in_one_process_keep_the_shape_of_a_row():
         assert [spec.shape.as_list() for spec in result.element_spec] == [[None, width], [None]]
         shapes = [[leaf.shape for leaf in batch] for batch in result.as_numpy_iterator()]
         assert shapes == [[(0, width), (0,)], [(4, width), (4,)]] * 2
-
-
-def test_functions_are_traced_once_for_all_sizes():
-    shards._cutters.clear()
-    for size in range(1, 8):
-        learning.shard([models.client(0, [size, 2])])
-    (cutter,) = shards._cutters.values()
-    assert cutter.experimental_get_tracing_count() == 1
-
-
-def test_tuples_and_other_structures_are_kept():
-    batches = [(np.zeros((3, 2), np.float32), (np.ones(3, np.int64),))]
-    (shard,) = learning.shard([batches], 1)
-    assert shard.element_spec == (
-        tf.TensorSpec([None, 2], tf.float32),
-        (tf.TensorSpec([None], tf.int64),),
-    )
 
 
 def _batch(rows, columns=2):

@@ -1,13 +1,22 @@
-"""A participation log from elsewhere, which a plan given by flags is compared with."""
+"""What is known of the participation in a run: its log, or a timer and the times of rounds."""
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from dpfl import ParticipationLog, accounting
 from dpfl._settings import Settings, setting
 from dpfl.errors import NOT_SHOWN, ArgumentError, renaming
-from dpfl.participation import ImportedLog, UniformCohorts, imported
+from dpfl.participation import (
+    ImportedLog,
+    Participation,
+    RoundTimes,
+    UniformCohorts,
+    imported,
+    read_round_times,
+)
+from dpfl.simulation.training.privacy_config import ParticipationConfig
 
 # The limits that uniform cohorts would break with this probability are stated.
 _FAILURE = 1e-6
@@ -20,7 +29,7 @@ NOT_COVERED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogConfig(Settings):
-    """The file of a log, or the number of clients if there is none."""
+    """The file of a log, a timer and the times of rounds, or the number of clients."""
 
     participation_log: str | None = setting(
         None,
@@ -35,6 +44,18 @@ class LogConfig(Settings):
         'and the rounds before and after it follow one another.',
         choices=imported.MISSING_ROUNDS,
     )
+    round_times: str | None = setting(
+        None,
+        'File with the times at which the rounds of the run were opened, with the columns round '
+        'and start (.csv or .parquet). With --timer_hours, rounds, separation and participations '
+        'follow from it, in place of --min_separation.',
+    )
+    timer_hours: float | None = setting(
+        None,
+        'Hours until a client could take part again after it had reported; needs --round_times.',
+        above=0,
+        maximum=1e6,
+    )
     estimated_population: int | None = setting(
         None,
         'Estimated number of clients, where no log is known: the report then also states how '
@@ -45,6 +66,10 @@ class LogConfig(Settings):
 
     def check(self) -> None:
         """A setting that would have no effect is refused."""
+        timer = ('round_times', 'timer_hours')
+        for name, other in (timer, timer[::-1]):
+            if getattr(self, name) is not None and getattr(self, other) is None:
+                raise ArgumentError(name, getattr(self, name), f'needs {other}')
         if self.missing_rounds == 'refused':
             return
         if self.participation_log is None:
@@ -56,9 +81,36 @@ class LogConfig(Settings):
 
     def refuse(self, allowed: str) -> None:
         """Raises ArgumentError if a setting is given, for what has its own log."""
-        for name in ('participation_log', 'estimated_population'):
+        for name in ('participation_log', 'round_times', 'estimated_population'):
             if getattr(self, name) is not None:
                 raise ArgumentError(name, NOT_SHOWN, allowed)
+
+    def by_timer(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """The schema of the plan, and a remark on where it is from.
+
+        Args:
+          values: rounds, min_separation, max_participations and sampling as they are given.
+
+        Returns:
+          The given values, with those that follow from a timer and the times of rounds if they are
+          known, and remarks of the report.
+
+        Raises:
+          ArgumentError: if the file cannot be read, or a value contradicts it.
+        """
+        if self.round_times is None or self.timer_hours is None:
+            return dict(values), ()
+        times = read_round_times(self.round_times)
+        schema = times.participation(self.timer_hours)
+        _check_by_timer(values, schema)
+        limits = {
+            'rounds': schema.rounds,
+            'min_separation': schema.min_separation,
+            'max_participations': schema.count,
+        }
+        if values['max_participations'] is not None:
+            limits['max_participations'] = values['max_participations']
+        return {**values, **limits}, (_timer_remark(times, self.timer_hours, schema),)
 
     def found(self, plan: accounting.PrivacyPlan, has_cohort: bool) -> dict[str, Any]:
         """What the report of a plan has from the log, and about uniform cohorts, by argument.
@@ -110,6 +162,37 @@ class LogConfig(Settings):
                 rounds=schema.rounds,
             )
         return cohorts.sentences(schema.min_separation, schema.count, _FAILURE)
+
+
+def _check_by_timer(values: Mapping[str, Any], schema: Participation) -> None:
+    if values['sampling'] != 'none':
+        raise ArgumentError(
+            'round_times', NOT_SHOWN, f'cannot be combined with sampling={values["sampling"]}'
+        )
+    if values['min_separation'] != ParticipationConfig.min_separation:
+        raise ArgumentError(
+            'min_separation', values['min_separation'], 'cannot be combined with timer_hours'
+        )
+    if values['rounds'] not in (None, schema.rounds):
+        raise ArgumentError(
+            'rounds', values['rounds'], f'must be {schema.rounds}, the rounds of round_times'
+        )
+    most = values['max_participations']
+    if most is not None and most > schema.count:
+        raise ArgumentError(
+            'max_participations',
+            most,
+            f'must be <= {schema.count}, what timer_hours and round_times allow',
+        )
+
+
+def _timer_remark(times: RoundTimes, hours: float, schema: Participation) -> str:
+    return (
+        f'Separation {schema.min_separation} and at most {schema.count} participations follow from '
+        f'a timer of {hours:g} hours and the starts of {schema.rounds} rounds over '
+        f'{times.hours:.6g} hours. Rounds did not overlap, the last one took no longer than the '
+        'longest time between two starts, and the timer of a client restarted when it reported.'
+    )
 
 
 def _remarks(found: ImportedLog, missing_rounds: str) -> list[str]:

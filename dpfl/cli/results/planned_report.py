@@ -38,15 +38,16 @@ def of(
       secagg: Rounding for secure aggregation.
       clip_norm: L2 bound of a client's update.
       group_size: Number of clients that count as one.
-      source: The log that the plan is compared with, if there is one.
+      source: The log that the plan is compared with, and the times that its limits follow from, if
+        they are known.
       has_cohort: Whether the planned cohort size was given.
 
     Raises:
       UsageError: If there is no such plan, or the log cannot be used.
     """
-    values = dict(sampling)
-    kind, cohort = values.pop('sampling'), values['clients_per_round']
     with command_line.refusing_bad_values():
+        values, by_timer = source.by_timer(sampling)
+        kind, cohort = values.pop('sampling'), values['clients_per_round']
         config = SamplingConfig(**values, **({} if kind == 'none' else {'sampling': kind}))
         schema = participation(config)
         made = build(mechanism, schema.rounds)
@@ -66,6 +67,7 @@ def of(
             discretization=plans.discretization(secagg, clip_norm, cohort),
         )
         found = source.found(plan, has_cohort=has_cohort)
+        found['remarks'] = (*by_timer, *found['remarks'])
         report = accounting.PrivacyReport.from_plan(
             plan, [noise.delta], accountant=plans.accountant(noise, plan), **found
         )

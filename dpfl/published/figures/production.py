@@ -1,7 +1,8 @@
 """Figures 8, 9 and 10 of [McMahan24]: the production mechanisms, and their rho elsewhere.
 
 The BLTs are those of appendix A. The BandMF matrices are not published. In their place there are
-matrices for prefix sums of as many rounds and bands, with the published squared column norm.
+matrices for prefix sums of as many rounds and bands, with a squared column norm that
+gives the printed rho (1000 bands) or is assumed, since no document has it (400 bands).
 """
 
 import dataclasses

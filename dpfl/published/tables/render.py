@@ -40,11 +40,20 @@ def markdown(results: list[rows.Result]) -> str:
 
 
 def summary(results: list[rows.Result]) -> str:
-    """How many rows match, in one line."""
-    counts = {match: sum(result.match is match for result in results) for match in _MATCH}
+    """How many rows match and how far that goes, in one line."""
+    matching = [result.row for result in results if result.match]
+    kinds = {
+        'with one of two losses better than printed': sum(row.is_bounded_only for row in matching),
+        'with an input that no document gives': sum(bool(row.assumed) for row in matching),
+    }
+    exact = len(matching) - sum(kinds.values())
+    kinds = {'to the digit': exact, **kinds}
+    how = ', '.join(f'{count} {words}' for words, count in kinds.items() if count)
+    differ = sum(result.match is False for result in results)
     return (
-        f'{len(results)} rows: {counts[True]} match, {counts[False]} differ, {counts[None]} cannot '
-        'be reproduced for the reason in their note.'
+        f'{len(results)} rows: {len(matching)} match{f" ({how})" if matching else ""}, {differ} '
+        f'differ, {len(results) - len(matching) - differ} cannot be reproduced for the reason in '
+        'their note.'
     )
 
 

@@ -41,6 +41,7 @@ class Row:
       rounding: One of `rounding.CONVENTIONS` for all numbers, or name -> convention.
       reproducible: Whether the numbers follow from what the documents say.
       note: What a reader must know. If the row is not reproducible, the reason.
+      assumed: Inputs that no document gives, in words.
 
     Raises:
       ValueError: If a field has another form.
@@ -57,6 +58,7 @@ class Row:
     rounding: str | dict[str, str]
     reproducible: bool
     note: str
+    assumed: str = ''
 
     def __post_init__(self):
         _validate.choice('source', self.source, tuple(SOURCES))
@@ -91,6 +93,11 @@ class Row:
     def method_text(self) -> str:
         """The method of all numbers in one line."""
         return '; '.join(f'{name}: {words}' for name, words in self.method.items())
+
+    @property
+    def is_bounded_only(self) -> bool:
+        """Whether a number may be better than it is printed."""
+        return 'at most' in (self.rounding if isinstance(self.rounding, dict) else {}).values()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +168,7 @@ def entries(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 def _row(name: str, entry: dict[str, Any]) -> Row:
     try:
-        if entry.keys() != _FIELDS:
+        if {'assumed', *entry} != _FIELDS:
             raise ValueError(f'must have the fields {", ".join(sorted(_FIELDS))}, no others')
         return Row(**entry)
     except ValueError as error:

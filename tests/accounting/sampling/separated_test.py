@@ -8,14 +8,11 @@ import pytest
 from scipy import optimize, special
 from scipy.stats import qmc
 
-from dpfl import accounting, errors, mechanisms
-from dpfl.accounting import events
 from dpfl.accounting.sampling import bins, monte_carlo, separated
 from dpfl.accounting.sampling.separated import Release, Separated
-from dpfl.participation import Participation, ParticipationLog
-from dpfl.simulation import sampling
 from dpfl.simulation.min_sep_sampling import MinSepSampler
 from tests import sampling_oracles
+from tests.accounting import plans
 
 _STDDEV = 1.3
 # Rounds, separation, bands, probability.
@@ -58,7 +55,7 @@ def test_likelihoods_and_moments_are_those_of_all_sets(case):
 
 
 @pytest.mark.parametrize('case', _CASES)
-@pytest.mark.parametrize('tilt', [1.0, 2.5])
+@pytest.mark.parametrize('tilt', [2.5, pytest.param(1.0, marks=pytest.mark.standard)])
 def test_samples_have_the_law_of_the_proposals(case, tilt):
     release, weights, means, updates = _all_sets(*case)
     count, rounds = 20_000, case[0]
@@ -117,25 +114,12 @@ def test_estimates_are_never_below_brute_force(
     assert exact <= found.epsilon <= 1.08 * exact and found.is_amplified
 
 
-@pytest.mark.exhaustive
-def test_four_rounds_are_never_below_brute_force():
-    matrix, patterns = _strategy(4, 2), sampling_oracles.separated_patterns(4, 2, 0.3)
-    curve = sampling_oracles.curve_of_patterns(matrix, patterns, 2.0, points=24)
-    exact = sampling_oracles.epsilon_of(curve, 1e-4)
-    found = monte_carlo.epsilon(Separated(matrix, 2, 0.3), 2.0, 1e-4, samples=50_000)
-    assert exact <= found.epsilon <= 1.08 * exact
-
-
+@pytest.mark.standard
 def test_special_cases_agree_with_other_samplings():
     # Without separation it is Poisson sampling, by privacy loss distributions.
-    plan = _plan(mechanism=mechanisms.Identity(20), groups=1, noise_multiplier=2.0)
-    poisson = accounting.PrivacyPlan(
-        **{**_FIELDS, 'mechanism': mechanisms.Identity(20), 'sampling': 'poisson'}
-    )
-    exact = events.epsilon_of_event(poisson.dp_event(), 1e-4)
-    found = monte_carlo.epsilon(
-        Separated(np.eye(20), 1, 0.1), plan.noise_multiplier, 1e-4, samples=100_000
-    )
+    poisson = plans.independent(20, sampling='poisson', population=100)
+    exact = poisson.epsilon(1e-4)
+    found = monte_carlo.epsilon(Separated(np.eye(20), 1, 0.1), 2.0, 1e-4, samples=100_000)
     assert exact <= found.epsilon <= 1.1 * exact
     # A client that always takes part as soon as it may is in a bin.
     matrix = _strategy(9, 3)
@@ -150,57 +134,6 @@ def test_losses_that_would_be_rounded_too_much_show_nothing():
     mixed = Separated(1e5 * np.eye(3), 1, 0.5)
     with pytest.raises(OverflowError):
         Release(mixed, 1.0).samples(np.random.default_rng(0), 10, (1.0, 0.0))
-
-
-_FIELDS = dict(
-    mechanism=mechanisms.BandedToeplitz(20, [1.0, 0.5, 0.25]),
-    participation=Participation(20),
-    clip_norm=1.0,
-    noise_multiplier=2.0,
-    clients_per_round=5,
-    population=50,
-    sampling='b_min_sep',
-)
-
-
-def _plan(**changes):
-    return accounting.PrivacyPlan(**{**_FIELDS, 'groups': 4, **changes})
-
-
-@pytest.fixture
-def _few_samples(monkeypatch):
-    monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
-
-
-def test_a_plan_its_sampler_and_its_report(_few_samples):
-    plan = _plan(participation=Participation(20, 4))
-    assert plan.accountants == ('best',) and plan.mu is None
-    sampler = MinSepSampler(20, 50, 5, 4)
-    sampling.check(sampler, plan)
-    with pytest.raises(ValueError, match='groups=4: must be 3'):
-        sampling.check(MinSepSampler(20, 50, 5, 3), plan)
-    log = ParticipationLog(map(sampler.cohort, range(20)))
-    report = accounting.PrivacyReport.from_plan(plan, [1e-4], log=log, accountant='best')
-    assert report.basis == 'plan' and report.guarantee.accountants == ('monte_carlo',)
-    text = ' '.join(report.to_dict()['assumptions'])
-    # A client that waits for 3 rounds leaves 50 - 15 for 5 places.
-    assert 'in none of the last 3 rounds takes part with probability 5/35, ind' in text
-    assert 'any number from 1 to 3 with probability 5/50, and may take part with the' in text
-    assert 'IS AN ESTIMATE' in text
-    assert 'clients that took part in none of the last 3 rounds' in report.render()
-    again = accounting.PrivacyReport.from_json(report.to_json())
-    assert again.to_dict() == report.to_dict()
-    broken = ParticipationLog([[0], [1], [2], [0], *([] for _ in range(16))])
-    report = accounting.PrivacyReport.from_plan(plan, [1e-4], log=broken, accountant='best')
-    assert report.basis == 'log' and report.observed.violations
-    read = accounting.PrivacyPlan.from_dict(plan.to_dict(), plan.mechanism)
-    assert read == plan and read.digest() == plan.digest()
-
-
-def test_more_noise_and_larger_populations_protect_better(_few_samples):
-    base = _plan().epsilon(1e-4, 'best')
-    assert _plan(noise_multiplier=3.0).epsilon(1e-4, 'best') < base
-    assert _plan(population=500).epsilon(1e-4, 'best') < base
 
 
 def test_the_sampler_has_the_law_of_the_accounting():
@@ -224,29 +157,6 @@ def test_the_sampler_has_the_law_of_the_accounting():
     assert not np.array_equal(MinSepSampler(4, population, 8_000, 2, 6).cohort(3), again.cohort(3))
     with pytest.raises(ValueError, match='round=4'):
         sampler.cohort(4)
-
-
-@pytest.mark.parametrize(
-    'changes, message',
-    [
-        (dict(groups=2), 'groups=2: must be at least 3, the bands of the strategy'),
-        (dict(groups=None), 'groups=None: must be an integer'),
-        (dict(groups=11), 'population=50: must be at least 55, 11 groups of clients_per_round=5'),
-        (dict(mechanism=mechanisms.BinaryTree(20)), 'cannot be a tree with sampling=b_min_sep'),
-        (dict(group_size=2), 'group_size=2: must be 1 with sampling=b_min_sep'),
-        (dict(adjacency='replace_one'), 'adjacency=replace_one: must be one of zero_out$'),
-        (dict(participation=Participation(20, 5)), 'min_separation=5: must be at most 4'),
-        (dict(participation=Participation(20, 4, 3)), 'must be the number of turns, 5, or not'),
-        (dict(earlier=(accounting.PrivacyPlan(**_FIELDS, groups=4),)), 'must be empty with'),
-        (
-            dict(noise='hardened', mechanism=mechanisms.Identity(20)),
-            'noise=hardened: must be default with sampling=b_min_sep',
-        ),
-    ],
-)
-def test_contradictions_are_named(changes, message):
-    with pytest.raises(errors.ArgumentError, match=message):
-        _plan(**changes)
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,15 @@ _PRIVACY = [
 ]
 
 
+@pytest.mark.parametrize('cases', [40, pytest.param(400, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize('kind', _PRIVACY, ids=lambda kind: kind.name)
-def test_mutated_files_are_one_line_or_a_right_result(kind, tmp_path):
-    outcomes = campaign.run(kind(tmp_path / 'files'), seed=15, cases=range(200))
+def test_mutated_files_are_one_line_or_a_right_result(kind, cases, tmp_path):
+    outcomes = campaign.run(kind(tmp_path / 'files'), seed=15, cases=range(cases))
     assert not outcomes.findings
-    assert outcomes.counts['taken'] + outcomes.counts['refused'] == 200
+    assert outcomes.counts['taken'] + outcomes.counts['refused'] == cases
     # What is wrong with a run directory is in what `verify` returns.
-    assert outcomes.counts['refused'] > 10 or kind is privacy_targets.RunDirectory
-    assert outcomes.counts['taken'] > 2
+    assert outcomes.counts['refused'] > cases // 20 or kind is privacy_targets.RunDirectory
+    assert outcomes.counts['taken'] >= cases // 100
 
 
 def test_the_campaign_finds_what_is_wrong(tmp_path):

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from benchmarks.attacks.hostile import commands
 from dpfl import Participation, mechanisms
 from dpfl.cli.command import command_line
 from dpfl.simulation import population_run
@@ -23,7 +22,6 @@ def test_no_number_of_rounds_runs_for_ever():
     'content',
     [
         b'--rounds=\xff',
-        b'--' + b'x' * 5000,
         '--flagfile={}',
         b'--\n--flagfile=/dev/zero',
         'fifo',
@@ -47,8 +45,7 @@ def test_flagfiles_are_one_line(content, tmp_path, monkeypatch, capsys):
         command_line._parse(['program', f'--flagfile={path}'])
     assert caught.value.code == 2
     error = capsys.readouterr().err
-    start = 'error: --x' if content == b'--' + b'x' * 5000 else 'error: --flagfile='
-    assert error.startswith(start) and error.count('\n') == 1
+    assert error.startswith('error: --flagfile=') and error.count('\n') == 1
 
 
 def test_a_message_with_control_characters_is_one_printable_line(capsys):
@@ -58,6 +55,7 @@ def test_a_message_with_control_characters_is_one_printable_line(capsys):
     assert error == 'error: --a=\\x1b[2J \\ud800: must be b\n'
 
 
+@pytest.mark.standard
 def test_mutated_command_lines_are_one_line(tmp_path):
     # A process of its own: binaries have flags of the same names.
     code = (
@@ -78,10 +76,3 @@ def test_mutated_command_lines_are_one_line(tmp_path):
         env={**os.environ, 'PYTHONPATH': str(paths.ROOT)},
     )
     assert done.stdout.splitlines()[-1] == '{} 60', done.stdout
-    assert set(commands.COMMANDS) == {
-        'report_privacy',
-        'plan_privacy',
-        'optimize_strategy',
-        'compare_mechanisms',
-        'simulate_population',
-    }

@@ -40,42 +40,32 @@ def test_columns_of_any_type_of_a_parquet_file_are_malformed_records(tmp_path):
     ]
 
 
-def _hdf5(path, change):
+_PIXELS = np.zeros((1, 28, 28), np.float32)
+
+
+# Pixels (an array, a link, a claim of a shape) and labels of a client.
+@pytest.mark.parametrize(
+    'pixels, label',
+    [
+        ((10**9, 28, 28), np.zeros(1, np.int32)),
+        (h5py.ExternalLink('/dev/zero', '/pixels'), np.zeros(1, np.int32)),
+        (_PIXELS, np.array([2**32 + 5])),  # As int32 it would be 5.
+        (_PIXELS, np.array([b'a'])),
+        (h5py.Empty('f4'), np.zeros(1, np.int32)),
+    ],
+    ids=['huge', 'linked', 'wrapped', 'texts', 'empty'],
+)
+def test_hdf5_that_claims_or_links_is_refused(pixels, label, tmp_path):
+    path = tmp_path / 'fed_emnist_train.h5'
     with h5py.File(path, 'w') as file:
         group = file.create_group('examples/f0')
-        change(group)
-    return path
-
-
-def _huge(group):
-    group.create_dataset('pixels', (10**9, 28, 28), 'f4', chunks=(1, 28, 28))
-    group['label'] = np.zeros(1, np.int32)
-
-
-def _linked(group):
-    group['pixels'] = h5py.ExternalLink('/dev/zero', '/pixels')
-    group['label'] = np.zeros(1, np.int32)
-
-
-def _wrapped(group):
-    group['pixels'] = np.zeros((1, 28, 28), np.float32)
-    group['label'] = np.array([2**32 + 5])  # As int32 it would be 5.
-
-
-def _texts(group):
-    group['pixels'] = np.zeros((1, 28, 28), np.float32)
-    group['label'] = np.array([b'a'])
-
-
-def _empty(group):
-    group['pixels'] = h5py.Empty('f4')
-    group['label'] = np.zeros(1, np.int32)
-
-
-@pytest.mark.parametrize('change', [_huge, _linked, _wrapped, _texts, _empty])
-def test_hdf5_that_claims_or_links_is_refused(change, tmp_path):
-    found = emnist_files.open_files(_hdf5(tmp_path / 'fed_emnist_train.h5', change))
-    refused(lambda: found.read('train', 'f0'), DataError)
+        if isinstance(pixels, tuple):
+            group.create_dataset('pixels', pixels, 'f4', chunks=(1, 28, 28))
+        else:
+            group['pixels'] = pixels
+        group['label'] = label
+    found = emnist_files.open_files(path)
+    refused(lambda: found.read('f0'), DataError)
 
 
 _ENDLESS = (
@@ -98,8 +88,8 @@ def test_views_of_an_sqlite_file_are_not_queried(tmp_path):
 def test_an_index_of_other_types_is_made_anew(tmp_path, monkeypatch):
     monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path / 'cache'))
     target = run_targets.RecordIndex(tmp_path / 'files')
-    outcomes = campaign.run(target, seed=0, cases=range(240))
-    assert not outcomes.findings and outcomes.counts['taken'] == 240
+    outcomes = campaign.run(target, seed=0, cases=range(60))
+    assert not outcomes.findings and outcomes.counts['taken'] == 60
 
 
 def test_a_client_without_a_name_is_a_client(tmp_path):

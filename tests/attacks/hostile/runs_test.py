@@ -40,9 +40,7 @@ def _checkpoint(change, arrays=None) -> bytes:
         {'rounds': 'one'},
         {'rounds': 2},
         {'leaves': 10**9},
-        {'leaves': -1},
         {'leaves': 1},
-        {'bytes': [7]},
         {'bytes': [-1]},
         {'rows': {}},
         {'rows': [{'a': 'b'}]},
@@ -50,28 +48,18 @@ def _checkpoint(change, arrays=None) -> bytes:
         {'configuration': 3},
         {'plan_digest': None},
         {'ledger': []},
-    ],
-)
-def test_a_checkpoint_of_other_values_is_refused_behind_its_digest(change, tmp_path):
-    path = tmp_path / '00000001.checkpoint'
-    path.write_bytes(_checkpoint({}))
-    assert checkpoint.Checkpoint.read(path).rounds == 1
-    path.write_bytes(_checkpoint(change))
-    refused(lambda: checkpoint.Checkpoint.read(path), checkpoint.CheckpointError)
-
-
-@pytest.mark.parametrize(
-    'arrays',
-    [
         b'',
         npy_described('(1000000000000,)'),
         npy_header('(' * 5000),
         npy_header("{'descr': '\\d"),
     ],
 )
-def test_a_checkpoint_of_other_arrays_is_refused_behind_its_digest(arrays, tmp_path):
+def test_a_checkpoint_of_other_contents_is_refused_behind_its_digest(change, tmp_path):
     path = tmp_path / '00000001.checkpoint'
-    path.write_bytes(_checkpoint({}, arrays))
+    path.write_bytes(_checkpoint({}))
+    assert checkpoint.Checkpoint.read(path).rounds == 1
+    arrays = isinstance(change, bytes)
+    path.write_bytes(_checkpoint({}, change) if arrays else _checkpoint(change))
     refused(lambda: checkpoint.Checkpoint.read(path), checkpoint.CheckpointError)
 
 

@@ -11,7 +11,7 @@ from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting.records import archive
 from dpfl.cli.flags import composition
 from dpfl.debugging import differences
-from dpfl.inspection.generators import comparison, joint, page, sides
+from dpfl.inspection.generators import comparison, images_part, joint, page, sides
 from dpfl.inspection.generators.config import (
     ClassifierConfig,
     ComparisonConfig,
@@ -72,6 +72,7 @@ def _runs(tmp_path_factory):
     }
 
 
+@pytest.mark.standard
 def test_a_model_does_not_differ_from_itself_and_its_page_says_so(runs):
     side = sides.open_side('a', [runs['plain'], runs['char']])
     found = comparison.compare(side, side, _CONFIG)
@@ -154,6 +155,7 @@ def test_guarantees_of_other_adjacencies_are_not_added_up(runs):
     assert 'adjacency=replace_one: must be zero_out' in page.render(found)
 
 
+@pytest.mark.standard
 def test_the_binary_takes_directories_without_flags_and_refuses_in_one_line(runs, tmp_path):
     def run(*arguments):
         return forked_binaries.run('compare_generators', *arguments)
@@ -208,3 +210,29 @@ def test_groups_have_the_guarantee_that_report_privacy_gives_them(tmp_path, of_p
     assert both[2]['epsilon'] == composition.together(first, config)['epsilon']
     assert both[2]['epsilon'] == pytest.approx(epsilon, abs=5e-4)
     assert both[0]['epsilon'] == first.guarantee.epsilons[0]
+
+
+def _images(seed, level):
+    rng = np.random.default_rng(seed)
+    return np.clip(rng.normal(level, 0.1, (200, 28, 28)), 0, 1)
+
+
+def _inference(pixels):
+    """Class 1 where there is more ink than paper, and two features."""
+    dark = pixels.mean(axis=(1, 2)) < 0.5
+    probabilities = np.eye(62)[dark.astype(int)]
+    return probabilities, np.stack([pixels.mean(axis=(1, 2)), pixels.std(axis=(1, 2))], axis=1)
+
+
+def test_inverted_images_differ_in_ink_and_classes():
+    config = ComparisonConfig(splits=19)
+    first, second, other = _images(0, 0.8), _images(1, 0.8), 1 - _images(2, 0.8)
+    same = images_part.of_samples((first, second), (first, second), _inference, config)
+    assert not Verdict(same.areas(), config.alpha).differing
+    found = images_part.of_samples((first, other), (first, other), _inference, config)
+    verdict = Verdict(found.areas(), config.alpha)
+    assert [area.name for area in verdict.differing] == ['ink', 'class mix']
+    assert found.classes.apart.p_value == 1 / 20
+    assert found.to_dict(3)['effective_classes'] == (1.0, 1.0)
+    without = images_part.of_samples((first, other), (first, other), None, config)
+    assert without.classes is None and len(without.areas()) == 1

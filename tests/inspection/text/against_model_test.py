@@ -72,6 +72,7 @@ def test_nothing_is_improbable_to_the_same_model(opened):
     assert found.compared.diagnosis.verdict == 'cannot tell' and found.compared.words == ()
 
 
+@pytest.mark.standard
 def test_the_model_learns_from_sentences_like_those_of_held_out_clients(opened):
     task, model, _ = opened
     # As if the generator wrote what the clients write.

@@ -65,5 +65,18 @@ def test_a_row_that_differs_stands_out():
     page = render.text([wrong, _RESULTS[1]])
     assert '0.4852     NO' in page
     assert page.endswith(
-        '2 rows: 1 match, 1 differ, 0 cannot be reproduced for the reason in their note.'
+        '2 rows: 1 match (1 to the digit), 1 differ, 0 cannot be reproduced for the reason in '
+        'their note.'
+    )
+
+
+def test_rows_that_match_in_part_are_counted_apart():
+    results = [
+        rows.Result(row, {}, {}, True if row.reproducible else None, '')
+        for row in rows.load(paths.PUBLISHED)
+    ]
+    assert render.summary(results) == (
+        '124 rows: 114 match (110 to the digit, 3 with one of two losses better than printed, 1 '
+        'with an input that no document gives), 0 differ, 10 cannot be reproduced for the reason '
+        'in their note.'
     )

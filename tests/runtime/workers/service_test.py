@@ -14,18 +14,11 @@ import pytest
 from dpfl.runtime import failures
 from dpfl.runtime.workers import service
 from tests import paths
+from tests.runtime.workers import processes
 
-ROOT = paths.ROOT
+pytestmark = pytest.mark.standard
 
-# Seconds. A start may be slow on a loaded machine; an end may not.
-START = 240
-DEATH = 2
-
-
-def listener():
-    bound = socket.socket(socket.AF_INET)
-    bound.bind(('127.0.0.1', 0))
-    return bound
+DEATH = 60  # Seconds until a process that does not end is given up.
 
 
 def is_alive(pid):
@@ -45,8 +38,8 @@ def await_death(pid, seconds=DEATH):
 
 
 def test_it_is_dead_when_the_block_is_left():
-    with service.Worker(listener()) as running:
-        running.await_ready(START)
+    with service.Worker(processes.listener()) as running:
+        running.await_ready(processes.START)
         assert is_alive(running.pid)
     assert not is_alive(running.pid)
 
@@ -55,7 +48,7 @@ def test_the_kernel_kills_it_with_its_parent():
     code = (
         'import os, signal, sys\n'
         'from tests.runtime.workers import service_test\n'
-        'running = service_test.service.Worker(service_test.listener())\n'
+        'running = service_test.service.Worker(service_test.processes.listener())\n'
         'running.await_ready(240)\n'
         'print(running.pid, flush=True)\n'
         'os.kill(os.getpid(), signal.SIGKILL)\n'
@@ -65,8 +58,8 @@ def test_the_kernel_kills_it_with_its_parent():
         stdout=subprocess.PIPE,
         text=True,
         check=False,
-        cwd=ROOT,
-        timeout=START,
+        cwd=paths.ROOT,
+        timeout=processes.START,
     )
     await_death(int(done.stdout))
 
@@ -87,8 +80,8 @@ def test_worker_that_does_not_start_is_an_error_in_one_line(
     binary.chmod(0o755)
     _install(tmp_path, monkeypatch)
     with pytest.raises(failures.WorkerError, match=message) as caught:
-        with service.Worker(listener()) as running:
-            running.await_ready(START if 'exit' in command else 0.5)
+        with service.Worker(processes.listener()) as running:
+            running.await_ready(processes.START if 'exit' in command else 0.5)
     assert '\n' not in str(caught.value)
     for pid in (tmp_path / 'pid').read_text().split() if (tmp_path / 'pid').exists() else ():
         assert not is_alive(int(pid))
@@ -101,19 +94,14 @@ def _install(path, monkeypatch):
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: spec)
 
 
-def test_missing_worker_is_named(tmp_path, monkeypatch):
-    _install(tmp_path, monkeypatch)
-    with pytest.raises(failures.WorkerError, match=f'{tmp_path}/data/worker_binary: not found'):
-        service.Worker(listener())
-
-
 _ISOLATION = """
 from tests.runtime.workers import service_test
-with service_test.service.Worker(service_test.listener()) as tried:
+listener = service_test.processes.listener
+with service_test.service.Worker(listener()) as tried:
     tried.await_ready(60)
     print(tried.is_isolated())
 try:
-    with service_test.service.Worker(service_test.listener(), require_isolation=True) as required:
+    with service_test.service.Worker(listener(), require_isolation=True) as required:
         required.await_ready(60)
 except service_test.failures.IsolationError as error:
     print(error)
@@ -133,22 +121,12 @@ def listening_ports(pid):
     return ports
 
 
-def can(*command):
-    return (
-        subprocess.run(['unshare', *command, 'true'], capture_output=True, check=False).returncode
-        == 0
-    )
-
-
-needs_namespaces = pytest.mark.skipif(not can('-rn'), reason='no network namespaces here')
-
-
-@needs_namespaces
+@processes.needs_namespaces
 def test_nothing_but_its_listener_leads_to_it():
-    bound = listener()
+    bound = processes.listener()
     port = bound.getsockname()[1]
     with service.Worker(bound, require_isolation=True) as running:
-        running.await_ready(START)
+        running.await_ready(processes.START)
         assert running.is_isolated()
         assert listening_ports(running.pid) == []
         assert running.target == f'127.0.0.1:{port}'
@@ -156,7 +134,7 @@ def test_nothing_but_its_listener_leads_to_it():
             assert client.recv(100)  # A server of gRPC sends its settings.
 
 
-@pytest.mark.skipif(not can('-r'), reason='no user namespaces here')
+@pytest.mark.skipif(not processes.can('-r'), reason='no user namespaces here')
 def test_without_network_namespaces_it_works_and_says_so():
     forbid = 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$@"'
     done = subprocess.run(
@@ -164,23 +142,15 @@ def test_without_network_namespaces_it_works_and_says_so():
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, 'PYTHONPATH': str(ROOT)},
-        timeout=START,
+        env={**os.environ, 'PYTHONPATH': str(paths.ROOT)},
+        timeout=processes.START,
     )
     isolated, refusal = done.stdout.splitlines()
     assert isolated == 'False', done.stderr
     assert refusal.endswith('its log ends with: this system gives a process no network of its own')
 
 
-def test_port_stays_reserved():
-    with service._reserve_port() as port:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as other:
-            with pytest.raises(OSError):
-                other.bind(('', port))
-    with socket.create_server(('', port)):
-        pass
-
-
 def test_a_token_without_isolation_is_refused():
-    with listener() as bound, pytest.raises(ValueError, match='must be True with a token'):
-        service.Worker(bound, token=bytes(32))
+    with processes.listener() as bound:
+        with pytest.raises(ValueError, match='must be True with a token'):
+            service.Worker(bound, token=bytes(32))

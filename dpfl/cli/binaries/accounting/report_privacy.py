@@ -12,6 +12,9 @@ Example: the numbers of the production run of [Xu23-accounting],
 production system wrote, or the log of simulate_population (docs/how_to/production_logs.md). If the
 log breaks the plan, the guarantee is that of the log.
 
+--round_times=<file> --timer_hours=24 take rounds, separation and participations from the times at
+which the rounds of the run were opened, and the timer of its clients.
+
 --group_size=3 counts three clients of one person, --tradeoff tells what a membership test can
 reach, and --selected_from=poisson:10 counts that the run is the best of several.
 

@@ -97,6 +97,31 @@ def test_missing_rounds_are_what_is_given(tmp_path):
         assert '1 of these numbers have no row' in values['remarks'][1]
 
 
+def test_limits_follow_from_a_timer_and_the_times_of_rounds(tmp_path):
+    # A round an hour, but only every second hour at first.
+    path = tmp_path / 'times.csv'
+    hours = [0, 2, 4, 6, *range(8, 16)]
+    path.write_text('round,start\n' + ''.join(f'{i},{3600 * h}\n' for i, h in enumerate(hours)))
+    by_timer = (f'--round_times={path}', '--timer_hours=5')
+    plain = [flag for flag in _PLAN if not flag.startswith(('--rounds', '--min_separation'))]
+    values = json.loads(_run(*plain, *by_timer, '--format=json').stdout)
+    given = ('--rounds=12', '--min_separation=2', '--max_participations=4')
+    direct = json.loads(_run(*plain, *given, '--format=json').stdout)
+    [remark] = values.pop('remarks')
+    assert values == direct and direct['max_participations'] == 4
+    assert remark.startswith('Separation 2 and at most 4 participations follow from a timer of 5')
+    fewer = _run(*plain, *by_timer, '--max_participations=3', '--format=json')
+    assert json.loads(fewer.stdout)['max_participations'] == 3
+    for flags, message in (
+        (('--rounds=11',), '--rounds=11: must be 12, the rounds of round_times'),
+        (('--min_separation=2',), '--min_separation=2: cannot be combined with timer_hours'),
+        (('--max_participations=5',), '--max_participations=5: must be <= 4, what timer_hours and'),
+        (('--sampling=poisson', '--population=9'), '--round_times: cannot be combined with sampl'),
+    ):
+        done = _run(*plain, *by_timer, *flags)
+        assert done.stderr.startswith(f'error: {message}') and done.stderr.count('\n') == 1
+
+
 def test_what_uniform_cohorts_would_do_changes_no_number():
     flags = (*_PLAN, '--clients_per_round=5', '--format=json')
     plain = json.loads(_run(*flags).stdout)
@@ -112,6 +137,8 @@ def test_what_uniform_cohorts_would_do_changes_no_number():
         (('--participation_log=absent.csv',), '--participation_log=absent.csv: cannot be read'),
         (('--participation_log=absent.npz',), 'absent.npz: not a participation log'),
         (('--participation_log={log}',), 'has no row of round 1001 (1 such rounds)'),
+        (('--round_times={log}',), ': needs timer_hours'),
+        (('--timer_hours=4',), '--timer_hours=4.0: needs round_times'),
         (('--missing_rounds=empty',), '--missing_rounds=empty: needs participation_log'),
         (
             ('--missing_rounds=empty', '--participation_log=a.npz'),

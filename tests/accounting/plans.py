@@ -1,0 +1,87 @@
+"""Small plans and reports, which the tests of accounting change field by field."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.simulation import sampling
+from dpfl.simulation.training.sampling_config import SamplingConfig
+
+
+def plan(**changes: Any) -> accounting.PrivacyPlan:
+    """A plan with correlated noise over six rounds; `changes` replace its fields."""
+    fields = dict(
+        mechanism=mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3]),
+        participation=Participation(6, 2, 3),
+        clip_norm=0.5,
+        noise_multiplier=4.0,
+        clients_per_round=2,
+    )
+    return accounting.PrivacyPlan(**{**fields, **changes})
+
+
+def independent(rounds: int, **changes: Any) -> accounting.PrivacyPlan:
+    """A plan with independent noise, in whose rounds every client may take part."""
+    fields = dict(
+        mechanism=mechanisms.Identity(rounds),
+        participation=Participation(rounds),
+        clip_norm=1.0,
+        noise_multiplier=2.0,
+        clients_per_round=10,
+    )
+    return accounting.PrivacyPlan(**{**fields, **changes})
+
+
+_BANDED = mechanisms.BandedToeplitz(7, [1.0, 0.5, 0.25])
+_GROUPED = dict(mechanism=_BANDED, participation=Participation(7, 3), groups=3)
+_BINNED = _GROUPED | dict(clients_per_round=20)
+# What is particular to each sampling.
+_SAMPLED: dict[str, dict[str, Any]] = {
+    'poisson': {},
+    'truncated_poisson': dict(cohort_cap=5),
+    'without_replacement': {},
+    'cyclic_poisson': _GROUPED,
+    'balls_in_bins': _BINNED,
+    'random_allocation': _BINNED | dict(participation=Participation(7, 1, 3)),
+    'b_min_sep': _GROUPED,
+}
+SAMPLINGS = tuple(_SAMPLED)
+
+
+def sampled(kind: str, **changes: Any) -> accounting.PrivacyPlan:
+    """A plan of each sampling over seven rounds, with 3 of 60 clients in a round; 20 with bins."""
+    fields = dict(sampling=kind, population=60, clients_per_round=3, noise_multiplier=4.0)
+    return independent(7, **{**fields, **_SAMPLED[kind], **changes})
+
+
+def sampler(plan: accounting.PrivacyPlan, seed: int = 0) -> sampling.Sampler:
+    """The sampler of a run of a plan with sampling."""
+    config = SamplingConfig(
+        sampling=plan.sampling,
+        rounds=plan.participation.rounds,
+        clients_per_round=plan.clients_per_round,
+        population=plan.population,
+        cohort_cap=plan.cohort_cap,
+    )
+    return config.sampler(plan.participation, plan.population, seed, plan.groups)
+
+
+def fields(plan: accounting.PrivacyPlan, **changes: Any) -> dict[str, Any]:
+    """The fields of a plan but its noise multiplier, as `calibrated` takes them."""
+    values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
+    del values['noise_multiplier']
+    return values | changes
+
+
+def report(
+    plan: accounting.PrivacyPlan,
+    deltas: Sequence[float] = (1e-6,),
+    log: ParticipationLog | Sequence[Sequence[int]] | None = None,
+    accountant: str = 'best',
+    **values: Any,
+) -> accounting.PrivacyReport:
+    """The report of a plan, with a log or its cohorts."""
+    if log is not None and not isinstance(log, ParticipationLog):
+        log = ParticipationLog(log)
+    return accounting.PrivacyReport.from_plan(plan, deltas, log, accountant, **values)

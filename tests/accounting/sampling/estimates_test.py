@@ -1,0 +1,157 @@
+"""Estimated guarantees in plans and reports: what they claim, and how noise is searched."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from dpfl import Participation, accounting, mechanisms
+from dpfl.accounting import calibration, gaussian, tradeoff
+from dpfl.accounting.reports import two_reports
+from dpfl.accounting.sampling import bins, estimates, monte_carlo
+from tests import sampling_oracles
+from tests.accounting import plans
+
+_DELTA = 1e-4
+
+
+def _plan(sampling='balls_in_bins', **changes):
+    mechanism = mechanisms.BandedToeplitz(7, [1.0, 0.5, 0.25, 0.125])
+    fields = dict(mechanism=mechanism, clients_per_round=3, population=9)
+    return plans.sampled(sampling, **{**fields, **changes})
+
+
+def test_a_report_says_what_is_estimated_and_refuses_a_smaller_epsilon():
+    report = plans.report(_plan(), [_DELTA])
+    found = estimates.of_plan(report.plan, _DELTA)
+    assert report.guarantee.epsilons == (found.epsilon,) and found.is_amplified
+    assert report.guarantee.accountants == ('monte_carlo',)
+    text = ' '.join(report.to_dict()['assumptions'])
+    assert 'Epsilon at delta = 0.0001 IS AN ESTIMATE from 20000 random samples' in text
+    assert 'with seed 0' in text and 'that it is too small is at most 1e-06' in text
+    assert 'does not cover a plan that was tuned until its estimate was small' in text
+    assert 'Monte Carlo estimate, an upper confidence bound' in report.render()
+    values = json.loads(report.to_json())
+    values['plan_guarantee']['epsilons'][0] *= 0.99
+    with pytest.raises(ValueError, match='must be at least'):
+        accounting.PrivacyReport.from_json(json.dumps(values))
+
+
+def test_a_report_of_an_estimate_that_shows_nothing(monkeypatch):
+    monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 2)
+    report = plans.report(_plan(noise_multiplier=0.2), [_DELTA])
+    assert report.guarantee.accountants == ('analytic_gaussian',)
+    text = ' '.join(report.to_dict()['assumptions'])
+    assert 'the one without amplification' in text and 'IS AN ESTIMATE' not in text
+
+
+def test_composition_with_other_runs_counts_no_amplification():
+    plan = _plan()
+    event = plan.dp_event()
+    assert event.noise_multiplier == pytest.approx(4 / plan.sensitivity)
+    plain = accounting.epsilon_from_mu(1 / event.noise_multiplier, _DELTA, 'best')
+    found = estimates.of_plan(plan, _DELTA)
+    assert found.unamplified == pytest.approx(plain, rel=1e-6) and found.epsilon < plain
+    # The norm of all rounds of the worst client, as without sampling.
+    exact = plan.without_sampling(Participation(7, 3)).sensitivity
+    assert exact <= plan.sensitivity <= exact * (1 + 1e-9)
+    assert not plan.sensitivity_is_exact and plan.accountants == ('best',)
+
+
+def test_estimates_are_kept_on_disk(tmp_path, monkeypatch):
+    monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
+    monkeypatch.setattr(estimates, '_LONG', 0)
+    first = estimates.of_plan(_plan(noise_multiplier=5.0), _DELTA)
+    (path,) = tmp_path.iterdir()
+    estimates._estimate.cache_clear()
+    monkeypatch.setattr(monte_carlo, 'epsilon', None)
+    assert estimates.of_plan(_plan(noise_multiplier=5.0), _DELTA) == first
+    monkeypatch.undo()
+    # A file that was changed is not believed.
+    monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path))
+    monkeypatch.setattr(estimates, '_LONG', 0)
+    monkeypatch.setattr(monte_carlo, 'MOST_SAMPLES', 20_000)
+    kept = json.loads(path.read_text())
+    kept['estimate']['epsilon'] = 0.001
+    path.write_text(json.dumps(kept))
+    estimates._estimate.cache_clear()
+    assert estimates.of_plan(_plan(noise_multiplier=5.0), _DELTA) == first
+
+
+def _calibrated(epsilon):
+    fields = plans.fields(_plan())
+    return accounting.PrivacyPlan.calibrated(
+        epsilon=epsilon, delta=_DELTA, accountant='best', **fields
+    )
+
+
+@pytest.mark.parametrize('target', [0.5, pytest.param(3.0, marks=pytest.mark.standard)])
+def test_the_noise_for_a_target_is_searched_with_other_samples(monkeypatch, target):
+    seeds, epsilon = [], monte_carlo.epsilon
+
+    def seen(*args, **options):
+        seeds.append(options['seed'])
+        return epsilon(*args, **options)
+
+    monkeypatch.setattr(monte_carlo, 'epsilon', seen)
+    estimates._estimate.cache_clear()
+    plan = _calibrated(target)
+    # The guarantee relies on one estimate, so that it fails no more often than that of given noise.
+    assert 0.9 * target < plan.epsilon(_DELTA, 'best') <= target
+    assert seeds.count(monte_carlo.SEED) == 1 and seeds[-1] == monte_carlo.SEED
+    assert set(seeds[:-1]) == {monte_carlo.SEED + 1} and len(seeds) < 25
+    certain = plan.sensitivity / calibration.mu_from_epsilon(target, _DELTA, 'analytic_gaussian')
+    assert plan.noise_multiplier < 0.9 * certain
+    # The exact epsilon, by an estimate of many samples, is below the target.
+    mixed = estimates.mixtures(plan)
+    assert epsilon(mixed, plan.noise_multiplier, _DELTA, samples=200_000).epsilon < target
+    assert _calibrated(target) == plan
+
+
+def test_a_target_that_the_samples_do_not_show_is_met_without_amplification(monkeypatch):
+    compute = estimates._estimate
+
+    def of_other_samples(mixed, stddev, delta, *search):
+        found = compute(mixed, stddev, delta, *search)
+        return found if search else dataclasses.replace(found, epsilon=found.unamplified)
+
+    monkeypatch.setattr(estimates, '_estimate', of_other_samples)
+    plan = _calibrated(2.0)
+    mu = plan.sensitivity / plan.noise_multiplier
+    assert 1.999 < gaussian.epsilon_from_mu(mu, _DELTA, 'analytic_gaussian') <= 2
+
+
+def test_an_estimated_guarantee_is_not_compared():
+    one, other = (plans.report(_plan(noise_multiplier=noise), [_DELTA]) for noise in (4.0, 8.0))
+    found = two_reports.compare(one, other)
+    assert found.verdict == 'not_comparable'
+    assert any('estimated by Monte Carlo' in each for each in found.obstacles)
+
+
+@pytest.mark.parametrize('sampling', bins.SAMPLINGS)
+def test_the_tradeoff_curve_counts_amplification_at_the_deltas(sampling):
+    deltas = [0.05, _DELTA]
+    plan = _plan(sampling=sampling, noise_multiplier=2.0)
+    report = plans.report(plan, deltas, with_tradeoff=True)
+    known = list(zip(report.guarantee.epsilons, report.deltas, strict=True))
+    certain = tradeoff.of_event(report.dp_event(), plan.neighbours)
+    for (rate, true), (_, most) in zip(report.tradeoff.points, certain.points, strict=True):
+        lines = [most]
+        for epsilon, delta in known:
+            lines.append(delta + math.exp(epsilon) * rate)
+            lines.append(1 - math.exp(-epsilon) * (1 - rate - delta))
+        assert true == pytest.approx(min(1.0, *lines), rel=1e-6)
+    least = min(
+        (math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1) for epsilon, delta in known
+    )
+    assert report.tradeoff.advantage == pytest.approx(min(least, certain.advantage), rel=1e-6)
+    assert '(upper bounds, with the confidence of epsilon)' in report.render()
+    assert accounting.PrivacyReport.from_json(report.to_json()) == report
+    if sampling == 'balls_in_bins':  # The advantage is the divergence at epsilon 0.
+        matrix = plan.mechanism.strategy_matrix()
+        patterns = [(1 / 3, (np.arange(7) % 3 == first).astype(float)) for first in range(3)]
+        exact = sampling_oracles.curve_of_patterns(matrix, patterns, 2.0)
+        assert exact(0.0) <= report.tradeoff.advantage
+    assert report.tradeoff.points[1][1] < 0.7 * certain.points[1][1]

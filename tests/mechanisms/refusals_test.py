@@ -1,0 +1,193 @@
+"""What no mechanism can be made of is refused in one line that names the argument."""
+
+import numpy as np
+import pytest
+
+from dpfl import errors, mechanisms
+from dpfl.mechanisms import registry
+
+_TREE, _NAN = mechanisms.BinaryTree(8), float('nan')
+_IDENTITY = mechanisms.Identity(4)
+_BANDED = mechanisms.Banded([[1.0, 0.0], [1.0, 0.5], [1.0, 0.5]])
+_SWITCHED = dict(
+    rounds=8,
+    starts=(3,),
+    decay=[[0.5], [0.5]],
+    scale=[[0.1], [0.1]],
+    gain=[1.0, 1.0],
+    carry=[[[1.0]]],
+)
+_LAGGED = dict(
+    rounds=9, decay=[0.9, 0.3], lags=(0, 1, 4), direct=[1, -0.1, 0], scale=np.zeros((3, 2))
+)
+
+# How each is made, with arguments that are good.
+_MADE = {
+    'banded': (mechanisms.Banded, dict(diagonals=[[1.0, 0.0], [1.0, 0.5]])),
+    'from_matrix': (mechanisms.Banded.from_matrix, dict(matrix=np.eye(3), bands=3)),
+    'banded_toeplitz': (mechanisms.BandedToeplitz, dict(rounds=5, coefficients=[1.0, 0.5])),
+    'banded_inverse': (
+        mechanisms.BandedInverse,
+        dict(rounds=1000, inverse_coefficients=[1, -0.5]),
+    ),
+    'power': (mechanisms.BandedInverse.fractional_power, dict(rounds=5, bands=3, power=0.5)),
+    'blt': (mechanisms.Blt, dict(rounds=5, decay=[0.5], scale=[0.1])),
+    'complex_blt': (mechanisms.Blt.from_complex, dict(rounds=5, decay=[0.5], scale=[0.1])),
+    'inverse_decay': (
+        mechanisms.Blt.from_inverse_decay,
+        dict(rounds=5, decay=[0.5, 0.2], inverse_decay=[0.3, 0.1]),
+    ),
+    'lagged_blt': (mechanisms.LaggedBlt, _LAGGED),
+    'switched_blt': (mechanisms.SwitchedBlt, _SWITCHED),
+    'continued': (mechanisms.Continued, dict(base=_BANDED, tail=[1.0], link=1.0, rounds=30)),
+    'column_scaled': (
+        mechanisms.ColumnScaled,
+        dict(base=_IDENTITY, scale=[1.0], rounds=4, block_length=1),
+    ),
+    'restarted': (mechanisms.Restarted, dict(base=_TREE, starts=(2,), rounds=8)),
+    'every': (mechanisms.Restarted.every, dict(base=_TREE, first=1, every=4)),
+}
+
+_NOT_INTEGERS = 'starts=.*: must be (an integer|a list of integers)'
+_REFUSED = [
+    ('banded', 'diagonals', [1.0, 1.0], r'has shape \(2,\), must have \[rounds, bands\]'),
+    ('banded', 'diagonals', np.zeros((0, 0)), r'has shape \(0, 0\)'),
+    ('banded', 'diagonals', np.ones((2, 3)), r'has shape \(2, 3\), .* 1 <= bands <= rounds'),
+    ('banded', 'diagonals', np.ones((2, 2)), r'entry 1.0 at \[0, 1\], must have 0 left of'),
+    ('banded', 'diagonals', [[1.0, 0.0], [0.0, 1.0]], r'has 0 at \[1, 0\]'),
+    ('banded', 'diagonals', [[1.0, 0.0], [-1e-150, 1.0]], 'where each must be >= 1e-100'),
+    ('banded', 'diagonals', [[1.0, 0.0], [1.0, _NAN]], 'not finite'),
+    ('banded', 'diagonals', [[1.0, 0.0], [float('inf'), 0.0]], 'not finite'),
+    ('banded', 'diagonals', np.full((3, 1), 1e170), r'finite number of at most 1e\+100'),
+    ('banded', 'diagonals', [['a']], 'must be a table of numbers'),
+    ('banded', 'diagonals', [[1.0], [1.0, 2.0]], 'must be a table of numbers'),
+    ('from_matrix', 'bands', 4, 'bands=4: must be an integer >= 1 and <= 3'),
+    ('banded_toeplitz', 'coefficients', [], 'must start with a number other than 0'),
+    ('banded_toeplitz', 'coefficients', [0.0, 1.0], 'must start with a number other than 0'),
+    ('banded_toeplitz', 'coefficients', [1.0, float('inf')], 'must be a list of finite numbers'),
+    ('banded_toeplitz', 'coefficients', [1e-200, 1e-210], 'the first must be >= 1e-100'),
+    ('banded_toeplitz', 'coefficients', [1.0, -1e160], r'finite numbers, at most 1e\+100'),
+    ('banded_inverse', 'inverse_coefficients', [], 'must have at least 1 entry, the first 1'),
+    ('banded_inverse', 'inverse_coefficients', [0.5, 0.1], 'the first 1'),
+    ('banded_inverse', 'inverse_coefficients', [1, _NAN], 'must be a list of finite numbers'),
+    ('banded_inverse', 'inverse_coefficients', [[1.0]], 'must be a list of finite numbers'),
+    ('banded_inverse', 'inverse_coefficients', [1, -5], 'rounds=1000, must stay below 1e150'),
+    ('power', 'bands', 0, 'bands=0: must be an integer >= 1'),
+    ('power', 'power', 1.5, 'power=1.5: must be a finite number >= 0 and <= 1'),
+    ('blt', 'scale', [0.1, 0.2], r'decay=\[0.5\]: must have as many entries as scale \(2\)'),
+    ('blt', 'decay', [], r'decay=\[\]: must have as many entries as scale \(1\), at most 1024'),
+    ('blt', 'decay', [1.1], r'decay=\[1.1\]: each entry must be within \[-1, 1\]'),
+    ('blt', 'decay', [-1.1], 'each entry must be within'),
+    ('blt', 'decay', [_NAN], 'decay=.*: must be a list of finite numbers'),
+    ('blt', 'decay', None, 'decay=None: must be a list of numbers'),
+    ('blt', 'scale', ['x'], 'scale=.*: must be a list of numbers'),
+    ('blt', 'scale', [1e200], r'finite numbers, at most 1e\+100'),
+    ('blt', 'imaginary_decay', [0.1, 0.1], 'imaginary_decay=.*: must have 1 entries'),
+    ('complex_blt', 'decay', [0.5 + 0.2j], 'must be in pairs of neighbours that are conjugate'),
+    ('inverse_decay', 'inverse_decay', [0.3], r'inverse_decay=\[0.3\]: must have 2 entries'),
+    ('inverse_decay', 'decay', [0.5, 0.5], 'entries that coincide must be in inverse_decay'),
+    ('lagged_blt', 'lags', (1, 2, 3), 'lags=.*: must increase, start with 0'),
+    ('lagged_blt', 'lags', (0, 2, 2), 'lags=.*: must increase, start with 0'),
+    ('lagged_blt', 'lags', (0, 1.5, 2), 'lags=1.5: must be an integer >= 0'),
+    ('lagged_blt', 'lags', 3, 'lags=3: must be a list of integers'),
+    ('lagged_blt', 'direct', [1.0], 'must have as many entries as lags .3., the first 1'),
+    ('lagged_blt', 'direct', [2.0, 0, 0], 'must have as many entries as lags .3., the first 1'),
+    ('lagged_blt', 'decay', [1.1, 0.3], 'each within .-1, 1.'),
+    ('lagged_blt', 'decay', [], 'must have at least 1 entry'),
+    ('lagged_blt', 'scale', [[0.1, 0.2]], 'must have one row for each lag'),
+    ('lagged_blt', 'scale', 'x', 'scale: must be a table of finite numbers'),
+    ('lagged_blt', 'scale', np.full((3, 2), 1e99), 'must stay below 1e150'),
+    ('switched_blt', 'starts', (0,), 'starts=0: must be an integer >= 1'),
+    ('switched_blt', 'starts', (9,), r'starts=\(9,\): must increase within 1 .. 7'),
+    ('switched_blt', 'starts', 3, 'starts=3: must be a list of integers'),
+    ('switched_blt', 'decay', [[1.1], [0.5]], 'decay=.*each entry must be within'),
+    ('switched_blt', 'decay', [[0.5]], r'decay: has shape \[1, 1\], must have \[2, any\]'),
+    ('switched_blt', 'scale', [[0.5, 1.0], [1.0, 2.0]], r'scale: has shape \[2, 2\]'),
+    ('switched_blt', 'scale', 'x', 'scale: must be numbers'),
+    ('switched_blt', 'gain', [1.0, 0.0], 'gain=.*each entry must be >= 1e-100'),
+    ('switched_blt', 'carry', [[[_NAN]]], 'carry: must be finite numbers'),
+    ('continued', 'base', _IDENTITY, 'base: must be a banded mechanism'),
+    ('continued', 'tail', [1.0] * 3, 'tail: has 3 coefficients, must have 1 .. 2'),
+    ('continued', 'tail', [], 'tail: has 0 coefficients'),
+    ('continued', 'tail', [-1.0], 'tail: must begin with a number >= 1e-100'),
+    ('continued', 'link', _NAN, 'link=nan: must be a finite number'),
+    ('column_scaled', 'base', None, 'base=None: must be a mechanism'),
+    ('column_scaled', 'base', mechanisms.FullHonakerTree(4), 'can have any number of rounds'),
+    (
+        'column_scaled',
+        'base',
+        mechanisms.ColumnScaled(_IDENTITY, [1.0], 4),
+        'and is not scaled itself',
+    ),
+    ('column_scaled', 'scale', [], 'scale: must have at least 1 entry'),
+    ('column_scaled', 'scale', [1.0, 0.0], 'at least 1 entry, each >= 1e-50'),
+    ('column_scaled', 'scale', [1.0, -1.0], 'scale: must have at least 1 entry'),
+    ('column_scaled', 'scale', [1e60], r'and <= 1e\+50'),
+    ('column_scaled', 'scale', ['a'], 'scale'),
+    ('column_scaled', 'block_length', 0, 'block_length=0: must be an integer >= 1'),
+    ('restarted', 'base', 3, 'base=.*: must be a mechanism'),
+    ('restarted', 'base', {'mechanism': 'tree', 'rounds': 8}, 'base=.*: must be a mechanism'),
+    ('restarted', 'base', mechanisms.BinaryTree(4), 'has 4 rounds, must have at least 6'),
+    ('restarted', 'starts', (3, 3), r'starts=\(3, 3\): must increase within 1 .. 7'),
+    ('restarted', 'starts', (8,), 'must increase within'),
+    ('restarted', 'starts', (0,), _NOT_INTEGERS),
+    ('restarted', 'starts', (2.5,), _NOT_INTEGERS),
+    ('restarted', 'starts', (_NAN,), _NOT_INTEGERS),
+    ('restarted', 'starts', ('2',), _NOT_INTEGERS),
+    ('restarted', 'starts', 3, _NOT_INTEGERS),
+    ('every', 'first', -1, 'first=-1: must be an integer >= 0'),
+    ('every', 'every', 0, 'every=0: must be an integer >= 1'),
+    ('every', 'every', _NAN, 'every=nan: must be an integer'),
+    ('every', 'rounds', 0, 'rounds=0: must be an integer >= 1'),
+]
+
+
+@pytest.mark.parametrize('name', _MADE)
+def test_bad_arguments_are_named(name):
+    make, arguments = _MADE[name]
+    make(**arguments)
+    refused = [row for row in _REFUSED if row[0] == name]
+    assert refused
+    for _, argument, value, message in refused:
+        with pytest.raises(errors.ArgumentError, match=message) as raised:
+            make(**{**arguments, argument: value})
+        assert '\n' not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    'decay, scale, message',
+    [
+        ([0.5 + 0.2j, 0.5 + 0.2j], [0.1, 0.1], 'must be in pairs of neighbours'),
+        ([0.5 + 0.2j, 0.3, 0.5 - 0.2j], [0.1, 0.1, 0.1], 'must be in pairs of neighbours'),
+        ([0.5 + 0.2j, 0.5 - 0.2j], [0.1j, 0.1j], 'must be in pairs of neighbours'),
+        ([0.9 + 0.9j, 0.9 - 0.9j], [0.1, 0.1], r'each \|decay\| must be at most 1'),
+        ([0.5, 0.2], [0.1j, -0.1j], 'imaginary_scale=.*: must be 0 where imaginary_decay is'),
+        ([0.5, 0.4 + 0.1j, 0.4 - 0.1j], [0.1j, 0.1, 0.1], 'real decays have real scales'),
+    ],
+)
+def test_complex_parameters_of_no_real_matrix_are_refused(decay, scale, message):
+    with pytest.raises(errors.ArgumentError, match=message):
+        mechanisms.Blt.from_complex(5, decay, scale)
+
+
+@pytest.mark.parametrize(
+    'name, given, message',
+    [
+        ('gaussian', {'strategy': 3}, 'strategy: mechanism=gaussian does not take this parameter'),
+        ('tree', {'decay': [0.5]}, 'decay: mechanism=tree does not take this parameter'),
+        ('banded', {}, 'mechanism=banded: needs strategy'),
+        ('blt', {}, 'mechanism=blt: needs strategy, or decay and scale'),
+        ('blt', {'decay': [0.5]}, 'mechanism=blt: needs strategy, or decay and scale'),
+        (
+            'blt',
+            {'strategy': mechanisms.Blt(3, [0.5], [0.1]), 'decay': [0.5], 'scale': [0.1]},
+            'mechanism=blt: needs strategy, or decay and scale',
+        ),
+        ('blt', {'strategy': mechanisms.Identity(3)}, 'strategy=gaussian: must be a blt mechanism'),
+        ('square_root_banded_inverse', {}, 'mechanism=square_root_banded_inverse: needs bands'),
+        ('fichtenberger_toeplitz', {'bands': 0}, 'bands=0: must be an integer >= 1'),
+    ],
+)
+def test_other_parameters_of_a_name_are_refused(name, given, message):
+    with pytest.raises(errors.ArgumentError, match=message):
+        registry.ENTRIES[name].construct(3, **given)

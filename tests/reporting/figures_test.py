@@ -1,0 +1,148 @@
+"""Figures and sheets of images: what they show, point by point."""
+
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from matplotlib import image
+
+from dpfl.reporting import charts, contact_sheet, plots
+from dpfl.reporting.charts import Line, Panel
+
+_LINE = Line('one', [1, 2], [3.0, 4.0], 0)
+_POINTS = Line('printed ones', [1], [3.5], 4, None, 'as printed')
+
+
+def _panel(title, *lines, **kwargs):
+    return Panel(title, 'rounds', 'rho', lines, **kwargs)
+
+
+def test_panels_show_their_lines_and_labels():
+    figure = charts.draw([_panel('left', _LINE, _POINTS), _panel('right', _LINE)], 2)
+    left, right = figure.axes
+    assert [line.get_xydata().tolist() for line in left.lines] == [[[1, 3], [2, 4]], [[1, 3.5]]]
+    assert (left.get_title(), right.get_title()) == ('left', 'right')
+    assert (left.get_xlabel(), left.get_ylabel()) == ('rounds', 'rho')
+    solid, points = left.lines
+    assert (solid.get_linestyle(), solid.get_marker()) == ('-', 'None')
+    assert (points.get_linestyle(), points.get_marker()) == ('None', 'o')
+
+
+def test_the_legend_names_a_line_once():
+    panels = [_panel('left', _LINE, _POINTS), _panel('right', _LINE, Line('two', [1], [2], 1, 1))]
+    (legend,) = charts.draw(panels, 2).legends
+    assert [text.get_text() for text in legend.get_texts()] == ['one', 'as printed', 'two']
+
+
+def test_the_table_has_every_point():
+    panels = [_panel('left', _LINE, _POINTS), _panel('right', _LINE)]
+    table = charts.table(panels)
+    assert [(row['panel'], row['line'], row['x'], row['y']) for row in table] == [
+        ('left', 'one', 1, 3.0),
+        ('left', 'one', 2, 4.0),
+        ('left', 'printed ones', 1, 3.5),
+        ('right', 'one', 1, 3.0),
+        ('right', 'one', 2, 4.0),
+    ]
+    assert {(row['x_name'], row['y_name']) for row in table} == {('rounds', 'rho')}
+    assert np.isfinite([row['y'] for row in table]).all()
+
+
+def test_training_curves_show_what_was_measured():
+    rows = [{'round': 1, 'epsilon': 0.5}, {'round': 2, 'epsilon': 0.7, 'accuracy': 0.25}]
+    references = {'best accuracy': 0.4, 'best_accuracy_with_oov': 0.3}
+    figure = plots.training_curves(rows, references)
+    accuracy, loss, epsilon = figure.axes
+    assert len(accuracy.texts) == 1  # The curve is over known words.
+    assert accuracy.lines[0].get_xydata().tolist() == [[2, 0.25]]
+    assert accuracy.lines[1].get_ydata() == [0.4, 0.4]
+    assert accuracy.texts[0].get_text() == 'best accuracy 0.400'
+    assert epsilon.lines[0].get_xydata().tolist() == [[1, 0.5], [2, 0.7]]
+    assert [axes.get_title() for axes in figure.axes] == ['Accuracy', 'Loss', 'Privacy']
+    assert not loss.lines[0].get_xydata().size
+
+
+def test_training_curves_show_an_adaptive_clip_norm():
+    rows = [
+        {'round': 1, 'epsilon': 0.5, 'clip_norm': 0.1, 'clip_norm_estimate': 0.3},
+        {'round': 2, 'epsilon': 0.7, 'clip_norm': 0.3, 'clip_norm_estimate': 0.2},
+    ]
+    figure = plots.training_curves(rows)
+    estimate, in_use = figure.axes[3].lines
+    assert estimate.get_xydata().tolist() == [[1, 0.3], [2, 0.2]]
+    assert in_use.get_xydata().tolist() == [[1, 0.1], [2, 0.3]]
+    assert [axes.get_xlabel() for axes in figure.axes] == ['', '', 'round', 'round']
+
+
+def test_participation_shows_both_histograms_and_the_rounds():
+    figure = plots.participation({1: 5, 3: 2}, {4: 10, 200: 1})
+    counts, gaps = figure.axes
+    assert [bar.get_height() for bar in counts.patches] == [5, 2]
+    assert sum(bar.get_height() for bar in gaps.patches) == 11
+    # Bins hold whole rounds, all of them equally many.
+    edges = [bar.get_x() for bar in gaps.patches]
+    assert set(np.diff(edges)) == {4.0} and edges[0] == 3.5
+    timed = plots.participation(
+        {1: 5}, {}, start_hours=np.array([23.0, 25.0]), duration_hours=np.array([0.5, 1.0])
+    )
+    assert timed.axes[2].lines[0].get_xydata().tolist() == [[23, 30], [1, 60]]
+    assert timed.axes[3].lines[0].get_ydata().tolist() == [23 / 24, 25 / 24]
+
+
+@pytest.mark.standard
+def test_what_draws_is_imported_before_memory_may_be_short():
+    code = (
+        'import sys\n'
+        'from dpfl.reporting import html_page, plots, privacy_page\n'
+        'before = {name for name in sys.modules if name.startswith("matplotlib")}\n'
+        'import io\n'
+        'figure = plots.training_curves([{"round": 1, "loss": 2.0}, {"round": 2, "loss": 1.0}])\n'
+        'figure.savefig(io.BytesIO(), format="png")\n'
+        'html_page.svg(figure)\n'
+        'print({name for name in sys.modules if name.startswith("matplotlib")} - before)\n'
+    )
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+    assert done.stdout == 'set()\n'
+
+
+def test_plans_have_a_line_for_each_mechanism_and_value():
+    rows = [
+        {'mechanism': name, 'rounds': rounds, 'population': clients, 'rho': rounds * scale}
+        for name, scale in (('tree', 2.0), ('blt', 1.0))
+        for clients in (1000, 2000)
+        for rounds in (30, 20)
+    ]
+    rows.append({'mechanism': 'silent', 'rounds': 20, 'population': 1000, 'rho': None})
+    (panel,) = plots.plans(rows, 'rounds', ['rho'], ['mechanism', 'population']).axes
+    lines = {line.get_label(): line.get_xydata().tolist() for line in panel.lines}
+    assert lines == {
+        'tree, population 1,000': [[20, 40], [30, 60]],
+        'tree, population 2,000': [[20, 40], [30, 60]],
+        'blt, population 1,000': [[20, 20], [30, 30]],
+        'blt, population 2,000': [[20, 20], [30, 30]],
+    }
+    single = plots.plans(rows[:2], 'rounds', ['rho'])
+    assert len(single.axes[0].lines) == 1
+
+
+def test_images_stand_in_rows_with_grey_gaps():
+    pixels = np.stack([np.full((3, 2), value) for value in (0.0, 0.25, 1.0)])
+    sheet = contact_sheet.tiled(pixels, columns=2, scale=1)
+    assert sheet.shape == (3 + 2 + 3, 2 + 2 + 2) and sheet.dtype == np.uint8
+    assert (sheet[:3, :2] == 0).all() and (sheet[:3, 4:] == 64).all()
+    assert (sheet[5:, :2] == 255).all()
+    assert set(sheet[3:5].ravel()) | set(sheet[:, 2:4].ravel()) == {128}
+    assert (sheet[5:, 4:] == 128).all()  # Left over.
+    twice = contact_sheet.tiled(pixels, columns=2, scale=2)
+    np.testing.assert_array_equal(twice[::2, ::2], sheet)
+    np.testing.assert_array_equal(twice[1::2, 1::2], sheet)
+
+
+def test_the_file_is_a_png_of_the_sheet():
+    pixels = np.random.default_rng(0).uniform(size=(5, 4, 4))
+    read = image.imread(io.BytesIO(contact_sheet.png(pixels, 3)), format='png')
+    expected = contact_sheet.tiled(pixels, 3) / 255
+    np.testing.assert_allclose(read[..., 0], expected, atol=1 / 255)
+    assert contact_sheet.png(pixels, 3) == contact_sheet.png(pixels, 3)

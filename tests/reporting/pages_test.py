@@ -1,0 +1,160 @@
+"""Pages and tables: all that a report says, rounded up, and nothing loaded from elsewhere."""
+
+import math
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.reporting import choice_page, html_page, plain_text, privacy_page
+
+_SVG = '{http://www.w3.org/2000/svg}'
+
+
+def _figure() -> Figure:
+    figure = Figure(figsize=(4, 3), layout='constrained')
+    axes = figure.subplots()
+    axes.plot([1, 2, 3], [0.5, 0.25, np.nan], marker='s', markersize=4, label='BLT & tree')
+    axes.axhline(0.4)
+    axes.bar([2.5], [0.3], width=0.5, color='none')
+    axes.set(xlabel='round', ylabel='accuracy', xlim=(0, 4), ylim=(0, 1))
+    return figure
+
+
+def test_points_and_bars_have_their_values_where_they_are_drawn():
+    figure = _figure()
+    root = ElementTree.fromstring(html_page.svg(figure))
+    circles = list(root.iter(f'{_SVG}circle'))
+    texts = [each.find(f'{_SVG}title').text for each in circles]
+    assert texts == [
+        'BLT & tree\nround: 1\naccuracy: 0.5',
+        'BLT & tree\nround: 2\naccuracy: 0.25',
+    ]
+    (bar,) = [each for each in root.iter(f'{_SVG}rect') if each.find(f'{_SVG}title') is not None]
+    assert bar.find(f'{_SVG}title').text == 'round: 2.25 to 2.75\naccuracy: 0 to 0.3'
+    # The markers that matplotlib drew are at the same places.
+    uses = [each for each in root.iter(f'{_SVG}use') if 'y' in each.attrib]
+    drawn = {(round(float(u.get('x')), 1), round(float(u.get('y')), 1)) for u in uses}
+    for each in circles:
+        x, y = float(each.get('cx')), float(each.get('cy'))
+        assert min(abs(x - a) + abs(y - b) for a, b in drawn) < 0.21
+
+
+def test_long_lines_have_few_titles():
+    figure = Figure()
+    figure.subplots().plot(np.arange(5_000.0))
+    assert 100 < html_page.svg(figure).count('<title>') <= 200
+
+
+def test_a_page_is_light_or_dark_and_loads_nothing():
+    page = html_page.document('a < b', '<p>text</p>', '.own { color: var(--good); }')
+    assert '<title>a &lt; b</title>' in page and 'prefers-color-scheme: dark' in page
+    assert 'http' not in page and '.own' in page
+    known = set(re.findall(r'(--[a-z-]+):', page))
+    assert set(re.findall(r'var\((--[a-z-]+)\)', page)) <= known
+
+
+_SCHEMA = Participation(24, 8, 3)
+
+
+@pytest.fixture(scope='module', name='candidates')
+def _candidates():
+    return mechanisms.choose(_SCHEMA, dimension=1_000_000, memory_limit=0.02)[1]
+
+
+@pytest.mark.standard
+def test_the_page_has_every_candidate_with_its_figures_and_its_verdict(candidates):
+    page = choice_page.render(candidates, _SCHEMA)
+    assert f'Taken: <strong>{candidates[0].name}</strong>' in page
+    assert 'at most 3 times, at least 8 rounds apart' in page
+    for candidate in candidates:
+        assert f'<td>{candidate.name}</td>' in page and candidate.verdict in page
+        if candidate.loss is not None:
+            assert f'<td>{candidate.loss:.4g}</td><td>{candidate.above_bound:.1%}</td>' in page
+    assert any(candidate.loss is None for candidate in candidates)  # BandMF does not fit.
+    assert '<script' not in page and 'http://www.w3.org' in page
+
+
+def _report(log=None, accountant='rdp', **changes):
+    fields = dict(
+        mechanism=mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3]),
+        participation=Participation(6, 2, 3),
+        clip_norm=0.5,
+        noise_multiplier=4.0,
+        clients_per_round=2,
+    )
+    plan = accounting.PrivacyPlan(**{**fields, **changes})
+    return accounting.PrivacyReport.from_plan(plan, [1e-6], log=log, accountant=accountant)
+
+
+_LOG = ParticipationLog([[0, 1], [2, 3], [0, 4]])
+_SAMPLED = dict(
+    mechanism=mechanisms.Identity(6),
+    participation=Participation(6),
+    sampling='poisson',
+    population=10,
+)
+
+
+@pytest.mark.parametrize(
+    'report, figures',
+    [
+        (_report(), 2),
+        (_report(_LOG), 3),
+        (_report(noise_multiplier=0.0), 0),
+        (_report(**_SAMPLED), 2),
+        (_report(accountant='pld', **_SAMPLED, group_size=2), 2),
+        (_report().with_tradeoff(), 3),
+    ],
+)
+def test_the_page_has_the_text_and_the_figures(report, figures):
+    page = privacy_page.render(report)
+    assert page.count('<figure>') == page.count('</svg>') == figures
+    assert page.startswith('<!DOCTYPE html>') and page.endswith('</html>\n')
+    words = re.sub(r'\s+', ' ', re.sub(r'<[^>]*>', '', page))
+    for sentence in report.to_dict()['not_covered']:
+        text = sentence.replace('`', '')  # Names in backticks are <code> elements on the page.
+        assert text.replace("'", '&#x27;') in words or text in words
+
+
+def test_nothing_is_loaded_from_elsewhere():
+    page = privacy_page.render(_report(_LOG))
+    assert not re.search(r'\b(src|href)="(?!#)', page)
+    assert '@import' not in page and 'url(http' not in page and '<script' not in page
+
+
+def test_a_run_has_a_name_and_its_curves_stay_in_a_file_of_their_own():
+    page = privacy_page.render(_report(_LOG), run='my <run>', curves='plots/training.png')
+    assert '<title>Privacy report: my &lt;run&gt;</title>' in page
+    assert '<h1>Privacy report: my &lt;run&gt;</h1>' in page
+    # Held-out metrics are not covered by the guarantee: the page only refers to them.
+    assert '<img src="plots/training.png"' in page and 'data:image' not in page
+    assert 'plots/training.png' not in privacy_page.render(_report(_LOG))
+
+
+def test_guarantees_are_rounded_up_as_in_the_report():
+    rho = 0.028011
+    shown = plain_text.table({'rho': rho, 'accuracy': rho, 'rounds': 7})
+    assert shown.splitlines() == ['rho       0.02802', 'accuracy  0.02801', 'rounds    7']
+    assert accounting.round_up(rho) == '0.02802'
+
+
+def test_texts_stay_as_they_are():
+    assert plain_text.table({'rho': '-', 'b': '0.1'}) == 'rho  -\nb    0.1'
+
+
+def test_no_guarantee_is_said_in_words():
+    for value in (None, math.inf):
+        assert plain_text.table({'epsilon': value}) == 'epsilon  none: there is no guarantee'
+    shown = plain_text.columns([{'a': None, 'b': math.inf}])
+    assert shown.split() == ['a', 'b', 'none', 'infinite']
+
+
+def test_a_guarantee_without_rho_is_one():
+    rho, epsilon = plain_text.table({'rho': None, 'epsilon': 2.0}).splitlines()
+    assert rho.endswith('none: the guarantee is known as epsilon only')
+    assert epsilon.endswith(' 2')
+    assert 'no guarantee' in plain_text.table({'rho': None, 'epsilon': None})
