@@ -79,7 +79,9 @@ def with_plan(state: Any, plan: accounting.PrivacyPlan) -> Any:
         drawn = np.zeros([rounds, np.shape(part.drawn)[1]], np.int64)
         drawn[:done] = np.asarray(part.drawn)[:done]
         if not isinstance(part.past, Mapping):
-            return part._replace(drawn=drawn)  # Nothing is kept, or a ring keeps it.
+            if part.past == () and done:  # Nothing was kept, so nothing can be needed.
+                correlated.require_no_buffers(kernel)
+            return part._replace(drawn=drawn)  # Otherwise a ring keeps it.
         container: Any = type(part.past)
         past = {
             name: _buffers(kernel, drawn, done, name, buffers)

@@ -10,11 +10,10 @@ import tensorflow_privacy as tfp
 import tree
 
 from dpfl import _validate, accounting
-from dpfl.aggregators import clipping, plan_digest
+from dpfl.aggregators import clipping, flat, plan_digest
 from dpfl.aggregators.noise import correlated, keys
 
 _P = TypeVar('_P')
-_FLOATS = (tf.float32, tf.float64)
 
 # What `get_noised_result` returns: result, state of the next round, event of this round.
 NoisedResult = tuple[Any, Any, dp_accounting.DpEvent]
@@ -124,7 +123,13 @@ class CorrelatedNoiseQuery(SumQuery):
         return global_state._replace(clip_norm=clip_norm)
 
     def initial_global_state(self) -> QueryState:
-        """State before the first round; without a seed each call draws a new root key."""
+        """State before the first round; without a seed each call draws a new root key.
+
+        Raises:
+          ValueError: in a graph, which a state with noise buffers cannot enter without specs.
+        """
+        if self._record_specs is None and not tf.executing_eagerly():
+            correlated.require_no_buffers(self._kernel)
         return QueryState(
             tf.cast(self._plan.clip_norm, tf.float32),
             correlated.initial_state(
@@ -147,10 +152,7 @@ class CorrelatedNoiseQuery(SumQuery):
         Raises:
           TypeError: if the record has a tensor of another type.
         """
-        for leaf in tf.nest.flatten(record):
-            dtype = tf.as_dtype(leaf.dtype)
-            if dtype not in _FLOATS:
-                raise TypeError(f'record has a {dtype.name} tensor: must be float32 or float64')
+        check_floats(record)
         return self._clip(record, params)
 
     def get_noised_result(self, sample_state: Any, global_state: Any) -> NoisedResult:
@@ -197,6 +199,22 @@ def next_clip_norm(plan: accounting.PrivacyPlan, state: QueryState) -> tf.Tensor
         is_first = tf.equal(following, first)
         clip_norm = tf.where(is_first, tf.cast(norm, tf.float32), clip_norm)
     return clip_norm
+
+
+def check_floats(record: Any) -> None:
+    """Checks that the tensors of a client's record are of types that noise can be added to.
+
+    Raises:
+      TypeError: if not; the message names the first tensor of another type.
+    """
+    for path, leaf in tree.flatten_with_path(record):
+        dtype = tf.as_dtype(leaf.dtype)
+        if dtype not in flat.DTYPES:
+            name = '/'.join(['record', *map(str, path)])
+            raise TypeError(
+                f'{name} has a {dtype.name} tensor: must be float32 or float64, or a 16-bit float '
+                'where record_specs are given'
+            )
 
 
 def _check_norm(name, value):

@@ -77,6 +77,21 @@ def require_moderate_size(kernel: mechanisms.Kernel, record_specs: Any) -> None:
         )
 
 
+def require_no_buffers(kernel: mechanisms.Kernel) -> None:
+    """Checks that a state without `record_specs` has the same type before and after a round.
+
+    Raises:
+      ValueError: if the first round would add the buffers.
+    """
+    if kernel.buffers and not isinstance(kernel, mechanisms.BandedProduct):
+        raise errors.ArgumentError(
+            'record_specs',
+            'None',
+            'must be given in TFF and tf.function, for noise with a memory: the state holds '
+            'buffers of the size of a record',
+        )
+
+
 def no_keys(rounds: int, words: int = 2) -> tf.Tensor:
     """`NoiseState.drawn` before the first round."""
     # Without a static size, so that states of plans with other numbers of rounds have one type.
@@ -187,8 +202,10 @@ def next_noise(
             }
             past = ()
         else:
-            past = state.past or _zero_buffers(kernel, record_specs)
-            vectors, past = _advanced(kernel, row, drawn, round_index, past)
+            buffers = state.past or _zero_buffers(kernel, record_specs)
+            vectors, past = _advanced(kernel, row, drawn, round_index, buffers)
+            if not (state.past or kernel.buffers):
+                past = ()  # A state without specs keeps its type.
     noise = flat.unflatten(vectors, record_specs)
     return noise, NoiseState(state.key, round_index + 1, drawn, past)
 

@@ -113,10 +113,7 @@ class HardenedQuery(query.SumQuery):
           TypeError: if the record has a tensor that is neither float32 nor float64.
         """
         update = estimators.update_of(record)
-        for leaf in tf.nest.flatten(update):
-            if tf.as_dtype(leaf.dtype) not in flat.DTYPES:
-                name = tf.as_dtype(leaf.dtype).name
-                raise TypeError(f'record has a {name} tensor: must be float32 or float64')
+        query.check_floats(update)
         weight = estimators.weight_of(record, self._plan.estimator.example_cap)
         clipped = tf.nest.flatten(self._clip(update, params))
         vector = tf.concat([tf.reshape(tf.cast(leaf, tf.float64), [-1]) for leaf in clipped], 0)

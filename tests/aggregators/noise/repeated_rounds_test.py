@@ -154,6 +154,13 @@ def test_noise_of_another_scale_is_other_noise():
     assert not np.isin(*keys).any()
 
 
+def test_one_seed_in_two_places_has_independent_noise_for_other_sums():
+    branches = [_Branches(_BLT, 'state') for _ in range(3)]
+    ends = [one.run(one.start, [x])[1] for one, x in zip(branches, (0.1, 0.1, 0.2), strict=True)]
+    np.testing.assert_array_equal(redrawn.keys(ends[0]), redrawn.keys(ends[1]))
+    assert not np.isin(redrawn.keys(ends[0]), redrawn.keys(ends[2])).any()
+
+
 @pytest.mark.parametrize('context', [object(), [None], {'data': tf.data.Dataset.range(3)}])
 def test_a_ring_takes_only_contexts_that_it_can_read(context):
     plan = _plan()
