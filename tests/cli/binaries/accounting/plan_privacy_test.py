@@ -129,6 +129,9 @@ def test_a_timer_limits_the_participations_in_recorded_rounds(plan, tmp_path):
         assert row['rho'] == direct.rho
         text = ' '.join(result['assumptions'])
         assert (f'more than {most} of {rounds} consecutive rounds' in text) == (rounds < 227)
+    # With a population for eleven rounds, rounds wait for clients, and take longer than these.
+    [row] = plan(*flags, '--rounds=226', '--population=71500')['plans']
+    assert (row['min_separation'], row['max_participations']) == (11, 21)
 
 
 def test_what_uniform_cohorts_would_do_is_stated_and_changes_nothing(plan):
