@@ -47,6 +47,22 @@ def test_the_plan_has_the_estimator_of_the_configuration():
         _plan(secagg=True, secagg_bits=20)
 
 
+def test_a_mean_that_is_biased_says_so():
+    def biased(**changes):
+        return [each for each in _CONFIG.with_values(changes).remarks(2) if 'biased' in each]
+
+    assert len(biased(estimator='fixed', cohort_weight=None)) == 1
+    assert not biased(estimator='fixed')
+    assert not biased(cohort_weight=None)
+    assert not biased(estimator='fixed', cohort_weight=None, example_cap=None)
+
+
+def test_a_run_of_fedsgd_with_its_rate_outside_of_the_clip_is_not_continued():
+    config = TrainConfig().with_values({'client_update': 'fedsgd'})
+    assert config.fixed()['client_update'] == 'fedsgd (rate inside of the clip)'
+    assert TrainConfig().fixed()['client_update'] == 'fedavg'
+
+
 @pytest.mark.tff
 def test_a_run_has_it_in_its_report(tmp_path):
     result = train(_CONFIG, tmp_path / 'run', progress=False)

@@ -30,6 +30,7 @@ _CONFIG = small_config.GAUSSIAN.with_values(
         'sampling': 'poisson',
         'min_separation': 1,
         'client_update': 'fedsgd',
+        'client_batch_size': 3,
         'server_optimizer': 'yogi',
         'server_learning_rate': 0.05,
         'server_schedule': 'cosine',
@@ -166,3 +167,20 @@ def test_settings_of_adaptive_clipping_need_it(name, value):
         plan(privacy)
     adaptive = plan(dataclasses.replace(privacy, adaptive_clip=True)).adaptive_clip
     assert value in (adaptive.target_quantile, adaptive.learning_rate, adaptive.count_stddev)
+
+
+@pytest.mark.parametrize(
+    'mechanism, restarts, least',
+    [('tree', {}, 130), ('tree', dict(restart_first=7, restart_every=16), 9), ('gaussian', {}, 2)],
+)
+def test_a_clip_norm_that_never_adapts_is_refused(mechanism, restarts, least):
+    def plan(rounds):
+        privacy = PrivacyConfig(
+            mechanism=mechanism, noise_multiplier=1.0, adaptive_clip=True, **restarts
+        )
+        sampling = SamplingConfig(rounds=rounds, clients_per_round=30)
+        return build_plan(privacy, sampling, population=lambda: 100, dimension=lambda: 10)
+
+    with pytest.raises(ArgumentError, match=f'rounds={least - 1}: must be >= {least} for adaptiv'):
+        plan(least - 1)
+    assert plan(least).fresh_rounds == (least - 1,)
