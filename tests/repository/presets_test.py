@@ -165,6 +165,7 @@ _REACHES = {
     'stackoverflow.004.word': (0.2, None),
     'stackoverflow.004.debug': (0.2, None),
     'emnist.004.gan': (0.1, None),
+    'emnist.004.debug': (0.1, None),
 }
 
 
