@@ -11,6 +11,7 @@ from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.errors import ArgumentError
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.runtime import contexts
+from tests import redrawn
 from tests.learning import models
 
 pytestmark = pytest.mark.tff
@@ -180,7 +181,8 @@ def test_a_record_that_is_not_finite_has_no_weight():
 
 @pytest.mark.standard
 @pytest.mark.parametrize('kind', ['fixed', 'clipped'])
-def test_noise_is_z_times_what_one_client_moves(kind):
+def test_noise_is_z_times_what_one_client_moves(kind, monkeypatch):
+    redrawn.ignore_context(monkeypatch)
     # [McMahan18], theorem 1: z S / (q W), or 2 z S / (q W_min).
     draws = {}
     for noise_multiplier in (0.0, 1.5):
@@ -215,7 +217,7 @@ def test_weights_with_hardened_noise():
     plan = _plan(estimator=estimator, noise='hardened', noise_multiplier=0.5)
     process = _process(plan, noise_seed=1, supplied_noise=True)
     with aggregators.HardenedRing(plan) as ring:
-        state = ring.supply(process.initialize())
+        state = ring.supply(process.initialize(), 'data')
         noise = _moved(process, learning.shard([], 2), state)
         noised = _moved(process, learning.shard(_COHORT, 2), state)
     updates = [_flat(_trained(client)) for client in _COHORT]
