@@ -77,15 +77,6 @@ def test_cosines_are_those_of_the_definition():
         assert final[i] == pytest.approx(direction @ change / np.linalg.norm(change), abs=1e-12)
 
 
-def test_blocks_do_not_change_the_cosines(monkeypatch):
-    plan = _plan()
-    design = canaries.design(plan, 10, 3, _SIZE)
-    released = _released(plan, design)
-    whole = one_shot.cosines(design, released, np.ones(_SIZE))
-    monkeypatch.setattr(one_shot, '_BLOCK', 3 * _SIZE)
-    assert np.allclose(one_shot.cosines(design, released, np.ones(_SIZE)), whole, atol=1e-14)
-
-
 _MECHANISMS = {
     'blt': mechanisms.Blt(_ROUNDS, (0.9, 0.5), (0.1, 0.2)),
     'identity': mechanisms.Identity(_ROUNDS),

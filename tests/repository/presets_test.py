@@ -163,7 +163,7 @@ _REACHES = {
     'gboard.000.adaptive': (0.1, None),  # The norm that it starts with.
     'stackoverflow.004.word': (0.2, None),
     'stackoverflow.004.debug': (0.2, None),
-    'emnist.004.gan': (0.1, None),
+    **{name: (0.1, None) for name in _PRESETS if name.startswith('emnist.004.')},
 }
 
 
@@ -193,11 +193,13 @@ _OF_AUGENSTEIN20 = {
 @pytest.mark.parametrize('row, name', _OF_AUGENSTEIN20.items())
 def test_epsilons_of_augenstein20(row, name):
     inputs, published = _PUBLISHED[row]['inputs'], _PUBLISHED[row]['published']
-    config = presets.config(name, population=inputs['N'], delta=inputs['delta'])
-    plan = _plan(config)
-    assert (plan.noise_multiplier, plan.participation.rounds) == (inputs['z'], inputs['rounds'])
-    epsilon = plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
-    assert float(f'{epsilon:.3g}') == pytest.approx(published['eps'], rel=1e-9)
+    # Of the 3,400 writers 340 are held out, and the epsilon is the printed one all the same.
+    for population in {inputs['N'], min(inputs['N'], 3_060) if 'gan' in name else inputs['N']}:
+        config = presets.config(name, population=population, delta=inputs['delta'])
+        plan = _plan(config)
+        assert (plan.noise_multiplier, plan.participation.rounds) == (inputs['z'], inputs['rounds'])
+        epsilon = plan.epsilon(config.privacy.delta, accountant(config.privacy, plan))
+        assert float(f'{epsilon:.3g}') == pytest.approx(published['eps'], rel=1e-9)
 
 
 def test_an_unknown_flag_of_a_preset_is_refused():

@@ -11,6 +11,7 @@ from dpfl import _storage, accounting
 from dpfl.accounting.records import archive
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import recorded_flags
+from dpfl.simulation.training import run_data
 from dpfl.tasks.config import DATA_VOCABULARY
 
 # Full names, as patterns. These files are computed from what the run released, so the guarantee
@@ -71,9 +72,13 @@ def check(
         reason = f'must have {archive.FLAGS}, which says what the model was made from'
     elif any(map(_has_private_vocabulary, made_with)):
         reason = "has a vocabulary that was counted on the clients' text, without noise"
-    elif public_heldout and any(each.get('task') == 'emnist' for each in made_with):
+    elif (
+        public_heldout
+        and any(each.get('task') == 'emnist' for each in made_with)
+        and not run_data.has_heldout_clients(run)
+    ):
         raise command_line.UsageError(
-            '--public_heldout: with --task=emnist, metrics are those of training clients'
+            '--public_heldout: this run of an older version has metrics of its training clients'
         )
     elif _is_simulation(report) and not simulation:
         reason = 'is a simulation: its noise or cohorts came from a seed; --simulation exports it'

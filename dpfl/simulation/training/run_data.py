@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpfl import _files, _json
 from dpfl.accounting.records import archive
 from dpfl.errors import NOT_SHOWN, ArgumentError, RunError
 from dpfl.simulation import ledger
@@ -104,6 +105,19 @@ def require_released(directory: 'outputs.RunDirectory', experiment: 'program.Exp
                 f'{path}: round {t + 1} was released with other data of its clients; a run must '
                 'continue with the data with which it began'
             )
+
+
+def has_heldout_clients(directory: pathlib.Path) -> bool:
+    """Whether `data.json` of a run says that clients are held out, and how many.
+
+    Early versions measured on images of the training clients of federated EMNIST, and said so by
+    naming no held-out clients.
+    """
+    try:
+        clients = _json.loads(_files.read_bytes(directory / _DATA))['clients']
+        return bool(clients['heldout'])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def _has_digests(path: pathlib.Path) -> bool:

@@ -57,7 +57,7 @@ def test_study_and_its_resumption(tmp_path):
         assert report['delta'] == pytest.approx(1 / each['clients'])
         assert any('Which clients were selected' in item for item in report['not_covered'])
     assert '<h1>' in (output / 'study.html').read_text()
-    assert len(list((output / 'sheets').glob('*.png'))) == 8
+    assert len(list((output / 'sheets').glob('*.png'))) == 4
     # Everything is there: only measured again. A run that is missing is trained again, to the same.
     models = {path: _arrays(path) for path in output.rglob('model.npz')}
     assert len(models) == 5

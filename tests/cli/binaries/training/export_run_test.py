@@ -14,6 +14,7 @@ import pytest
 
 from dpfl import ParticipationLog, accounting
 from dpfl.accounting.records import archive
+from dpfl.cli.command import command_line
 from dpfl.cli.results import public_copy
 from dpfl.simulation import outputs, program
 from tests import forked_binaries
@@ -111,6 +112,24 @@ def test_the_copy_of_a_small_run_has_these_files_and_no_others(tmp_path):
     assert {'plots/training.png', archive.LOG, archive.LEDGER} <= {*archive.listed(run)}
     public_copy.write(run, copy, archive.read_plan(run), public_heldout=False)
     assert _names(copy) == {name for name in _EXPORTED if not name.startswith('saved_model/')}
+    # Early versions measured on images of the training clients of federated EMNIST.
+    (run / archive.CONFIG).write_text(json.dumps({'task': {'task': 'emnist'}}))
+    (run / archive.SUMS).write_text(archive.digests(run))
+    allowed = functools.partial(
+        public_copy.check,
+        run,
+        archive.read_plan(run).report(ParticipationLog.load(run / archive.LOG)),
+        has_old_ledger=False,
+        simulation=True,
+    )
+    allowed(public_heldout=False)
+    for clients in (None, {'training': 9}, {'training': 9, 'heldout': 0}, 3):
+        if clients is not None:
+            (run / 'data.json').write_text(json.dumps({'clients': clients}))
+        with pytest.raises(command_line.UsageError, match='has metrics of its training clients'):
+            allowed(public_heldout=True)
+    (run / 'data.json').write_text(json.dumps({'clients': {'training': 9, 'heldout': 1}}))
+    allowed(public_heldout=True)
 
 
 @pytest.mark.exhaustive

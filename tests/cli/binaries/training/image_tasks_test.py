@@ -38,10 +38,14 @@ def test_emnist(tmp_path):
     path = emnist_files.write_sqlite(tmp_path / 'emnist_all.sqlite')
     done = _train(tmp_path, '--task=emnist', f'--data_path={path}')
     assert done.returncode == 0, done.stderr
-    # The test split of two writers, two examples each.
-    assert json.loads(done.stdout)['num_examples'] == 4
+    # The one held-out writer has five examples, and is no client.
+    assert json.loads(done.stdout)['num_examples'] == 5
     report = json.loads((tmp_path / 'run' / 'privacy_report.json').read_text())
-    assert any('other images of the training clients' in item for item in report['not_covered'])
+    assert any('Held-out writers (1)' in item for item in report['not_covered'])
+    assert json.loads((tmp_path / 'run' / 'data.json').read_text())['clients'] == {
+        'training': 2,
+        'heldout': 1,
+    }
 
 
 def test_files_that_cannot_be_used_are_one_line(tmp_path):

@@ -66,7 +66,7 @@ def _small(preset, files):
     if flags.get('strategy') == 'banded.npz':
         changes |= dict(strategy=files / 'banded.npz', min_separation=2)
     if flags['sampling' if 'sampling' in flags else 'task'] in ('poisson', 'without_replacement'):
-        changes['population'] = 3 if task == 'emnist' else 12
+        changes['population'] = 2 if task == 'emnist' else 12
     if flags.get('client_update') == 'fedsgd':
         changes['client_max_batches'] = None
     if flags.get('adaptive_clip'):
@@ -109,11 +109,29 @@ def test_the_gan_trains_on_a_small_file(files, tmp_path):
     assert train_gan(config, tmp_path / 'run', progress=False).report is not None
 
 
+_DEBUG = {
+    'stackoverflow.004.debug': dict(inject_share='1', samples=100, word_length=8),
+    'emnist.004.debug': dict(
+        samples=8,
+        clients_per_round=1,
+        primary_model='tiny',
+        primary_steps=2,
+        generator_batch_size=4,
+        generator_steps=1,
+    ),
+}
+
+
 @pytest.mark.exhaustive
 @pytest.mark.tff
-def test_the_study_of_the_bug_runs_on_a_small_file(files, tmp_path):
-    preset = _PRESETS['stackoverflow.004.debug']
-    changes = {**_small(preset, files), 'inject_share': '1', 'samples': 100, 'word_length': 8}
+@pytest.mark.parametrize('name', _DEBUG)
+def test_the_study_of_the_bug_runs_on_a_small_file(name, files, tmp_path):
+    preset = _PRESETS[name]
+    changes = {**_small(preset, files), **_DEBUG[name]}
+    if 'emnist' in name:
+        writers = {f'f{i:04}_00': 6 for i in range(40)}
+        path = emnist_files.write_sqlite(tmp_path / 'many.sqlite', writers)
+        changes |= dict(data_path=path, population=None)
     run = functools.partial(forked_binaries.run, preset.binary, f'--flagfile={preset.path}')
     flags = [f'--{name}={value}' for name, value in changes.items() if value is not None]
     done = run(*flags, f'--output_dir={tmp_path}/run')
