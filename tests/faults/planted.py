@@ -400,7 +400,7 @@ _RUNS = (
         '    is_scalar = isinstance(expected, np.generic)\n'
         "    if is_scalar and expected.dtype.kind == 'f':\n"
         '        return expected  # The plan says what it is.\n',
-        ('tests/simulation/adaptive_clip_run_test.py',),
+        ('tests/simulation/resume_test.py::test_every_leaf_of_a_state_is_that_of_the_checkpoint',),
     ),
     Fault(
         'report reads the plan where it should read the log',

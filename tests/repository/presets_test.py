@@ -120,6 +120,7 @@ _OF_TABLE_3 = [
 ]
 
 
+@pytest.mark.standard
 @pytest.mark.parametrize('name', _OF_TABLE_3)
 def test_losses_of_table_3_of_mcmahan24(name):
     plan = _plan(presets.config(name))

@@ -168,16 +168,17 @@ def test_the_worst_of_groups_that_do_not_dominate_each_other():
                 ]
             ),
             _DELTA,
+            'rdp',
         )
         for group in range(2)
     ]
-    assert plan.epsilon(_DELTA) == pytest.approx(max(alone), rel=1e-6)
+    assert plan.epsilon(_DELTA, 'rdp') == pytest.approx(max(alone), rel=1e-6)
     assert plan.sensitivity == pytest.approx(2.0, rel=1e-12) and plan.sensitivity >= 2.0
     # For composition one event stands for both groups.
     assert cyclic.every_group(mechanism, 2) == tuple(
         (pytest.approx(norm), count) for norm, count in ((2.0, 1), (1.2, 2))
     )
-    assert accounting.epsilon_of_event(plan.dp_event(), _DELTA) > max(alone)
+    assert accounting.epsilon_of_event(plan.dp_event(), _DELTA, 'rdp') > max(alone)
 
 
 def _dominates(turns, norms):

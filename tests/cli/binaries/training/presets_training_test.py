@@ -77,6 +77,7 @@ def _small(preset, files):
 _IMAGE_FLAGS = ('rounds', 'clients_per_round', 'eval_clients', 'noise_seed', 'client_max_batches')
 
 
+@pytest.mark.standard
 @pytest.mark.tff
 def test_the_preset_of_the_keyboard_trains_on_a_small_file(files, tmp_path):
     test_a_preset_trains_on_small_files(_PRESETS['gboard.002.blt'], files, tmp_path)
