@@ -131,11 +131,8 @@ def test_the_weighted_mean_of_a_round(kind, weight, client_update):
     updates = [_flat(record(client)) for client in _COHORT]
     expected = _weighted_mean(updates, _weights(), kind, weight or _CLIENTS)
     process = _weighted(kind, weight, client_update)
-<<<<<<< HEAD
     for num_shards in (1, 3):
         _assert_close(_moved(process, learning.shard(_COHORT, num_shards)), expected)
-=======
-    _assert_close(_moved(process, learning.shard(_COHORT, num_shards)), expected)
 
 
 def test_fedsgd_clips_the_gradient_times_its_rate():
@@ -159,15 +156,6 @@ def test_weights_count_different_examples():
     expected = _weighted_mean(updates, _weights(), 'fixed', 3.0)
     process = _process(plan, client_epochs=2)
     _assert_close(_moved(process, learning.shard(twice, 2)), expected)
-
-
-@pytest.mark.exhaustive
-def test_the_denominator_is_the_planned_cohort_unless_it_is_given():
-    updates = [_flat(_trained(client)) for client in _COHORT]
-    expected = _weighted_mean(updates, _weights(), 'fixed', _CLIENTS)
-    process = _process(_plan(estimator=accounting.Estimator(example_cap=_CAP)))
-    _assert_close(_moved(process, learning.shard(_COHORT, 2)), expected)
->>>>>>> F
 
 
 def test_a_record_that_is_not_finite_has_no_weight():
