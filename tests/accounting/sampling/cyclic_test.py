@@ -57,7 +57,7 @@ def _exact(matrix, groups, probability, stddev=2.0, points=60):
 @pytest.mark.parametrize(
     'mechanism, groups, probability',
     [
-        (_banded(4, 2), 3, 0.5),
+        pytest.param(_banded(4, 2), 3, 0.5, marks=pytest.mark.standard),
         (_banded(6, 3), 3, 1.0),
         (mechanisms.BandedToeplitz(4, [1.0, -0.8]), 2, 0.3),
         (mechanisms.Blt(4, [0.9], [0.4]), 4, 0.2),
