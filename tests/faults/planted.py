@@ -305,6 +305,32 @@ _SAMPLING = (
         ),
     ),
     Fault(
+        'held-out writers are clients, too',
+        'dpfl/tasks/images/emnist.py',
+        'return tuple(sorted(self._split[0]))',
+        'return self.files.writers',
+        ('tests/tasks/held_out_test.py::test_no_person_is_on_two_sides',),
+    ),
+    Fault(
+        'a client on both sides of own data',
+        'dpfl/tasks/own_data.py',
+        '    _check_apart(clients, heldout, names)\n',
+        '',
+        ('tests/tasks/held_out_test.py::test_an_own_client_on_both_sides_is_refused',),
+    ),
+    Fault(
+        'GAN clients train on the same images in every round',
+        'dpfl/simulation/training/gan.py',
+        "        'drawn': drawn_examples.DrawnExamples(\n"
+        '            config.seed, how.client_batch_size, how.client_max_batches\n'
+        '        ),\n',
+        "        'drawn': lambda t, client, batches: batches[: how.client_max_batches],\n",
+        (
+            'tests/simulation/training/gan_test.py::'
+            'test_clients_draw_their_images_anew_in_every_round',
+        ),
+    ),
+    Fault(
         'order of clients depends on a set',
         'dpfl/tasks/text/files/stackoverflow.py',
         'return tuple(sorted(keys, key=str))',
@@ -314,13 +340,27 @@ _SAMPLING = (
     Fault(
         'a resumed run draws its cohorts anew',
         'dpfl/simulation/program.py',
-        'map(experiment.sampler.cohort, range(first, self._rounds))',
-        'map(experiment.sampler.cohort, range(self._rounds))',
+        'experiment.turns(range(first, self._rounds))',
+        'experiment.turns(range(self._rounds))',
         ('tests/simulation/resume_test.py::test_the_metrics_of_all_rounds_are_there_once',),
+    ),
+    Fault(
+        'a timer allows the next round too late',
+        'dpfl/participation/round_times.py',
+        'np.maximum(opened[is_back] - 1, is_back + 1)',
+        'np.maximum(opened[is_back], is_back + 1)',
+        ('tests/participation/round_times_test.py',),
     ),
 )
 
 _CLIPPING_AND_AGGREGATION = (
+    Fault(
+        'FedSGD clips the gradient without its rate',
+        'dpfl/learning/client_work.py',
+        'tf.cast(learning_rate, sum_.dtype)',
+        'tf.ones([], sum_.dtype)',
+        ('tests/learning/algorithm_test.py::test_fedsgd_clips_the_gradient_times_its_rate',),
+    ),
     Fault(
         'clip after the weight',
         'dpfl/aggregators/estimators.py',
