@@ -22,7 +22,7 @@ from dpfl.simulation.training.privacy_config import (
 from dpfl.simulation.training.sampling_config import SamplingConfig, participation, required
 
 # (first, every): the restarts of adaptive clipping in [Xu23], algorithm 1.
-_ADAPTIVE_RESTARTS = (128, 1024)
+ADAPTIVE_RESTARTS = (128, 1024)
 
 
 def build_plan(
@@ -59,7 +59,7 @@ def build_plan(
             privacy.estimator, privacy.cohort_weight, privacy.example_cap
         )
     cohort = sampling.clients_per_round
-    restarts = _ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
+    restarts = ADAPTIVE_RESTARTS if privacy.adaptive_clip else None
     is_silent = privacy.mechanism == NONE
     if is_silent:
         mechanism = mechanism_lib.with_restarts(

@@ -5,15 +5,10 @@ import pathlib
 from typing import Any
 
 from dpfl.errors import ArgumentError, DataError
-from dpfl.tasks import data_path
+from dpfl.tasks import data_path, not_covered
 from dpfl.tasks.config import IMAGE_MODELS, DataConfig, TaskConfig
 from dpfl.tasks.federated_task import FederatedTask
 from dpfl.tasks.image_fault_config import ImageFaultConfig
-
-_COUNTS = 'What data.json says about the data: how many clients there are is an exact count.'
-_SAME_WRITERS = (
-    'Loss and accuracy: they are measured, without noise, on other images of the training clients.'
-)
 
 
 def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: int) -> Any:
@@ -81,7 +76,7 @@ class ImageTask:
         return FederatedTask(
             population=clients.population,
             description={'clients': {'training': clients.population}},
-            not_covered=(_COUNTS, _SAME_WRITERS),
+            not_covered=not_covered.of_task(self._config),
             **shared,
         )
 

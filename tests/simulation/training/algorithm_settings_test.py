@@ -6,8 +6,8 @@ import json
 import pytest
 
 from dpfl import accounting
-from dpfl.cli.flags import recorded_flags
 from dpfl.errors import ArgumentError
+from dpfl.simulation import verification
 from dpfl.simulation.training import (
     TrainConfig,
     train,
@@ -54,7 +54,7 @@ def test_a_run_has_it_in_its_report(tmp_path):
     page = (tmp_path / 'run' / 'privacy_report.md').read_text()
     assert 'number of examples over 12, which the aggregator limits to 0 .. 1' in page
     assert 'clipped denominator: McMahan et al. 2018, lemma 1' in page
-    assert recorded_flags.differences(tmp_path / 'run', result.report) == []
+    assert verification.verify(tmp_path / 'run').differences == ()
     values = json.loads((tmp_path / 'run' / 'config.json').read_text())
     assert TrainConfig.from_dict(values) == _CONFIG
 

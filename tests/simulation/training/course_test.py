@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, accounting, mechanisms
-from dpfl.accounting.records import archive, ledger_lines, verification
-from dpfl.cli.flags import recorded_flags
+from dpfl.accounting.records import archive, ledger_lines
 from dpfl.errors import ArgumentError
+from dpfl.simulation import verification
 from dpfl.simulation.training import fork, train
 from dpfl.simulation.training.course_config import within_epsilon
 from tests.accounting import archives
@@ -188,7 +188,6 @@ def test_a_warm_start_counts_the_run_of_its_model(stopped, tmp_path):
         assert 'together with the 1 earlier run(s)' in result.report.to_dict()['statement']
         found = verification.verify(tmp_path / model.name)
         assert found.differences == () and found.report == result.report
-        assert recorded_flags.differences(tmp_path / model.name, result.report) == []
     again = train(config, tmp_path / model.name, resume=True, progress=False)
     assert again.report == result.report
 
@@ -224,7 +223,6 @@ def test_another_warm_start_must_be_declared_public(stopped, tmp_path):
         assert not report.plan.earlier
         assert accounting.PrivacyReport.from_json(report.to_json()) == report
         assert verification.verify(out).differences == ()
-        assert recorded_flags.differences(out, report) == []
         # The declaration is part of the run.
         with pytest.raises(ArgumentError, match='warm_start'):
             train(config.with_values({'warm_start': str(start)}), out, resume=True, progress=False)

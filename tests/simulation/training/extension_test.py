@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dpfl import mechanisms
-from dpfl.accounting.records import archive, ledger_lines, verification
+from dpfl.accounting.records import archive, ledger_lines
 from dpfl.accounting.reports import history
 from dpfl.errors import ArgumentError, RunError
-from dpfl.simulation import extension, ledger, outputs, program
+from dpfl.simulation import extension, ledger, outputs, program, verification
 from dpfl.simulation.training import TrainConfig, train
 from tests import runs
 from tests.accounting import archives

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from dpfl import Participation, mechanisms
-from dpfl.accounting.records import verification
 from dpfl.errors import ArgumentError
-from dpfl.simulation import metrics
+from dpfl.simulation import metrics, verification
 from dpfl.simulation.training import (
     OptimizationConfig,
     PrivacyConfig,

@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 
 from dpfl import mechanisms
-from dpfl.accounting.records import archive, ledger_lines, verification
+from dpfl.accounting.records import archive, ledger_lines
 from dpfl.accounting.reports import history
 from dpfl.aggregators.noise import correlated
 from dpfl.errors import ArgumentError, RunError
-from dpfl.simulation import extension, ledger, outputs, program, state
+from dpfl.simulation import extension, ledger, outputs, program, state, verification
 from dpfl.simulation.training import train
 from tests import runs
 from tests.accounting import archives

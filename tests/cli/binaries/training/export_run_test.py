@@ -231,8 +231,9 @@ def test_a_verified_run_says_what_was_checked(run):
     assert done.returncode == 0
     said = done.stderr.strip()
     assert re.search(
-        r': verified: every file that SHA256SUMS lists is as it was, none was added '
-        r'\(except in checkpoints/, .* not checked\), log, ledger, flags and plan agree',
+        r': verified: every file that SHA256SUMS lists is as it was, none was added, log, ledger, '
+        r'settings and plan agree, and every page of the report follows from them\n'
+        r'.*: note: not judged: checkpoints/, privacy_report.json.sig; judged by digest alone: ',
         said,
     ), said
 
@@ -325,10 +326,9 @@ def test_a_simulation_is_copied_only_if_asked_for(data, tmp_path):
 def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
     from tests.accounting import archives
 
-    (tmp_path / 'run').mkdir()
-    archives.write(tmp_path / 'run', log=ParticipationLog([[0], [0], [0, 0]]))
+    archives.write_run(tmp_path / 'run', log=ParticipationLog([[0]] * 6))
     done = _run('--public', f'--run_dir={tmp_path}/run', f'--output_dir={tmp_path}/copy')
-    assert done.returncode == 2 and done.stderr.count('\n') == 1
+    assert done.returncode == 2 and done.stderr.count('\n') == 1, done.stderr
     assert 'breaks its plan: its guarantee rests on the participation log' in done.stderr
 
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from dpfl import accounting
-from dpfl.accounting.records import verification
+from dpfl.simulation import verification
 from tests import binaries, forked_binaries, runs
 from tests.repository import threat_model
 
