@@ -222,9 +222,11 @@ class _Run:
             # this checkpoint.
             writer.save(self._checkpoint(0, state, ()))
             writer.wait()
-        cohorts: Iterator[Any] = map(experiment.sampler.cohort, range(first, self._rounds))
         shards: Any = learning.sharded_cohorts(
-            cohorts, experiment.client_data, experiment.num_shards, self._releases.observe_data
+            experiment.turns(range(first, self._rounds)),
+            experiment.data_in_turn,
+            experiment.num_shards,
+            self._releases.observe_data,
         )
         with (
             metrics.Metrics(

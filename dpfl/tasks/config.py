@@ -78,7 +78,7 @@ class DataConfig(Settings):
     heldout_fraction: float = setting(
         0.1,
         'Share of the clients that are held out for evaluation, where the data do not say which '
-        'clients those are.',
+        'clients those are: whole clients, the same ones in every run.',
         above=0,
         below=1,
     )

@@ -7,6 +7,7 @@ from dpfl.tasks.config import (
     DATA_VOCABULARY,
     IMAGE_TASKS,
     REAL_TASKS,
+    ImageTaskConfig,
     TaskConfig,
     TextConfig,
 )
@@ -26,22 +27,33 @@ _GIT_LOG = (
     'and the guarantee is one for each.',
     'Names of other people: what an author writes about somebody is text of that author.',
 )
-_EMNIST = (
-    'What data.json says about the data: how many clients there are is an exact count.',
-    'Loss and accuracy: they are measured, without noise, on other images of the training clients.',
-)
 _SELECTION_MODEL = (
     'The model that selects {}: what it was trained on, unless its own guarantee is added.'
 )
 
 
-def of_task(config: TaskConfig) -> tuple[str, ...]:
-    """The sentences about a run of `train`, the gravest first; none of a task of one's own."""
-    if config.task in REAL_TASKS:
-        return (*of_text(config.task, config.text), *of_selection(config.selection, 'sentences'))
-    if config.task in IMAGE_TASKS:
-        return _EMNIST if config.task == 'emnist' else ()
-    return of_selection(config.selection, 'sentences')
+def of_task(config: TaskConfig | ImageTaskConfig, heldout: int) -> tuple[str, ...]:
+    """The sentences about a run; none of a task of one's own.
+
+    Args:
+      config: the task.
+      heldout: number of held-out clients of `emnist`.
+    """
+    if isinstance(config, ImageTaskConfig) or config.task in IMAGE_TASKS:
+        own, examples = of_writers(heldout) if config.task == 'emnist' else (), 'images'
+    else:
+        own = of_text(config.task, config.text) if config.task in REAL_TASKS else ()
+        examples = 'sentences'
+    return (*own, *of_selection(config.selection, examples))
+
+
+def of_writers(heldout: int) -> tuple[str, ...]:
+    """The sentences about the images of federated EMNIST."""
+    return (
+        'What data.json says about the data: how many clients there are is an exact count.',
+        f'Held-out writers ({heldout}): they are no clients, and their images are used without '
+        'noise.',
+    )
 
 
 def of_text(task: str, text: TextConfig) -> tuple[str, ...]:
@@ -59,7 +71,9 @@ def of_text(task: str, text: TextConfig) -> tuple[str, ...]:
     )
 
 
-def of_selection(selection: SelectionConfig, examples: str) -> tuple[str, ...]:
+def of_selection(
+    selection: SelectionConfig, examples: str
+) -> tuple[str, ...]:
     """The sentence about a model that selects clients or examples; empty without one."""
     if selection.selection_model is None:
         return ()

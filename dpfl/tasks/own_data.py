@@ -1,6 +1,7 @@
 """A task of one's own: a model, and arrays of examples for each client."""
 
 import collections
+import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -29,11 +30,13 @@ def from_arrays(
         'accuracy' to be shown during the run.
       clients: for each client to train on, its examples: arrays by the names of the model's
         `input_spec`, such as 'x' and 'y', whose first axes are as long as there are examples.
-      heldout: the same for clients that are held out for evaluation.
+      heldout: the same for clients that are held out for evaluation, which must be others: what
+        is measured on them has no noise.
       seed: of the order in which a client's examples are used in each epoch.
 
     Raises:
-      ArgumentError: if there are no clients, or names or lengths of arrays do not fit.
+      ArgumentError: if there are no clients, names or lengths of arrays do not fit, or a client is
+        on both sides.
     """
     names = tuple(model.input_spec)
     for argument, given in (('clients', clients), ('heldout', heldout)):
@@ -41,6 +44,7 @@ def from_arrays(
             raise errors.ArgumentError(argument, errors.NOT_SHOWN, 'must have at least one client')
         for number, examples in enumerate(given):
             _check(f'{argument}[{number}]', examples, names)
+    _check_apart(clients, heldout, names)
 
     def client_batches(
         client: int, batch_size: int, epochs: int, max_batches: int | None
@@ -87,6 +91,32 @@ def _check(name: str, examples: Examples, names: tuple[str, ...]) -> None:
     lengths = {len(examples[each]) for each in names}
     if len(lengths) != 1:
         raise errors.ArgumentError(name, errors.NOT_SHOWN, 'must have arrays of one length')
+
+
+def _check_apart(
+    clients: Sequence[Examples], heldout: Sequence[Examples], names: tuple[str, ...]
+) -> None:
+    """Checks that no held-out client has exactly the examples of a training client."""
+    known = {_digest(examples, names): number for number, examples in enumerate(clients)}
+    for number, examples in enumerate(heldout):
+        same = known.get(_digest(examples, names))
+        if same is not None and len(examples[names[0]]):
+            raise errors.ArgumentError(
+                f'heldout[{number}]',
+                errors.NOT_SHOWN,
+                f'must not have the examples of clients[{same}]: a client is protected or held out',
+            )
+
+
+def _digest(examples: Examples, names: tuple[str, ...]) -> bytes:
+    total = hashlib.sha256()
+    for name in names:
+        array = np.asarray(examples[name])
+        total.update(f'{array.dtype.str} {array.shape}\n'.encode())
+        # The bytes of objects, such as texts, are their addresses.
+        plain = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+        total.update(plain)
+    return total.digest()
 
 
 def _batches(

@@ -286,13 +286,27 @@ _SAMPLING = (
     Fault(
         'a resumed run draws its cohorts anew',
         'dpfl/simulation/program.py',
-        'map(experiment.sampler.cohort, range(first, self._rounds))',
-        'map(experiment.sampler.cohort, range(self._rounds))',
+        'experiment.turns(range(first, self._rounds))',
+        'experiment.turns(range(self._rounds))',
         ('tests/simulation/resume_test.py::test_the_metrics_of_all_rounds_are_there_once',),
+    ),
+    Fault(
+        'a timer allows the next round too late',
+        'dpfl/participation/round_times.py',
+        'np.maximum(opened[is_back] - 1, is_back + 1)',
+        'np.maximum(opened[is_back], is_back + 1)',
+        ('tests/participation/round_times_test.py',),
     ),
 )
 
 _CLIPPING_AND_AGGREGATION = (
+    Fault(
+        'FedSGD clips the gradient without its rate',
+        'dpfl/learning/client_work.py',
+        'tf.cast(learning_rate, sum_.dtype)',
+        'tf.ones([], sum_.dtype)',
+        ('tests/learning/algorithm_test.py::test_fedsgd_clips_the_gradient_times_its_rate',),
+    ),
     Fault(
         'clip after the weight',
         'dpfl/aggregators/estimators.py',
@@ -386,7 +400,7 @@ _RUNS = (
         '    is_scalar = isinstance(expected, np.generic)\n'
         "    if is_scalar and expected.dtype.kind == 'f':\n"
         '        return expected  # The plan says what it is.\n',
-        ('tests/simulation/adaptive_clip_run_test.py',),
+        ('tests/simulation/resume_test.py::test_every_leaf_of_a_state_is_that_of_the_checkpoint',),
     ),
     Fault(
         'report reads the plan where it should read the log',

@@ -102,14 +102,6 @@ def test_a_file_is_downloaded_once(path):
     assert server.requests == [None]
 
 
-def test_a_connection_that_breaks_again_and_again_is_resumed(path):
-    server = _Server()
-    server.cut = len(_PACKED) // 3
-    _fetch(server, path)
-    assert path.read_bytes() == _WHOLE
-    assert server.requests == [None, *(f'bytes={i * server.cut}-' for i in (1, 2, 3))]
-
-
 def test_what_has_arrived_is_kept_for_the_next_call(path):
     server = _Server()
     server.cut = 10

@@ -181,9 +181,8 @@ class EmnistSqlite(_Database):
 
 def _read_images(path):
     found = emnist_files.open_files(path)
-    for split in emnist_files.SPLITS:
-        for writer in found.writers(split):
-            found.read(split, writer)
+    for writer in found.writers:
+        found.read(writer)
 
 
 class EmnistHdf5(Target):

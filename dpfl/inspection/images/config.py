@@ -18,12 +18,13 @@ class PrimaryConfig(Settings):
     primary_model: str = setting(
         'small',
         'The classifier: small, cnn or tiny to train one on public images, or your own, as '
-        'train_gan --selection_model: the directory of a run or study, or a SavedModel.',
+        'train_gan --selection_model: the directory of a study, or a SavedModel. It must not have '
+        'learned from the clients.',
     )
     primary_clients: int = setting(
         1_000,
-        'Number of held-out clients whose images are public. The classifier is trained on them, '
-        'and generators for comparison.',
+        'Number of held-out clients whose images are public; all of them if there are fewer. The '
+        'classifier is trained on them, and generators for comparison.',
         minimum=1,
     )
     primary_steps: int = setting(

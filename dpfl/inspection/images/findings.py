@@ -36,12 +36,12 @@ class Measures:
 
 
 def measure(model: saved_classifiers.Classifier, pixels: np.ndarray, real: np.ndarray) -> Measures:
-    """Measures images, compared with real ones of the same subpopulation.
+    """Measures images, compared with real ones.
 
     Args:
       model: The primary model.
       pixels: The images, float32 [n, 28, 28].
-      real: The real images, float32 [m, 28, 28].
+      real: Real images of held-out clients, float32 [m, 28, 28].
     """
     dark = image_measures.inverted_by_intensity(pixels)
     upright = np.where(dark[:, None, None], 1 - pixels, pixels)
@@ -125,13 +125,9 @@ class Finding:
       subpopulation: Name of the subpopulation that it was trained on.
       clients: Number of clients in the subpopulation.
       generated: Generated images, float32 [n, 28, 28].
-      real: Images to compare with, float32 [m, 28, 28]: some that it was trained on, or public
-        ones.
       traits: Traits of the generated images, as `traits.measure` gives them.
-      learned: How much of the real images the generator has learned.
-      measures: Measures of the generated images.
-      real_measures: Measures of one half of the real images, compared with the other half: the
-        best that a generator can reach.
+      learned: How much of the public images the generator has learned.
+      measures: Measures of the generated images, compared with public ones.
       guarantees: Guarantees of the run and of the larger run; empty for public images.
       seconds: Duration of the rounds.
     """
@@ -140,18 +136,16 @@ class Finding:
     subpopulation: str
     clients: int
     generated: np.ndarray
-    real: np.ndarray
     traits: Mapping[str, Share | Mean]
     learned: learned.Learned
     measures: Measures
-    real_measures: Measures
     guarantees: tuple[Guarantee, ...]
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """The finding without the images, as JSON values."""
         values = dataclasses.asdict(self)
-        del values['generated'], values['real']
+        del values['generated']
         values['learned']['share'] = self.learned.share
         values['traits'] = {
             name: {'value': each.value, 'interval': list(each.interval())}
@@ -169,7 +163,7 @@ def find(
     trained: runs.Trained,
     model: saved_classifiers.Classifier,
     guarantees: tuple[Guarantee, ...],
-    reference: np.ndarray | None = None,
+    public: np.ndarray,
 ) -> Finding:
     """Measures what one GAN has learned.
 
@@ -178,20 +172,16 @@ def find(
       trained: The GAN.
       model: The primary model.
       guarantees: Of its run, and of the larger run; empty for public images.
-      reference: Public images to compare with, float32 [m, 28, 28]; None for some of those that it
-        was trained on, which only a simulation may do.
+      public: Images of held-out clients to compare with, float32 [m, 28, 28].
     """
-    real = training.real_pixels() if reference is None else reference
     return Finding(
         state=training.state,
         subpopulation=training.chosen.name,
         clients=len(training.chosen),
         generated=trained.pixels,
-        real=real,
         traits=traits.measure(trained.pixels, model.infer),
-        learned=learned.measure(trained.pixels, real, model.infer),
-        measures=measure(model, trained.pixels, real),
-        real_measures=measure(model, real[::2], real[1::2]),
+        learned=learned.measure(trained.pixels, public, model.infer),
+        measures=measure(model, trained.pixels, public),
         guarantees=guarantees,
         seconds=trained.seconds,
     )

@@ -59,6 +59,9 @@ class Study:
       limits: Thresholds of the selection by client.
       accuracies: Accuracy on each client by state; NaN for a client without examples.
       noise_is_seeded: Whether the noise comes from a known seed.
+      public: Images of held-out clients, float32 [n, 28, 28]: the real ones of the page.
+      public_measures: Measures of one half of them, compared with the other half: the best that a
+        generator can reach.
       of_clients_and_public: Accuracy over clients, and on public images; None with a fix.
       effects: By fault, by how much it raises its trait in public images.
       seed: Seed of the study.
@@ -71,6 +74,8 @@ class Study:
     limits: image_selection.Thresholds
     accuracies: Mapping[str, np.ndarray]
     noise_is_seeded: bool
+    public: np.ndarray
+    public_measures: findings.Measures
     of_clients_and_public: tuple[Mean, Mean] | None = None
     effects: Mapping[str, float] = dataclasses.field(default_factory=dict)
     seed: int = 0
@@ -106,12 +111,13 @@ def render(study: Study, results: Sequence[findings.Finding], found: conclusions
     parts += [
         '<h2>Numbers of the generated images</h2>',
         _numbers(study, results),
+        '<div class="sheets">',
+        html_parts.sheet(study.public, 'Public images: those of held-out clients'),
+        '</div>',
         '<h2>Accuracy on each client, and who was chosen</h2>',
         _population(study, results),
         '<h2>Privacy</h2>',
         _privacy(results),
-        '<h2>What only a simulation can show</h2>' if study.has_fix else '<h2>Public images</h2>',
-        _real(study, results),
     ]
     return html_page.document('Image debugging', '\n'.join(parts), _STYLE)
 
@@ -178,30 +184,22 @@ def _numbers(study: Study, results) -> str:
         'Frechet distance',
         'minutes',
     ]
-    rows = []
-    for each in results:
-        for label, measures, seconds in (
-            ('generated', each.measures, f'{each.seconds / 60:.1f}'),
-            ('real', each.real_measures, ''),
-        ):
-            if label == 'real' and not study.has_fix and each is not results[0]:
-                continue  # The same public images for all.
-            rows.append(
-                [
-                    f'{each.state}, {each.subpopulation}: {label}'.replace('_', ' '),
-                    f'{measures.inverted_by_intensity:.1%}',
-                    f'{measures.inverted_by_classifier:.1%}',
-                    f'{measures.effective_classes:.1f}',
-                    f'{measures.diversity:.2f}',
-                    f'{measures.frechet:.1f}',
-                    seconds,
-                ]
-            )
-    whose = (
-        'real images of the subpopulation (no guarantee covers numbers of real images)'
-        if study.has_fix
-        else 'public images'
-    )
+    measured = [
+        (f'{each.state}, {each.subpopulation}', each.measures, f'{each.seconds / 60:.1f}')
+        for each in results
+    ]
+    rows = [
+        [
+            name.replace('_', ' '),
+            f'{measures.inverted_by_intensity:.1%}',
+            f'{measures.inverted_by_classifier:.1%}',
+            f'{measures.effective_classes:.1f}',
+            f'{measures.diversity:.2f}',
+            f'{measures.frechet:.1f}',
+            minutes,
+        ]
+        for name, measures, minutes in [*measured, ('public images', study.public_measures, '')]
+    ]
     return html_parts.table(names, rows) + (
         '<p>Inverted by intensity: more ink than paper; the findings above rely on it. Inverted by '
         'the classifier: it is surer of the image once that is inverted. The two need not agree: '
@@ -209,8 +207,8 @@ def _numbers(study: Study, results) -> str:
         'either way, so that its share says little where the Frechet distance is large. Effective '
         'classes: the exponential of the entropy of the classes that it sees. Diversity and '
         'Frechet distance are in the space of its hidden layer. The Frechet distance of generated '
-        f'images is to {whose}, that of real images from one half to the other. Minutes are of the '
-        'rounds.</p>'
+        'images is to public ones, that of public images from one half to the other. Minutes are '
+        'of the rounds.</p>'
     )
 
 
@@ -283,27 +281,11 @@ def _privacy(results) -> str:
         f'{accountant}.</p>\n'
         '<p>Generated images cost no further privacy (post-processing). Not covered: the '
         'thresholds, who was selected, and how many clients were selected, because these come from '
-        "the classifier's accuracy on the clients, without noise; real images and all their "
-        'numbers on this page; accuracies on clients. If several generators learned from a client, '
+        "the classifier's accuracy on the clients, without noise; accuracies on clients. The real "
+        'images of this page are those of held-out clients, who are not protected. If several '
+        'generators learned from a client, '
         'for example before and after the fix, the guarantees of that client add up.</p>'
     )
-
-
-def _real(study: Study, results) -> str:
-    if not study.has_fix:
-        shown = html_parts.sheet(
-            results[0].real, 'Public images, on which the classifier runs, too'
-        )
-        return f'<div class="sheets">{shown}</div>'
-    figures = ''.join(
-        html_parts.sheet(
-            each.real,
-            f'Real, {each.state}, {each.subpopulation.replace("_", " ")}: '
-            f'{each.real_measures.inverted_by_intensity:.0%} have more ink than paper',
-        )
-        for each in results
-    )
-    return f'<div class="sheets">{figures}</div>'
 
 
 def _epsilon(value: float) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from dpfl import _npz, _progress, _storage, errors
 from dpfl.inspection.images import settings
+from dpfl.simulation.training import GanConfig
 from dpfl.tasks.images import (
     classifier_training,
     classifiers,
@@ -20,7 +21,6 @@ from dpfl.tasks.images import (
 )
 
 _FOLDER = 'primary'
-_CONFIGURATION = 'configuration'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +38,16 @@ class Recipe:
     steps: int
     learning_rate: float
     seed: int
+
+
+def origin(base: GanConfig) -> dict[str, Any]:
+    """The held-out clients whose images are public, JSON values by name."""
+    return {
+        'task': base.task.task,
+        'data_path': base.task.data.data_path,
+        'heldout_fraction': base.task.data.heldout_fraction,
+        'seed': base.seed,
+    }
 
 
 def check_unused(directory: pathlib.Path, *, resume: bool, overwrite: bool) -> None:
@@ -136,7 +146,7 @@ def _read(path: pathlib.Path, configuration: Mapping[str, Any]) -> dict[str, np.
         return None
     try:
         arrays = _npz.load(path)
-        before = json.loads(str(arrays.pop(_CONFIGURATION)))
+        before = json.loads(str(arrays.pop(saved_classifiers.CONFIGURATION)))
     except (ValueError, KeyError) as error:
         print(f'{path}: is damaged ({error}), and made again', file=sys.stderr)
         return None
@@ -156,5 +166,7 @@ def _write(
     with _storage.naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     file = io.BytesIO()
-    np.savez(file, **arrays, **{_CONFIGURATION: np.array(json.dumps(configuration))})
+    np.savez(
+        file, **arrays, **{saved_classifiers.CONFIGURATION: np.array(json.dumps(configuration))}
+    )
     _storage.write_atomically(path, lambda target: target.write(file.getvalue()))

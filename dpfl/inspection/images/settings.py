@@ -19,8 +19,6 @@ EVERYONE, PUBLIC, PUBLIC_AGAIN = 'everyone', 'public', 'public_again'
 _PUBLIC_EACH = 64
 # Public images that generated ones are compared with, and those that stand for one client.
 _REFERENCE, _OF_A_CLIENT = 600, 16
-# Number of clients for the comparison with real images, and of images of each client.
-_REAL_CLIENTS, _REAL_EACH = 150, 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,17 +57,10 @@ class Training:
         labels = np.zeros(len(pixels), np.int32)
         return image_batches.batches(pixels, labels, batch_size, epochs, max_batches)
 
-    def real_pixels(self) -> np.ndarray:
-        """Some images of many clients of the training data. For simulations only."""
-        positions = np.linspace(0, len(self.chosen) - 1, min(_REAL_CLIENTS, len(self.chosen)))
-        return np.concatenate(
-            [self.pixels(position, _REAL_EACH) for position in positions.astype(int).tolist()]
-        )
-
 
 @dataclasses.dataclass(frozen=True)
 class PublicImages:
-    """Public images, dealt out to clients in their order.
+    """Public images, those of held-out clients, dealt out to clients in their order.
 
     Attributes:
       pixels: The images, float32 [n, 28, 28].

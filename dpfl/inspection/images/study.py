@@ -17,11 +17,13 @@ from dpfl.inspection.images.config import StudyConfig
 from dpfl.reporting import contact_sheet
 from dpfl.simulation.training import GanConfig
 from dpfl.simulation.training.sampling_config import required
+from dpfl.tasks import source
 from dpfl.tasks.image_fault_config import ImageFaultConfig, as_of_old
-from dpfl.tasks.images import image_selection, saved_classifiers
-from dpfl.tasks.images.image_task import open_clients
+from dpfl.tasks.images import image_selection, image_task, saved_classifiers
 
 _SHEET_IMAGES = 72
+# Synthetic clients by default, as many as [Augenstein20] has.
+_SYNTHETIC_CLIENTS = 3_400
 _SELECTED = (
     'Which clients were selected, and how many: they were selected by the accuracy of a classifier '
     'on their images, compared with thresholds that were computed on them, without noise.',
@@ -54,7 +56,11 @@ class Study:
           RunError: If a file cannot be read or written, or a run cannot be continued.
         """
         data = self._data()
-        clean = list(data.values())[-1]  # Held-out examples have no faults in any state.
+        return dataclasses.replace(self, base=self._with_population(data))._run(data)
+
+    def _run(self, data: dict[str, Any]) -> tuple[page.Study, list[findings.Finding]]:
+        """As `run`, on opened clients, of which the configuration says how many take part."""
+        clean = list(data.values())[-1]  # Held-out clients have no faults in any state.
         heldout, _ = clean.heldout_examples(self.base.evaluation.eval_clients)
         images = settings.PublicImages(*clean.heldout_examples(self.config.primary.primary_clients))
         model, made_from = self._model(images)
@@ -81,31 +87,29 @@ class Study:
             if self._has_fix
             else {settings.AS_IS: task.faults}
         )
-        data = {
-            state: open_clients(task.task, task.data, each, seed) for state, each in faults.items()
+        return {
+            state: image_task.open_clients(task.task, task.data, each, seed)
+            for state, each in faults.items()
         }
+
+    def _with_population(self, data: dict[str, Any]) -> GanConfig:
+        """The configuration with a number of clients: all of a file, by default."""
         available = getattr(next(iter(data.values())), 'population', None)
-        population = required(self.base.sampling, 'population')
-        if available is not None and population > available:
-            raise errors.ArgumentError(
-                'population', population, f'must be <= {available}, the clients that the data have'
-            )
-        return data
+        given = self.base.sampling.population
+        if available is None and given is None:
+            given = _SYNTHETIC_CLIENTS
+        return self.base.with_values({'population': source.population(given, lambda: available)})
 
     def _model(
         self, public: settings.PublicImages
     ) -> tuple[saved_classifiers.Classifier, dict[str, Any]]:
         """The classifier, trained or read, and what it depends on."""
         base, how = self.base, self.config.primary
-        made_from = {
-            **how.flat(),
-            'task': base.task.task,
-            'data_path': base.task.data.data_path,
-            'seed': base.seed,
-        }
+        made_from = {**how.flat(), **primary.origin(base)}
         primary.check_unused(self.directory, resume=self.resume, overwrite=self.overwrite)
         if not how.is_trained:
             with errors.renaming(path='primary_model'):
+                saved_classifiers.require_stranger(how.primary_model, base.task, base.seed)
                 model = saved_classifiers.load(how.primary_model)
             # A study must not go on with another model at the same path.
             classes = model.probabilities(public.pixels).argmax(axis=1).astype('<i4')
@@ -164,6 +168,8 @@ class Study:
             noise_is_seeded=base.noise_seed is not None,
             of_clients_and_public=accuracies,
             effects=public.effects(model.infer),
+            public=public.sample(),
+            public_measures=findings.measure(model, public.sample()[::2], public.sample()[1::2]),
             seed=base.seed,
         )
         return study, trainings
@@ -203,25 +209,20 @@ class Study:
             overwrite=self.overwrite,
             not_covered=_SELECTED if is_selected else (),
         )
-        reference = None if self._has_fix else public.sample()
-        return findings.find(training, trained, model, guarantees, reference)
+        return findings.find(training, trained, model, guarantees, public.sample())
 
 
 def write(
     directory: pathlib.Path, study: page.Study, results: list[findings.Finding]
 ) -> tuple[dict[str, Any], pathlib.Path]:
-    """Writes sheets, numbers and page; returns the numbers and the path of the page.
+    """Writes sheets of generated images, numbers and page; returns the numbers and the page's path.
 
     Raises:
       StorageError: If a file cannot be written.
     """
     for each in results:
-        name = f'{each.state}_{each.subpopulation}.png'
-        shown = [('generated', each.generated)]
-        if each.state != settings.AS_IS:
-            shown.append(('real', each.real))
-        for kind, pixels in shown:
-            contact_sheet.write(directory / 'sheets' / f'{kind}_{name}', pixels[:_SHEET_IMAGES])
+        name = f'generated_{each.state}_{each.subpopulation}.png'
+        contact_sheet.write(directory / 'sheets' / name, each.generated[:_SHEET_IMAGES])
     conclusion = conclusions.conclude(
         results,
         injected=study.injected,

@@ -135,7 +135,7 @@ class _Seed:
         recipe = primary.Recipe(
             how.primary_model, how.primary_steps, how.primary_learning_rate, seed
         )
-        made_from = {**how.flat(), 'seed': seed}
+        made_from = {**how.flat(), **primary.origin(self._base)}
         # One for all noise multipliers.
         return primary.train(recipe, self._public, self._folder.parent, made_from, resume=True)
 

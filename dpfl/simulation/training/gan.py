@@ -20,7 +20,8 @@ from dpfl.simulation.training.execution import TrainResult
 from dpfl.simulation.training.gan_config import GanConfig, GanOptimizationConfig
 from dpfl.simulation.training.plan import accountant, build_plan
 from dpfl.tasks import not_covered, source
-from dpfl.tasks.images.image_task import open_clients
+from dpfl.tasks.federated_task import FederatedTask
+from dpfl.tasks.images import image_task
 
 if TYPE_CHECKING:
     import tensorflow_federated as tff
@@ -46,6 +47,7 @@ class GanClients:
       heldout: real images of clients that are not trained on, float32 [n, height, width] within
         [0, 1].
       population: number of clients; None for an endless population.
+      description: facts about the data, as `FederatedTask.description`.
       not_covered: parts of the data that the guarantee does not cover, a sentence each.
       made_from: the settings that they were made from, by name, as JSON values. A run can only be
         continued with the same ones.
@@ -54,6 +56,7 @@ class GanClients:
     client_batches: Callable[[int, int, int, int | None], Sequence[Any]]
     heldout: np.ndarray
     population: int | None = None
+    description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     not_covered: tuple[str, ...] = ()
     made_from: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -109,11 +112,20 @@ def train_gan(
     addresses = execution.workers(config.execution)
     _refuse_unsupported(config)
 
-    def build() -> 'tuple[program.Experiment, None]':
+    def build() -> 'tuple[program.Experiment, FederatedTask]':
         if text := large_delta.warning(config.privacy.delta, population()):
             tell(text)
         experiment = _experiment(config, plan, given(), population(), path / 'plots')
-        return dataclasses.replace(experiment, workers=addresses, progress=progress), None
+        experiment = dataclasses.replace(experiment, workers=addresses, progress=progress)
+        # What data.json says of; the images themselves have no digest.
+        task = FederatedTask(
+            model=None,
+            population=population(),
+            client_batches=given().client_batches,
+            heldout=lambda clients, batch_size: given().heldout,
+            description=given().description,
+        )
+        return experiment, task
 
     result = execution.Run(
         directory=path,
@@ -216,20 +228,25 @@ def _clients(config: GanConfig) -> GanClients:
     """The clients that the configuration names."""
     from dpfl.tasks.images import saved_classifiers, selected_images
 
-    data = open_clients(config.task.task, config.task.data, config.task.faults, config.seed)
+    task = config.task
+    data = image_task.open_clients(task.task, task.data, task.faults, config.seed)
     pixels, _ = data.heldout_examples(config.evaluation.eval_clients)
-    client_batches, selection = data.client_batches, config.task.selection
+    client_batches, selection = data.client_batches, task.selection
+    about = image_task.about(data)
+    limits = (*about.pop('not_covered', ()), *not_covered.of_selection(selection, 'images'))
     if selection.is_given:
         classify = None
         if selection.selection_model is not None:
             with renaming(path='selection_model'):
+                saved_classifiers.require_stranger(selection.selection_model, task, config.seed)
                 classify = saved_classifiers.load(selection.selection_model).probabilities
         client_batches = selected_images.client_batches(selection, data.examples, classify)
     return GanClients(
         client_batches=client_batches,
         heldout=pixels,
         population=getattr(data, 'population', None),
-        not_covered=not_covered.of_selection(selection, 'images'),
+        not_covered=limits,
+        **about,
     )
 
 

@@ -17,7 +17,14 @@ from dpfl.accounting import plan_match
 from dpfl.accounting.records import archive, comparison
 from dpfl.mechanisms import registry
 from dpfl.mechanisms.restarts import Restarted
-from dpfl.simulation.training import before_training, comparisons, gan, noise_matching, plan
+from dpfl.simulation.training import (
+    before_training,
+    comparisons,
+    gan,
+    noise_matching,
+    plan,
+    run_data,
+)
 from dpfl.simulation.training import mechanism as mechanism_lib
 from dpfl.simulation.training.config import TrainConfig
 from dpfl.simulation.training.gan_config import GanConfig
@@ -293,14 +300,15 @@ def _of_limits(
 
     Whoever gives data of their own states more, and so does an earlier run.
     """
+    limits = not_covered.of_task(config.task, run_data.num_heldout(directory))
     if isinstance(config, TrainConfig):
-        limits = (*config.not_covered, *not_covered.of_task(config.task))
         is_own = config.task.task == CUSTOM
     else:
-        of_selection = not_covered.of_selection(config.task.selection, 'images')
-        limits = (*config.not_covered, *of_selection, *gan.NOT_COVERED)
         # Only a command cannot give clients of its own.
-        is_own = not (directory / archive.FLAGS).exists()
+        is_own, limits = not (directory / archive.FLAGS).exists(), (*limits, *gan.NOT_COVERED)
+        if is_own:
+            limits = gan.NOT_COVERED
+    limits = (*config.not_covered, *limits)
     stated = record.also_not_covered
     yield from (f'does not say: {each}' for each in limits if each not in stated)
     if not (is_own or record.plan.earlier):

@@ -1,7 +1,7 @@
 """Federated EMNIST: letters and digits by 3,400 writers ([Cohen17]; [Augenstein20], appendix C.1).
 
-There are 62 classes. Images are 28 x 28, paper is 1 and ink is 0. Each writer's examples are split
-in two: clients train on one split; the other, of the same writers, is for evaluation.
+There are 62 classes. Images are 28 x 28, paper is 1 and ink is 0. A share of the writers is held
+out: none of them is a client, and only their images are looked at, evaluated on, or public.
 """
 
 import collections
@@ -12,6 +12,7 @@ import numpy as np
 
 from dpfl import _validate
 from dpfl.errors import DataError
+from dpfl.tasks import held_out
 from dpfl.tasks.images import emnist_files, image_batches
 from dpfl.tasks.images.faults import Faults
 
@@ -22,28 +23,44 @@ SHA256 = 'c3aaf91b4cf4e69d53d81627ad119eccdc878ff906f68e66063ff10f67faad48'
 
 @dataclasses.dataclass(frozen=True)
 class Emnist:
-    """The writers of a file as clients, in the order of their ids.
+    """The writers of a file: most are clients, in the order of their ids; the others are held out.
 
     Attributes:
-      files: the files with the examples.
-      faults: faults of the devices. Examples for evaluation do not have them.
+      files: the file with the examples.
+      heldout_fraction: share of the writers to hold out, 340 of the 3,400 by default.
+      faults: faults of the devices. Examples of held-out writers do not have them.
 
     Raises:
       ValueError: if a parameter is outside its range; the message names it.
-      DataError: if the file cannot be read, or has no writers.
+      DataError: if the file has fewer than two writers.
     """
 
     files: emnist_files.EmnistFiles
+    heldout_fraction: float = 0.1
     faults: Faults = Faults()
 
     def __post_init__(self):
-        if not self.writers:
-            raise DataError(f'{self.files.path}: has no writer of 62 classes')
+        if len(self.files.writers) < 2:
+            raise DataError.of_file(
+                self.files.path,
+                f'has {len(self.files.writers)} writers of 62 classes; at least 2 are needed, one '
+                'to train on and one held out',
+            )
+        _ = self._split  # Refuses a bad fraction.
+
+    @functools.cached_property
+    def _split(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return held_out.split(self.files.writers, self.heldout_fraction)
 
     @functools.cached_property
     def writers(self) -> tuple[str, ...]:
-        """Ids of the writers in the training split. A client is an index into them."""
-        return self.files.writers('train')
+        """Ids of the writers who are clients. A client is an index into them."""
+        return tuple(sorted(self._split[0]))
+
+    @property
+    def heldout_writers(self) -> tuple[str, ...]:
+        """Ids of the held-out writers."""
+        return self._split[1]
 
     @property
     def population(self) -> int:
@@ -67,21 +84,21 @@ class Emnist:
         _validate.integer('client', client, minimum=0, maximum=self.population - 1)
         if limit is not None:
             _validate.integer('limit', limit, minimum=1)
-        pixels, labels = self.files.read('train', self.writers[self.faults.source(client)])
+        pixels, labels = self.files.read(self.writers[self.faults.source(client)])
         return self.faults.processed(client, pixels[:limit], labels[:limit])
 
     def heldout_clients(self, num_clients: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Test examples of the first writers, without faults, as pixels and labels of each.
+        """Pixels and labels of each of the first held-out writers, without faults.
+
+        Args:
+          num_clients: number of held-out writers; all of them if there are fewer.
 
         Raises:
           ValueError: if the number is not a positive integer.
-          DataError: if the file cannot be read, or has no such split.
+          DataError: if the file cannot be read.
         """
         _validate.integer('num_clients', num_clients, minimum=1)
-        writers = self.files.writers('test')[:num_clients]
-        if not writers:
-            raise DataError(f'{self.files.path}: has no test split')
-        return [self.files.read('test', writer) for writer in writers]
+        return [self.files.read(writer) for writer in self.heldout_writers[:num_clients]]
 
     def heldout_examples(self, num_clients: int) -> tuple[np.ndarray, np.ndarray]:
         """The examples of `heldout_clients` together, as pixels and labels."""

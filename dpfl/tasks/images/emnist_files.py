@@ -1,9 +1,12 @@
 """Reads federated EMNIST in the two file formats that TFF has published.
 
-* SQLite (TFF 0.87): one file with the tables `client_metadata` and `examples`. The splits are
-  `all_train` and `all_test`; an example is a serialised `tf.train.Example`.
-* HDF5 (earlier): `fed_emnist_train.h5`, with `fed_emnist_test.h5` beside it. The group `examples`
-  has a group for each client with the data sets `pixels` and `label`.
+* SQLite (TFF 0.87): one file with the tables `client_metadata` and `examples`. An example is a
+  serialised `tf.train.Example`. The split `all_train` is read.
+* HDF5 (earlier): `fed_emnist_train.h5`. The group `examples` has a group for each client with the
+  data sets `pixels` and `label`.
+
+The test split has further images of the same writers. It is never read: whatever is measured
+without noise has to be measured on images of writers who are no clients.
 
 Files are opened read-only for every read, so reading is safe in any thread.
 """
@@ -26,7 +29,7 @@ from dpfl.tasks.images import image_batches
 _IMAGE = (image_batches.IMAGE_SIZE, image_batches.IMAGE_SIZE)
 _SQLITE_MAGIC = b'SQLite format 3\x00'
 _HDF5_MAGIC = b'\x89HDF\r\n\x1a\n'
-SPLITS = ('train', 'test')
+_SPLIT = 'all_train'
 # Most examples of a writer, since a damaged file may claim any number. Real writers have hundreds.
 _MOST_EXAMPLES = 50_000
 # Errors that SQLite, HDF5 and their readers raise for damaged files.
@@ -44,10 +47,10 @@ _UNREADABLE = (
 
 
 class EmnistFiles(abc.ABC):
-    """The writers of a file and their examples.
+    """The writers of the training split of a file and their examples.
 
     Args:
-      path: path of the file; of the training split if the splits are separate files.
+      path: path of the file.
 
     Raises:
       DataError: if the file cannot be read.
@@ -56,13 +59,14 @@ class EmnistFiles(abc.ABC):
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
         with self._naming():
-            self._writers = {split: self._index(split) for split in SPLITS}
+            self._writers = self._index()
 
-    def writers(self, split: str) -> tuple[str, ...]:
-        """Sorted ids of the writers of a split; none if the file has no such split."""
-        return tuple(self._writers[split])
+    @property
+    def writers(self) -> tuple[str, ...]:
+        """Sorted ids of the writers."""
+        return tuple(self._writers)
 
-    def read(self, split: str, writer: str) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, writer: str) -> tuple[np.ndarray, np.ndarray]:
         """The examples of a writer.
 
         Returns:
@@ -72,7 +76,7 @@ class EmnistFiles(abc.ABC):
           DataError: if they cannot be read, or have other shapes or values.
         """
         with self._naming():
-            pixels, labels = self._read(split, writer)
+            pixels, labels = self._read(writer)
         is_label = (labels >= 0) & (labels < image_batches.NUM_CLASSES)
         labels = labels.astype(np.int32)
         in_range = (pixels >= 0) & (pixels <= 1)
@@ -83,11 +87,11 @@ class EmnistFiles(abc.ABC):
         return pixels, labels
 
     @abc.abstractmethod
-    def _index(self, split: str) -> dict[str, int | None]:
+    def _index(self) -> dict[str, int | None]:
         """Sorted ids of the writers, each with its number of examples if the file states it."""
 
     @abc.abstractmethod
-    def _read(self, split: str, writer: str) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, writer: str) -> tuple[np.ndarray, np.ndarray]:
         """As `read`, without checks of the values."""
 
     @contextlib.contextmanager
@@ -148,7 +152,7 @@ class _Sqlite(EmnistFiles):
         ) as connection:
             yield connection
 
-    def _index(self, split: str) -> dict[str, int | None]:
+    def _index(self) -> dict[str, int | None]:
         with self._connection() as connection:
             for table in ('client_metadata', 'examples'):
                 # A view may be a query that never ends.
@@ -164,18 +168,18 @@ class _Sqlite(EmnistFiles):
                 connection.execute(
                     'SELECT client_id, num_examples FROM client_metadata WHERE split_name = ? '
                     'ORDER BY client_id',
-                    (f'all_{split}',),
+                    (_SPLIT,),
                 )
             )
 
-    def _read(self, split: str, writer: str) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, writer: str) -> tuple[np.ndarray, np.ndarray]:
         with self._connection() as connection:
             rows = connection.execute(
                 'SELECT serialized_example_proto FROM examples '
                 'WHERE client_id = ? AND split_name = ? ORDER BY rowid',
-                (writer, f'all_{split}'),
+                (writer, _SPLIT),
             ).fetchall()
-        expected = self._writers[split][writer]
+        expected = self._writers[writer]
         if len(rows) != expected:
             raise DataError.of_file(
                 self.path,
@@ -200,21 +204,12 @@ def _parse(serialized: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Hdf5(EmnistFiles):
-    def _path(self, split: str) -> pathlib.Path:
-        if split == 'train':
-            return self.path
-        name = self.path.name.replace('train', 'test')
-        return self.path.with_name(name) if name != self.path.name else self.path / 'no test split'
-
-    def _index(self, split: str) -> dict[str, int | None]:
-        path = self._path(split)
-        if split != 'train' and not path.is_file():
-            return {}
-        with h5py.File(path, 'r') as file:
+    def _index(self) -> dict[str, int | None]:
+        with h5py.File(self.path, 'r') as file:
             return dict.fromkeys(sorted(_inside(file, 'examples', h5py.Group)))
 
-    def _read(self, split: str, writer: str) -> tuple[np.ndarray, np.ndarray]:
-        with h5py.File(self._path(split), 'r') as file:
+    def _read(self, writer: str) -> tuple[np.ndarray, np.ndarray]:
+        with h5py.File(self.path, 'r') as file:
             group = _inside(_inside(file, 'examples', h5py.Group), writer, h5py.Group)
             return (
                 _array(group, 'pixels', 'fiu', _IMAGE).astype(np.float32),

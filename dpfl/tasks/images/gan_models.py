@@ -141,7 +141,7 @@ class GanSizes:
 
 
 PRESETS = {
-    # 13.0M and 6.6M weights: the networks of [Augenstein20].
+    # 13,285,217 and 6,556,865 weights: the networks of [Augenstein20].
     'dcgan': GanSizes(128, 1024, (256, 64, 32), (64, 128), 1024),
     'small': GanSizes(64, 128, (32, 16, 8), (16, 32), 64),
     'tiny': GanSizes(8, 16, (8, 4, 4), (4, 8), 16),

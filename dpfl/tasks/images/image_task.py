@@ -1,7 +1,6 @@
 """Tasks with images of letters and digits, as their configuration describes them."""
 
 import functools
-import pathlib
 from typing import Any
 
 from dpfl.errors import ArgumentError, DataError
@@ -21,13 +20,14 @@ def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: in
       seed: of the synthetic clients, and of which devices have a fault.
 
     Returns:
-      A `SyntheticGlyphs` or an `Emnist`.
+      A `SyntheticGlyphs` or an `Emnist`. Its held-out clients are never training clients, whatever
+      the seed and the faults.
 
     Raises:
       ArgumentError: if a setting cannot be used; for a bad file it names data_path.
       DataError: if a download fails.
     """
-    from dpfl.tasks.images import emnist, synthetic_glyphs
+    from dpfl.tasks.images import emnist, emnist_files, synthetic_glyphs
     from dpfl.tasks.images.faults import Faults
 
     drawn = Faults(faults.inject, faults.inject_share if faults.inject else 0.0, seed)
@@ -35,7 +35,21 @@ def open_clients(task: str, data: DataConfig, faults: ImageFaultConfig, seed: in
         data_path.refuse(data, task)
         return synthetic_glyphs.SyntheticGlyphs(seed=seed, faults=drawn)
     path = data_path.downloadable(data, task, emnist.URL, 'emnist_all.sqlite', emnist.SHA256)
-    return emnist.Emnist(_open_files(path), faults=drawn)
+    try:
+        return emnist.Emnist(emnist_files.open_files(path), data.heldout_fraction, drawn)
+    except DataError as error:
+        raise ArgumentError('data_path', path, error.reason) from None
+
+
+def about(clients: Any) -> dict[str, Any]:
+    """What a run says about its clients: the `description` and `not_covered` of a task."""
+    if not hasattr(clients, 'heldout_writers'):
+        return {}
+    held = len(clients.heldout_writers)
+    return {
+        'description': {'clients': {'training': clients.population, 'heldout': held}},
+        'not_covered': not_covered.of_writers(held),
+    }
 
 
 class ImageTask:
@@ -73,27 +87,10 @@ class ImageTask:
         )
         if self._config.task == 'synthetic_glyphs':
             return FederatedTask(population=None, **shared)
-        return FederatedTask(
-            population=clients.population,
-            description={'clients': {'training': clients.population}},
-            not_covered=not_covered.of_task(self._config),
-            **shared,
-        )
+        return FederatedTask(population=clients.population, **about(clients), **shared)
 
     def language_model(self) -> None:
         """None: a classifier is no language model."""
-
-
-def _open_files(path: pathlib.Path) -> Any:
-    from dpfl.tasks.images import emnist_files
-
-    try:
-        files = emnist_files.open_files(path)
-        if not files.writers('train'):
-            raise DataError.of_file(path, 'has no writer of 62 classes')
-    except DataError as error:
-        raise ArgumentError('data_path', path, error.reason) from None
-    return files
 
 
 def _heldout(task: Any, num_clients: int, batch_size: int) -> Any:

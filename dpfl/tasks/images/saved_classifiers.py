@@ -3,17 +3,21 @@
 A SavedModel is a graph that TensorFlow runs: load one only from those whom you trust with that.
 """
 
+import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from dpfl import _npz, errors
+from dpfl import _files, _json, _npz, errors
+from dpfl.tasks.config import ImageTaskConfig
 from dpfl.tasks.images import classifiers, image_batches
 
+# Entry of the file of a study's classifier that says how it was trained, as JSON.
+CONFIGURATION = 'configuration'
 _WEIGHTS = ('model.npz', os.path.join('primary', 'model.npz'))
 _GRAPH = 'saved_model.pb'
 _SIGNATURE = 'serving_default'
@@ -72,6 +76,59 @@ def load(path: str | os.PathLike[str]) -> Classifier:
             return _of_file(path, file)
     why = '' if where.exists() else ' (no such file or directory)'
     raise errors.ArgumentError('path', path, f'holds no classifier of images{why}')
+
+
+def require_stranger(path: str | os.PathLike[str], task: ImageTaskConfig, seed: int) -> None:
+    """Checks that a classifier has not learned from the clients whom it is to judge.
+
+    It does better on clients whom it knows, so it would not tell where it is strong and where it is
+    poor ([Augenstein20], appendix C.3). What is known is what runs and studies of dpfl record about
+    their models; of others nothing is known.
+
+    Args:
+      path: as for `load`.
+      task: the clients.
+      seed: of the clients, if they are synthetic.
+
+    Raises:
+      ArgumentError: if it has learned from some of them; it names `path`.
+    """
+    run, study = _origin(path)
+    is_real = task.task == 'emnist'
+    if run.get('task') == task.task and (is_real or run.get('seed') == seed):
+        raise errors.ArgumentError(
+            'path',
+            path,
+            f'was trained on the clients of task={task.task} whom it would judge; give a model of '
+            'other data, or one that debug_images has trained on held-out clients',
+        )
+    if is_real and study.get('task') == task.task:
+        fraction, most = study.get('heldout_fraction'), task.data.heldout_fraction
+        if not isinstance(fraction, float) or fraction > most:
+            raise errors.ArgumentError(
+                'path',
+                path,
+                f'was trained on writers whom heldout_fraction={most} does not hold out: its study '
+                f'had {errors.shown(fraction)}',
+            )
+
+
+def _origin(path: str | os.PathLike[str]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Settings by name of the run that trained a classifier, and of the study; empty if unknown."""
+    where = pathlib.Path(path)
+    run: dict[str, Any] = {}
+    study: dict[str, Any] = {}
+    # A SavedModel is in the directory of its run.
+    for folder in (where, where.parent):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            config = _json.loads(_files.read_bytes(folder / 'config.json'))
+            run = {'task': config['task']['task'], 'seed': config['seed']}
+            break
+    for file in (where, *(where / name for name in _WEIGHTS)):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            study = dict(_json.loads(str(_npz.load(file)[CONFIGURATION]).encode()))
+            break
+    return run, study
 
 
 def _of_file(path: Any, file: pathlib.Path) -> Classifier:

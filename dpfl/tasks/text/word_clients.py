@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfl import _validate, errors
+from dpfl import _validate
 from dpfl.tasks.text import packing as packing_lib
 from dpfl.tasks.text import sentence_batches
 from dpfl.tasks.text.token_ids import BOS_ID, EOS_ID, OOV_ID, PAD_ID
@@ -205,17 +205,3 @@ def encode_joined(
         if max_tokens is not None and len(tokens) >= max_tokens:
             break
     return np.array(tokens[:max_tokens], np.int32)
-
-
-def share_of_heldout(num_clients: int, fraction: float) -> int:
-    """Number of held-out clients: the given fraction, but at least one and not all.
-
-    Raises:
-      ValueError: if there are fewer than two clients, or the fraction is not in (0, 1).
-    """
-    _validate.number('heldout_fraction', fraction, above=0, below=1)
-    if num_clients < 2:
-        raise errors.ArgumentError(
-            'num_clients', num_clients, 'must be at least 2, one to train on and one held out'
-        )
-    return min(max(round(fraction * num_clients), 1), num_clients - 1)

@@ -65,7 +65,7 @@ def test_hdf5_that_claims_or_links_is_refused(pixels, label, tmp_path):
             group['pixels'] = pixels
         group['label'] = label
     found = emnist_files.open_files(path)
-    refused(lambda: found.read('train', 'f0'), DataError)
+    refused(lambda: found.read('f0'), DataError)
 
 
 _ENDLESS = (

@@ -7,13 +7,12 @@ import re
 import numpy as np
 import pytest
 
-from dpfl.debugging.differences import Mean
-from dpfl.debugging.images import learned, traits
+from dpfl.debugging.differences import Mean, Share
+from dpfl.debugging.images import discriminator, learned, traits
 from dpfl.inspection.images import conclusions, findings, page, settings
 from dpfl.published.tables import rows as published_rows
-from dpfl.simulation.training import GanConfig, PrivacyConfig, SamplingConfig
 from dpfl.tasks.images.image_selection import Subpopulation, Thresholds
-from tests import paths
+from tests import paths, presets
 
 
 class _Classifier:
@@ -38,22 +37,20 @@ def _guarantee(epsilon=2.0):
     return findings.Guarantee('simulation', 10, 425, 0.01, 0.002, epsilon, epsilon / 2, 'rdp')
 
 
+_PUBLIC = _images([0.9, 0.8, 0.7, 0.6])
 _EFFECTS = {'inverted': 1.0, 'transposed': 0.0}
 
 
 def _finding(state, name, share, frechet=5.0):
     generated = _images([0.1] * round(100 * share) + [0.9] * round(100 - 100 * share))
-    real = _images([0.9, 0.8, 0.7, 0.6])
     return findings.Finding(
         state=state,
         subpopulation=name,
         clients=40,
         generated=generated,
-        real=real,
         traits=traits.measure(generated, _Classifier().infer),
         learned=learned.Learned(frechet, 100.0),
-        measures=findings.measure(_Classifier(), generated, real),
-        real_measures=findings.measure(_Classifier(), real[::2], real[1::2]),
+        measures=findings.measure(_Classifier(), generated, _PUBLIC),
         guarantees=() if 'public' in name else (_guarantee(np.inf), _guarantee()),
         seconds=90.0,
     )
@@ -117,6 +114,21 @@ def test_a_fix_is_not_visible_in_generators_that_have_learned_nothing():
     assert 'no less than 100' in found.diagnoses['fixed'].verdicts[0].reason
 
 
+def _described(accuracies, **others):
+    values = dict(
+        injected=(),
+        share=0.5,
+        selection='client',
+        population=100,
+        limits=Thresholds(0.8, 0.9),
+        accuracies=accuracies,
+        noise_is_seeded=False,
+        public=_PUBLIC,
+        public_measures=findings.measure(_Classifier(), _PUBLIC[::2], _PUBLIC[1::2]),
+    )
+    return page.Study(**{**values, **others})
+
+
 def _as_is(bad):
     shares = {'public': 0.0, 'public_again': 0.0, 'everyone': 0.0, 'correct': 0.0}
     return [
@@ -124,29 +136,21 @@ def _as_is(bad):
     ]
 
 
-def test_a_study_without_a_fix():
+def test_a_study_without_a_fix(monkeypatch):
+    told = discriminator.Comparison(Share(3, 10), _images([0.5]))
+    monkeypatch.setattr(discriminator, 'compare', lambda *_, **__: told)
     results, accuracies = _as_is(0.9), (Mean(0.9, 0.01, 50), Mean(0.9, 0.01, 50))
     found = conclusions.conclude(results, accuracies=accuracies)
     assert found.fault_is_visible and found.fix_is_visible is None
     assert 'Found: inverted.' in found.text
     values = json.loads(json.dumps(found.to_dict()))
     assert values['fault_is_visible'] is True
-    # All images of these generators are alike, up to inversion.
-    assert values['discriminator']['control']['accuracy'] == pytest.approx(0.5, abs=0.01)
-    study = page.Study(
-        injected=(),
-        share=0.5,
-        selection='example',
-        population=100,
-        limits=Thresholds(0.8, 0.9),
-        accuracies={'as_is': np.array([0.8, np.nan, 0.9])},
-        noise_is_seeded=False,
-        of_clients_and_public=accuracies,
-    )
-    text = page.render(study, results, found)
+    assert values['discriminator']['control']['accuracy'] == 0.3
+    known = {'as_is': np.array([0.8, np.nan, 0.9])}
+    text = page.render(_described(known, of_clients_and_public=accuracies), results, found)
     # Five sheets, the images that the discriminator is surest of, and public images.
     assert text.count('data:image/png;base64,') == text.count('<img alt="') == 7
-    assert 'Real, ' not in text and 'all clients, against public images' in text.lower()
+    assert 'all clients, against public images' in text.lower()
     _check_page(text)
 
 
@@ -161,16 +165,10 @@ def _published():
 
 @pytest.mark.parametrize('simulation, realistic', _published())
 def test_guarantees_are_those_of_tables_3_and_13(simulation, realistic):
-    population = simulation.inputs['N']
-    chosen = Subpopulation('any', np.arange(population))
-    plan = settings.plan(
-        settings.Training('bug', None, chosen),
-        GanConfig(
-            privacy=PrivacyConfig(mechanism='gaussian', clip_norm=0.1, noise_multiplier=0.01),
-            sampling=SamplingConfig(rounds=1000, clients_per_round=10),
-        ),
-    )
-    here, larger = findings.guarantees(plan, 100.0, 2_000_000, 3_400)
+    config, base = presets.study('emnist.004.debug', adjacency='zero_out')
+    chosen = Subpopulation('any', np.arange(simulation.inputs['N']))
+    plan = settings.plan(settings.Training('bug', None, chosen), base)
+    here, larger = findings.guarantees(plan, config.scale, config.realistic_population, 3_400)
     for actual, row in ((here, simulation), (larger, realistic)):
         assert actual.clients_per_round == row.inputs['qN']
         assert actual.population == row.inputs['N']
@@ -191,20 +189,14 @@ def _check_page(text):
 
 
 def test_the_page_has_everything_and_loads_nothing():
-    study = page.Study(
-        injected=('inverted',),
-        share=0.5,
-        selection='client',
-        population=100,
-        limits=Thresholds(0.8, 0.9),
-        accuracies={'bug': np.array([0.1, np.nan, 0.9]), 'fixed': np.array([0.8, np.nan, 0.9])},
-        noise_is_seeded=True,
-    )
+    known = {'bug': np.array([0.1, np.nan, 0.9]), 'fixed': np.array([0.8, np.nan, 0.9])}
+    study = _described(known, injected=('inverted',), noise_is_seeded=True)
     results = _findings(0.0, 0.9, 0.0, 0.0)
     found = conclusions.conclude(results)
     text = page.render(study, results, found)
     assert html.escape(found.text) in text
-    assert text.count('data:image/png;base64,') == 8
+    # Four sheets of generated images; the only real ones are public.
+    assert text.count('data:image/png;base64,') == 5
     assert 'a simulation and protects nobody' in text
     assert 'infinite' in text and '80.0%' in text
     _check_page(text)

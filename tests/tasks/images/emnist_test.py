@@ -1,6 +1,7 @@
 """Federated EMNIST: both formats, read as TFF reads them; damaged files give one line."""
 
 import collections
+import contextlib
 import sqlite3
 
 import h5py
@@ -14,7 +15,7 @@ from dpfl.tasks.images import emnist, emnist_files
 from dpfl.tasks.images.faults import Faults
 from tests.tasks.images import emnist_files as small
 
-_INVERTED = Faults(('inverted',), 1.0)
+_CLIENTS, _HELDOUT = ('f0001_41', 'f0002_00'), ('f0000_14',)
 
 
 @pytest.fixture(scope='module', params=['sqlite', 'hdf5'])
@@ -25,37 +26,39 @@ def path(request, tmp_path_factory):
     return small.write_sqlite(directory / 'emnist_all.sqlite')
 
 
-def test_clients_are_the_writers_of_the_training_split(path):
-    task = emnist.Emnist(emnist_files.open_files(path))
-    assert task.population == 3 and task.writers == tuple(sorted(small.SIZES))
-    for client, writer in enumerate(task.writers):
-        pixels, labels = task.examples(client)
-        expected_pixels, expected_labels = small.examples(writer, 'train')
-        np.testing.assert_array_equal(pixels, expected_pixels)
-        np.testing.assert_array_equal(labels, expected_labels)
-        assert pixels.dtype == np.float32 and labels.dtype == np.int32
-        assert len(task.examples(client, 3)[1]) == min(3, len(labels))
+def _opened(path, *faults):
+    return emnist.Emnist(emnist_files.open_files(path), faults=Faults(faults, float(bool(faults))))
 
 
-def test_heldout_examples_are_those_of_the_test_split(path):
-    task = emnist.Emnist(emnist_files.open_files(path), _INVERTED)
-    pixels, labels = task.heldout_examples(2)
-    expected = [small.examples(writer, 'test') for writer in sorted(small.SIZES)[:2]]
-    np.testing.assert_array_equal(pixels, np.concatenate([part[0] for part in expected]))
-    np.testing.assert_array_equal(labels, np.concatenate([part[1] for part in expected]))
-    assert len(task.heldout_examples(100)[1]) == 6
+def _check(actual, expected):
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
 
 
-def test_batches_and_the_bug(path):
-    files = emnist_files.open_files(path)
-    clean, buggy = emnist.Emnist(files), emnist.Emnist(files, _INVERTED)
-    batches = buggy.client_batches(2, 16)
-    assert [len(batch['y']) for batch in batches] == [16, 16, 8]
-    pixels = np.concatenate([batch['x'] for batch in batches])[..., 0]
-    np.testing.assert_array_equal(pixels, 1 - clean.examples(2)[0])
-    assert [len(batch['y']) for batch in buggy.client_batches(2, 16, 2, 4)] == [16, 16, 8, 16]
-    copied = emnist.Emnist(files, Faults(('duplicated_client',), 1.0))
-    np.testing.assert_array_equal(copied.examples(2)[0], clean.examples(0)[0])
+def test_clients_and_held_out_writers(path):
+    task = _opened(path)
+    assert task.population == 2 and task.writers == _CLIENTS and task.heldout_writers == _HELDOUT
+    for client, writer in enumerate(_CLIENTS):
+        pixels, labels = small.examples(writer, 'train')
+        _check(task.examples(client), (pixels, labels))
+        _check(task.examples(client, 3), (pixels[:3], labels[:3]))
+    # Without the faults of the clients.
+    for number in (1, 100):
+        (found,) = _opened(path, 'inverted').heldout_clients(number)
+        _check(found, small.examples(_HELDOUT[0], 'train'))
+
+
+def test_batches_and_faults(path):
+    clean, buggy = _opened(path), _opened(path, 'inverted')
+    sizes = {
+        limits: [len(b['y']) for b in buggy.client_batches(1, 16, *limits)]
+        for limits in ((), (2, 4))
+    }
+    assert sizes == {(): [16, 16, 8], (2, 4): [16, 16, 8, 16]}
+    pixels = np.concatenate([batch['x'] for batch in buggy.client_batches(1, 16)])[..., 0]
+    np.testing.assert_array_equal(pixels, 1 - clean.examples(1)[0])
+    _check(_opened(path, 'duplicated_client').examples(1), clean.examples(0))
 
 
 def test_a_file_that_tff_writes_is_read(tmp_path):
@@ -67,19 +70,14 @@ def test_a_file_that_tff_writes_is_read(tmp_path):
         slices = collections.OrderedDict(label=labels, pixels=pixels)
         return tf.data.Dataset.from_tensor_slices(slices)
 
-    writers = list(small.SIZES)
     tff.simulation.datasets.save_to_sql_client_data(
-        writers,
+        list(small.SIZES),
         dataset,
         str(path),
-        split_names_by_client_id=dict.fromkeys(writers, 'all_train'),
+        split_names_by_client_id=dict.fromkeys(small.SIZES, 'all_train'),
     )
-    task = emnist.Emnist(emnist_files.open_files(path))
-    for client, writer in enumerate(sorted(writers)):
-        for actual, expected in zip(
-            task.examples(client), small.examples(writer, 'train'), strict=True
-        ):
-            np.testing.assert_array_equal(actual, expected)
+    for client, writer in enumerate(_CLIENTS):
+        _check(_opened(path).examples(client), small.examples(writer, 'train'))
 
 
 @pytest.mark.parametrize('kept', [0.02, 0.3, 0.7, 0.999])
@@ -88,59 +86,54 @@ def test_a_truncated_file_gives_one_line(path, tmp_path, kept):
     broken = tmp_path / path.name
     broken.write_bytes(data[: int(kept * len(data))])
     with pytest.raises(DataError) as caught:
-        emnist.Emnist(emnist_files.open_files(broken))
+        _opened(broken)
     assert str(broken) in str(caught.value) and '\n' not in str(caught.value)
 
 
-def test_other_files_are_refused_in_one_line(tmp_path):
-    other = tmp_path / 'other'
-    with pytest.raises(DataError, match='cannot be read'):
-        emnist_files.open_files(other)
-    with pytest.raises(DataError, match='cannot be read'):
-        emnist_files.open_files(tmp_path)
-    for content in (b'', b'PK\x03\x04'):
-        other.write_bytes(content)
-        with pytest.raises(DataError, match='neither an SQLite file nor an HDF5 file'):
-            emnist_files.open_files(other)
-    tables = tmp_path / 'tables.sqlite'
-    with sqlite3.connect(tables) as connection:
-        connection.execute('CREATE TABLE other (a TEXT)')
-    connection.close()
-    with pytest.raises(DataError, match='no such table'):
-        emnist_files.open_files(tables)
-    groups = tmp_path / 'groups.h5'
-    with h5py.File(groups, 'w') as file:
+def _sqlite(path, *statements, of=None):
+    if of is not None:
+        small.write_sqlite(path, of)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def _groups(path):
+    with h5py.File(path, 'w') as file:
         file['other'] = 1
-    with pytest.raises(DataError, match='cannot be read as federated EMNIST'):
-        emnist_files.open_files(groups)
+
+
+_OTHERS = {
+    'cannot be read': (lambda path: None, lambda path: path.mkdir()),
+    'neither an SQLite file nor an HDF5 file': (
+        lambda path: path.touch(),
+        lambda path: path.write_bytes(b'PK\x03\x04'),
+    ),
+    'no such table': (lambda path: _sqlite(path, 'CREATE TABLE other (a TEXT)'),),
+    'cannot be read as federated EMNIST': (_groups,),
+    'has 0 writers of 62 classes; at least 2': (
+        lambda path: _sqlite(path, 'DELETE FROM client_metadata', of=small.SIZES),
+    ),
+    'has 1 writers of 62 classes; at least 2': (
+        lambda path: small.write_sqlite(path, {'f0001_41': 2}),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    'message, make', [(message, make) for message, kinds in _OTHERS.items() for make in kinds]
+)
+def test_other_files_are_refused_in_one_line(message, make, tmp_path):
+    make(tmp_path / 'other')
+    with pytest.raises(DataError, match=message):
+        _opened(tmp_path / 'other')
 
 
 def test_missing_rows_are_noticed(tmp_path):
-    path = small.write_sqlite(tmp_path / 'emnist.sqlite')
-    with sqlite3.connect(path) as connection:
-        connection.execute('DELETE FROM examples WHERE rowid = 1')
-    connection.close()
-    task = emnist.Emnist(emnist_files.open_files(path))
+    path = tmp_path / 'emnist.sqlite'
+    _sqlite(path, 'DELETE FROM examples WHERE rowid = 1', of=small.SIZES)
     with pytest.raises(DataError, match='has 39 examples of a writer where its index has 40'):
-        task.examples(2)
-
-
-def test_no_writer_and_no_test_split(tmp_path):
-    path = small.write_sqlite(tmp_path / 'emnist.sqlite')
-    with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM client_metadata WHERE split_name = 'all_test'")
-    connection.close()
-    with pytest.raises(DataError, match='no test split'):
-        emnist.Emnist(emnist_files.open_files(path)).heldout_examples(1)
-    with sqlite3.connect(path) as connection:
-        connection.execute('DELETE FROM client_metadata')
-    connection.close()
-    with pytest.raises(DataError, match='no writer'):
-        emnist.Emnist(emnist_files.open_files(path))
-    train = small.write_hdf5(tmp_path)
-    (tmp_path / 'fed_emnist_test.h5').unlink()
-    with pytest.raises(DataError, match='no test split'):
-        emnist.Emnist(emnist_files.open_files(train)).heldout_examples(1)
+        _opened(path).examples(1)
 
 
 @pytest.mark.parametrize(
@@ -156,17 +149,16 @@ def test_no_writer_and_no_test_split(tmp_path):
 def test_what_is_no_image_or_label_is_refused(tmp_path, name, value):
     path = small.write_hdf5(tmp_path)
     with h5py.File(path, 'a') as file:
-        del file[f'examples/f0001_41/{name}']
-        file[f'examples/f0001_41/{name}'] = value
-    task = emnist.Emnist(emnist_files.open_files(path))
-    task.examples(0)
+        del file[f'examples/{_CLIENTS[0]}/{name}']
+        file[f'examples/{_CLIENTS[0]}/{name}'] = value
+    task = _opened(path)
+    task.examples(1)
     refused = r'not images 28 x 28 in 62 classes|pixels is float32 of shape \(1, 27, 28\)'
     with pytest.raises(DataError, match=refused):
-        task.examples(1)
+        task.examples(0)
 
 
-def test_bad_clients_are_refused(path):
-    task = emnist.Emnist(emnist_files.open_files(path))
-    for client in (-1, 3, 1.5):
-        with pytest.raises(ValueError, match='^client='):
-            task.examples(client)
+@pytest.mark.parametrize('client', [-1, 2, 1.5])
+def test_bad_clients_are_refused(path, client):
+    with pytest.raises(ValueError, match='^client='):
+        _opened(path).examples(client)

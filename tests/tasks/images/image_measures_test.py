@@ -49,40 +49,39 @@ def test_frechet_distance_of_samples():
         image_measures.frechet_distance(few[:1], few)
 
 
-def test_effective_classes():
-    assert image_measures.effective_classes(np.array([3, 3, 3])) == pytest.approx(1)
-    assert image_measures.effective_classes(np.arange(62)) == pytest.approx(62)
-    # Entropy of (1/2, 1/4, 1/4) is 1.5 bits.
-    assert image_measures.effective_classes(np.array([1, 1, 2, 3])) == pytest.approx(2**1.5)
-    with pytest.raises(ValueError, match='number of images=0'):
-        image_measures.effective_classes(np.array([], int))
+_CORNERS = np.array([[0.0, 0], [3, 0], [0, 4]])
 
 
-def test_mean_distance():
-    corners = np.array([[0.0, 0], [3, 0], [0, 4]])
-    assert image_measures.mean_distance(corners) == pytest.approx((3 + 4 + 5) / 3)
-    assert image_measures.mean_distance(np.ones([5, 2])) == 0
-    with pytest.raises(ValueError, match='number of images=1'):
-        image_measures.mean_distance(corners[:1])
+@pytest.mark.parametrize(
+    'measure, values, expected',
+    [
+        ('effective_classes', np.array([3, 3, 3]), 1),
+        ('effective_classes', np.arange(62), 62),
+        ('effective_classes', np.array([1, 1, 2, 3]), 2**1.5),  # An entropy of 1.5 bits.
+        ('effective_classes', np.array([], int), 'number of images=0'),
+        ('mean_distance', _CORNERS, (3 + 4 + 5) / 3),
+        ('mean_distance', np.ones([5, 2]), 0),
+        ('mean_distance', _CORNERS[:1], 'number of images=1'),
+    ],
+)
+def test_diversity_by_hand(measure, values, expected):
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            getattr(image_measures, measure)(values)
+    else:
+        assert getattr(image_measures, measure)(values) == pytest.approx(expected)
 
 
-def test_inversion_by_intensity():
+def test_inversion():
     pixels, _ = SyntheticGlyphs().heldout_examples(5)
     assert not image_measures.inverted_by_intensity(pixels).any()
     assert image_measures.inverted_by_intensity(1 - pixels).all()
 
-
-def test_inversion_by_the_classifier():
-    """A classifier whose confidence in an image is its share of paper."""
-
     def probabilities(pixels):
+        """The confidence in an image is its share of paper."""
         sure = pixels.mean(axis=(1, 2))
-        return np.stack([sure, 1 - sure], axis=1) * [1, 0]
+        return np.stack([sure, 0 * sure], axis=1)
 
     pixels = np.stack([np.full([28, 28], value) for value in (0.1, 0.4, 0.6, 0.9)])
-    assert image_measures.inverted_by_classifier(probabilities, pixels).tolist() == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    found = image_measures.inverted_by_classifier(probabilities, pixels)
+    assert found.tolist() == [True, True, False, False]

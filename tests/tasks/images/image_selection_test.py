@@ -17,15 +17,18 @@ _VERDICTS = Verdicts(
 )
 
 
-def test_accuracies_of_clients():
+def test_accuracies_and_selection_of_clients():
     assert _VERDICTS.num_correct.tolist() == [3, 0, 1, 0, 6]
     np.testing.assert_array_equal(_VERDICTS.accuracies, [0.75, math.nan, 0.5, 0, 1])
-    assert [mask.tolist() for mask in _VERDICTS.split()[:4]] == [
-        [True, True, False, True],
-        [],
-        [True, False],
-        [False],
-    ]
+    masks = [mask.tolist() for mask in _VERDICTS.split()[:4]]
+    assert masks == [[True, True, False, True], [], [True, False], [False]]
+    strong, poor = image_selection.by_client(_VERDICTS, Thresholds(poor=0.5, strong=0.75))
+    assert (strong.name, strong.clients.tolist()) == ('high_accuracy', [10, 14])
+    assert (poor.name, poor.clients.tolist()) == ('low_accuracy', [12, 13])
+    assert strong.chosen(0, np.arange(4)).tolist() == [0, 1, 2, 3]
+    for limits in ((math.nan, 0.5), (0.5, 1.5), (-0.1, 1)):
+        with pytest.raises(ValueError):
+            Thresholds(*limits)
 
 
 @pytest.mark.parametrize('at_a_time', [1, 3, 5, 1000])
@@ -38,10 +41,7 @@ def test_clients_are_classified_together(monkeypatch, at_a_time):
         pixels = np.zeros([size, 28, 28], np.float32)
         pixels[:, 0, 0] = rng.integers(62, size=size)
         examples.append((pixels, rng.integers(62, size=size)))
-    first = 0
-    for pixels, labels in examples:
-        right = _VERDICTS.correct[first : first + len(labels)]
-        first += len(labels)
+    for right, (pixels, labels) in zip(_VERDICTS.split(), examples, strict=True):
         classes = pixels[:, 0, 0].astype(int)
         labels[:] = np.where(right, classes, (classes + 1) % 62)
     calls = []
@@ -59,11 +59,8 @@ def test_clients_are_classified_together(monkeypatch, at_a_time):
 def test_verdicts_of_nobody():
     verdicts = image_selection.judge(lambda pixels: pixels, [], [])
     assert len(verdicts.accuracies) == 0
-    assert [len(part) for part in image_selection.by_example(verdicts)] == [0, 0]
-    assert [len(part) for part in image_selection.by_client(verdicts, Thresholds(0.1, 0.9))] == [
-        0,
-        0,
-    ]
+    by_client = image_selection.by_client(verdicts, Thresholds(0.1, 0.9))
+    assert not any(map(len, (*image_selection.by_example(verdicts), *by_client)))
     with pytest.raises(ValueError, match='clients with examples=0'):
         image_selection.thresholds(verdicts)
 
@@ -89,14 +86,6 @@ def test_a_quarter_of_the_clean_population_is_poor_and_a_quarter_strong():
     assert (len(strong), len(poor)) == (850, 850)
 
 
-def test_selection_by_client():
-    strong, poor = image_selection.by_client(_VERDICTS, Thresholds(poor=0.5, strong=0.75))
-    assert strong.name == 'high_accuracy' and strong.clients.tolist() == [10, 14]
-    assert poor.name == 'low_accuracy' and poor.clients.tolist() == [12, 13]
-    pixels = np.arange(4)
-    assert strong.chosen(0, pixels).tolist() == [0, 1, 2, 3]
-
-
 def test_selection_by_example():
     correct, wrong = image_selection.by_example(_VERDICTS, min_examples=1)
     assert correct.name == 'correct' and correct.clients.tolist() == [10, 12, 14]
@@ -112,12 +101,6 @@ def test_selection_by_example():
     assert correct.clients.tolist() == [14] and len(wrong) == 0
     with pytest.raises(ValueError, match='^min_examples='):
         image_selection.by_example(_VERDICTS, 0)
-
-
-def test_thresholds_are_checked():
-    for poor, strong in ((math.nan, 0.5), (0.5, 1.5), (-0.1, 1)):
-        with pytest.raises(ValueError):
-            Thresholds(poor, strong)
 
 
 def test_devices_that_decide_by_themselves_choose_the_same():

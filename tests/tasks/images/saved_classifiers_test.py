@@ -1,10 +1,13 @@
 """Classifiers from files: of runs, of studies, and as SavedModel."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from dpfl.errors import ArgumentError
+from dpfl.tasks.config import ImageTaskConfig
 from dpfl.tasks.images import classifiers, saved_classifiers
 
 _PIXELS = np.random.default_rng(0).random([3, 28, 28]).astype(np.float32)
@@ -28,6 +31,55 @@ def test_weights_of_a_run_and_of_a_study(tmp_path, name):
         assert model.name == 'a model tiny'
         np.testing.assert_array_equal(model.probabilities(_PIXELS), expected[0])
         np.testing.assert_array_equal(model.features(_PIXELS), expected[1])
+
+
+def _run_of(task, seed=3):
+    return {'config.json': {'task': {'task': task}, 'seed': seed}}
+
+
+def _study_of(task, **values):
+    return {'primary/model.npz': {'task': task, **values}}
+
+
+@pytest.mark.parametrize(
+    'task, origin, known',
+    [
+        ('emnist', _run_of('emnist', seed=8), 'was trained on the clients of task=emnist'),
+        ('synthetic_glyphs', _run_of('synthetic_glyphs'), 'was trained on the clients'),
+        ('synthetic_glyphs', _run_of('synthetic_glyphs', seed=8), None),
+        ('emnist', _run_of('synthetic_glyphs'), None),
+        ('emnist', _study_of('emnist', heldout_fraction=0.1), None),
+        ('emnist', _study_of('emnist', heldout_fraction=0.05), None),
+        (
+            'emnist',
+            _study_of('emnist', heldout_fraction=0.2),
+            'does not hold out: its study had 0.2',
+        ),
+        ('emnist', _study_of('emnist'), 'does not hold out: its study had None'),
+        ('emnist', _study_of('emnist', heldout_fraction='0.1'), 'does not hold out'),
+        ('emnist', _study_of('synthetic_glyphs'), None),
+        ('synthetic_glyphs', _study_of('synthetic_glyphs', seed=3), None),
+        ('emnist', {'config.json': ['task']}, None),
+        ('emnist', {}, None),
+    ],
+)
+def test_a_judge_must_not_know_the_clients(task, origin, known, tmp_path):
+    """[Augenstein20], appendix C.3: who is strong and who is poor."""
+    for name, values in origin.items():
+        if name.endswith('.npz'):
+            _write(tmp_path / name, configuration=np.array(json.dumps(values)))
+        else:
+            _write(tmp_path / 'model.npz')
+            (tmp_path / name).write_text(json.dumps(values))
+    files = [tmp_path / name for name in ('model.npz', 'primary', 'saved_model')]
+    for path in (tmp_path, *(each for each in files if each.exists() or 'config.json' in origin)):
+        judged = ImageTaskConfig(task=task)
+        if known is None:
+            saved_classifiers.require_stranger(path, judged, 3)
+            continue
+        with pytest.raises(ArgumentError, match=known) as raised:
+            saved_classifiers.require_stranger(path, judged, 3)
+        assert raised.value.name == 'path'
 
 
 class _Own(tf.Module):

@@ -70,23 +70,30 @@ def test_batches_hold_what_is_selected():
     assert nobody(5, 2) == []
 
 
-def test_what_cannot_be_selected_is_refused():
-    with pytest.raises(ArgumentError, match='length must be one of label, predicted, accuracy'):
-        ImageSelectionConfig(select_examples=('length>1',))
-    with pytest.raises(ArgumentError, match='label must be one of accuracy, confidence, loss, ink'):
-        ImageSelectionConfig(select_clients=('label>1',))
-    with pytest.raises(ArgumentError, match='predicted needs selection_model') as raised:
-        ImageTaskConfig(selection=ImageSelectionConfig(select_examples=('predicted<10',)))
-    assert raised.value.name == 'select_examples'
-    with pytest.raises(ArgumentError, match='must have numbers: quantiles of images are not'):
-        ImageSelectionConfig(select_examples=('ink>q0.5',), selection_epsilon=1.0)
-    with pytest.raises(ArgumentError, match='needs a criterion of predicted or accuracy or'):
-        ImageSelectionConfig(selection_model='m', select_examples=('ink>0',))
+@pytest.mark.parametrize(
+    'make, message',
+    [
+        (dict(select_examples=('length>1',)), 'length must be one of label, predicted, accuracy'),
+        (dict(select_clients=('label>1',)), 'label must be one of accuracy, confidence, loss, ink'),
+        (
+            dict(select_examples=('ink>q0.5',), selection_epsilon=1.0),
+            'must have numbers: quantiles of images are not',
+        ),
+        (
+            dict(selection_model='m', select_examples=('ink>0',)),
+            'needs a criterion of predicted or accuracy or',
+        ),
+        (dict(select_examples=('predicted<10',)), 'predicted needs selection_model'),
+    ],
+)
+def test_what_cannot_be_selected_is_refused(make, message):
+    with pytest.raises(ArgumentError, match=message):
+        ImageTaskConfig(selection=ImageSelectionConfig(**make))
+
+
+def test_a_criterion_of_a_model_needs_one_and_the_report_names_images():
     with pytest.raises(ArgumentError, match='criteria need it'):
         config = _config(select_examples=('loss>1',))
         selected_images.chosen(config, _PIXELS, _LABELS, None)
-
-
-def test_the_report_names_images():
     (said,) = _config(select_examples=('ink>0',), select_min_examples=2).remarks()
     assert 'images with ink>0, of clients with at least 2 selected images only' in said

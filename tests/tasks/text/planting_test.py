@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 
@@ -138,7 +136,6 @@ def test_windows_have_the_secrets_first(tmp_path):
                           'secret_prefix': 3, 'secret_choices': 64, 'secret_words': 3}),
         ('sentence_length', {'sentence_length': 3}),
         ('client_max_tokens', {'client_max_tokens': 19}),
-        ('secrets', {'task': 'emnist', 'model': None}),
         ('secrets', {'task': 'custom', 'model': None}),
         ('secrets', {'select_examples': ('length<=5',)}),
     ],
@@ -162,14 +159,3 @@ def test_a_task_of_ones_own_has_no_secrets(tmp_path):
     with pytest.raises(ArgumentError) as refused:
         train(TrainConfig(task=_synthetic()), tmp_path, task=own, progress=False)
     assert refused.value.name == 'secrets'
-
-
-def test_a_configuration_without_secrets_is_that_of_older_versions():
-    config = TrainConfig()
-    assert not {*PlantingConfig().flat()} & {*config.fixed()}
-    old = config.to_dict()
-    del old['task']['planting']
-    assert TrainConfig.from_dict(old) == config
-    planted = TrainConfig(task=_synthetic())
-    assert planted.fixed()['secret_copies'] == (1, 4)
-    assert TrainConfig.from_dict(json.loads(json.dumps(planted.to_dict()))) == planted

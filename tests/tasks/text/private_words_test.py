@@ -232,25 +232,6 @@ def test_a_guarantee_is_split_among_the_rounds():
     assert _claimed(replaced, 1.0, 'replace_one') <= 1e-6
 
 
-def test_frequent_words_of_many_clients_are_found():
-    rng = np.random.default_rng(0)
-    chances = 1 / np.arange(1, 401)
-    clients = [
-        {f'w{word:03}': 1 for word in np.flatnonzero(rng.random(400) < 2 * chances)}
-        for _ in range(4000)
-    ]
-    counts = WordCounts.of(clients, seed=0)
-    few, many = (
-        WordRelease.of_guarantee(epsilon, 1e-6, words_per_client=30).find(
-            counts, np.random.default_rng(5)
-        )
-        for epsilon in (0.5, 8.0)
-    )
-    assert len(few) < len(many) and few[0] in ('w000', 'w001')
-    assert {f'w{i:03}' for i in range(10)} <= set(few)
-    assert {f'w{i:03}' for i in range(60)} <= set(many)
-
-
 def test_what_is_refused():
     with pytest.raises(errors.ArgumentError, match='the data have no words'):
         _of({}, {})

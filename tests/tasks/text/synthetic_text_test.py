@@ -1,22 +1,25 @@
-"""The population of synthetic writers: pure clients, well-formed sentences, spelling, data sets."""
+"""Synthetic writers, and the ceilings of their language against all sentences of a tiny one."""
 
 import collections
 import dataclasses
 import itertools
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import _random
-from dpfl.tasks.text import spelling
-from dpfl.tasks.text.synthetic_text import BOS_ID, EOS_ID, OOV_ID, PAD_ID, SyntheticText
-from tests import paths
+from dpfl.tasks.text import accuracy_ceilings, sentence_process, token_ids
+from dpfl.tasks.text.models import catalog
+from dpfl.tasks.text.synthetic_text import (
+    BOS_ID,
+    EOS_ID,
+    NUM_SPECIAL_TOKENS,
+    OOV_ID,
+    PAD_ID,
+    SyntheticText,
+)
 
 _TASK = SyntheticText(vocabulary_size=100, seed=5, sentence_length=10, num_themes=6)
-_ROOT = paths.ROOT
 _PINNED_TOKENS = [
     [1, 5, 10, 15, 61, 58, 63, 11, 2, 0, 0],
     [1, 6, 12, 17, 64, 3, 17, 61, 64, 12, 17],
@@ -24,20 +27,12 @@ _PINNED_TOKENS = [
 _PINNED_TEXT = ['co ei rt xi ta ow ti', 'iw ix wa ec txo wa xi ec ix wa']
 
 
-def _tokens(task, clients):
-    return np.concatenate([task.tokens(client) for client in clients])
-
-
 def test_a_client_is_a_pure_function_of_seed_and_index():
     again = dataclasses.replace(_TASK)
     for client in (7, 0, 2**64 - 1):
         np.testing.assert_array_equal(_TASK.tokens(client), again.tokens(client))
         assert _TASK.text(client) == again.text(client)
-        np.testing.assert_array_equal(_TASK.theme_mixture(client), again.theme_mixture(client))
-
-
-def test_clients_of_this_version_stay_the_same():
-    """Results that are stored or published must not change."""
+    # Results that are stored or published must not change.
     assert _TASK.tokens(3)[:2].tolist() == _PINNED_TOKENS
     assert _TASK.text(3)[:2] == _PINNED_TEXT
 
@@ -50,17 +45,8 @@ def test_neighbouring_clients_and_seeds_differ():
     assert len(set(seen)) == 150
 
 
-def test_streams_do_not_collide():
-    draws = {
-        _random.generator(domain, *integers).random()
-        for domain in ('a', 'b')
-        for integers in ((0, 1), (1, 0), (0, 2**32), (2**32, 0), (0, 256), (1, 256))
-    }
-    assert len(draws) == 12
-
-
 def test_sentences_are_well_formed():
-    tokens = _tokens(_TASK, range(200))
+    tokens = np.concatenate([_TASK.tokens(client) for client in range(50)])
     assert tokens.dtype == np.int32
     assert tokens.shape[1] == 11
     assert (tokens[:, 0] == BOS_ID).all()
@@ -75,103 +61,37 @@ def test_sentences_are_well_formed():
         assert rest == ([EOS_ID] + [PAD_ID] * len(rest))[: len(rest)]
 
 
-def test_first_word_is_an_opener_and_no_other_is():
-    tokens = _tokens(_TASK, range(100))
-    is_opener = (tokens >= 4) & (tokens < 4 + _TASK.num_themes)
-    assert is_opener[:, 1].all()
-    assert not is_opener[:, 2:].any()
-
-
-def test_share_of_words_outside_the_vocabulary():
-    tokens = _tokens(_TASK, range(2_000))
-    assert (tokens[tokens >= OOV_ID] == OOV_ID).mean() == pytest.approx(0.065, abs=0.002)
-
-
-def test_clients_have_different_amounts_of_data_within_bounds():
-    task = dataclasses.replace(_TASK, min_sentences=10, max_sentences=80)
-    sizes = np.array([len(task.tokens(client)) for client in range(500)])
-    assert sizes.min() == 10
-    assert sizes.max() == 80
-    assert np.median(sizes) == pytest.approx(30, abs=3)
-
-
-def test_clients_have_their_own_themes():
-    mixtures = np.array([_TASK.theme_mixture(client) for client in range(3_000)])
-    np.testing.assert_allclose(mixtures.sum(axis=1), 1)
-    np.testing.assert_allclose(mixtures.mean(axis=0), _TASK.process.theme_prior, atol=0.02)
-    assert mixtures.max(axis=1).mean() > 0.55
-    # What a client writes follows its mixture.
-    client = int(mixtures[:, -1].argmax())
+def test_a_client_writes_by_its_own_themes():
     task = dataclasses.replace(_TASK, median_sentences=200.0, sentences_spread=0.0)
+    client = int(np.argmax([task.theme_mixture(client)[-1] for client in range(100)]))
     openers = task.tokens(client)[:, 1] - 4
     shares = np.bincount(openers, minlength=6) / len(openers)
     np.testing.assert_allclose(shares, task.theme_mixture(client), atol=0.15)
-
-
-def test_extreme_concentrations_give_valid_mixtures():
-    single = dataclasses.replace(_TASK, theme_concentration=1e-9)
-    assert single.theme_mixture(0).max() == pytest.approx(1)
-    alike = dataclasses.replace(_TASK, theme_concentration=1e4)
-    np.testing.assert_allclose(alike.theme_mixture(0), alike.process.theme_prior, atol=0.03)
+    assert shares[-1] > task.process.theme_prior[-1] + 0.3
 
 
 def test_text_spells_the_tokens():
     vocabulary = _TASK.vocabulary
     assert len(set(vocabulary)) == 100
     ids = {word: number + 4 for number, word in enumerate(vocabulary)}
-    lexicon = set()
     for tokens, sentence in zip(_TASK.tokens(11), _TASK.text(11), strict=True):
         words = sentence.split(' ')
         expected = tokens[tokens >= OOV_ID]
         assert [ids.get(word, OOV_ID) for word in words] == expected.tolist()
-        lexicon |= set(words) - set(vocabulary)
-    assert 1 <= len(lexicon) <= _TASK.lexicon_size
-    assert all(word.isalpha() and word.islower() for word in lexicon)
 
 
-def test_spelling_is_pronounceable_and_short_words_are_frequent():
-    words = spelling.Spelling(0).vocabulary(5_000)
-    assert len(set(words)) == 5_000
-    assert [len(word) for word in words] == sorted(len(word) for word in words)
-    assert {len(word) for word in words} <= set(range(2, 11))
-    pairs = collections.Counter(
-        (a in 'aeiou') != (b in 'aeiou') for word in words for a, b in itertools.pairwise(word)
-    )
-    assert pairs[True] / sum(pairs.values()) > 0.75
-    assert spelling.Spelling(1).vocabulary(50) != words[:50]
-
-
-def test_client_data_sets():
+@pytest.mark.parametrize('epochs, max_batches', [(1, None), (2, 1), (3, 4), (3, 100)])
+def test_batches_of_arrays_and_of_the_data_set(epochs, max_batches):
     tokens = _TASK.tokens(2)
-    dataset = _TASK.client_dataset(2, batch_size=8)
-    assert dataset.element_spec == _TASK.element_spec
-    batches = list(dataset.as_numpy_iterator())
-    assert all(len(batch['x']) == 8 for batch in batches[:-1])
-    np.testing.assert_array_equal(np.concatenate([b['x'] for b in batches]), tokens[:, :-1])
-    np.testing.assert_array_equal(np.concatenate([b['y'] for b in batches]), tokens[:, 1:])
-
-
-@pytest.mark.parametrize('epochs', [1, 2, 3])
-@pytest.mark.parametrize('max_batches', [None, 1, 4, 100])
-def test_epochs_and_bound_on_batches(epochs, max_batches):
-    tokens = _TASK.tokens(2)
-    whole = [tokens[i : i + 16, 1:] for i in range(0, len(tokens), 16)] * epochs
-    dataset = _TASK.client_dataset(2, 16, epochs=epochs, max_batches=max_batches)
-    actual = [batch['y'] for batch in dataset.as_numpy_iterator()]
-    expected = whole[:max_batches]
-    assert [len(batch) for batch in actual] == [len(batch) for batch in expected]
-    for left, right in zip(actual, expected, strict=True):
-        np.testing.assert_array_equal(left, right)
-
-
-@pytest.mark.parametrize('epochs, max_batches', [(1, None), (2, None), (3, 4), (1, 1)])
-def test_batches_of_arrays_are_those_of_the_data_set(epochs, max_batches):
+    expected = ([tokens[i : i + 16] for i in range(0, len(tokens), 16)] * epochs)[:max_batches]
     dataset = _TASK.client_dataset(2, 16, epochs, max_batches)
-    batches = _TASK.client_batches(2, 16, epochs, max_batches)
-    for left, right in zip(dataset.as_numpy_iterator(), batches, strict=True):
-        for name in ('x', 'y'):
-            np.testing.assert_array_equal(left[name], right[name])
-            assert left[name].dtype == right[name].dtype
+    assert dataset.element_spec == _TASK.element_spec
+    arrays = _TASK.client_batches(2, 16, epochs, max_batches)
+    for found in (list(dataset.as_numpy_iterator()), arrays):
+        for batch, rows in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(batch['x'], rows[:, :-1])
+            np.testing.assert_array_equal(batch['y'], rows[:, 1:])
+            assert batch['x'].dtype == batch['y'].dtype == np.int32
 
 
 def test_heldout_data_set_pools_other_clients():
@@ -179,35 +99,18 @@ def test_heldout_data_set_pools_other_clients():
     assert dataset.element_spec == _TASK.element_spec
     rows = np.concatenate([batch['x'] for batch in dataset.as_numpy_iterator()])
     np.testing.assert_array_equal(rows, _TASK.heldout_tokens(3)[:, :-1])
-    assert isinstance(dataset, tf.data.Dataset)
 
 
 @pytest.mark.parametrize(
     'name, value',
     [
-        ('vocabulary_size', 0),
         ('vocabulary_size', 19),
-        ('vocabulary_size', 50.0),
-        ('seed', -1),
         ('seed', 2**64),
         ('sentence_length', 1),
-        ('min_sentences', 0),
         ('max_sentences', 3),
-        ('median_sentences', 2),
-        ('median_sentences', float('nan')),
-        ('sentences_spread', -0.1),
-        ('lexicon_size', 0),
-        ('num_themes', 0),
-        ('num_class_pairs', 0),
-        ('function_share', 1.1),
-        ('zipf_exponent', 0),
-        ('theme_concentration', 0),
         ('succession', float('nan')),
-        ('agreement', -0.5),
         ('following', 0.6),
-        ('oov_rate', 0.95),
         ('min_words', 11),
-        ('end_rate', 1),
     ],
 )
 def test_bad_parameters_are_named(name, value):
@@ -215,35 +118,194 @@ def test_bad_parameters_are_named(name, value):
         dataclasses.replace(_TASK, **{name: value})
 
 
-@pytest.mark.parametrize(
-    'call, name',
-    [
-        (lambda: _TASK.tokens(-1), 'client=-1'),
-        (lambda: _TASK.tokens(2**64), 'client='),
-        (lambda: _TASK.client_dataset(0, 0), 'batch_size=0'),
-        (lambda: _TASK.client_dataset(0, 1, epochs=0), 'epochs=0'),
-        (lambda: _TASK.client_batches(0, 0), 'batch_size=0'),
-        (lambda: _TASK.client_batches(0, 1, max_batches=0), 'max_batches=0'),
-        (lambda: _TASK.client_dataset(0, 1, max_batches=0), 'max_batches=0'),
-        (lambda: _TASK.heldout_dataset(0, 1), 'num_clients=0'),
-        (lambda: _TASK.heldout_dataset(1, 0), 'batch_size=0'),
-        (lambda: spelling.Spelling(-1), 'seed=-1'),
-    ],
+_TINY = dict(
+    vocabulary_size=9,
+    sentence_length=4,
+    seed=3,
+    num_themes=2,
+    num_class_pairs=1,
+    function_share=0.3,
+    zipf_exponent=1.3,
+    theme_concentration=1.5,
+    succession=0.7,
+    agreement=0.45,
+    following=0.25,
+    oov_rate=0.1,
+    min_words=2,
+    end_rate=0.3,
 )
-def test_bad_arguments_are_named(call, name):
-    with pytest.raises(ValueError, match=f'^{name}'):
-        call()
+_OUTSIDE = 'outside'
+
+_LANGUAGES = {
+    'all of it': {},
+    'several pairs of classes': dict(num_class_pairs=2, vocabulary_size=11, sentence_length=3),
+    'no agreement': dict(agreement=0.0),
+    'no followers': dict(following=0.0, seed=4),
+    'no words outside': dict(oov_rate=0.0),
+    'sentences of one length': dict(end_rate=0.0, min_words=4),
+    'only theme words and followers': dict(agreement=0.5, following=0.5),
+    'one theme': dict(num_themes=1),
+}
 
 
-def test_generation_does_not_load_tensorflow():
-    code = (
-        'import sys\n'
-        'from dpfl.tasks.text import synthetic_text\n'
-        'task = synthetic_text.SyntheticText(vocabulary_size=100)\n'
-        'task.tokens(0), task.text(0), task.ceilings, task.heldout_tokens(2)\n'
-        'print([name for name in sys.modules if name.startswith("tensorflow")])'
+def _next_word(process, theme, previous):
+    """Distribution of the word after `previous`, straight from the description of the process."""
+    words = {}
+    outside = process.oov_rate * process.survival.sum() / (process.survival.sum() - 1)
+    row = process.vocabulary_size if previous == _OUTSIDE else previous
+    num_classes = 2 * process.num_class_pairs
+    for number in range(num_classes):
+        if previous == _OUTSIDE:
+            chance = 1 / num_classes
+        else:
+            chance = (1 - process.succession) / num_classes
+            starts = process.class_starts
+            is_opener = previous < process.num_themes
+            current = -1 if is_opener else int(np.searchsorted(starts, previous, 'right')) - 1
+            chance += process.succession * (number == (current + 1) % num_classes)
+        members = range(process.class_starts[number], process.class_starts[number + 1])
+        weights = [(rank + 1.0) ** -process.zipf_exponent for rank in range(len(members))]
+        agreement = process.agreement if number % 2 else 0.0
+        for word, weight in zip(members, weights, strict=True):
+            value = (1 - agreement - process.following) * weight / sum(weights)
+            value += agreement * (word == process.class_starts[number] + theme)
+            value += process.following * (word == process.followers[row, number])
+            words[word] = words.get(word, 0) + (1 - outside) * chance * value
+    words[_OUTSIDE] = outside
+    return words
+
+
+def _sentences(process):
+    """Yields (theme, words, probability) for every possible sentence."""
+    prior = np.arange(1.0, process.num_themes + 1) ** -process.zipf_exponent
+    prior /= prior.sum()
+    tables = {}
+    alphabet = [*range(process.num_themes, process.vocabulary_size), _OUTSIDE]
+    for theme in range(process.num_themes):
+        for length in range(process.min_words, process.sentence_length + 1):
+            ending = (1 - process.end_rate) ** (length - process.min_words)
+            ending *= process.end_rate if length < process.sentence_length else 1
+            for later in itertools.product(alphabet, repeat=length - 1):
+                probability = prior[theme] * ending
+                for previous, word in itertools.pairwise((theme, *later)):
+                    if (theme, previous) not in tables:
+                        tables[theme, previous] = _next_word(process, theme, previous)
+                    probability *= tables[theme, previous].get(word, 0)
+                if probability > 0:
+                    yield theme, (theme, *later), probability
+
+
+def _enumerated(process):
+    """Ceilings by counting over all sentences; `best` without the first word."""
+    counts = {name: collections.defaultdict(collections.Counter) for name in ('bigram', 'state')}
+    unigram = collections.Counter()
+    for theme, words, probability in _sentences(process):
+        for position, word in enumerate(words):
+            if word == _OUTSIDE:
+                continue
+            unigram[word] += probability
+            previous = words[position - 1] if position else 'begin'
+            counts['bigram'][previous][word] += probability
+            # A first word is predicted without the theme, every other one knows the whole prefix.
+            state = (theme, words[:position]) if position else 'begin'
+            counts['state'][state][word] += probability
+    total = sum(unigram.values())
+    hits = {name: [max(row.values()) for row in rows.values()] for name, rows in counts.items()}
+    return (
+        max(unigram.values()) / total,
+        sum(hits['bigram']) / total,
+        sum(hits['state']) / total,
+        total,
     )
-    done = subprocess.run(
-        [sys.executable, '-c', code], cwd=_ROOT, capture_output=True, text=True, check=True
+
+
+@pytest.mark.parametrize('changes', _LANGUAGES.values(), ids=_LANGUAGES)
+def test_ceilings_equal_an_enumeration_of_all_sentences(changes):
+    process = sentence_process.TextProcess(**{**_TINY, **changes})
+    ceilings = accuracy_ceilings.compute(process)
+    unigram, bigram, without_client, _ = _enumerated(process)
+    assert ceilings.unigram == pytest.approx(unigram, abs=1e-12)
+    assert ceilings.bigram == pytest.approx(bigram, abs=1e-12)
+    assert ceilings.without_client == pytest.approx(without_client, abs=1e-12)
+
+
+def test_client_knowledge_helps_with_the_first_word_only():
+    process = sentence_process.TextProcess(**_TINY)
+    ceilings = accuracy_ceilings.compute(process)
+    words = _enumerated(process)[3]
+    rng = np.random.default_rng(0)
+    concentrations = process.theme_concentration * process.theme_prior
+    shares = rng.dirichlet(concentrations, 200_000).max(axis=1)
+    gain = (shares.mean() - process.theme_prior.max()) / words
+    assert ceilings.best - ceilings.without_client == pytest.approx(gain, abs=2e-3)
+
+
+@pytest.mark.parametrize('size', [1, 2, 3, 10])
+def test_largest_share_of_a_uniform_dirichlet(size):
+    # Broken-stick lengths: the expected longest of K pieces is (1 + 1/2 + ... + 1/K) / K.
+    expected = sum(1 / k for k in range(1, size + 1)) / size
+    assert accuracy_ceilings.expected_largest_share(np.ones(size)) == pytest.approx(
+        expected, abs=1e-9
     )
-    assert done.stdout.strip() == '[]'
+
+
+def test_sampled_sentences_have_the_enumerated_probabilities():
+    process = sentence_process.TextProcess(**_TINY)
+    probabilities = collections.Counter()
+    for _, words, probability in _sentences(process):
+        probabilities[words] += probability
+    assert sum(probabilities.values()) == pytest.approx(1)
+
+    count = 400_000
+    tokens = process.sample(np.random.default_rng(1), process.theme_prior, count)
+    rows, observed = np.unique(tokens, axis=0, return_counts=True)
+    seen = {}
+    for row, number in zip(rows, observed, strict=True):
+        words = [token for token in row[1:] if token not in (0, token_ids.EOS_ID)]
+        words = [_OUTSIDE if token == token_ids.OOV_ID else token - 4 for token in words]
+        seen[tuple(words)] = number
+    assert set(seen) <= set(probabilities)
+    expected = np.array(list(probabilities.values())) * count
+    actual = np.array([seen.get(words, 0) for words in probabilities])
+    # Chi-square over the sentences that are common enough; 6 standard deviations of it.
+    common = expected > 10
+    statistic = ((actual - expected)[common] ** 2 / expected[common]).sum()
+    assert abs(statistic - common.sum()) < 6 * np.sqrt(2 * common.sum())
+
+
+_TASK_of_training = SyntheticText(vocabulary_size=100, seed=1, sentence_length=10, num_themes=6)
+
+
+def _model():
+    return catalog.build('micro', _TASK_of_training.num_tokens, 10, seed=0)
+
+
+def _accuracy(model, weights, tokens) -> float:
+    """The metric `accuracy`, computed in NumPy."""
+    logits = model.predict_on_batch((weights, ()), tokens[:, :-1], training=False).numpy()
+    is_word = tokens[:, 1:] >= NUM_SPECIAL_TOKENS
+    return float((logits.argmax(axis=-1) == tokens[:, 1:])[is_word].mean())
+
+
+@pytest.mark.standard
+def test_central_training_passes_the_bigram_ceiling_and_nears_the_best():
+    model = _model()
+    variables = [tf.Variable(weight) for weight in model.initial_weights[0]]
+    optimizer = tf.keras.optimizers.legacy.Adam(0.02)
+
+    # A fixed signature: batches of many sizes must not be traced one by one.
+    @tf.function(input_signature=[tf.TensorSpec([None, 11], tf.int32)])
+    def step(tokens):
+        with tf.GradientTape() as tape:
+            logits = model.predict_on_batch((tuple(variables), ()), tokens[:, :-1])
+            loss = model.loss(logits, tokens[:, 1:])
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+    heldout = _TASK_of_training.heldout_tokens(300)
+    assert _accuracy(model, tuple(variables), heldout) < _TASK_of_training.unigram_accuracy
+    for cohort in range(300):
+        step(np.concatenate([_TASK_of_training.tokens(4 * cohort + client) for client in range(4)]))
+    accuracy = _accuracy(model, tuple(variables), heldout)
+    # The model does not know the client: `without_client` is what it can reach.
+    assert accuracy > _TASK_of_training.bigram_accuracy + 0.04
+    assert accuracy == pytest.approx(_TASK_of_training.ceilings.without_client, abs=0.03)

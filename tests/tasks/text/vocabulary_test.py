@@ -1,9 +1,23 @@
-"""Where the words of a vocabulary come from, and which files are refused."""
+"""Where the words of a vocabulary come from, how much of text they cover, and what is refused."""
 
+import numpy as np
 import pytest
 
-from dpfl.tasks.text import tokenization, vocabulary
+from dpfl.errors import ArgumentError
+from dpfl.tasks.config import TaskConfig, TextConfig
+from dpfl.tasks.text import (
+    coverage,
+    known_words,
+    synthetic_task,
+    synthetic_text,
+    tokenization,
+    vocabulary,
+    word_recall,
+)
+from dpfl.tasks.text.coverage import Coverage
+from dpfl.tasks.text.private_words import WordCounts, WordRelease
 from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+from dpfl.tasks.text.vocabulary import Vocabulary
 
 
 def test_a_file_of_words_or_of_words_and_counts(tmp_path):
@@ -68,3 +82,106 @@ def test_counting_forgets_rare_words_only(monkeypatch, tmp_path):
     path = tmp_path / 'text'
     path.write_text('\n'.join(f'common frequent rare{i}' for i in range(1000)))
     assert vocabulary.count_public_text(path, 2).words == ('common', 'frequent')
+
+
+_KNOWN = Vocabulary(('the', 'cat'))
+
+
+def test_tokens_are_counted_by_hand():
+    clients = [[['the', 'cat', ','], ['the', 'dog']], [[','], []]]
+    found = Coverage.of(clients, _KNOWN)
+    assert (found.clients, found.tokens, found.known) == (2, 6, 3)
+    assert found.unknown_share == 0.5
+    assert found.frequent == ()  # No word of fewer than five clients is shown.
+    assert Coverage.of([], _KNOWN).unknown_share == 0
+
+
+def test_words_of_few_clients_are_not_shown_however_frequent():
+    secret = ['hunter2'] * 100
+    clients = [[[',', '!']]] * coverage.LEAST_CLIENTS + [[[','], secret]] * (
+        coverage.LEAST_CLIENTS - 1
+    )
+    found = Coverage.of(clients, _KNOWN)
+    assert found.frequent == (',', '!')
+    assert 'hunter2' not in ' '.join(found.sentences())
+
+
+@pytest.mark.parametrize('unknown, lines', [(0, 1), (10, 1), (11, 2)])
+def test_more_than_a_tenth_is_a_warning(unknown, lines):
+    found = Coverage(7, 100, 100 - unknown).sentences()
+    assert len(found) == lines
+    assert found[0].startswith(f'vocabulary: has {100 - unknown}.0% of the tokens of 7 held-out')
+    assert lines == 1 or found[1].startswith('warning: 11% of the tokens are unknown')
+
+
+_LANGUAGE = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=8, seed=3)
+
+
+def test_the_known_words_are_the_most_frequent_ones():
+    known = known_words.most_frequent(_LANGUAGE, 25)
+    tokens = np.concatenate([_LANGUAGE.tokens(client) for client in range(2000)])
+    counts = np.bincount(tokens.ravel(), minlength=_LANGUAGE.num_tokens)[4:]
+    by_id = [_LANGUAGE.vocabulary[word] for word in np.argsort(-counts, kind='stable')]
+    # Words of nearly equal frequency may change places in a sample.
+    assert known.words[:5] == tuple(by_id[:5])
+    assert len({*known.words} & {*by_id[:25]}) >= 23
+    assert len(known.words) == len({*known.words}) == 25 and known.num_tokens == 29
+
+
+def _source(**text):
+    config = TaskConfig(model='micro', text=TextConfig(sentence_length=8, **text))
+    return synthetic_task.SyntheticTextTask(config, seed=3)
+
+
+@pytest.mark.parametrize('packing', ['sentences', 'windows'])
+def test_models_of_all_sizes_have_the_same_text(packing):
+    small = _source(vocabulary_size=25, language_size=60, packing=packing)
+    large = _source(vocabulary_size=60, language_size=60, packing=packing)
+    (_, few), (_, all_words) = small.language_model(), large.language_model()
+    assert few == all_words[:25] and {*all_words} == {*_LANGUAGE.vocabulary}
+    tasks = small.load(), large.load()
+    assert small.num_parameters() < large.num_parameters()
+    for client in range(4):
+        rows = [task.client_batches(client, 10**4, 1, None)[0]['y'] for task in tasks]
+        np.testing.assert_array_equal(rows[0], np.where(rows[1] >= 4 + 25, 3, rows[1]))
+    heldout = [next(iter(task.heldout(3, 10**4)))['y'].numpy() for task in tasks]
+    np.testing.assert_array_equal(heldout[0], np.where(heldout[1] >= 4 + 25, 3, heldout[1]))
+    assert (heldout[0] == 3).mean() > (heldout[1] == 3).mean()
+    # The ceilings of the language are not those of a model that knows a part of it.
+    assert not tasks[0].reference_accuracies
+    assert _source(vocabulary_size=60).load().reference_accuracies
+
+
+def test_what_is_refused():
+    with pytest.raises(ArgumentError, match='language_size=60: must be >= 61, vocabulary_size'):
+        _source(vocabulary_size=61, language_size=60).load()
+    with pytest.raises(ArgumentError, match='language_size=5: must be an integer >= '):
+        _source(vocabulary_size=3, language_size=5).load()
+    with pytest.raises(ArgumentError, match='language_size=60: needs task=synthetic_text'):
+        TaskConfig(task='user_text', text=TextConfig(language_size=60))
+
+
+def test_shares_by_hand(monkeypatch):
+    clients = [{'a': 3, 'b': 1}, {'a': 1, 'c': 2}, {'b': 1, 'd': 2}]
+    counts = WordCounts.of(clients, seed=0)
+    monkeypatch.setattr(WordRelease, 'find', lambda *_: ['b', 'd', 'a'])
+    config = word_recall.RecallConfig(epsilons=(2.0,), heads=(2, 3), repeats=2)
+    exact, found = word_recall.measure(counts, config, seed=0)
+    # By clients: a and b two each, c and d one each; by uses: a 4, b 2, c 2, d 2 of 10.
+    assert exact == pytest.approx(
+        {'epsilon': 0, 'words': 4, 'recall_2': 1, 'coverage_2': 0.6, 'recall_3': 1}
+        | {'coverage_3': 0.8}
+    )
+    assert found == pytest.approx(
+        {'epsilon': 2, 'words': 3, 'recall_2': 1, 'coverage_2': 0.4, 'recall_3': 2 / 3}
+        | {'coverage_3': 0.8}
+    )
+
+
+def test_more_epsilon_finds_more_words_with_zipfs_law():
+    counts = WordCounts.of(word_recall.zipf_clients(600, seed=1), seed=0)
+    config = word_recall.RecallConfig(epsilons=(1.0, 8.0), heads=(20,), repeats=1)
+    exact, low, high = word_recall.measure(counts, config, seed=0)
+    assert low['words'] < high['words'] < exact['words']
+    assert low['recall_20'] < 0.7 < 0.8 < high['recall_20']
+    assert low['coverage_20'] < high['coverage_20'] <= exact['coverage_20']

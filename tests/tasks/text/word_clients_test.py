@@ -1,11 +1,15 @@
-"""Token ids of sentences, their batches, and how budgets cut them."""
+"""Token ids of sentences, rows and batches of clients, and how budgets cut them."""
 
 import numpy as np
 import pytest
 
-from dpfl.tasks.text import synthetic_text, word_clients
+from dpfl.errors import ArgumentError
+from dpfl.tasks import source
+from dpfl.tasks.config import DataConfig, TaskConfig, TextConfig
+from dpfl.tasks.text import synthetic_task, synthetic_text, word_clients
 from dpfl.tasks.text.packing import Packing
 from dpfl.tasks.text.vocabulary import Vocabulary
+from tests import text_files
 
 _IDS = {'a': 4, 'b': 5}
 _SENTENCES = [['a', 'b'], [], ['b', 'x', 'a'], ['a', 'a', 'a', 'a'], ['b']]
@@ -43,14 +47,6 @@ def test_reading_stops_when_the_budget_is_used():
     assert len(word_clients.encode(endless(), _IDS, 3, max_sentences=7)) == 7
 
 
-def test_it_encodes_the_text_of_the_synthetic_task_as_that_does():
-    task = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=8, num_themes=5)
-    ids = Vocabulary(tuple(task.vocabulary)).ids
-    for client in range(5):
-        sentences = [line.split() for line in task.text(client)]
-        np.testing.assert_array_equal(word_clients.encode(sentences, ids, 8), task.tokens(client))
-
-
 def _task(kind='sentences', **kwargs):
     clients = word_clients.WordClients(5, lambda client: [['a'] * (i + 1) for i in range(client)])
     return word_clients.WordTask(
@@ -65,16 +61,6 @@ def test_batches_of_a_client():
     np.testing.assert_array_equal(batches[0]['y'], [[4, 2, 0, 0], [4, 4, 2, 0]])
     assert [len(b['x']) for b in _task().client_batches(2, 2, 9, max_batches=3)] == [2, 1, 2]
     assert _task(max_tokens=1).client_batches(3, 2)[0]['x'].shape == (1, 4)
-
-
-def test_windows_of_a_client():
-    # Three sentences a, a a and a a a, an end (2) after each.
-    (first, last) = _task('windows').client_batches(2, batch_size=2)
-    np.testing.assert_array_equal(first['x'], [[1, 4, 2, 4], [4, 2, 4, 4]])
-    np.testing.assert_array_equal(first['y'], [[4, 2, 4, 4], [2, 4, 4, 4]])
-    np.testing.assert_array_equal(last['y'], [[2, 0, 0, 0]])
-    (cut,) = _task('windows', max_tokens=6).client_batches(2, batch_size=2)
-    np.testing.assert_array_equal(cut['y'], [[4, 2, 4, 4], [2, 4, 0, 0]])
 
 
 def test_windows_are_read_only_as_far_as_they_are_used():
@@ -128,31 +114,132 @@ def test_owners_of_heldout_sentences():
     assert task.heldout_owners(2).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(
-    'count, fraction, heldout',
-    [
-        (2, 0.9, 1),
-        (2, 0.01, 1),
-        (10, 0.1, 1),
-        (10, 0.26, 3),
-        (10, 0.99, 9),
-    ],
-)
-def test_share_of_heldout(count, fraction, heldout):
-    assert word_clients.share_of_heldout(count, fraction) == heldout
-
-
 def test_what_is_refused():
-    for fraction in (0, 1, float('nan')):
-        with pytest.raises(ValueError, match='heldout_fraction='):
-            word_clients.share_of_heldout(10, fraction)
-    with pytest.raises(ValueError, match='must be at least 2'):
-        word_clients.share_of_heldout(1, 0.1)
     with pytest.raises(ValueError, match='client_max_tokens=0: must be'):
         _task(max_tokens=0)
-    with pytest.raises(ValueError, match='client_min_tokens=-1: must be'):
-        _task(min_tokens=-1)
     with pytest.raises(ValueError, match='packing=pages: must be one of sentences, windows'):
         _task('pages')
     with pytest.raises(ValueError, match='client=4: must be'):
         _task().client_batches(4, 2)
+
+
+_PAD, _BEGIN, _END = 0, 1, 2
+_LENGTH = 8
+_LANGUAGE = synthetic_text.SyntheticText(
+    vocabulary_size=60, sentence_length=_LENGTH, num_themes=5, seed=4
+)
+_IDS_of_packing = Vocabulary(tuple(_LANGUAGE.vocabulary)).ids
+
+
+def _sentences(client):
+    return [line.split() for line in _LANGUAGE.text(client)]
+
+
+def _windows_by_hand(sentences, length, most=None):
+    tokens = []
+    for words in sentences:
+        tokens += [_IDS_of_packing.get(word, 3) for word in words] + [_END]
+    tokens = [_BEGIN, *tokens[:most]]
+    rows = []
+    for first in range(0, len(tokens) - 1, length):
+        row = tokens[first : first + length + 1]
+        rows.append(row + [_PAD] * (length + 1 - len(row)))
+    return rows
+
+
+@pytest.mark.parametrize('length, most', [(8, None), (10, None), (3, 40), (10, 1600), (1, 7)])
+def test_windows_of_token_rows_and_of_words_are_those_of_a_loop(length, most):
+    packing = Packing('windows', length, most)
+    clients = word_clients.WordClients(5, _sentences)
+    vocabulary = Vocabulary(tuple(_LANGUAGE.vocabulary))
+    task = word_clients.WordTask(clients, clients, vocabulary, packing)
+    for client in range(5):
+        expected = _windows_by_hand(_sentences(client), length, most)
+        rows = packing.of_rows(_LANGUAGE.tokens(client))
+        assert rows.dtype == np.int32 and rows.tolist() == expected
+        (batch,) = task.client_batches(client, 10**6)
+        np.testing.assert_array_equal(batch['x'], rows[:, :-1])
+        np.testing.assert_array_equal(batch['y'], rows[:, 1:])
+
+
+@pytest.mark.parametrize('most', [1, 5, 8, 9, 40, 10**6])
+def test_rows_of_sentences_have_the_first_words_as_if_encoded_from_text(most):
+    for client in range(5):
+        rows = Packing('sentences', _LENGTH, most).of_rows(_LANGUAGE.tokens(client))
+        expected = word_clients.encode(_sentences(client), _IDS_of_packing, _LENGTH, most)
+        assert rows.dtype == np.int32
+        np.testing.assert_array_equal(rows, expected)
+
+
+@pytest.mark.parametrize('kind', ['sentences', 'windows'])
+def test_a_client_with_too_little_text_has_no_rows(kind):
+    for client in range(30):
+        sentences = _sentences(client)
+        tokens = sum(map(len, sentences)) + (len(sentences) if kind == 'windows' else 0)
+        all_rows = Packing(kind, _LENGTH).of_rows(_LANGUAGE.tokens(client))
+        for least, has in ((tokens, True), (tokens + 1, False)):
+            packing = Packing(kind, _LENGTH, min_tokens=least)
+            rows = packing.of_rows(_LANGUAGE.tokens(client))
+            assert rows.tolist() == (all_rows.tolist() if has else [])
+            assert bool(list(packing.of_long_enough(sentences))) == has
+        for least, has in ((len(sentences), True), (len(sentences) + 1, False)):
+            packing = Packing(kind, _LENGTH, min_sentences=least)
+            rows = packing.of_rows(_LANGUAGE.tokens(client))
+            assert rows.tolist() == (all_rows.tolist() if has else [])
+            kept = list(packing.of_long_enough(iter([[], *sentences])))
+            assert kept == (sentences if has else [])
+
+
+def _task_of_packing(**text):
+    config = TaskConfig(
+        model='micro', text=TextConfig(vocabulary_size=60, sentence_length=_LENGTH, **text)
+    )
+    return synthetic_task.SyntheticTextTask(config, seed=4).load()
+
+
+def test_the_synthetic_task_has_the_rows_of_its_configuration():
+    language = synthetic_text.SyntheticText(vocabulary_size=60, sentence_length=_LENGTH, seed=4)
+    plain = _task_of_packing().client_batches(3, 5, 2, 9)
+    for batch, other in zip(plain, language.client_batches(3, 5, 2, 9), strict=True):
+        np.testing.assert_array_equal(batch['x'], other['x'])
+    task = _task_of_packing(packing='windows', client_max_tokens=50, client_min_sentences=20)
+    found = {client: task.client_batches(client, 99, 1, None) for client in range(20)}
+    for client, batches in found.items():
+        rows = language.tokens(client)
+        expected = Packing('windows', _LENGTH, 50).of_rows(rows)
+        assert len(batches) == (len(rows) >= 20)
+        if batches:
+            np.testing.assert_array_equal(batches[0]['y'], expected[:, 1:])
+    assert 0 < sum(map(bool, found.values())) < 20
+    # Held-out clients are not filtered.
+    rows = np.concatenate([batch['x'].numpy() for batch in task.heldout(6, 64)])
+    packed = [Packing('windows', _LENGTH, 50).of_rows(r) for r in language.heldout_clients(6)]
+    np.testing.assert_array_equal(rows, np.concatenate(packed)[:, :-1])
+
+
+@pytest.mark.parametrize(
+    'text', [dict(packing='windows'), dict(client_min_tokens=5), dict(client_min_sentences=2)]
+)
+def test_images_have_no_rows_of_text(text):
+    with pytest.raises(ArgumentError, match=f'{next(iter(text))}=.*: task=emnist has no text'):
+        TaskConfig(task='emnist', text=TextConfig(**text))
+
+
+def test_real_text_has_the_rows_of_its_configuration(tmp_path):
+    text_files.write_clients(tmp_path / 'a.jsonl', 6)
+    text_files.write_words(tmp_path / 'words.txt')
+    text = TextConfig(
+        vocabulary_file=str(tmp_path / 'words.txt'),
+        vocabulary_size=20,
+        sentence_length=5,
+        packing='windows',
+        client_max_tokens=12,
+    )
+    data = DataConfig(data_path=str(tmp_path / 'a.jsonl'))
+    config = TaskConfig(task='user_text', model='micro', data=data, text=text)
+    task = source.open_task(config, 0, lambda text: None).load()
+    for client in range(5):
+        (batch,) = task.client_batches(client, 9, 1, None)
+        # Sentences of 8 words and a mark go over the ends of windows of 5.
+        assert batch['y'].shape == (3, 5) and (batch['y'] != _PAD).sum() == 12
+        assert batch['y'].ravel()[9] == _END

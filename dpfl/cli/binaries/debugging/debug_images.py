@@ -4,12 +4,12 @@ Example:
   python -m experiments.debug_images --flagfile=configs/debug_images.flags \
     --output_dir=runs/debug_images
 
-A classifier of letters and digits runs on devices: one that the study trains on public images, or
-your own (--primary_model). The clients (or their examples) are divided by its accuracy.
-DP-FedAvg-GAN trains a GAN where it does well, one where it does badly, one on all clients, and two
-on public images; the study says what differs and names the fault. With --compare=fix and --inject
-it is the study of the paper: two GANs while some devices have a fault, and two after the fix. The
-output directory then has
+A classifier of letters and digits runs on devices: one that the study trains on public images,
+those of held-out clients, or your own (--primary_model). The clients (or their examples) are
+divided by its accuracy. DP-FedAvg-GAN trains a GAN where it does well, one where it does badly, one
+on all clients, and two on public images; the study says what differs and names the fault. With
+--compare=fix and --inject it is the study of the paper: two GANs while some devices have a fault,
+and two after the fix. The output directory then has
 - study.html: sheets of generated images side by side, and the conclusion;
 - study.json: the same numbers;
 - sheets/ with the pictures, and primary/ with the classifier;
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _DEFAULTS = GanConfig(
     task=ImageTaskConfig(),
     privacy=PrivacyConfig(mechanism='gaussian', clip_norm=1.0, noise_multiplier=0.01),
-    sampling=SamplingConfig(rounds=150, population=3_400, clients_per_round=10),
+    sampling=SamplingConfig(rounds=150, clients_per_round=10),
     evaluation=EvaluationConfig(eval_clients=5),
     execution=ExecutionConfig(checkpoint_every=25),
 )
@@ -65,7 +65,8 @@ _CONFIG = SettingsFlags(
         'clients_per_round',
     },
     help={
-        'population': 'Number of clients.',
+        'population': 'Number of clients; by default all that --task=emnist does not hold out, or '
+        '3,400 synthetic ones.',
         'clients_per_round': 'Number of clients in a round, drawn without replacement.',
         'model': 'Size of the GANs; [Augenstein20] uses dcgan.',
         'adjacency': 'Adjacency of the privacy reports, as in report_privacy. The page also has '

@@ -15,7 +15,6 @@ order of their keys.
 
 import dataclasses
 import functools
-import hashlib
 import os
 import pathlib
 import sqlite3
@@ -27,7 +26,8 @@ from google.protobuf import message
 
 from dpfl import _files, errors
 from dpfl.errors import DataError
-from dpfl.tasks.text.word_clients import WordClients, share_of_heldout
+from dpfl.tasks import held_out
+from dpfl.tasks.text.word_clients import WordClients
 
 URL = 'https://storage.googleapis.com/tff-datasets-public/stackoverflow.sqlite.lzma'
 _COLUMNS = {
@@ -116,27 +116,17 @@ def _split(
                 test,
                 splits,
             )
-    by_digest = sorted(clients, key=lambda key: (_digest(key), str(key)))
     try:
-        count = share_of_heldout(len(by_digest), heldout_fraction)
+        trained, held = held_out.split(clients, heldout_fraction)
     except errors.ArgumentError as error:
         if error.name != 'num_clients':
             raise
-        raise DataError(f'has {len(by_digest)} clients to train on, must have at least 2') from None
-    return (
-        _Part(file, _in_order(by_digest[count:]), split),
-        _Part(file, _in_order(by_digest[:count]), split),
-        test,
-        splits,
-    )
+        raise DataError(f'has {len(clients)} clients to train on, must have at least 2') from None
+    return _Part(file, _in_order(trained), split), _Part(file, _in_order(held), split), test, splits
 
 
 def _in_order(keys: Iterable[Any]) -> tuple:
     return tuple(sorted(keys, key=str))
-
-
-def _digest(key: Any) -> bytes:
-    return hashlib.sha256(str(key).encode('utf-8', 'surrogatepass')).digest()
 
 
 class _File:

@@ -13,9 +13,10 @@ from typing import Any, BinaryIO
 
 from dpfl import _files, errors
 from dpfl.errors import DataError
+from dpfl.tasks import held_out
 from dpfl.tasks.text import tokenization
 from dpfl.tasks.text.files import parquet_records, record_files, record_index
-from dpfl.tasks.text.word_clients import WordClients, share_of_heldout
+from dpfl.tasks.text.word_clients import WordClients
 
 
 def open_clients(
@@ -68,7 +69,7 @@ def open_clients(
             path,
             f'must have texts of at least 2 clients, has {count}{_left_out(summary)}',
         )
-    num_heldout = share_of_heldout(count, heldout_fraction)
+    num_heldout = held_out.count(count, heldout_fraction)
     clients = WordClients(count, texts.sentences)
     description = {
         'format': name,

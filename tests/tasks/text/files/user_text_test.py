@@ -1,6 +1,7 @@
-"""Users' files: splits, refused files with their messages, and files that change."""
+"""Text in files of users and public text: splits, refused files, and files that change."""
 
 import csv
+import gzip
 import hashlib
 import json
 import os
@@ -9,8 +10,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from dpfl.errors import DataError
-from dpfl.tasks.text.files import user_text
+from dpfl.errors import ArgumentError, DataError
+from dpfl.tasks.text import vocabulary
+from dpfl.tasks.text.files import public_text, user_text
+from tests.tasks.text.messages import repositories
+from tests.tasks.text.messages.repositories import Commit
 
 _TEXTS = {f'user {i}': [f'Text {j} of {i}. Bye!' for j in range(i % 3 + 1)] for i in range(20)}
 
@@ -62,18 +66,6 @@ def test_clients_are_split_and_each_is_there_once(tmp_path):
     assert {*map(_joined, _sentences(heldout))} < {*map(_joined, _sentences(more))}
 
 
-def test_csv_gives_the_same_clients(tmp_path):
-    path = tmp_path / 'a.csv'
-    with open(path, 'w', newline='') as file:
-        writer = csv.writer(file)
-        writer.writerow(['said', 'who'])
-        writer.writerows((text, client) for client, texts in _TEXTS.items() for text in texts)
-    expected = _open(_write_json(tmp_path / 'a.jsonl'))
-    found = _open(path)
-    assert _sentences(found[0]) == _sentences(expected[0])
-    assert _sentences(found[1]) == _sentences(expected[1])
-
-
 def _write_parquet(path, rows, **types):
     columns = {
         name: pyarrow.array([row[i] for row in rows], types.get(name))
@@ -83,23 +75,34 @@ def _write_parquet(path, rows, **types):
     return path
 
 
+def _write_csv(path, rows):
+    with open(path, 'w', newline='') as file:
+        csv.writer(file).writerows([('who', 'said'), *rows])
+    return path
+
+
 @pytest.mark.parametrize(
     'types',
     [
+        'csv',
         {},
         {'said': pyarrow.large_string()},
         {'who': pyarrow.dictionary(pyarrow.int32(), pyarrow.string())},
     ],
     ids=str,
 )
-def test_parquet_gives_the_same_clients(types, tmp_path):
+def test_csv_and_parquet_give_the_same_clients(types, tmp_path):
     rows = [(client, text) for client, texts in _TEXTS.items() for text in texts]
     expected = _open(_write_json(tmp_path / 'a.jsonl'))
-    found = _open(_write_parquet(tmp_path / 'a.parquet', rows, **types))
+    if types == 'csv':
+        found = _open(_write_csv(tmp_path / 'a.csv', rows))
+    else:
+        found = _open(_write_parquet(tmp_path / 'a.parquet', rows, **types))
     assert _sentences(found[0]) == _sentences(expected[0])
     assert _sentences(found[1]) == _sentences(expected[1])
-    assert found[2]['format'] == 'parquet' and found[2]['records'] == len(rows)
-    data = (tmp_path / 'a.parquet').read_bytes()
+    kind = 'csv' if types == 'csv' else 'parquet'
+    assert found[2]['format'] == kind and found[2]['records'] == len(rows)
+    data = (tmp_path / f'a.{kind}').read_bytes()
     assert found[3] == hashlib.sha256(data).hexdigest()
     # A size and a digest without a key are tests of guesses at the texts.
     assert not {'bytes', 'sha256'} & set(found[2]) and found[3] not in json.dumps(found[2])
@@ -135,15 +138,6 @@ def test_a_parquet_file_that_is_cut_or_damaged_is_refused(tmp_path):
         _open(path)
 
 
-def test_parquet_without_a_column_names_its_flag(tmp_path):
-    path = tmp_path / 'a.pq'
-    parquet.write_table(pyarrow.table({'who': ['a'], 'text': ['b']}), path)
-    with pytest.raises(
-        ValueError, match='^text_column=said: must be one of the 2 columns: who, text$'
-    ):
-        _open(path)
-
-
 def test_json_lines_without_a_column_say_which_there_are(tmp_path):
     path = tmp_path / 'a.jsonl'
     lines = [json.dumps({'who': str(i), 'words': 'secret'}) for i in range(9)]
@@ -176,8 +170,6 @@ def test_malformed_lines_are_left_out_unless_strict(tmp_path):
     [
         ('a.jsonl', None, r'cannot be read \(No such file'),
         ('a.txt', b'', r'must be a file whose name ends in one of \.jsonl, '),
-        ('a.parquet', None, r'cannot be read \(No such file'),
-        ('a.parquet', b'PAR1', r'is not a complete Parquet file \('),
         ('a.jsonl', b'', r'must have texts of at least 2 clients, has 0'),
         ('a.jsonl', b'{"who": 1, "said": "x"}\n', r'has 1$'),
         (
@@ -196,13 +188,6 @@ def test_files_that_are_refused(name, content, message, tmp_path):
         _open(path)
 
 
-def test_a_missing_column_names_its_flag(tmp_path):
-    path = tmp_path / 'a.csv'
-    path.write_text('who,text\na,b\n')
-    with pytest.raises(ValueError, match='^text_column=said: must be one of the 2 columns'):
-        _open(path)
-
-
 @pytest.mark.parametrize('change', ['append', 'other bytes'])
 def test_a_file_that_changes_is_noticed(change, tmp_path):
     path = _write_json(tmp_path / 'a.jsonl')
@@ -216,3 +201,80 @@ def test_a_file_that_changes_is_noticed(change, tmp_path):
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(DataError, match='a.jsonl: has changed since it was indexed'):
         list(training.sentences(0))
+
+
+_TEXTS_of_public = ['The cat sat. It sat!', 'A café \u2019s cat', 'b' * 10]
+
+
+@pytest.fixture(name='paths')
+def _paths(tmp_path):
+    plain = '\ufeff' + ''.join(f'{text}\n' for text in _TEXTS_of_public)
+    lines = ''.join(json.dumps({'text': text, 'other': 1}) + '\n\n' for text in _TEXTS_of_public)
+    found = []
+    for name, text in (('a.txt', plain), ('a.jsonl', lines), ('A.NDJSON', lines)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / f'{name}.gz').write_bytes(gzip.compress(text.encode()))
+        found += [tmp_path / name, tmp_path / f'{name}.gz']
+    return found
+
+
+def test_every_form_has_the_same_sentences(paths):
+    expected = list(public_text.sentences('public_text', paths[0]))
+    assert expected[0] == ['the', 'cat', 'sat', '.'] and len(expected) == 4
+    for path in paths:
+        assert list(public_text.sentences('public_text', path)) == expected, path
+        assert vocabulary.count_public_text(path, 2).words == ('cat', 'sat')
+
+
+def test_a_file_is_read_as_far_as_it_is_needed(tmp_path):
+    path = tmp_path / 'a.jsonl'
+    path.write_text('{"text": "good. line."}\nbad\n')
+    sentences = public_text.sentences('public_text', path)
+    assert next(sentences) == ['good', '.'] and next(sentences) == ['line', '.']
+    with pytest.raises(ArgumentError, match=r'line 2 must be a JSON object with a text'):
+        next(sentences)
+
+
+@pytest.mark.parametrize(
+    'name, data, message',
+    [
+        ('a.jsonl', b'{"texts": "a"}\n', "line 1 must be a JSON object with a text 'text'"),
+        ('a.jsonl', b'[1]\n', 'line 1 must be a JSON object'),
+        ('a.txt', b'good\n\xff\n', 'must be UTF-8 text'),
+        ('a.txt.gz', b'not compressed', 'must be a whole gzip file'),
+        ('a.txt.gz', gzip.compress(b'a line\n' * 9000, mtime=0)[:-20], 'must be a whole gzip file'),
+    ],
+)
+def test_bad_files_are_refused(tmp_path, name, data, message):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ArgumentError, match=f'public_text=.*: {message}'):
+        list(public_text.sentences('public_text', tmp_path / name))
+    with pytest.raises(ArgumentError, match='public_text=.*: cannot be read'):
+        list(public_text.sentences('public_text', tmp_path / 'absent'))
+
+
+def test_repositories_are_text(tmp_path):
+    first = repositories.make(tmp_path / 'a', [Commit('a@x.org', 'One\n\nTwo. See `f(x)`')])
+    second = repositories.make(tmp_path / 'b', [Commit('b@x.org', 'Three'), Commit('b@x.org', '1')])
+    found = public_text.sentences('public_text', f'{first},{second}')
+    assert list(found) == [['one'], ['two', '.'], ['see'], ['three']]
+    empty = repositories.make(tmp_path / 'c', [])
+    with pytest.raises(ArgumentError, match=f'public_text={empty}: is a repository without'):
+        list(public_text.sentences('public_text', f'{first},{empty}'))
+
+
+def test_a_column_of_parquet_is_text(tmp_path):
+    path = tmp_path / 'a.parquet'
+    parquet.write_table(pyarrow.table({'text': ['One. Two', 'Three'], 'n': [1, 2]}), path)
+    assert list(public_text.sentences('public_text', path)) == [['one', '.'], ['two'], ['three']]
+    for column, message in (
+        ('said', "must have a column 'said'"),
+        ('n', "must have a column 'n' of text"),
+    ):
+        with pytest.raises(ArgumentError, match=f'public_text=.*: {message}'):
+            list(public_text.sentences('public_text', path, column))
+    path.write_bytes(b'PAR1')
+    with pytest.raises(ArgumentError, match='public_text=.*: is not a complete Parquet file'):
+        list(public_text.sentences('public_text', path))
+    with pytest.raises(ArgumentError, match=r'public_text=.*: cannot be read \(No such file'):
+        list(public_text.sentences('public_text', tmp_path / 'b.parquet'))

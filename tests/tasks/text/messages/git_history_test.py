@@ -36,14 +36,6 @@ def test_commits_come_in_order_with_addresses_in_lower_case(bare, tmp_path):
     assert repository.heads == (repositories.git(path, 'rev-parse', 'main'),)
 
 
-def test_repositories_follow_each_other_and_have_names(tmp_path):
-    first = repositories.make(tmp_path / 'a.git', [Commit('a@x.org', 'One')])
-    second = repositories.make(tmp_path / 'b', [Commit('a@x.org', 'Two')])
-    assert _read(second, first)[0] == [('a@x.org', 0, 'Two'), ('a@x.org', 1, 'One')]
-    assert [each.name for each in git_history.find(f'{first},{second}')] == ['a', 'b']
-    _refused(f'{first},{second},{tmp_path}/./a.git', 'is the same repository as another one')
-
-
 def test_merges_are_counted_and_left_out(tmp_path):
     commits = [
         Commit('a@x.org', 'One'),
@@ -204,13 +196,6 @@ def test_a_history_that_breaks_off_is_refused(loose):
         list(git_history.messages(found, collections.Counter()))
 
 
-def test_a_damaged_branch_is_refused(loose):
-    (loose / 'refs' / 'heads').mkdir(exist_ok=True)
-    (loose / 'packed-refs').unlink(missing_ok=True)
-    (loose / 'refs' / 'heads' / 'main').write_text('nonsense\n')
-    _refused(loose, r'a: cannot be read by git \(.*\)$')
-
-
 def test_no_child_is_left_if_reading_ends_early(tmp_path, monkeypatch):
     children = []
     start = subprocess.Popen
@@ -228,3 +213,18 @@ def test_no_child_is_left_if_reading_ends_early(tmp_path, monkeypatch):
     assert child.poll() is None  # It waits until somebody reads more.
     read.close()
     assert child.poll() is not None
+
+
+def test_repositories_follow_each_other_and_have_names(tmp_path):
+    first = repositories.make(tmp_path / 'a.git', [Commit('a@x.org', 'One')])
+    second = repositories.make(tmp_path / 'b', [Commit('a@x.org', 'Two')])
+    assert _read(second, first)[0] == [('a@x.org', 0, 'Two'), ('a@x.org', 1, 'One')]
+    assert [each.name for each in git_history.find(f'{first},{second}')] == ['a', 'b']
+    _refused(f'{first},{second},{tmp_path}/./a.git', 'is the same repository as another one')
+
+
+def test_a_damaged_branch_is_refused(loose):
+    (loose / 'refs' / 'heads').mkdir(exist_ok=True)
+    (loose / 'packed-refs').unlink(missing_ok=True)
+    (loose / 'refs' / 'heads' / 'main').write_text('nonsense\n')
+    _refused(loose, r'a: cannot be read by git \(.*\)$')

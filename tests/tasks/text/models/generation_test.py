@@ -1,4 +1,4 @@
-"""Sampling and joint probabilities against the enumeration of all sequences of a tiny model."""
+"""Sampling, joint probabilities and rankings against all sequences of a tiny model."""
 
 import itertools
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from dpfl.tasks.text import encoding, oov_ranking
 from dpfl.tasks.text.models import dense_lstm, generation, stacked_cifg, tied_lstm
 
 _SPECIAL = generation.SpecialTokens(pad=0, begin=1, end=2)
@@ -68,22 +69,15 @@ def test_joint_probabilities_equal_the_product_of_conditional_ones(cell):
     np.testing.assert_allclose(np.exp(actual), list(expected.values()), rtol=1e-5)
 
 
-def test_probabilities_of_all_ended_and_cut_sequences_add_up_to_one():
-    cell = _CELLS[0]
-    weights = list(_weights(cell))
-    weights[-1][_SPECIAL.pad] = -50  # A trained model has learnt that padding is no target.
-    sequences = [
-        sequence
-        for sequence in itertools.product(range(_NUM_TOKENS), repeat=_LENGTH)
-        if all(token or (i and sequence[i - 1] in (0, 2)) for i, token in enumerate(sequence))
-        if all(token != 2 or not any(sequence[i + 1 :]) for i, token in enumerate(sequence))
-    ]
-    scores = generation.log_probabilities(cell, weights, _SPECIAL, np.array(sequences))
-    assert np.exp(scores).sum() == pytest.approx(1, rel=1e-5)
-
-
-@pytest.mark.parametrize('cell', _CELLS, ids=str)
-@pytest.mark.parametrize('temperature, top_k', [(1.0, None), (0.5, None), (1.0, 2)])
+@pytest.mark.parametrize(
+    'cell, temperature, top_k',
+    [
+        (_CELLS[0], 1.0, None),
+        (_CELLS[1], 0.5, None),
+        (_CELLS[2], 1.0, 2),
+    ],
+    ids=str,
+)
 def test_samples_follow_the_enumerated_distribution(cell, temperature, top_k):
     weights = _weights(cell)
 
@@ -177,16 +171,63 @@ def test_samples_are_a_pure_function_of_the_seed_over_many_batches():
 @pytest.mark.parametrize(
     'changes, message',
     [
-        (dict(count=0), 'count=0: must be an integer >= 1'),
-        (dict(length=0), 'length=0: must be an integer >= 1'),
-        (dict(temperature=0), 'temperature=0: must be a finite number > 0'),
         (dict(temperature=float('nan')), 'temperature=nan: must be a finite number > 0'),
         (dict(top_k=4), 'top_k=4: must be an integer >= 1 and <= 3'),
         (dict(top_k=3, never=(3,)), 'top_k=3: must be an integer >= 1 and <= 2'),
-        (dict(seed=-1), 'seed=-1: must be an integer >= 0'),
     ],
 )
 def test_bad_arguments_are_named(changes, message):
     arguments = dict(count=1, length=1, seed=0)
     with pytest.raises(ValueError, match=f'^{message}'):
         generation.sample(_CELLS[0], _weights(_CELLS[0]), _SPECIAL, **{**arguments, **changes})
+
+
+_CELL = stacked_cifg.StackedCifg(4, 8, 4, num_layers=2)
+
+
+def _weights_of_bytes(letters):
+    """A random model that writes almost only the given letters and ends of words."""
+    rng = np.random.default_rng(3)
+    shapes = _CELL.weight_shapes(encoding.NUM_BYTE_TOKENS).values()
+    weights = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    weights[-1] -= 60
+    for token in [*letters.encode(), encoding.WORD_END_ID]:
+        weights[-1][token] += 60
+    return tuple(weights)
+
+
+def test_the_most_probable_words_are_found_in_their_order():
+    letters, length, top = 'abc ', 3, 8
+    weights = _weights_of_bytes(letters)
+    words = [''.join(word) for n in (1, 2) for word in itertools.product(letters, repeat=n)]
+    tokens = encoding.encode_words(words, length)[:, 1:]
+    scores = np.exp(generation.log_probabilities(_CELL, weights, oov_ranking.BYTES, tokens))
+    expected = sorted(zip(scores, words, strict=True), reverse=True)[:top]
+
+    ranking = oov_ranking.rank(_CELL, weights, samples=20_000, length=length, top=top, seed=1)
+    ranked = ranking.words
+    assert [word.word for word in ranked] == [word for _, word in expected]
+    np.testing.assert_allclose(
+        [word.probability for word in ranked], [score for score, _ in expected], rtol=1e-4
+    )
+    for word in ranked:
+        deviation = np.sqrt(20_000 * word.probability)
+        assert abs(word.count - 20_000 * word.probability) < 6 * deviation
+    least = ranked[-1].probability
+    assert ranking.missing == pytest.approx(min(1, (1 - least) ** 20_000 / least))
+    # The empty word, an end at once, is one that a model can write and no client has.
+    assert all(word.word for word in ranked)
+
+
+def test_samples_make_a_miss_improbable():
+    def missing(samples):
+        return oov_ranking.rank(
+            _CELL, _weights_of_bytes('a'), samples=samples, length=4, top=2, seed=1
+        ).missing
+
+    assert missing(20_000) < 1e-6 < missing(20)
+
+
+def test_a_ranking_that_is_too_short_may_miss_anything():
+    ranking = oov_ranking.rank(_CELL, _weights_of_bytes('a'), samples=50, length=2, top=20, seed=1)
+    assert len(ranking.words) < 20 and ranking.missing == 1

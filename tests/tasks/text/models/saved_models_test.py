@@ -68,7 +68,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.exhaustive
+@pytest.mark.standard
 def test_tensorflow_alone_loads_them(tmp_path):
     names = ['micro', 'lstm_tiny']
     for name in names:

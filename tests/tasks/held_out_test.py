@@ -1,0 +1,235 @@
+"""Whoever is held out is no client: in all tasks, neither an id nor data are on both sides."""
+
+import contextlib
+import itertools
+import json
+import sqlite3
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from dpfl.errors import ArgumentError
+from dpfl.inspection.text.clients import OpenedText
+from dpfl.tasks import config, held_out, own_data, source
+from dpfl.tasks.images import classifiers
+from dpfl.tasks.text.token_ids import NUM_SPECIAL_TOKENS
+from tests.tasks.images import emnist_files
+from tests.tasks.text.messages import repositories
+
+_EXAMPLE = 'serialized_example_proto'
+_PEOPLE = 12
+_EACH = 5
+_SYNTHETIC = 4
+# A sentence of a person begins with a word of its own, so that its data say whose they are.
+_WORDS = [f'person{person}' for person in range(_PEOPLE)] + ['writes', 'again']
+# Rows of synthetic text are long enough that two people do not write the same by chance.
+_LONG = 12
+
+
+def _sentences(person):
+    return [f'person{person} writes' + ' again' * (i % 3) for i in range(_EACH)]
+
+
+def _stackoverflow(path, splits, also=()):
+    """A file in TFF's format. Pairs in `also` put a person into a further split."""
+    ids = [f'{person:02}' for person in range(_PEOPLE)]
+    database = path / 'stackoverflow.sqlite'
+    tff.simulation.datasets.save_to_sql_client_data(
+        ids,
+        lambda client: tf.data.Dataset.from_tensor_slices({'tokens': _sentences(int(client))}),
+        str(database),
+        split_names_by_client_id={client: splits[int(client)] for client in ids},
+    )
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        for person, split in also:
+            for table, column in (('client_metadata', 'num_examples'), ('examples', _EXAMPLE)):
+                connection.execute(
+                    f'INSERT INTO {table} (client_id, split_name, {column}) SELECT client_id, ?, '
+                    f'{column} FROM {table} WHERE client_id = ?',
+                    (split, ids[person]),
+                )
+        connection.commit()
+    return database
+
+
+def _user_text(path):
+    file = path / 'texts.jsonl'
+    rows = [{'client': str(i), 'text': text} for i in range(_PEOPLE) for text in _sentences(i)]
+    file.write_text(''.join(f'{json.dumps(row)}\n' for row in rows))
+    return file
+
+
+def _git_log(path):
+    commits = [
+        repositories.Commit(f'author{i}@example.org', f'{text}\n')
+        for i in range(_PEOPLE)
+        for text in _sentences(i)
+    ]
+    return repositories.make(path / 'repository', commits)
+
+
+def _opened(task, path, **data):
+    """The task as training opens it."""
+    is_real_text = task in config.REAL_TASKS
+    words = path / 'words'
+    words.write_text('\n'.join(_WORDS))
+    text = config.TextConfig(vocabulary_file=str(words)) if is_real_text else config.TextConfig()
+    model = 'tiny' if task in config.IMAGE_TASKS else 'micro'
+    data = config.DataConfig(**{name: str(value) for name, value in data.items()})
+    given = config.TaskConfig(task=task, model=model, data=data, text=text)
+    return source.open_task(given, 3, lambda text: None).load()
+
+
+def _own(clients, heldout):
+    model = classifiers.build_image_classifier('tiny', 0)
+    return own_data.from_arrays(model, clients, heldout)
+
+
+def _arrays(client, size=4):
+    rng = np.random.default_rng(client)
+    return {'x': rng.random((size, 28, 28, 1), np.float32), 'y': np.zeros(size, np.int32)}
+
+
+_SPLITS = ['train'] * 8 + ['heldout'] * 2 + ['test'] * 2
+# By name of a case: its task, and a function that makes it in a directory.
+_CASES = {
+    'synthetic_text': ('synthetic_text', lambda path: _opened('synthetic_text', path)),
+    'stackoverflow': (
+        'stackoverflow',
+        lambda path: _opened('stackoverflow', path, data_path=_stackoverflow(path, _SPLITS)),
+    ),
+    'stackoverflow with people in several splits': (
+        'stackoverflow',
+        lambda path: _opened(
+            'stackoverflow',
+            path,
+            data_path=_stackoverflow(path, _SPLITS, [(0, 'heldout'), (1, 'test'), (8, 'test')]),
+        ),
+    ),
+    'stackoverflow without heldout': (
+        'stackoverflow',
+        lambda path: _opened(
+            'stackoverflow', path, data_path=_stackoverflow(path, ['train'] * 10 + ['test'] * 2)
+        ),
+    ),
+    'user_text': ('user_text', lambda path: _opened('user_text', path, data_path=_user_text(path))),
+    'git_log': ('git_log', lambda path: _opened('git_log', path, data_path=_git_log(path))),
+    'synthetic_glyphs': ('synthetic_glyphs', lambda path: _opened('synthetic_glyphs', path)),
+    'emnist sqlite': (
+        'emnist',
+        lambda path: _opened(
+            'emnist', path, data_path=emnist_files.write_sqlite(path / 'emnist.sqlite')
+        ),
+    ),
+    'emnist hdf5': (
+        'emnist',
+        lambda path: _opened('emnist', path, data_path=emnist_files.write_hdf5(path)),
+    ),
+    'custom': (
+        'custom',
+        lambda path: _own([_arrays(i) for i in range(9)], [_arrays(i) for i in (9, 10)]),
+    ),
+}
+
+
+def _people(task, batches):
+    """Who wrote the rows of some batches: a mark in each row, or else the row itself."""
+    found = set()
+    for batch in batches:
+        for x, y in zip(np.asarray(batch['x']), np.asarray(batch['y']), strict=True):
+            if task == 'emnist':
+                found.add(float(x[0, 0, 0]))
+            elif task in config.REAL_TASKS:
+                found |= {_WORDS[i] for i in y - NUM_SPECIAL_TOKENS if 0 <= i < _PEOPLE}
+            elif task in config.IMAGE_TASKS or task == 'custom' or np.count_nonzero(y) >= _LONG:
+                found.add(x.tobytes() + y.tobytes())
+    return found
+
+
+@pytest.mark.parametrize('name', _CASES)
+def test_no_person_is_on_two_sides(name, tmp_path, monkeypatch):
+    monkeypatch.setenv('DPFL_CACHE_DIR', str(tmp_path / 'cache'))
+    task, make = _CASES[name]
+    opened = make(tmp_path)
+    clients = range(opened.population or _SYNTHETIC)
+    sides = [
+        _people(task, itertools.chain(*(opened.client_batches(i, 8, 1, None) for i in clients))),
+        _people(task, opened.heldout(1_000 if opened.population else _SYNTHETIC, 8)),
+    ]
+    if opened.test is not None:
+        number = opened.num_test_clients or _SYNTHETIC
+        sides.append(_people(task, opened.test(number, 8)))
+    assert all(sides) and len(set.union(*sides)) == sum(map(len, sides))
+    if task in (*config.REAL_TASKS, 'emnist'):
+        # Nobody is lost, and the run says how many are on either side.
+        assert opened.description['clients'] == {
+            'training': len(sides[0]),
+            'heldout': len(sides[1]),
+        }
+        assert sum(map(len, sides)) == (len(emnist_files.SIZES) if task == 'emnist' else _PEOPLE)
+
+
+def test_every_task_has_a_case():
+    allowed = {*config.TEXT_TASKS, *config.IMAGE_TASKS, config.CUSTOM}
+    assert {task for task, _ in _CASES.values()} == allowed
+
+
+@pytest.mark.parametrize('task', ['synthetic_text', 'user_text'])
+def test_text_of_studies_is_divided_too(task, tmp_path):
+    """`debug_text` opens its text by itself."""
+    words = tmp_path / 'words'
+    words.write_text('\n'.join(_WORDS))
+    given = config.TextTaskConfig(task=task)
+    if task == 'user_text':
+        given = given.with_values(
+            {'data_path': str(_user_text(tmp_path)), 'vocabulary_file': str(words)}
+        )
+    opened = OpenedText(given, 3).text()
+    sides = [
+        {tuple(map(tuple, part.sentences(i))) for i in range(min(part.count, 20))}
+        for part in (opened.training, opened.heldout)
+    ]
+    assert all(sides) and not sides[0] & sides[1]
+
+
+@pytest.mark.parametrize('fraction', [0.1, 0.3, 0.9])
+def test_who_is_held_out_depends_on_the_ids_alone(fraction):
+    ids = [f'f{i:04}' for i in range(40)]
+    training, held = held_out.split(ids, fraction)
+    assert {*training} | {*held} == {*ids} and len(training) + len(held) == 40
+    assert len(held) == held_out.count(40, fraction) == round(40 * fraction)
+    assert held_out.split(reversed(ids), fraction) == (training, held)
+    # A smaller share is a part of a larger one, and others do not matter but for the number.
+    assert held_out.split(ids, fraction / 2)[1] == held[: round(20 * fraction)]
+
+
+@pytest.mark.parametrize(
+    'number, fraction, held',
+    [(2, 0.9, 1), (2, 0.01, 1), (10, 0.26, 3), (10, 0.99, 9), (3_400, 0.1, 340)],
+)
+def test_number_of_the_held_out(number, fraction, held):
+    assert held_out.count(number, fraction) == held
+
+
+@pytest.mark.parametrize(
+    'number, fraction, message',
+    [
+        (10, 0, 'heldout_fraction='),
+        (10, 1, 'heldout_fraction='),
+        (10, float('nan'), 'heldout_fraction='),
+        (1, 0.1, 'must be at least 2'),
+    ],
+)
+def test_bad_shares_are_refused(number, fraction, message):
+    with pytest.raises(ArgumentError, match=message):
+        held_out.count(number, fraction)
+
+
+def test_an_own_client_on_both_sides_is_refused():
+    clients = [_arrays(i) for i in range(3)]
+    with pytest.raises(ArgumentError, match=r'heldout\[1\]: must not have .* of clients\[2\]'):
+        _own(clients, [_arrays(7), _arrays(2)])
+    # Clients without data are alike.
+    _own([*clients, _arrays(0, size=0)], [_arrays(0, size=0)])
