@@ -11,6 +11,7 @@ from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.errors import ArgumentError
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.runtime import contexts
+from tests import redrawn
 from tests.learning import models
 
 pytestmark = pytest.mark.tff
@@ -130,11 +131,8 @@ def test_the_weighted_mean_of_a_round(kind, weight, client_update):
     updates = [_flat(record(client)) for client in _COHORT]
     expected = _weighted_mean(updates, _weights(), kind, weight or _CLIENTS)
     process = _weighted(kind, weight, client_update)
-<<<<<<< HEAD
     for num_shards in (1, 3):
         _assert_close(_moved(process, learning.shard(_COHORT, num_shards)), expected)
-=======
-    _assert_close(_moved(process, learning.shard(_COHORT, num_shards)), expected)
 
 
 def test_fedsgd_clips_the_gradient_times_its_rate():
@@ -160,15 +158,6 @@ def test_weights_count_different_examples():
     _assert_close(_moved(process, learning.shard(twice, 2)), expected)
 
 
-@pytest.mark.exhaustive
-def test_the_denominator_is_the_planned_cohort_unless_it_is_given():
-    updates = [_flat(_trained(client)) for client in _COHORT]
-    expected = _weighted_mean(updates, _weights(), 'fixed', _CLIENTS)
-    process = _process(_plan(estimator=accounting.Estimator(example_cap=_CAP)))
-    _assert_close(_moved(process, learning.shard(_COHORT, 2)), expected)
->>>>>>> F
-
-
 def test_a_record_that_is_not_finite_has_no_weight():
     broken = models.client(7, [3, 2])
     broken[1]['x'][0, 0] = np.nan
@@ -180,7 +169,8 @@ def test_a_record_that_is_not_finite_has_no_weight():
 
 @pytest.mark.standard
 @pytest.mark.parametrize('kind', ['fixed', 'clipped'])
-def test_noise_is_z_times_what_one_client_moves(kind):
+def test_noise_is_z_times_what_one_client_moves(kind, monkeypatch):
+    redrawn.ignore_context(monkeypatch)
     # [McMahan18], theorem 1: z S / (q W), or 2 z S / (q W_min).
     draws = {}
     for noise_multiplier in (0.0, 1.5):
@@ -215,7 +205,7 @@ def test_weights_with_hardened_noise():
     plan = _plan(estimator=estimator, noise='hardened', noise_multiplier=0.5)
     process = _process(plan, noise_seed=1, supplied_noise=True)
     with aggregators.HardenedRing(plan) as ring:
-        state = ring.supply(process.initialize())
+        state = ring.supply(process.initialize(), 'data')
         noise = _moved(process, learning.shard([], 2), state)
         noised = _moved(process, learning.shard(_COHORT, 2), state)
     updates = [_flat(_trained(client)) for client in _COHORT]

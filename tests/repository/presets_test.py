@@ -164,8 +164,7 @@ _REACHES = {
     'gboard.000.adaptive': (0.1, None),  # The norm that it starts with.
     'stackoverflow.004.word': (0.2, None),
     'stackoverflow.004.debug': (0.2, None),
-    'emnist.004.gan': (0.1, None),
-    'emnist.004.debug': (0.1, None),
+    **{name: (0.1, None) for name in _PRESETS if name.startswith('emnist.004.')},
 }
 
 

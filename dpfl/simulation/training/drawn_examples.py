@@ -1,4 +1,4 @@
-"""The examples that clients train on: all in order, or a random batch in every round."""
+"""The examples that clients train on: all in order, or random batches in every round."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -28,21 +28,24 @@ def of_run(task: FederatedTask, how: OptimizationConfig, seed: int) -> dict[str,
 
 @dataclasses.dataclass(frozen=True)
 class DrawnExamples:
-    """Draws a batch of a client's examples without replacement, as `Experiment.drawn`.
+    """Draws batches of a client's examples without replacement, as `Experiment.drawn`.
 
     The draw is a pure function of the seed, the round and the client, so a resumed run has the same
     one.
 
     Attributes:
       seed: of the draws.
-      size: examples of the batch, at least 1; a client with fewer examples takes all of them.
+      size: examples of a batch, at least 1; a client with fewer examples takes all of them.
+      most_batches: number of batches, at least 1; a client with fewer examples has fewer, and a
+        smaller last one.
     """
 
     seed: int
     size: int
+    most_batches: int = 1
 
     def __call__(self, t: int, client: int, batches: Sequence[Any]) -> Sequence[Any]:
-        """The batch of round `t`, counted from 0: a list of one structure of arrays, or empty.
+        """The batches of round `t`, counted from 0: structures of arrays, none without examples.
 
         Args:
           t: the round.
@@ -56,5 +59,11 @@ class DrawnExamples:
         if count <= self.size:
             return [examples]
         generator = _random.generator('drawn_examples', self.seed, t, client)
-        chosen = np.sort(generator.choice(count, self.size, replace=False))
-        return [tf.nest.map_structure(lambda leaf: leaf[chosen], examples)]
+        most = min(count, self.size * self.most_batches)
+        chosen = generator.choice(count, most, replace=False)
+
+        def batch(rows: np.ndarray) -> Any:
+            return tf.nest.map_structure(lambda leaf: leaf[rows], examples)
+
+        firsts = range(0, most, self.size)
+        return [batch(np.sort(chosen[first : first + self.size])) for first in firsts]

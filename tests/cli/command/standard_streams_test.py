@@ -97,6 +97,7 @@ def test_a_reader_of_results_may_leave():
     [
         ("open('/nowhere/at.all')", '/nowhere/at.all: No such file or directory'),
         ('raise MemoryError', 'out of memory'),
+        ("from dpfl import errors\nraise errors.RunError('is in use')", 'is in use'),
         ('raise RuntimeError("can\'t start new thread")', "out of memory: can't start new thread"),
         ('raise OSError("of a\\nlibrary")', 'of a library'),
     ],

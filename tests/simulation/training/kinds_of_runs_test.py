@@ -66,7 +66,7 @@ _KINDS = {
     'balls in bins': {**_BANDED, 'bands': 4, 'sampling': 'balls_in_bins'},
     'audit': {'audit': True, 'audit_canaries': 40},
     'test of the final model': {'test_clients': 3},
-    'end at an epsilon': {'rounds': 12, 'stop_at_epsilon': 4.0},
+    'end at an epsilon': {'rounds': 12, 'stop_at_epsilon': 0.9},
     'selected clients': {
         **_GAUSSIAN,
         'select_clients': ('length<=q0.5',),

@@ -106,15 +106,12 @@ def test_a_timer_limits_the_participations_in_recorded_rounds(tmp_path):
         assert row['rho'] == _about(direct.rho)
         text = ' '.join(result['assumptions'])
         assert (f'more than {most} of {rounds} consecutive rounds' in text) == (rounds < 227)
-<<<<<<< HEAD
     done = forked_binaries.run('plan_privacy', *flags, '--rounds=100', '--max_participations=6')
     assert done.returncode == 2
     assert '--max_participations=6: must be <= 5, what 100 rounds and a timer' in done.stderr
-=======
     # With a population for eleven rounds, rounds wait for clients, and take longer than these.
-    [row] = plan(*flags, '--rounds=226', '--population=71500')['plans']
+    [row] = _planned(*flags, '--rounds=226', '--population=71500')['plans']
     assert (row['min_separation'], row['max_participations']) == (11, 21)
->>>>>>> F
 
 
 @pytest.mark.standard

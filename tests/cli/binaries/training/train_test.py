@@ -115,70 +115,7 @@ def test_a_finished_run_is_verified_and_a_changed_byte_is_named(copied):
         (copied / name).write_bytes(content)
 
 
-<<<<<<< HEAD
 @pytest.mark.standard
-=======
-@pytest.mark.exhaustive
-@pytest.mark.tff
-@pytest.mark.parametrize(
-    'flags, said',
-    [
-        (
-            [
-                '--mechanism=gaussian',
-                '--strategy=',
-                '--sampling=poisson',
-                '--min_separation=1',
-                '--max_participations=3',
-                '--client_update=fedsgd',
-            ],
-            'Simulation: with secret noise and coh',
-        ),
-        (
-            [
-                '--adaptive_clip',
-                '--restart_first=0',
-                '--restart_every=1',
-                '--count_stddev=9',
-                '--secagg',
-                '--secagg_bits=20',
-            ],
-            'sensitivity counts the inflated norm',
-        ),
-        (
-            [
-                '--mechanism=gaussian',
-                '--strategy=',
-                '--sampling=without_replacement',
-                '--delta=1e-3',
-                '--target_epsilon=5',
-                '--min_separation=1',
-                '--max_participations=3',
-            ],
-            'sampling without replacement, 2 of 60 clients in each of 3 rounds',
-        ),
-        (
-            [
-                '--clipping=per_layer',
-                '--estimator=clipped',
-                '--sampling=uniform',
-                '--min_separation=1',
-                '--max_participations=3',
-            ],
-            'clipped denominator',
-        ),
-    ],
-)
-def test_other_ways_to_sample_and_to_sum(flags, said, tmp_path):
-    one_batch = '--client_update=fedsgd' in flags
-    small = [flag for flag in _SMALL if not (one_batch and flag == '--client_max_batches=1')]
-    done = _run(*small, '--rounds=3', '--min_separation=3', *flags, f'--output_dir={tmp_path}')
-    assert done.returncode == 0, done.stderr
-    assert said in (tmp_path / 'privacy_report.md').read_text()
-    assert _verify(tmp_path).returncode == 0
-
-
->>>>>>> F
 @pytest.mark.tff
 def test_a_finished_run_says_so_and_prints_its_result_again(finished, copied):
     before = _contents(copied)
