@@ -71,9 +71,7 @@ def of_text(task: str, text: TextConfig) -> tuple[str, ...]:
     )
 
 
-def of_selection(
-    selection: SelectionConfig, examples: str
-) -> tuple[str, ...]:
+def of_selection(selection: SelectionConfig, examples: str) -> tuple[str, ...]:
     """The sentence about a model that selects clients or examples; empty without one."""
     if selection.selection_model is None:
         return ()

@@ -90,7 +90,7 @@ def differences(directory: pathlib.Path, record: archive.PlanRecord) -> tuple[li
         return [], [missing]
     return [
         *_of_flags(directory, config),
-        *(f'{archive.PLAN}: {text}' for text in _of_plan(config, record)),
+        *(f'{archive.PLAN}: {text}' for text in _of_plan(directory, config, record)),
         *(f'{archive.PLAN}: {text}' for text in _of_report(directory, config, record)),
         *(f'{archive.PLAN}: {text}' for text in _of_limits(directory, config, record)),
     ], []
@@ -131,13 +131,15 @@ def _of_flags(directory: pathlib.Path, config: TrainConfig | GanConfig) -> list[
     ]
 
 
-def _of_plan(config: TrainConfig | GanConfig, record: archive.PlanRecord) -> Iterator[str]:
+def _of_plan(
+    directory: pathlib.Path, config: TrainConfig | GanConfig, record: archive.PlanRecord
+) -> Iterator[str]:
     """How the plan differs from the one that the settings give."""
     found = record.plan
     course = getattr(config, 'course', None)
     until = None if course is None else course.stop_at_epsilon
     try:
-        made = _rebuilt(config, found)
+        made = _rebuilt(config, found, has_own_data=_has_own_data(directory, config))
         if until is not None and found.participation.rounds < made.participation.rounds:
             made = made.with_participation(made.participation.within(found.participation.rounds))
         for where, was, now in comparison.differences(found.to_dict(), made.to_dict()):
@@ -154,7 +156,7 @@ def _of_plan(config: TrainConfig | GanConfig, record: archive.PlanRecord) -> Ite
 
 
 def _rebuilt(
-    config: TrainConfig | GanConfig, found: accounting.PrivacyPlan
+    config: TrainConfig | GanConfig, found: accounting.PrivacyPlan, *, has_own_data: bool
 ) -> accounting.PrivacyPlan:
     """The plan of a configuration, with the mechanism and the amount of noise of the one found."""
     privacy = config.privacy
@@ -171,7 +173,7 @@ def _rebuilt(
         else ()
     )
     size = 1 if found.discretization is None else found.discretization.dimension
-    is_synthetic = config.task.task in _SYNTHETIC
+    is_synthetic = config.task.task in _SYNTHETIC and not has_own_data
     return plan.build_plan(
         privacy,
         config.sampling,
@@ -300,16 +302,19 @@ def _of_limits(
 
     Whoever gives data of their own states more, and so does an earlier run.
     """
-    limits = not_covered.of_task(config.task, run_data.num_heldout(directory))
-    if isinstance(config, TrainConfig):
-        is_own = config.task.task == CUSTOM
-    else:
-        # Only a command cannot give clients of its own.
-        is_own, limits = not (directory / archive.FLAGS).exists(), (*limits, *gan.NOT_COVERED)
-        if is_own:
-            limits = gan.NOT_COVERED
-    limits = (*config.not_covered, *limits)
+    is_own, limits = _has_own_data(directory, config), config.not_covered
+    if not is_own:
+        limits += not_covered.of_task(config.task, run_data.num_heldout(directory))
+    if isinstance(config, GanConfig):
+        limits += gan.NOT_COVERED
     stated = record.also_not_covered
     yield from (f'does not say: {each}' for each in limits if each not in stated)
     if not (is_own or record.plan.earlier):
         yield from (f'says what no setting gives: {each}' for each in stated if each not in limits)
+
+
+def _has_own_data(directory: pathlib.Path, config: TrainConfig | GanConfig) -> bool:
+    """Whether the clients of a run may have been given in Python."""
+    if isinstance(config, TrainConfig):
+        return config.task.task == CUSTOM
+    return not (directory / archive.FLAGS).exists()  # Only a command cannot give clients.
