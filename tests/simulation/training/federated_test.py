@@ -11,10 +11,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from dpfl import ParticipationLog
-from dpfl.accounting.records import verification
 from dpfl.cli.command import command_line
 from dpfl.cli.flags import composition
 from dpfl.errors import ArgumentError, RunError
+from dpfl.simulation import verification
 from dpfl.simulation.training import (
     TrainConfig,
     train,

@@ -323,8 +323,7 @@ def test_a_simulation_is_copied_only_if_asked_for(data, tmp_path):
 
 @pytest.mark.standard
 def test_a_run_whose_numbers_rest_on_its_log_is_refused(tmp_path):
-    (tmp_path / 'run').mkdir()
-    archives.write(tmp_path / 'run', log=ParticipationLog([[0], [0], [0, 0]]))
+    archives.write_run(tmp_path / 'run', log=ParticipationLog([[0]] * 6))
     done = _run('--public', f'--run_dir={tmp_path}/run', f'--output_dir={tmp_path}/copy')
     assert done.returncode == 2 and done.stderr.count('\n') == 1
     assert 'breaks its plan: its guarantee rests on the participation log' in done.stderr

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from dpfl import accounting
-from dpfl.accounting.records import verification
+from dpfl.simulation import verification
 from tests import forked_binaries
 from tests.repository import threat_model
 
