@@ -7,6 +7,7 @@ import pytest
 
 from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting import adaptive_clip
+from tests.accounting import plans
 
 _NOISES = [(7.0, 325.0), (7.0, 3.6), (0.54, 25.0), (1e-3, 1.0), (100.0, 50.001), (7.0, 1e9)]
 
@@ -25,26 +26,15 @@ def test_theorem_1_in_high_precision(z, count_stddev):
 
 
 @pytest.mark.parametrize('z, count_stddev', _NOISES)
-@pytest.mark.parametrize(
-    'mechanism',
-    [
-        mechanisms.Restarted.every(mechanisms.BinaryTree(40), 7, 16),
-        mechanisms.Blt(40, [0.9], [0.3]),
-    ],
-    ids=['restarted_tree', 'blt'],
-)
-def test_both_releases_together_have_the_guarantee_of_z(mechanism, z, count_stddev):
-    schema = Participation(40, 5, 6)
-    fields = dict(mechanism=mechanism, participation=schema, clients_per_round=1)
-    updates = accounting.PrivacyPlan(
-        clip_norm=3.0,
-        noise_multiplier=adaptive_clip.update_noise_multiplier(z, count_stddev),
-        **fields,
-    )
+def test_both_releases_together_have_the_guarantee_of_z(z, count_stddev):
+    tree = mechanisms.Restarted.every(mechanisms.BinaryTree(40), 7, 16)
+    fields = dict(mechanism=tree, participation=Participation(40, 5, 6))
+    noise = adaptive_clip.update_noise_multiplier(z, count_stddev)
+    updates = plans.plan(noise_multiplier=noise, **fields)
     # Each client adds at most 1/2 to the sum of b_i - 1/2.
-    counts = accounting.PrivacyPlan(clip_norm=0.5, noise_multiplier=count_stddev / 0.5, **fields)
+    counts = plans.plan(clip_norm=0.5, noise_multiplier=count_stddev / 0.5, **fields)
     assert counts.stddev == count_stddev
-    whole = accounting.PrivacyPlan(clip_norm=3.0, noise_multiplier=z, **fields)
+    whole = plans.plan(noise_multiplier=z, **fields)
     assert updates.mu**2 + counts.mu**2 == pytest.approx(whole.mu**2, rel=1e-12)
     both = dp_accounting.ComposedDpEvent([updates.dp_event(), counts.dp_event()])
     if whole.mu < 50:
@@ -86,20 +76,14 @@ def test_extreme_noises_do_not_overflow():
     'arguments, message',
     [
         ((7.0, 3.5), 'count_stddev=3.5: must be > 3.5, half of noise_multiplier=7.0'),
-        ((7.0, 1.0), 'count_stddev=1.0: must be > 3.5, half of noise_multiplier=7.0'),
         ((7.0, 0.0), 'count_stddev=0.0: must be a finite number > 0'),
-        ((7.0, math.nan), 'count_stddev=nan: must be'),
         ((7.0, math.inf), 'count_stddev=inf: must be'),
-        ((-1.0, 3.0), 'noise_multiplier=-1.0: must be a finite number >= 0'),
         ((math.nan, 3.0), 'noise_multiplier=nan: must be'),
     ],
 )
 def test_refusals(arguments, message):
     with pytest.raises(ValueError, match=message):
         adaptive_clip.update_noise_multiplier(*arguments)
-
-
-@pytest.mark.parametrize('arguments', [(-1.0, 3.0), (math.nan, 3.0), (1.0, 0.0), (1.0, math.inf)])
-def test_refusals_of_the_inverse(arguments):
-    with pytest.raises(ValueError, match='must be a finite number'):
-        adaptive_clip.total_noise_multiplier(*arguments)
+    if 'half' not in message:
+        with pytest.raises(ValueError, match=message):
+            adaptive_clip.total_noise_multiplier(*arguments)

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl import Participation, accounting, mechanisms
 from dpfl.accounting import planning
 from dpfl.mechanisms.discretization import Discretization
 
@@ -13,29 +13,30 @@ _TREE = planning.Planner(mechanism=mechanisms.BinaryTree(4000))
 _SIMULATION = planning.Simulation(7.0, 6500)
 
 
-def test_the_population_limits_the_separation_as_in_document_000():
-    # Section 2.2: es-ES at most 647; with a population of 10^6, MinS (b - 1) below 153.
-    assert _ES_ES.participation.min_separation == 647
-    small = dataclasses.replace(_ES_ES, population=10**6, rounds=3000)
-    assert small.participation.min_separation == 153
-    assert small.separation_limit == 'population'
-    assert small.participation.count == math.ceil(3000 / 153)
-
-
-def test_consecutive_rounds_can_have_different_clients_up_to_the_limit():
-    # 3 cohorts of 4 of the 14 clients in turn: nobody is back before 3 rounds have passed. A
-    # separation of 4 would need 16.
-    deployment = planning.Deployment(population=14, clients_per_round=4, rounds=9)
-    b = deployment.population_separation
-    assert b == 3 and b * 4 <= 14 < (b + 1) * 4
-    turns = [[(t * 4 + i) % 12 for i in range(4)] for t in range(9)]
-    assert ParticipationLog(turns).observed().min_separation == b
-
-
-def test_availability_lowers_the_limit():
-    half = dataclasses.replace(_ES_ES, availability=0.5)
-    assert half.reporting_clients == 2_105_000
-    assert half.participation.min_separation == 323
+@pytest.mark.parametrize(
+    'changes, schema, limit',
+    [
+        # Document 000, section 2.2: es-ES at most 647; with 10^6 clients MinS (b - 1) below 153.
+        ({}, Participation(1900, 647), 'population'),
+        ({'population': 10**6, 'rounds': 3000}, Participation(3000, 153), 'population'),
+        ({'availability': 0.5}, Participation(1900, 323), 'population'),
+        ({'rounds': 100}, Participation(100, 100), 'rounds'),
+        (
+            {'min_separation': 527, 'max_participations': 3},
+            Participation(1900, 527, 3),
+            'min_separation',
+        ),
+        # 3 cohorts of 4 of the 14 clients in turn: nobody is back before 3 rounds have passed.
+        (
+            {'population': 14, 'clients_per_round': 4, 'rounds': 9},
+            Participation(9, 3),
+            'population',
+        ),
+    ],
+)
+def test_what_limits_the_separation(changes, schema, limit):
+    deployment = dataclasses.replace(_ES_ES, **changes)
+    assert (deployment.participation, deployment.separation_limit) == (schema, limit)
 
 
 @pytest.mark.parametrize(
@@ -56,18 +57,6 @@ def test_a_timer_separates_as_many_rounds_as_it_covers(
     assert timed.separation_limit == limit
     if limit == 'timer' and separation > 1:
         assert separation * round_minutes <= timer_hours * 60 < (separation + 1) * round_minutes
-
-
-def test_the_rounds_are_the_last_limit():
-    short = dataclasses.replace(_ES_ES, rounds=100)
-    assert short.participation == Participation(100, 100)
-    assert short.separation_limit == 'rounds' and short.participation.count == 1
-
-
-def test_a_given_separation_is_kept():
-    given = dataclasses.replace(_ES_ES, min_separation=527, max_participations=3)
-    assert given.participation == Participation(1900, 527, 3)
-    assert given.separation_limit == 'min_separation'
 
 
 def test_plan_with_noise_is_that_of_the_library():
@@ -99,14 +88,16 @@ def test_noise_of_a_simulation_grows_with_the_cohort():
         planning.Target(rho=1e4),
         planning.Target(epsilon=2.0, delta=1e-8, accountant='analytic_gaussian'),
         planning.Target(epsilon=0.5, delta=1e-6, accountant='rdp'),
-        planning.Target(epsilon=8.0, delta=1e-10, accountant='pld'),
+        pytest.param(
+            planning.Target(epsilon=8.0, delta=1e-10, accountant='pld'), marks=pytest.mark.standard
+        ),
     ],
     ids=str,
 )
-@pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
-def test_a_target_is_met_with_the_least_noise(target, adjacency):
-    planner = dataclasses.replace(_TREE, adjacency=adjacency)
+def test_a_target_is_met_with_the_least_noise(target):
+    planner = dataclasses.replace(_TREE, adjacency='replace_one')
     plan = planner.with_target(_ES_ES, target)
+    assert plan.adjacency == 'replace_one'
     less = dataclasses.replace(plan, noise_multiplier=plan.noise_multiplier * (1 - 1e-6))
     if target.rho is not None:
         assert plan.rho <= target.rho < less.rho
@@ -123,11 +114,7 @@ def _discretize(clients_per_round):
     'planner, deployment, rho',
     [
         (_TREE, _ES_ES, 0.5),
-        (_TREE, _ES_ES, 0.2),
         (_TREE, dataclasses.replace(_ES_ES, timer_hours=48, round_minutes=10), 0.5),
-        (_TREE, dataclasses.replace(_ES_ES, min_separation=300), 0.7),
-        (_TREE, dataclasses.replace(_ES_ES, population=30_000, rounds=500), 100.0),
-        (planning.Planner(mechanism=mechanisms.Blt(4000, [0.99, 0.8], [0.05, 0.2])), _ES_ES, 0.1),
         (planning.Planner(mechanism=mechanisms.Identity(4000), clip_norm=3.0), _ES_ES, 0.02),
         (
             planning.Planner(mechanism=mechanisms.BinaryTree(4000), discretize=_discretize),
@@ -147,7 +134,7 @@ def test_least_cohort_is_the_first_that_meets_the_target(planner, deployment, rh
 
     assert reached(cohort) <= rho
     # Every smaller one of a range, and a sample of the others, does not.
-    smaller = {*range(max(1, cohort - 100), cohort), *range(1, cohort, max(1, cohort // 100))}
+    smaller = {*range(max(1, cohort - 20), cohort), *range(1, cohort, max(1, cohort // 20))}
     assert all(reached(each) > rho for each in smaller)
 
 
@@ -161,7 +148,7 @@ def test_least_cohorts_over_a_range_of_targets():
         return planner.with_noise(candidate, simulation.scaled(cohort)).rho
 
     by_cohort = [reached(cohort) for cohort in range(1, 1001)]
-    for rho in np.geomspace(by_cohort[-1], by_cohort[0], 200).tolist():
+    for rho in np.geomspace(by_cohort[-1], by_cohort[0], 40).tolist():
         meeting = [cohort for cohort, each in enumerate(by_cohort, 1) if each <= rho]
         found = planner.least_cohort(deployment, planning.Target(rho=rho), simulation, 1000)
         assert (found and found.clients_per_round) == (meeting[0] if meeting else None)
@@ -170,7 +157,7 @@ def test_least_cohorts_over_a_range_of_targets():
 def test_targets_are_met_to_the_last_digit():
     planner = planning.Planner(mechanism=mechanisms.Identity(3))
     deployment = planning.Deployment(population=10, clients_per_round=1, rounds=3)
-    for rho in np.random.default_rng(0).uniform(0.01, 10, 300).tolist():
+    for rho in np.random.default_rng(0).uniform(0.01, 10, 100).tolist():
         target = planning.Target(rho=rho)
         plan = planner.with_target(deployment, target)
         assert plan.mu <= target.mu and plan.rho <= rho
@@ -182,21 +169,6 @@ def test_no_cohort_may_be_enough():
     assert _TREE.least_cohort(_ES_ES, target, _SIMULATION, 20_000) is None
     # Not even all clients in every round.
     assert _TREE.least_cohort(_ES_ES, planning.Target(rho=1e-9), _SIMULATION, 10**9) is None
-
-
-def test_privacy_improves_with_what_document_000_says_it_improves_with():
-    def rho(noise_multiplier=7.0, **changes):
-        return _TREE.with_noise(dataclasses.replace(_ES_ES, **changes), noise_multiplier).rho
-
-    by_population = [rho(population=n, rounds=2000) for n in (10**6, 3 * 10**6, 10**7, 10**8)]
-    assert by_population == sorted(by_population, reverse=True)
-    by_rounds = [rho(rounds=n) for n in (500, 1000, 2000, 4000)]
-    assert by_rounds == sorted(by_rounds)
-    by_separation = [rho(min_separation=b) for b in (50, 100, 200, 400, 600)]
-    assert by_separation == sorted(by_separation, reverse=True)
-    # Figure 4a: a larger cohort with as much more noise.
-    by_cohort = [rho(_SIMULATION.scaled(m), clients_per_round=m) for m in (500, 2000, 6500, 20_000)]
-    assert by_cohort == sorted(by_cohort, reverse=True)
 
 
 def test_inflation_by_rounding_counts():
@@ -216,30 +188,24 @@ def test_noise_in_a_sum_of_mean_updates():
     'changes, message',
     [
         ({'population': 0}, 'population=0: must be an integer >= 1'),
-        ({'population': math.nan}, 'population=nan: must be an integer'),
         ({'population': 10**400}, 'must be an integer >= 1 and <= 1000000000000000'),
         ({'population': 6499}, 'clients_per_round=6500: must be <= 6499, the clients that report'),
         (
             {'availability': 0.001},
             'clients_per_round=6500: must be <= 4210, the clients that report',
         ),
-        ({'availability': 0.0}, 'availability=0.0: must be a finite number > 0 and <= 1'),
-        ({'availability': 1.5}, 'availability=1.5: must be'),
-        ({'availability': math.nan}, 'availability=nan: must be'),
+        ({'availability': 1.5}, 'availability=1.5: must be a finite number > 0 and <= 1'),
         ({'rounds': 0}, 'rounds=0: must be an integer >= 1'),
-        ({'timer_hours': 24.0}, 'timer_hours, round_minutes: must be given together'),
         ({'round_minutes': 5.0}, 'timer_hours, round_minutes: must be given together'),
         (
             {'timer_hours': -1.0, 'round_minutes': 5.0},
             'timer_hours=-1.0: must be a finite number > 0',
         ),
         ({'timer_hours': 24.0, 'round_minutes': 0.0}, 'round_minutes=0.0: must be a finite number'),
-        ({'timer_hours': math.inf, 'round_minutes': 5.0}, 'timer_hours=inf: must be'),
         (
             {'min_separation': 648},
             'min_separation=648: must be <= 647, what 4210000 reporting clients',
         ),
-        ({'min_separation': 0}, 'min_separation=0: must be an integer >= 1 and <= 1900'),
         ({'min_separation': 1901}, 'min_separation=1901: must be an integer >= 1 and <= 1900'),
         (
             {'min_separation': 9, 'timer_hours': 1.0, 'round_minutes': 5.0},
@@ -258,8 +224,7 @@ def test_deployments_that_cannot_be_are_refused(changes, message):
     [
         ({}, 'rho, epsilon: exactly one of them must be given'),
         ({'rho': 1.0, 'epsilon': 1.0}, 'rho, epsilon: exactly one'),
-        ({'rho': 0.0}, 'rho=0.0: must be a finite number > 0'),
-        ({'rho': math.nan}, 'rho=nan: must be'),
+        ({'rho': math.nan}, 'rho=nan: must be a finite number > 0'),
         ({'epsilon': -1.0}, 'epsilon=-1.0: must be'),
         ({'epsilon': 1.0, 'delta': 0.0}, 'delta=0.0: must be a finite number > 0 and < 1'),
     ],
@@ -267,22 +232,7 @@ def test_deployments_that_cannot_be_are_refused(changes, message):
 def test_targets_that_cannot_be_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         planning.Target(**fields)
-
-
-@pytest.mark.parametrize(
-    'noise_multiplier, clients_per_round, message',
-    [
-        (0.0, 100, 'simulated_noise_multiplier=0.0: must be a finite number > 0'),
-        (math.nan, 100, 'simulated_noise_multiplier=nan: must be'),
-        (1.0, 0, 'simulated_clients_per_round=0: must be an integer >= 1'),
-    ],
-)
-def test_simulations_that_cannot_be_are_refused(noise_multiplier, clients_per_round, message):
-    with pytest.raises(ValueError, match=message):
-        planning.Simulation(noise_multiplier, clients_per_round)
-
-
-def test_more_rounds_than_the_mechanism_has_are_refused():
-    table = mechanisms.Banded.from_matrix(mechanisms.BinaryTree(8).strategy_matrix(), 2)
-    with pytest.raises(ValueError, match='rounds=1900: must be at most 8'):
-        planning.Planner(mechanism=table).with_noise(_ES_ES, 1.0)
+    with pytest.raises(ValueError, match='simulated_noise_multiplier=0.0: must be a finite number'):
+        planning.Simulation(0.0, 100)
+    with pytest.raises(ValueError, match='simulated_clients_per_round=0: must be an integer >= 1'):
+        planning.Simulation(1.0, 0)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl.simulation import sampling
+from dpfl.simulation.training.sampling_config import SamplingConfig
 
 
 def plan(**changes: Any) -> accounting.PrivacyPlan:
@@ -47,10 +49,22 @@ _SAMPLED: dict[str, dict[str, Any]] = {
 SAMPLINGS = tuple(_SAMPLED)
 
 
-def sampled(sampling: str, **changes: Any) -> accounting.PrivacyPlan:
+def sampled(kind: str, **changes: Any) -> accounting.PrivacyPlan:
     """A plan of each sampling over seven rounds, with 3 of 60 clients in a round; 20 with bins."""
-    fields = dict(sampling=sampling, population=60, clients_per_round=3, noise_multiplier=4.0)
-    return independent(7, **{**fields, **_SAMPLED[sampling], **changes})
+    fields = dict(sampling=kind, population=60, clients_per_round=3, noise_multiplier=4.0)
+    return independent(7, **{**fields, **_SAMPLED[kind], **changes})
+
+
+def sampler(plan: accounting.PrivacyPlan, seed: int = 0) -> sampling.Sampler:
+    """The sampler of a run of a plan with sampling."""
+    config = SamplingConfig(
+        sampling=plan.sampling,
+        rounds=plan.participation.rounds,
+        clients_per_round=plan.clients_per_round,
+        population=plan.population,
+        cohort_cap=plan.cohort_cap,
+    )
+    return config.sampler(plan.participation, plan.population, seed, plan.groups)
 
 
 def fields(plan: accounting.PrivacyPlan, **changes: Any) -> dict[str, Any]:

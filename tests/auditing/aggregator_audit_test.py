@@ -1,29 +1,23 @@
 """The audit of aggregators that keep their promise: what it finds, and what it reports."""
 
-import dataclasses
 import math
 
 import numpy as np
 import pytest
 
-from dpfl import Participation, accounting, errors, mechanisms
+from dpfl import Participation, errors, mechanisms
 from dpfl.auditing import aggregator_audit, attackers, lower_bounds
 from dpfl.auditing.config import AggregatorAuditConfig
+from tests.accounting import plans
 
 _SCHEMA = Participation(6, 2)
 _FAST = AggregatorAuditConfig(trials=2048, seed=5)
 
 
-def _plan(mechanism=None, **fields):
-    mechanism = mechanism or mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3])
-    values = dict(
-        mechanism=mechanism,
-        participation=_SCHEMA,
-        clip_norm=1.0,
-        noise_multiplier=mechanism.sensitivity(_SCHEMA) / 2,
-        clients_per_round=4096,
-    )
-    return accounting.PrivacyPlan(**(values | fields))
+def _plan(**changes):
+    noise = plans.plan().mechanism.sensitivity(_SCHEMA) / 2
+    fields = dict(participation=_SCHEMA, noise_multiplier=noise, clients_per_round=4096)
+    return plans.plan(**{**fields, **changes})
 
 
 def test_bounds_are_below_the_claim_and_close_to_it():
@@ -40,13 +34,6 @@ def test_bounds_are_below_the_claim_and_close_to_it():
     assert found.pattern == (0, 2, 4)
     assert found.trials == 2048
     assert 900 < found.present < 1150
-
-
-def test_a_claim_that_is_too_small_exceeds_claim():
-    """The same releases with the promise of more noise than they have."""
-    found = aggregator_audit.audit(_plan(), _FAST, 1e-6)
-    promise = _plan(noise_multiplier=_plan().noise_multiplier * 1.5)
-    assert dataclasses.replace(found, plan=promise).exceeds_claim
 
 
 def test_few_trials_cannot_tell():
@@ -81,15 +68,16 @@ def test_the_stated_power_is_the_share_of_faults_that_are_found(fault, deviation
     assert power > 0.05
 
 
+@pytest.mark.standard
 def test_an_audit_with_a_seed_can_be_repeated():
     one, two = (aggregator_audit.audit(_plan(), _FAST, 1e-6).to_dict() for _ in range(2))
     assert one == two
     assert 'The noise has a seed: a simulation.' in one['assumptions']
     assert one['mechanism'] == 'blt'
     assert one['method'] == 'likelihood_ratio'
-    assert all(value is None or not math.isinf(value) for value in one.values() if value is float)
 
 
+@pytest.mark.standard
 def test_replacing_moves_twice_as_far():
     found = aggregator_audit.audit(_plan(adjacency='replace_one'), _FAST, 1e-6)
     assert found.mu_of_canaries == pytest.approx(4.0)
@@ -105,12 +93,6 @@ def test_runs_have_keys_of_their_own():
     assert everything.shape == (6, 8192)
     assert np.unique(everything[0]).size > 8000
     assert np.hstack(for_learner).shape == (6, 2048)
-
-
-def test_signs_of_the_learner_do_not_repeat():
-    pattern = np.array([1.0, 0, -1, 1, 1, 0, 1])
-    found = aggregator_audit._without_repetition(pattern)
-    np.testing.assert_array_equal(found, [1, 0, -1, -1, 1, 0, -1])
 
 
 def test_the_likelihood_ratio_by_hand():

@@ -1,7 +1,5 @@
 """What is released, against dense linear algebra with the noise drawn again from its key."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +8,8 @@ import tensorflow_federated as tff
 from dpfl import Participation, accounting, aggregators, errors, mechanisms
 from dpfl.aggregators.noise import correlated, keys
 from dpfl.auditing import aggregator_runs
+from tests import redrawn
+from tests.accounting import plans
 
 _ROUNDS, _SIZE = 5, 6
 _PATTERN = np.array([1.0, 0.0, -1.0, 0.0, 1.0])
@@ -17,31 +17,51 @@ _PRESENT = np.array([True, False, True, True, False, False])
 _UPDATES = np.outer(_PATTERN, _PRESENT)
 
 
-def _plan(mechanism=None, **fields):
-    values = dict(
-        mechanism=mechanism or mechanisms.Blt(_ROUNDS, [0.9, 0.4], [0.2, 0.3]),
-        participation=Participation(_ROUNDS, 2),
-        clip_norm=0.5,
-        noise_multiplier=2.0,
-        clients_per_round=_SIZE,
-    )
-    return accounting.PrivacyPlan(**(values | fields))
+def _plan(**changes):
+    blt = mechanisms.Blt(_ROUNDS, [0.9, 0.4], [0.2, 0.3])
+    fields = dict(mechanism=blt, participation=Participation(_ROUNDS, 2), noise_multiplier=2.0)
+    return plans.plan(**{**fields, 'clients_per_round': _SIZE, **changes})
+
+
+@pytest.fixture(autouse=True)
+def _keys_without_context(monkeypatch):
+    """The noise is then known without the sums."""
+    redrawn.ignore_context(monkeypatch)
 
 
 def _expected(plan, signs, seed):
     spec = tf.TensorSpec([_SIZE], tf.float32)
-    key = keys.seeded_root_key(seed)
-    z = np.array([correlated.independent_noise(key, t, spec) for t in range(_ROUNDS)])
+    root = keys.seeded_root_key(seed)
+    drawn = [keys.of_round(root, t, ()) for t in range(_ROUNDS)]
+    z = np.array([correlated.independent_noise(key, spec) for key in drawn])
     noise = np.linalg.solve(plan.mechanism.strategy_matrix(), z)
-    return np.outer(_PATTERN, signs) + plan.noise_multiplier * noise
+    return np.outer(_PATTERN, signs) + plan.update_noise_multiplier * noise
 
 
-@pytest.mark.parametrize('how', [{}, {'resume_after': 3}, {'supplied_noise': True}])
-def test_releases_are_canaries_plus_noise(how):
-    plan = _plan()
+_RESTARTED = mechanisms.Restarted(mechanisms.BinaryTree(_ROUNDS), (2,), _ROUNDS)
+
+
+# Releases are in units of the clip norm in use.
+@pytest.mark.parametrize(
+    'plan, how, tolerance',
+    [
+        (_plan(), {}, 3e-5),  # Clipping leaves a margin of 1e-5.
+        (_plan(), {'resume_after': 3}, 3e-5),
+        (_plan(), {'supplied_noise': True}, 3e-5),
+        (_plan(group_size=2), {}, 6e-5),
+        (_plan(mechanism=_RESTARTED, clip_schedule=((2, 0.01),)), {}, 3e-5),
+        (
+            _plan(mechanism=_RESTARTED, adaptive_clip=accounting.AdaptiveClip(count_stddev=3.0)),
+            {},
+            3e-5,
+        ),
+        (_plan(discretization=mechanisms.Discretization(1e5, _SIZE, 0.5)), {}, 2e-3),
+    ],
+)
+def test_releases_are_canaries_plus_noise(plan, how, tolerance):
     found = aggregator_runs.released(plan, _UPDATES, seed=3, **how)
-    # Clipping leaves a margin of 1e-5.
-    np.testing.assert_allclose(found, _expected(plan, _PRESENT, 3), atol=3e-5)
+    expected = _expected(plan, plan.group_size * _PRESENT, 3)
+    np.testing.assert_allclose(found, expected, atol=tolerance)
 
 
 def test_every_canary_has_rounds_and_signs_of_its_own():
@@ -52,37 +72,7 @@ def test_every_canary_has_rounds_and_signs_of_its_own():
     np.testing.assert_allclose(found, updates + noise, atol=3e-5)
 
 
-def test_a_group_has_several_updates():
-    plan = _plan(group_size=2)
-    found = aggregator_runs.released(plan, _UPDATES, seed=3)
-    np.testing.assert_allclose(found, _expected(plan, 2 * _PRESENT, 3), atol=6e-5)
-
-
-def test_releases_are_in_units_of_the_clip_norm_in_use():
-    mechanism = mechanisms.Restarted(mechanisms.BinaryTree(_ROUNDS), (2,), _ROUNDS)
-    plan = _plan(mechanism, clip_schedule=((2, 0.01),))
-    found = aggregator_runs.released(plan, _UPDATES, seed=3)
-    np.testing.assert_allclose(found, _expected(plan, _PRESENT, 3), atol=3e-5)
-
-
-def test_the_adapted_clip_norm_is_divided_out():
-    mechanism = mechanisms.Restarted(mechanisms.BinaryTree(_ROUNDS), (2,), _ROUNDS)
-    plan = _plan(mechanism, adaptive_clip=accounting.AdaptiveClip(count_stddev=3.0))
-    changed = dataclasses.replace(
-        plan, noise_multiplier=plan.update_noise_multiplier, adaptive_clip=None
-    )
-    found = aggregator_runs.released(plan, _UPDATES, seed=3)
-    np.testing.assert_allclose(found, _expected(changed, _PRESENT, 3), atol=3e-5)
-
-
-def test_rounded_updates_arrive():
-    rounding = mechanisms.Discretization(1e5, _SIZE, 0.5)
-    plan = _plan(discretization=rounding)
-    found = aggregator_runs.released(plan, _UPDATES, seed=3)
-    np.testing.assert_allclose(found, _expected(plan, _PRESENT, 3), atol=2e-3)
-
-
-def test_hardened_noise_differs_between_keys_and_not_between_repetitions():
+def test_noise_differs_between_keys_and_not_between_repetitions():
     plan = _plan(noise='hardened')
     once, again, other = (
         aggregator_runs.released(plan, _UPDATES, seed=seed, **how)
@@ -90,11 +80,8 @@ def test_hardened_noise_differs_between_keys_and_not_between_repetitions():
     )
     np.testing.assert_array_equal(once, again)
     assert not np.isclose(once, other).any()
-
-
-def test_without_a_seed_the_noise_is_new():
     one, two = (aggregator_runs.released(_plan(), _UPDATES) for _ in range(2))
-    assert not np.isclose(one, two).any()
+    assert not np.isclose(one, two).any()  # Without a seed the noise is new.
 
 
 @pytest.mark.tff

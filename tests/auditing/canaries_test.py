@@ -1,21 +1,17 @@
-"""Which canaries take part when."""
+"""Which canaries take part when: in the worst rounds, or as the clients of each sampling do."""
+
+import functools
 
 import numpy as np
 import pytest
 
-from dpfl import Participation, accounting, errors, mechanisms
+from dpfl import Participation, errors, mechanisms
 from dpfl.auditing import canaries
+from tests.accounting import plans
 
 
-def _plan(mechanism, participation, **values):
-    return accounting.PrivacyPlan(
-        mechanism=mechanism,
-        participation=participation,
-        clip_norm=1.0,
-        noise_multiplier=2.0,
-        clients_per_round=4,
-        **values,
-    )
+def _plan(mechanism, participation):
+    return plans.plan(mechanism=mechanism, participation=participation)
 
 
 _BLT = _plan(mechanisms.Blt(20, (0.9, 0.5), (0.1, 0.2)), Participation(20, 5, 3))
@@ -92,3 +88,55 @@ def test_what_is_not_supported_is_refused():
         errors.ArgumentError, match='audit_canaries=6000000: must be at most 5000000'
     ):
         canaries.design(_BLT, 6 * 10**6, 0, 100)
+
+
+@functools.cache
+def _sampled(name, count=6000, seed=0):
+    """A plan, and canaries for it."""
+    cap = {'cohort_cap': 3} if name == 'truncated_poisson' else {}
+    plan = plans.sampled(name, **cap)
+    return plan, canaries.design(plan, count, seed, 100, functools.partial(plans.sampler, plan))
+
+
+@pytest.mark.parametrize('name', plans.SAMPLINGS)
+def test_canaries_take_part_as_clients_do(name):
+    plan, found = _sampled(name)
+    assert found.pattern is None
+    assert all(plan.participation.admits(np.flatnonzero(row)) for row in found.rounds[:200])
+    shares = np.stack([found.rounds[found.group == g].mean(axis=0) for g in np.unique(found.group)])
+    rate = plan.clients_per_round / plan.population
+    turns = np.arange(7) % 3 == np.arange(3)[:, None]
+    if name == 'truncated_poisson':
+        # Cohorts above the cap lose clients.
+        assert 0.7 * rate < shares.mean() < 0.95 * rate
+    elif name == 'cyclic_poisson':
+        assert (shares[~turns] == 0).all()
+        # 2,000 canaries in each group: outside of these ends with probability below 1e-6.
+        assert np.abs(shares[turns] - 3 * rate).max() < 0.07
+    else:
+        # 6,000 canaries: outside of these ends with probability below 1e-6.
+        assert np.abs(shares - rate).max() < 0.035
+    if name == 'balls_in_bins':
+        assert set(found.rounds.sum(axis=1)) == {2, 3}
+    # Weights are those of the optimal test for the mean of the rounds.
+    strategy = plan.mechanism.strategy_matrix()
+    for g, weights in enumerate(found.weights):
+        # Noise C^-1 z in the weighted sum of releases has variance 1.
+        assert np.linalg.norm(np.linalg.solve(strategy.T, weights)) == pytest.approx(1.0)
+        rounds = turns[g] if name == 'cyclic_poisson' else np.ones(7)
+        assert weights @ rounds == pytest.approx(np.linalg.norm(strategy @ rounds))
+    assert np.array_equal(found.effects[1::2], np.zeros_like(found.effects[1::2]))
+
+
+def test_rounds_are_a_function_of_the_seed():
+    one, again, other = (
+        _sampled.__wrapped__('cyclic_poisson', 40, seed)[1].rounds for seed in (0, 0, 1)
+    )
+    assert np.array_equal(one, again) and not np.array_equal(one, other)
+    # More canaries than clients: they are clients of several samplers.
+    assert np.unique(_sampled('poisson')[1].rounds, axis=0).shape[0] > 20
+
+
+def test_samplings_need_samplers():
+    with pytest.raises(errors.ArgumentError, match='samplers=None: must be given for poisson'):
+        canaries.design(plans.sampled('poisson'), 10, 0, 100)

@@ -29,8 +29,10 @@ def _probability_above(truth, rates, trials, measure):
     return weights[bounds > truth + 1e-9].sum()
 
 
-@pytest.mark.parametrize('confidence', [0.6, 0.95, 0.999])
-@pytest.mark.parametrize('trials', [(1, 1), (7, 30), (200, 150)])
+@pytest.mark.parametrize('confidence', [0.6, 0.95])
+@pytest.mark.parametrize(
+    'trials', [(1, 1), (7, 30), pytest.param((200, 150), marks=pytest.mark.standard)]
+)
 @pytest.mark.parametrize('mu', _ALL_MU)
 def test_mu_is_exceeded_at_most_with_the_error(mu, trials, confidence):
     measure = functools.partial(lower_bounds.mu, confidence=confidence)
@@ -84,20 +86,7 @@ def test_counts_by_hand():
     np.testing.assert_array_equal(found.false_negatives, [0, 2])
 
 
-def test_planned_threshold_is_in_the_middle_for_equal_numbers():
-    measure = functools.partial(lower_bounds.mu, confidence=0.95)
-    assert lower_bounds.planned_threshold(1.0, measure, (1000, 1000)) == pytest.approx(0.5, abs=0.1)
-
-
-def test_a_threshold_is_chosen_that_separates():
-    measure = functools.partial(lower_bounds.mu, confidence=0.95)
-    chosen = lower_bounds.chosen_threshold(
-        np.array([5.0, 6, 7]), np.array([1.0, 2, 3]), measure, (50, 50)
-    )
-    assert chosen == 5.0
-
-
-@pytest.mark.parametrize('confidence', [0.5, 0.7])
+@pytest.mark.parametrize('confidence', [0.5, pytest.param(0.7, marks=pytest.mark.standard)])
 def test_halves_keep_the_confidence_for_every_outcome(confidence):
     """A statistic that is 0 or 1, and all numbers of ones in every half."""
     size, rate = 7, 0.4

@@ -7,24 +7,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import Participation, accounting, errors, mechanisms
+from dpfl import Participation, errors, mechanisms
 from dpfl.accounting.measured import sums
 from dpfl.accounting.measured.measured import Measured, Scores
 from dpfl.aggregators import audited_query, canary_query
 from dpfl.auditing import canaries, one_shot
+from tests.accounting import plans
 
 _SIZE = 400
 _ROUNDS = 8
 
 
-def _plan(noise_multiplier=1.0, mechanism=None, **values):
-    return accounting.PrivacyPlan(
+def _plan(noise_multiplier=1.0, mechanism=None):
+    return plans.plan(
         mechanism=mechanism or mechanisms.Blt(_ROUNDS, (0.9, 0.5), (0.1, 0.2)),
-        participation=values.pop('participation', Participation(_ROUNDS, 4, 2)),
+        participation=Participation(_ROUNDS, 4, 2),
         clip_norm=1.0,
         noise_multiplier=noise_multiplier,
-        clients_per_round=4,
-        **values,
     )
 
 
@@ -75,15 +74,6 @@ def test_cosines_are_those_of_the_definition():
                 rest -= design.effects[j, design.group[i]] * other
         assert releases[i] == pytest.approx(direction @ rest / np.linalg.norm(rest), abs=1e-12)
         assert final[i] == pytest.approx(direction @ change / np.linalg.norm(change), abs=1e-12)
-
-
-def test_blocks_do_not_change_the_cosines(monkeypatch):
-    plan = _plan()
-    design = canaries.design(plan, 10, 3, _SIZE)
-    released = _released(plan, design)
-    whole = one_shot.cosines(design, released, np.ones(_SIZE))
-    monkeypatch.setattr(one_shot, '_BLOCK', 3 * _SIZE)
-    assert np.allclose(one_shot.cosines(design, released, np.ones(_SIZE)), whole, atol=1e-14)
 
 
 _MECHANISMS = {

@@ -3,34 +3,37 @@
 Faults are planted by replacing a part from outside. docs/how_to/auditing.md has the table.
 """
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import Participation, accounting, mechanisms
+from dpfl import Participation, mechanisms
 from dpfl.aggregators import clipping, exact_sum
 from dpfl.aggregators.noise import correlated, keys
 from dpfl.auditing import aggregator_audit, aggregator_runs
 from dpfl.auditing.config import AggregatorAuditConfig
 from dpfl.mechanisms.sensitivities.common import Sensitivity
-from tests import paths
+from tests import paths, redrawn
+from tests.accounting import plans
 
 _ROUNDS = 8
 _SCHEMA = Participation(_ROUNDS, 4)
 _TRIALS = 2048
 
 
-def _plan(mechanism=None, multiplier=1.0, **fields):
-    """A plan with mu = 1 / multiplier."""
+def _plan(mechanism=None, **changes):
+    """A plan with mu = 1."""
     mechanism = mechanism or mechanisms.Blt(_ROUNDS, [0.9, 0.4], [0.2, 0.3])
-    values = dict(
+    return plans.plan(
         mechanism=mechanism,
         participation=_SCHEMA,
         clip_norm=1.0,
-        noise_multiplier=mechanism.sensitivity(_SCHEMA) * multiplier,
+        noise_multiplier=mechanism.sensitivity(_SCHEMA),
         clients_per_round=_TRIALS,
+        **changes,
     )
-    return accounting.PrivacyPlan(**(values | fields))
 
 
 def _restarted():
@@ -51,8 +54,9 @@ def _noise_of_the_beginning_after_a_resume(monkeypatch):
         lost.append(True)
         return restored(saved, structure)
 
-    def drawn(key, round_index, part):
-        return of_round(key, round_index - 4 if lost else round_index, part)
+    def drawn(root, round_index, context):
+        del context
+        return of_round(root, round_index - 4 if lost else round_index, np.zeros(1))
 
     monkeypatch.setattr(aggregator_runs, '_restored', restore)
     monkeypatch.setattr(keys, 'of_round', drawn)
@@ -85,60 +89,45 @@ def _a_client_twice_in_a_round(monkeypatch):
     return _audit(_plan())
 
 
-def _noise_of_half_the_scale(monkeypatch):
+def _audit_of_changed_noise(change, monkeypatch):
+    """`change` maps the noise of a round, a list of tensors, and its number to other noise."""
     next_noise = correlated.next_noise
 
-    def halved(*args):
-        noise, state = next_noise(*args)
-        return tf.nest.map_structure(lambda leaf: leaf / 2, noise), state
+    def changed(kernel, rounds, state, specs, context):
+        noise, following = next_noise(kernel, rounds, state, specs, context)
+        return change(noise, state.round), following
 
-    monkeypatch.setattr(correlated, 'next_noise', halved)
+    monkeypatch.setattr(correlated, 'next_noise', changed)
     return _audit(_plan())
 
 
-def _noise_on_the_first_tensor_only(monkeypatch):
-    next_noise = correlated.next_noise
+def _halved(noise, number):
+    return [leaf / 2 for leaf in noise]
 
-    def first_only(*args):
-        (first, *others), state = next_noise(*args)
-        return [first, *map(tf.zeros_like, others)], state
 
-    monkeypatch.setattr(correlated, 'next_noise', first_only)
-    return _audit(_plan())
+def _first_only(noise, number):
+    return [noise[0], *map(tf.zeros_like, noise[1:])]
+
+
+def _without_round_4(noise, number):
+    return [leaf * tf.cast(tf.not_equal(number, 4), tf.float64) for leaf in noise]
+
+
+def _repeated(noise, number):
+    return [noise[0][:1] + tf.zeros_like(leaf) for leaf in noise]
 
 
 def _a_key_again_after_a_restart(monkeypatch):
     of_round = keys.of_round
-    monkeypatch.setattr(keys, 'of_round', lambda key, t, part: of_round(key, t % 4, part))
+    monkeypatch.setattr(
+        keys, 'of_round', lambda root, t, context: of_round(root, t % 4, np.zeros(1))
+    )
     return _audit(_plan(_restarted()))
-
-
-def _noise_of_a_round_is_missing(monkeypatch):
-    next_noise = correlated.next_noise
-
-    def without(kernel, rounds, state, specs):
-        noise, following = next_noise(kernel, rounds, state, specs)
-        kept = tf.cast(tf.not_equal(state.round, 4), tf.float64)
-        return tf.nest.map_structure(lambda leaf: leaf * kept, noise), following
-
-    monkeypatch.setattr(correlated, 'next_noise', without)
-    return _audit(_plan())
-
-
-def _one_noise_for_all_coordinates(monkeypatch):
-    next_noise = correlated.next_noise
-
-    def repeated(*args):
-        noise, state = next_noise(*args)
-        first = tf.nest.flatten(noise)[0][:1]
-        return tf.nest.map_structure(lambda leaf: first + tf.zeros_like(leaf), noise), state
-
-    monkeypatch.setattr(correlated, 'next_noise', repeated)
-    return _audit(_plan())
 
 
 def _noise_not_scaled_with_the_clip_norm(monkeypatch):
     """The clip norm grows at a restart, and the noise stays."""
+    redrawn.ignore_context(monkeypatch)
     monkeypatch.setattr(aggregator_runs.aggregators, 'build_query', _changed(_NoiseOfTheFirstNorm))
     return _audit(_plan(_restarted(), clip_schedule=((4, 4.0),)))
 
@@ -208,11 +197,11 @@ FAULTS = {
     'sensitivity of a row in place of a column': _sensitivity_of_rows,
     'clipping of the mean in place of each update': _clip_after_the_sum,
     'a client twice in a round': _a_client_twice_in_a_round,
-    'noise of half the scale': _noise_of_half_the_scale,
-    'noise on the first tensor only': _noise_on_the_first_tensor_only,
+    'noise of half the scale': functools.partial(_audit_of_changed_noise, _halved),
+    'noise on the first tensor only': functools.partial(_audit_of_changed_noise, _first_only),
     'a restarted mechanism that uses its keys again': _a_key_again_after_a_restart,
-    'a round without noise': _noise_of_a_round_is_missing,
-    'the same noise in all coordinates': _one_noise_for_all_coordinates,
+    'a round without noise': functools.partial(_audit_of_changed_noise, _without_round_4),
+    'the same noise in all coordinates': functools.partial(_audit_of_changed_noise, _repeated),
     'noise that does not follow the clip norm': _noise_not_scaled_with_the_clip_norm,
     'more participations than planned': _more_participations_than_planned,
 }

@@ -275,14 +275,6 @@ def test_what_is_not_executed_here_is_named(execute):
         execute(secure, [1, 2])
 
 
-def test_computations_that_were_not_used_for_long_are_compiled_again(execute, monkeypatch):
-    monkeypatch.setattr(interpreter, '_MAX_PROGRAMS', 2)
-    for _ in range(2):
-        assert execute(reciprocal, 2.0) == 0.5
-        assert list(execute(count_up, 2)) == [0, 1]
-        assert execute(from_a_variable, None) == 4.0
-
-
 def test_the_end_ends_what_is_in_progress():
     @tff.tensorflow.computation(np.int64)
     def count_to(limit):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from dpfl import learning
-from dpfl.runtime import shards
 from tests.learning import models
 
 _SIZES = [[3, 2], [4], [], [4, 4, 1], [1], [4, 3]]
@@ -57,14 +56,6 @@ def test_data_sets_and_arrays_give_the_same_shards():
     for one, other in zip(arrays, datasets, strict=True):
         assert list(map(_bytes, _read(one))) == list(map(_bytes, _read(other)))
         assert one.element_spec == other.element_spec
-
-
-def test_work_is_balanced():
-    costs = [16, 1, 1, 1, 1, 8, 0, 4, 0]
-    members = shards._balanced(costs, 2)
-    assert sorted(sum(members, [])) == list(range(len(costs)))
-    assert [sum(costs[member] for member in shard) for shard in members] == [16, 16]
-    assert all(shard == sorted(shard) for shard in members)
 
 
 def test_small_cohorts_have_a_shard_for_each_client():

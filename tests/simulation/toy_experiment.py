@@ -79,14 +79,14 @@ class Process:
 
     def initialize(self) -> _State:
         seed = secrets.randbits(60) if self._seed is None else self._seed
-        noise = correlated.NoiseState(np.array([seed, 7], np.int64), np.int64(0), ())
+        noise = correlated.NoiseState(np.array([seed, 7], np.int64), np.int64(0), (), ())
         return _State(_weights(np.zeros(2, np.float32)), noise)
 
     def get_model_weights(self, state: _State) -> tff.learning.models.ModelWeights:
         return state.global_model_weights
 
     def next(self, state: _State, shards: typing.Any) -> _Output:
-        key, t, past = state.noise
+        key, t, _, past = state.noise
         noise = 0.01 * np.random.default_rng([*key, t]).normal(size=2)
         read = [list(shard.as_numpy_iterator()) for shard in shards]
         # Marks of the ends of clients have no elements.
@@ -94,7 +94,7 @@ class Process:
         moved = state.global_model_weights.trainable[0] + 0.1 * mean + noise
         after = _State(
             _weights(moved.astype(np.float32)),
-            correlated.NoiseState(key, np.int64(t + 1), past),
+            correlated.NoiseState(key, np.int64(t + 1), (), past),
         )
         train = collections.OrderedDict(loss=np.float32(mean))
         metrics = {'aggregator': collections.OrderedDict(), 'client_work': {'train': train}}

@@ -52,8 +52,8 @@ def about(clients: Any) -> dict[str, Any]:
         'description': {'clients': {'training': clients.population, 'heldout': held}},
         'not_covered': (
             _COUNTS,
-            f'The {held} writers who are held out: they are no clients, and their images are used '
-            'without noise.',
+            f'Held-out writers ({held}): they are no clients, and their images are used without '
+            'noise.',
         ),
     }
 

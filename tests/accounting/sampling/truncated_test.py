@@ -71,8 +71,15 @@ def _event(population, probability, cap, noise_multiplier, rounds=1):
     return dp_accounting.SelfComposedDpEvent(one, rounds)
 
 
-@pytest.mark.parametrize('population, probability, cap', [(5, 0.3, 2), (6, 0.2, 3), (4, 0.6, 1)])
-@pytest.mark.parametrize('delta', [1e-2, 1e-5])
+@pytest.mark.parametrize(
+    'population, probability, cap, delta',
+    [
+        (5, 0.3, 2, 1e-2),
+        (4, 0.6, 1, 1e-5),
+        pytest.param(6, 0.2, 3, 1e-5, marks=pytest.mark.standard),
+        pytest.param(6, 0.2, 3, 1e-2, marks=pytest.mark.standard),
+    ],
+)
 def test_no_accountant_reports_less_than_the_exact_curve(population, probability, cap, delta):
     event = _event(population, probability, cap, 1.3)
     for method in ('pld', 'rdp', 'best'):
@@ -110,7 +117,13 @@ def test_probabilities_of_a_full_sample(population, probability, cap):
 @pytest.mark.parametrize(
     'population, probability, cap',
     # P(R >= cap) has all digits and P(R > cap) none; neither has; one other client of two.
-    [(200, 1e-12, 25), (400, 1e-12, 26), (10_000, 0.01, 1000), (3, 1e-200, 1), (3, 1e-200, 2)],
+    [
+        (200, 1e-12, 25),
+        (400, 1e-12, 26),
+        pytest.param(10_000, 0.01, 1000, marks=pytest.mark.standard),
+        (3, 1e-200, 1),
+        (3, 1e-200, 2),
+    ],
 )
 def test_probabilities_that_no_float_holds_are_not_rounded_down(population, probability, cap):
     full, placed = truncated.full_sample(population, probability, cap)
@@ -134,6 +147,7 @@ def test_probabilities_that_no_float_holds_are_not_rounded_down(population, prob
     assert (found * (orders - 1) >= log_full + log_placed + moments - 1e-6).all()
 
 
+@pytest.mark.standard
 def test_a_cap_that_is_never_reached_is_poisson_sampling():
     poisson = dp_accounting.PoissonSampledDpEvent(0.01, _GAUSSIAN(1.0))
     plain = dp_accounting.SelfComposedDpEvent(poisson, 200)
@@ -174,7 +188,7 @@ def test_samples_with_different_neighbours_are_not_composed():
         accounting.epsilon_of_event(mixed, 1e-6)
 
 
-@pytest.mark.parametrize('is_fixed', [False, True])
+@pytest.mark.parametrize('is_fixed', [False, pytest.param(True, marks=pytest.mark.standard)])
 def test_zeroed_out_clients_of_different_samples_compose_if_that_is_said(is_fixed):
     others, noise = _cohorts(4, 0.3, 4), 2.0
     other = dp_accounting.PoissonSampledDpEvent(0.3, _GAUSSIAN(noise))

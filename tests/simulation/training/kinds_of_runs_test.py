@@ -56,6 +56,7 @@ _KINDS = {
         'accountant': 'moments',
         'sampling': 'poisson',
         'client_update': 'fedsgd',
+        'client_batch_size': 3,
         'server_optimizer': 'yogi',
         'server_learning_rate': 0.05,
         'server_schedule': 'cosine',

@@ -41,38 +41,38 @@ def test_what_begins_like_another_mechanism():
 @pytest.mark.parametrize('at', [3, 7])
 def test_noise_after_a_switch_is_that_of_the_whole_matrix(at):
     switched, key, specs = _switched(at), np.array([3, 4]), [tf.TensorSpec([5], tf.float32)]
-    plan = correlated.initial_state(_BLT.kernel(), specs, key)
+    total = tf.zeros([5])
+    plan = correlated.initial_state(_BLT.kernel(), 10, specs, key)
     rows = []
     for _ in range(at):
-        [row], plan = correlated.next_noise(_BLT.kernel(), 10, plan, specs)
+        [row], plan = correlated.next_noise(_BLT.kernel(), 10, plan, specs, total)
         rows.append(row)
-    buffers = correlated.buffers_after(switched.kernel(), key, at, tf.float32, 5)
+    buffers = correlated.buffers_after(switched.kernel(), plan.drawn, at, tf.float32, 5)
     # The buffers of the plan are those of the new kernel, bit for bit.
     np.testing.assert_array_equal(buffers, plan.past['float32'])
     following = plan._replace(past={'float32': buffers})
     for _ in range(10 - at):
-        [row], following = correlated.next_noise(switched.kernel(), 10, following, specs)
+        [row], following = correlated.next_noise(switched.kernel(), 10, following, specs, total)
         rows.append(row)
-    noise = [correlated.independent_noise(key, t, specs)[0] for t in range(10)]
+    noise = [correlated.independent_noise(key, specs)[0] for key in following.drawn]
     dense = np.linalg.solve(switched.strategy_matrix(), np.stack(noise))
     np.testing.assert_allclose(np.stack(rows), dense, atol=1e-5)
-    fresh = correlated.initial_state(switched.kernel(), specs, key)
+    fresh = correlated.initial_state(switched.kernel(), 10, specs, key)
     for row in rows:
-        [again], fresh = correlated.next_noise(switched.kernel(), 10, fresh, specs)
+        [again], fresh = correlated.next_noise(switched.kernel(), 10, fresh, specs, total)
         np.testing.assert_array_equal(again, row)
 
 
 def test_a_matrix_is_another_one_also_if_it_is_only_streamed_otherwise():
     same = mechanisms.SwitchedBlt.after(_BLT, 7, _BLT.decay, _BLT.scale)
-    assert extension._has_released(same, _BLT, 7)
+    assert same.streams_like(_BLT, 7)
     wider = mechanisms.Restarted(_BLT, (3,), 10)
-    assert not extension._has_released(wider, _BLT, 2)
+    assert not wider.streams_like(_BLT, 2)
     wide = np.where(np.arange(3) <= np.arange(10)[:, None], 1.0, 0.0)
     pair = mechanisms.Banded(wide), mechanisms.Banded(wide[:, :2])
     assert np.array_equal(*(each.with_rounds(2).strategy_matrix() for each in pair))
-    assert extension._has_released(pair[0], pair[0], 2)
-    assert not extension._has_released(*pair, 2)
-    assert not extension._has_released(same, _BLT, 0)
+    assert pair[0].streams_like(pair[0], 2)
+    assert not pair[0].streams_like(pair[1], 2)
 
 
 def test_before_the_first_round_a_run_begins_anew(tmp_path):

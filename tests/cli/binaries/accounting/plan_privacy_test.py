@@ -109,6 +109,9 @@ def test_a_timer_limits_the_participations_in_recorded_rounds(tmp_path):
     done = forked_binaries.run('plan_privacy', *flags, '--rounds=100', '--max_participations=6')
     assert done.returncode == 2
     assert '--max_participations=6: must be <= 5, what 100 rounds and a timer' in done.stderr
+    # With a population for eleven rounds, rounds wait for clients, and take longer than these.
+    [row] = _planned(*flags, '--rounds=226', '--population=71500')['plans']
+    assert (row['min_separation'], row['max_participations']) == (11, 21)
 
 
 @pytest.mark.standard

@@ -116,7 +116,7 @@ def test_images_train(tmp_path):
     # The one held-out writer has five examples, and is no client.
     assert json.loads(done.stdout)['num_examples'] == 5
     items = _report(tmp_path / 'run').also_not_covered
-    assert any('The 1 writers who are held out' in item for item in items)
+    assert any('Held-out writers (1)' in item for item in items)
     description = json.loads((tmp_path / 'run' / 'data.json').read_text())
     assert description['clients'] == {'training': 2, 'heldout': 1}
 
