@@ -95,14 +95,6 @@ def test_a_task_shorter_than_its_delay_leaves_nothing(monkeypatch, clock):
     assert stream.getvalue().count('\n') == 1
 
 
-def test_units_without_a_known_number(monkeypatch, clock):
-    stream = _stream(monkeypatch, False)
-    with _progress.bar(desc='read', unit='B', unit_scale=True) as bar:
-        clock.now += 4
-        bar.update(6_000_000)
-    assert stream.getvalue() == 'read: 6.00M B, 00:04 so far, 1.50MB/s\n'
-
-
 def test_a_terminal_gets_a_bar_with_rounds_per_minute_and_epsilon(monkeypatch, clock):
     stream = _stream(monkeypatch, True)
     with _progress.bar(total=12, unit='round') as bar:

@@ -2,20 +2,14 @@
 
 import pathlib
 
-from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl import ParticipationLog, mechanisms
 from dpfl.accounting.records import archive, ledger_lines, verification
 from dpfl.accounting.reports import noise_keys
+from tests.accounting import plans
 
 
 def make_record(**changes):
-    fields = dict(
-        mechanism=mechanisms.Blt(6, [0.9, 0.4], [0.2, 0.3]),
-        participation=Participation(6, 2, 3),
-        clip_norm=0.5,
-        noise_multiplier=4.0,
-        clients_per_round=2,
-    )
-    plan = accounting.PrivacyPlan(**{**fields, **changes})
+    plan = plans.plan(**changes)
     accountant = 'rdp' if plan.sampling == 'poisson' else 'analytic_gaussian'
     return archive.PlanRecord(
         plan, (1e-6, 1e-10), accountant, noise_is_seeded=False, noise_key_digest=NOISE_KEY

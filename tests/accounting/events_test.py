@@ -82,8 +82,8 @@ def test_sampling_every_client_is_no_sampling(method):
 @pytest.mark.parametrize(
     'q, noise_multiplier, rounds, delta',
     [
-        (1e-3, 1.0, 1000, 1e-9),
-        (0.01, 0.8, 500, 1e-5),
+        pytest.param(1e-3, 1.0, 1000, 1e-9, marks=pytest.mark.standard),
+        pytest.param(0.01, 0.8, 500, 1e-5, marks=pytest.mark.standard),
         (0.3, 4.0, 100, 1e-9),
         (1e-5, 1.0, 10, 1e-5),
         # On a grid of 1e-4 Renyi DP was better here (0.0078 against 0.0125).
@@ -246,12 +246,12 @@ def test_no_accountant_of_one_sample_is_below_its_exact_curve(q, sigma, delta):
 def test_tiny_deltas_of_composed_samples_have_all_their_digits():
     # For one delta after another in the tail epsilon grows as that of a nearly normal loss does.
     event = _poisson(1e-3, 0.8, 1000)
-    deltas = [1e-9, 1e-13, 1e-14, 2e-15]
+    deltas = [1e-13, 1e-14, 2e-15]
     epsilons = [accounting.epsilon_of_event(event, delta, 'pld') for delta in deltas]
     # dp_accounting gives 2.78, 3.04 and 3.16 at 1e-13, 1e-14 and 2e-15: below the truth, which is
     # at least 2.79, 3.14 and 3.40 by its optimistic grid and a tilted composition.
-    assert epsilons == pytest.approx([1.3324, 2.8091, 3.1708, 3.4247], abs=0.1)
-    assert all(np.array(epsilons[1:]) >= [2.79, 3.14, 3.40])
+    assert epsilons == pytest.approx([2.8091, 3.1708, 3.4247], abs=0.1)
+    assert all(np.array(epsilons) >= [2.79, 3.14, 3.40])
 
 
 def test_where_the_loss_distribution_does_not_fit_the_best_other_accountant_is_named():

@@ -76,6 +76,8 @@ def test_groups_in_sampled_plans_lie_between_one_client_and_no_amplification(sam
     group = dataclasses.replace(plan, group_size=3)
     assert group.accountants == ('pld', 'best')
     assert group.rho is None and group.mu is None
+    with pytest.raises(ValueError, match='accountant=rdp: must be one of pld, best'):
+        group.epsilon(1e-6, 'rdp')
     epsilon = group.epsilon(1e-6)
     assert 3 * plan.epsilon(1e-6) < epsilon
     assert epsilon < group.without_sampling(group.participation).epsilon(1e-6)

@@ -127,26 +127,6 @@ def test_records_of_other_form_are_refused(changes, name):
     assert refused.value.name == name
 
 
-@pytest.mark.parametrize(
-    ('quantity', 'momentum', 'words'),
-    [
-        (
-            'rmse',
-            0.5,
-            'noise of the models of SGD with momentum 0.5 over the first 6 rounds is 2.5',
-        ),
-        ('prefix_noise', 0.0, 'the noise of the prefix sum after 6 rounds is 2.5 clip norms, as'),
-        ('rho', 0.0, 'rho (zCDP) after 6 rounds is 2.5, as with the mechanism tree (SHA-256 aaaa'),
-    ],
-)
-def test_a_sentence_says_what_was_matched(quantity, momentum, words):
-    match = accounting.NoiseMatch(quantity, 6, 2.5, 'tree', 'a' * 64, 7.0, momentum)
-    assert words in match.describe()
-    assert accounting.NoiseMatch('rho', 6, 0.25).describe() == (
-        'It was chosen so that rho (zCDP) after 6 rounds is 0.25.'
-    )
-
-
 def test_the_report_says_how_the_noise_was_matched():
     match = plan_match.reference(_plan(), _TREE, 7.0, quantity='rmse', rounds=24)
     plan = plan_match.matched(_plan(), match)

@@ -37,6 +37,7 @@ def test_without_noise_there_is_no_guarantee(sampling):
         assert running.RunningEpsilon(plan, _DELTA, 'best').after(rounds) == math.inf
 
 
+@pytest.mark.standard
 def test_a_long_run_composes_few_loss_distributions_that_are_upper_bounds(monkeypatch):
     computed = []
 

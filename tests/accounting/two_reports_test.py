@@ -45,7 +45,7 @@ def _compared(first, second, mirrored=True):
     'first, second, verdict, reasons',
     [
         ({}, {'clip_norm': 2.0}, 'equal', []),
-        (_ONE, {'clip_norm': 2.0, **_ONE}, 'equal', []),
+        pytest.param(_ONE, {'clip_norm': 2.0, **_ONE}, 'equal', [], marks=pytest.mark.standard),
         ({'noise': 'hardened'}, {'noise': 'hardened', 'clip_norm': 2.0}, 'equal', []),
         (
             {},
@@ -86,18 +86,20 @@ def _compared(first, second, mirrored=True):
             ['The first has the smaller share of clients in a round: 0.1 against 0.2.'],
         ),
         # A client that another one replaces moves the sum by two clip norms instead of one.
-        (
+        pytest.param(
             _ONE,
             {**_ONE, 'sampling': 'without_replacement'},
             'first',
             ['The samplings differ: poisson (first), without_replacement (second).'],
+            marks=pytest.mark.standard,
         ),
         # Twice the probability in half the rounds is less amplification.
-        (
+        pytest.param(
             _CYCLIC,
             {**_CYCLIC, 'sampling': 'poisson', 'groups': None},
             'second',
             ['The samplings differ: cyclic_poisson with 2 groups (first), poisson (second).'],
+            marks=pytest.mark.standard,
         ),
         (
             _SILENT,

@@ -49,6 +49,7 @@ def test_a_sensitivity_below_the_truth_by_one_digit_is_found(monkeypatch, capsys
     assert 'is below' in capsys.readouterr().out
 
 
+@pytest.mark.standard
 def test_the_composition_of_dp_accounting_is_found_below_the_truth_at_tiny_deltas():
     # Its privacy loss distribution gives 3.0387 at 1e-14 for these samples.
     least = sampled_truth.least_log_delta(1e-3, 0.8, 1000, 3.0387, math.log(1e-14))

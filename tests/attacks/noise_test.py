@@ -24,6 +24,7 @@ def test_a_zero_update_changes_nothing(name):
     assert not zero_updates.differs(zero_updates.PLANS[name])
 
 
+@pytest.mark.standard
 def test_colluders_move_float32_sums_alone():
     assert colluders.effect(colluders._float32_sum, np.float32) > 1.5
     assert colluders.effect(*colluders._sum_of('two shards')) <= 1

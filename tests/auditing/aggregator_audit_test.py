@@ -68,6 +68,7 @@ def test_the_stated_power_is_the_share_of_faults_that_are_found(fault, deviation
     assert power > 0.05
 
 
+@pytest.mark.standard
 def test_an_audit_with_a_seed_can_be_repeated():
     one, two = (aggregator_audit.audit(_plan(), _FAST, 1e-6).to_dict() for _ in range(2))
     assert one == two

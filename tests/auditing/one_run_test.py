@@ -19,7 +19,7 @@ def test_the_published_example():
     assert one_run.epsilon(1000, 100, 75, 1e-4, 0.95) == pytest.approx(0.673, abs=5e-4)
 
 
-@pytest.mark.parametrize('truth', [0.0, 0.5, 2.0])
+@pytest.mark.parametrize('truth', [0.5, pytest.param(2.0, marks=pytest.mark.standard)])
 def test_randomized_response_is_not_exceeded_and_nearly_reached(truth):
     """Every coin is told with the probability e^epsilon / (1 + e^epsilon)."""
     size, confidence = 60, 0.9
@@ -35,7 +35,7 @@ def test_randomized_response_is_not_exceeded_and_nearly_reached(truth):
     assert truth - 0.1 < typical <= truth
 
 
-@pytest.mark.parametrize('is_common', [False, True])
+@pytest.mark.parametrize('is_common', [True, pytest.param(False, marks=pytest.mark.standard)])
 def test_delta_is_counted(is_common):
     """With probability delta the coins are told exactly: one by one, or all of them at once."""
     size, truth, delta, confidence = 60, 1.0, 0.02, 0.9

@@ -7,24 +7,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from dpfl import Participation, accounting, errors, mechanisms
+from dpfl import Participation, errors, mechanisms
 from dpfl.accounting.measured import sums
 from dpfl.accounting.measured.measured import Measured, Scores
 from dpfl.aggregators import audited_query, canary_query
 from dpfl.auditing import canaries, one_shot
+from tests.accounting import plans
 
 _SIZE = 400
 _ROUNDS = 8
 
 
-def _plan(noise_multiplier=1.0, mechanism=None, **values):
-    return accounting.PrivacyPlan(
+def _plan(noise_multiplier=1.0, mechanism=None):
+    return plans.plan(
         mechanism=mechanism or mechanisms.Blt(_ROUNDS, (0.9, 0.5), (0.1, 0.2)),
-        participation=values.pop('participation', Participation(_ROUNDS, 4, 2)),
+        participation=Participation(_ROUNDS, 4, 2),
         clip_norm=1.0,
         noise_multiplier=noise_multiplier,
-        clients_per_round=4,
-        **values,
     )
 
 

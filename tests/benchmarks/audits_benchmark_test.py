@@ -44,14 +44,8 @@ _PLANS = {
 }
 
 
-def _quick(names, *quick):
-    """The names as parameters; others than the quick ones are standard."""
-    return [
-        name if name in quick else pytest.param(name, marks=pytest.mark.standard) for name in names
-    ]
-
-
-@pytest.mark.parametrize('name', _quick(_PLANS, 'banded_inverse'))
+@pytest.mark.standard
+@pytest.mark.parametrize('name', _PLANS)
 def test_the_sums_of_correct_runs_pass(name):
     shapes = ([20, 50], [50], [7, 8]) if name != 'secagg' else ([5, 10], [7, 8], [1000])
     for found in audits.tested_sums(_PLANS[name], shapes, range(2)):
@@ -69,7 +63,13 @@ _SEEN_BY = {
 }
 
 
-@pytest.mark.parametrize('fault', _quick(audits.FAULTS, 'no clipping'))
+@pytest.mark.parametrize(
+    'fault',
+    [
+        fault if fault == 'no clipping' else pytest.param(fault, marks=pytest.mark.standard)
+        for fault in audits.FAULTS
+    ],
+)
 def test_a_planted_fault_is_found_in_the_sums(fault):
     with audits.FAULTS[fault][0]():
         (found,) = audits.tested_sums(_plan(), _SHAPES, [0])

@@ -11,11 +11,13 @@ from dpfl import Participation, accounting, aggregators, learning, mechanisms
 from dpfl.errors import ArgumentError
 from dpfl.mechanisms.discretization import Discretization
 from dpfl.runtime import contexts
+from tests import redrawn
 from tests.learning import models
 
 pytestmark = pytest.mark.tff
 
 _CLIP, _CLIENTS, _RATE, _CAP = 0.4, 6, 0.1, 8.0
+_SGD_RATE = 0.3  # Of FedSGD; some clients are below the clip norm with it, and some above.
 _START = [models.INITIAL, np.zeros(1, np.float32)]
 # Numbers of rows: 5, 4, 0, 20, 1.
 _COHORT = [models.client(seed, sizes) for seed, sizes in enumerate([[3, 2], [4], [], [4] * 5, [1]])]
@@ -40,15 +42,14 @@ def _plan(**changes):
 
 
 def _process(plan, client_update='fedavg', **changes):
-    return learning.build_dp_fedavg(
-        models.least_squares(),
-        plan,
+    fields = dict(
         client_optimizer_fn=_sgd(_RATE) if client_update == 'fedavg' else None,
         server_optimizer_fn=_sgd(1.0),
         client_update=client_update,
+        client_learning_rate=1.0 if client_update == 'fedavg' else _SGD_RATE,
         train_metrics=False,
-        **changes,
     )
+    return learning.build_dp_fedavg(models.least_squares(), plan, **{**fields, **changes})
 
 
 def _moved(process, shards, state=None):
@@ -88,7 +89,7 @@ def _one_gradient(client):
     if not client:
         return [np.zeros_like(leaf) for leaf in _START]
     rows = {name: np.concatenate([batch[name] for batch in client]) for name in ('x', 'y')}
-    return [-leaf for leaf in models.gradient(_START, rows)]
+    return [-_SGD_RATE * leaf for leaf in models.gradient(_START, rows)]
 
 
 def _weights():
@@ -134,6 +135,29 @@ def test_the_weighted_mean_of_a_round(kind, weight, client_update):
         _assert_close(_moved(process, learning.shard(_COHORT, num_shards)), expected)
 
 
+def test_fedsgd_clips_the_gradient_times_its_rate():
+    moved = [_norm(_one_gradient(client)) for client in _COHORT if client]
+    unscaled = [norm / _SGD_RATE for norm in moved]
+    assert min(moved) < _CLIP < max(moved)
+    # With the rate outside of the clip, as many as here would be clipped to another length.
+    assert sum(norm > _CLIP for norm in unscaled) > sum(norm > _CLIP for norm in moved)
+    updates = [_flat(_one_gradient(client)) for client in _COHORT]
+    expected = _weighted_mean(updates, [1.0] * len(_COHORT), 'fixed', _CLIENTS)
+    process = _process(_plan(), 'fedsgd')
+    _assert_close(_moved(process, learning.shard(_COHORT, 2)), expected)
+    with pytest.raises(ArgumentError, match='client_learning_rate=0.3: must be 1 for fedavg'):
+        _process(_plan(), client_learning_rate=0.3)
+
+
+def test_weights_count_different_examples():
+    twice = [[*client, *client] for client in _COHORT]
+    plan = _plan(estimator=accounting.Estimator('fixed', 3.0, _CAP))
+    updates = [_flat(_trained(client)) for client in twice]
+    expected = _weighted_mean(updates, _weights(), 'fixed', 3.0)
+    process = _process(plan, client_epochs=2)
+    _assert_close(_moved(process, learning.shard(twice, 2)), expected)
+
+
 def test_a_record_that_is_not_finite_has_no_weight():
     broken = models.client(7, [3, 2])
     broken[1]['x'][0, 0] = np.nan
@@ -145,7 +169,8 @@ def test_a_record_that_is_not_finite_has_no_weight():
 
 @pytest.mark.standard
 @pytest.mark.parametrize('kind', ['fixed', 'clipped'])
-def test_noise_is_z_times_what_one_client_moves(kind):
+def test_noise_is_z_times_what_one_client_moves(kind, monkeypatch):
+    redrawn.ignore_context(monkeypatch)
     # [McMahan18], theorem 1: z S / (q W), or 2 z S / (q W_min).
     draws = {}
     for noise_multiplier in (0.0, 1.5):
@@ -180,7 +205,7 @@ def test_weights_with_hardened_noise():
     plan = _plan(estimator=estimator, noise='hardened', noise_multiplier=0.5)
     process = _process(plan, noise_seed=1, supplied_noise=True)
     with aggregators.HardenedRing(plan) as ring:
-        state = ring.supply(process.initialize())
+        state = ring.supply(process.initialize(), 'data')
         noise = _moved(process, learning.shard([], 2), state)
         noised = _moved(process, learning.shard(_COHORT, 2), state)
     updates = [_flat(_trained(client)) for client in _COHORT]

@@ -1,6 +1,5 @@
 """How mechanisms are made by their names, and which of several is chosen."""
 
-import numpy as np
 import pytest
 
 from dpfl import Participation, errors, mechanisms
@@ -68,11 +67,6 @@ def test_what_is_needed_can_be_shown_as_flags():
     # Parameters that are None are not given.
     gaussian = registry.ENTRIES['gaussian'].construct(3, strategy=None, decay=None)
     assert gaussian == mechanisms.Identity(3)
-
-
-def test_fichtenberger_without_bands_is_the_square_root_of_the_prefix_sums():
-    root = registry.ENTRIES['fichtenberger_toeplitz'].construct(6).strategy_matrix()
-    np.testing.assert_allclose(root @ root, np.tril(np.ones((6, 6))))
 
 
 _SCHEMA = Participation(30, 10, 3)

@@ -45,7 +45,7 @@ def main(how):
         finally:
             say('leaving')
             if os.environ.get('SLOW_CLEANUP'):
-                for _ in range(6000):  # A long call may miss a signal that comes before it waits.
+                for _ in range(30_000):  # A long call may miss a signal that comes before it waits.
                     time.sleep(0.01)
 
 

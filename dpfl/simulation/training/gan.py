@@ -47,7 +47,8 @@ class GanClients:
 
     Attributes:
       client_batches: (client, batch size, epochs, limit on batches) -> the batches of the client,
-        as `client_batches` of a task; empty if it has no image to train on.
+        as `client_batches` of a task; empty if it has no image to train on. A run asks for all
+        images of a client, and draws from them in every round.
       heldout: real images of clients that are not trained on, float32 [n, height, width] within
         [0, 1].
       population: number of clients; None for an endless population.
@@ -255,6 +256,26 @@ def _clients(config: GanConfig) -> GanClients:
     )
 
 
+def drawn_images(config: GanConfig, clients: GanClients) -> dict[str, Any]:
+    """The fields `client_data` and `drawn` of an experiment.
+
+    In every round a client draws its images anew, without replacement, and splits them into batches
+    ([Augenstein20], algorithm 1): otherwise a client with many images would train on the same few.
+    The draw is a pure function of the seed, the round and the client.
+    """
+    from dpfl.simulation.training import drawn_examples
+
+    how = config.optimization
+    return {
+        'client_data': lambda client: clients.client_batches(
+            int(client), how.client_batch_size, 1, None
+        ),
+        'drawn': drawn_examples.DrawnExamples(
+            config.seed, how.client_batch_size, how.client_max_batches
+        ),
+    }
+
+
 def _experiment(
     config: GanConfig,
     plan: accounting.PrivacyPlan,
@@ -307,9 +328,7 @@ def _experiment(
         delta=config.privacy.delta,
         accountant=accountant(config.privacy, plan),
         sampler=samplers(config.seed),
-        client_data=lambda client: clients.client_batches(
-            int(client), how.client_batch_size, 1, how.client_max_batches
-        ),
+        **drawn_images(config, clients),
         evaluate=evaluate,
         eval_every=config.evaluation.eval_every,
         release_train_metrics=config.evaluation.release_train_metrics,

@@ -213,10 +213,11 @@ class ClippingConfig(Settings):
     )
     example_cap: float | None = setting(
         None,
-        "Weight a client's clipped update by min(n / example_cap, 1), where n counts the examples "
-        '(rows of batches) that it trained on in the round, those of further passes anew '
-        '([McMahan18], algorithm 1). The aggregator limits every weight to 0 .. 1, so the '
-        'guarantee is the same. By default all clients have weight 1.',
+        "Weight a client's clipped update by min(n / example_cap, 1), where n counts the different "
+        'examples (rows of batches) that it trained on in the round ([McMahan18], algorithm 1). '
+        'The aggregator limits every weight to 0 .. 1, so the guarantee is the same. Without '
+        '--cohort_weight the fixed --estimator then makes the mean too small. By default all '
+        'clients have weight 1.',
         above=0,
     )
     adaptive_clip: bool = setting(

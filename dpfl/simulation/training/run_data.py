@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -93,8 +93,8 @@ def require_released(directory: 'outputs.RunDirectory', experiment: 'program.Exp
     same = list(map(int, rounds[: len(entries)]))
     found: list[str] = []
     for _ in learning.sharded_cohorts(
-        [cast(Any, sampler.cohort(t)) for t in same],
-        experiment.client_data,
+        experiment.turns(same),
+        experiment.data_in_turn,
         experiment.num_shards,
         lambda clients: found.append(data_digest.of_cohort(key, clients)),
     ):

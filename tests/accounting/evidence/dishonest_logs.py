@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from dpfl import Participation, ParticipationLog, accounting, mechanisms
+from dpfl import Participation, ParticipationLog, accounting
 from dpfl.simulation import sampling
 from dpfl.simulation.bin_sampling import BinSampler
 from dpfl.simulation.min_sep_sampling import MinSepSampler
+from tests.accounting import plans
 from tests.accounting.evidence import dependent_logs
 
 Draw = dependent_logs.Draw
@@ -33,18 +34,8 @@ class Cases:
 
 def plan(sampling_name: str, rounds: int, separation: int = 1, **fields) -> accounting.PrivacyPlan:
     """A plan with independent noise, unless `fields` say otherwise."""
-    return accounting.PrivacyPlan(
-        **{
-            **dict(
-                mechanism=mechanisms.Identity(rounds),
-                participation=Participation(rounds, separation),
-                clip_norm=1.0,
-                noise_multiplier=1.0,
-                sampling=sampling_name,
-            ),
-            **fields,
-        }
-    )
+    defaults = dict(participation=Participation(rounds, separation), noise_multiplier=1.0)
+    return plans.independent(rounds, sampling=sampling_name, **{**defaults, **fields})
 
 
 def logged(sampler: sampling.Sampler) -> ParticipationLog:

@@ -75,15 +75,15 @@ _PAIRS = [(cohort, 1 / 6) for cohort in itertools.combinations(range(4), 2)]
         (dishonest_logs.plan('poisson', 3, clients_per_round=1, population=3), [_POISSON] * 3),
         (
             dishonest_logs.plan(
-                'cyclic_poisson', 4, 2, clients_per_round=1, population=5, groups=2
+                'cyclic_poisson', 3, 2, clients_per_round=1, population=5, groups=2
             ),
-            _GROUPS * 2,
+            [*_GROUPS, _GROUPS[0]],
         ),
         (
             dishonest_logs.plan(
-                'truncated_poisson', 3, clients_per_round=1, population=3, cohort_cap=2
+                'truncated_poisson', 2, clients_per_round=1, population=3, cohort_cap=2
             ),
-            [_capped_rounds(range(3), 1 / 3, 2)] * 3,
+            [_capped_rounds(range(3), 1 / 3, 2)] * 2,
         ),
         (
             dishonest_logs.plan('without_replacement', 3, clients_per_round=2, population=4),

@@ -214,6 +214,7 @@ def test_two_rounds_are_not_below_their_joint_curve(name):
         assert np.maximum(joint, 0).sum() * (x[1] - x[0]) ** 2 <= 0.02 * (1 + 1e-2)
 
 
+@pytest.mark.standard
 def test_a_group_of_one_is_a_client():
     samples = [((0.02, 0.9), 200)]
     pair = dominating_pairs.poisson(0.02, 0.9, Neighbours())

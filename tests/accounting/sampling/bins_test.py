@@ -63,7 +63,10 @@ def test_balls_in_bins_are_never_below_brute_force(rounds, groups, stddev, delta
     assert exact < 0.9 * found.unamplified
 
 
-@pytest.mark.parametrize('rounds, groups, stddev', [(4, 2, 2.0), (3, 2, 1.5)])
+@pytest.mark.parametrize(
+    'rounds, groups, stddev',
+    [(3, 2, 1.5), pytest.param(4, 2, 2.0, marks=pytest.mark.standard)],
+)
 def test_random_allocation_is_never_below_brute_force(rounds, groups, stddev):
     patterns, delta = _allocations(rounds, groups), 1e-4
     exact = sampling_oracles.epsilon_of(

@@ -117,7 +117,13 @@ def test_probabilities_of_a_full_sample(population, probability, cap):
 @pytest.mark.parametrize(
     'population, probability, cap',
     # P(R >= cap) has all digits and P(R > cap) none; neither has; one other client of two.
-    [(200, 1e-12, 25), (400, 1e-12, 26), (10_000, 0.01, 1000), (3, 1e-200, 1), (3, 1e-200, 2)],
+    [
+        (200, 1e-12, 25),
+        (400, 1e-12, 26),
+        pytest.param(10_000, 0.01, 1000, marks=pytest.mark.standard),
+        (3, 1e-200, 1),
+        (3, 1e-200, 2),
+    ],
 )
 def test_probabilities_that_no_float_holds_are_not_rounded_down(population, probability, cap):
     full, placed = truncated.full_sample(population, probability, cap)
@@ -182,7 +188,7 @@ def test_samples_with_different_neighbours_are_not_composed():
         accounting.epsilon_of_event(mixed, 1e-6)
 
 
-@pytest.mark.parametrize('is_fixed', [False, True])
+@pytest.mark.parametrize('is_fixed', [False, pytest.param(True, marks=pytest.mark.standard)])
 def test_zeroed_out_clients_of_different_samples_compose_if_that_is_said(is_fixed):
     others, noise = _cohorts(4, 0.3, 4), 2.0
     other = dp_accounting.PoissonSampledDpEvent(0.3, _GAUSSIAN(noise))

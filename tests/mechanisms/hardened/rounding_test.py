@@ -90,11 +90,3 @@ def test_growing_noise_has_no_bound():
     assert rounding.shift(growing.with_rounds(3).kernel(), 3, 10, 2.0**40) < 1e-3
     fast = kernels.StateSpace(np.array([[[1.0, -3.0], [1.0, -3.0]]]))
     assert rounding.shift(fast, 2000, 10, 2.0**40) == np.inf
-
-
-def test_errors_grow_with_the_deviation_and_the_bands():
-    kernel = mechanisms.BandedToeplitz.fichtenberger(100, 40).kernel()
-    narrow = mechanisms.BandedToeplitz.fichtenberger(100, 4).kernel()
-    wide, few = (rounding.prediction_errors(k, 100, 2.0**40) for k in (kernel, narrow))
-    assert np.nanmax(wide) > np.nanmax(few)
-    np.testing.assert_allclose(rounding.prediction_errors(kernel, 100, 2.0**41), 2 * wide)

@@ -121,23 +121,3 @@ def test_blocks_of_rows_do_not_change_the_bound(monkeypatch):
     expected = matrix_sensitivity.of_matrix(matrix, schema)
     monkeypatch.setattr(matrix_sensitivity, '_ROWS_AT_ONCE', 7)
     assert matrix_sensitivity.of_matrix(matrix, schema) == expected
-
-
-@pytest.mark.parametrize('rows', [1, 4, 256])
-def test_partners_are_the_heaviest_separated_rounds_on_one_side(rows, monkeypatch):
-    monkeypatch.setattr(matrix_sensitivity, '_ROWS_AT_ONCE', rows)
-    rng = np.random.default_rng(0)
-    for rounds, separation, count in [(1, 1, 1), (9, 1, 5), (12, 3, 4), (17, 8, 3), (13, 15, 2)]:
-        schema = Participation(rounds, separation, count)
-        gram = rng.normal(size=(rounds, rounds))
-        found = matrix_sensitivity.partners(gram + gram.T, schema)
-        distance = np.subtract.outer(np.arange(rounds), np.arange(rounds))
-        for totals, allowed in zip(
-            found, (distance >= separation, -distance >= separation), strict=True
-        ):
-            weights = np.where(allowed, np.abs(gram + gram.T), 0.0)
-            for t in range(rounds):
-                for c in range(1, schema.count):
-                    fewer = Participation(rounds, separation, c)
-                    heaviest = matrix_sensitivity.heaviest_pattern(weights[t], fewer)
-                    assert totals[c, t] == pytest.approx(heaviest, rel=1e-12)

@@ -35,15 +35,6 @@ def test_banded_kernels_are_a_solve_and_a_product(bands):
     np.testing.assert_allclose(in_place, solved, rtol=1e-9, atol=1e-9)
 
 
-def test_one_row_holds_for_every_round():
-    bands = np.array([[1.0, 0.5]])
-    z = np.random.default_rng(0).normal(size=(5, 3))
-    np.testing.assert_allclose(
-        mechanisms.stream(mechanisms.BandedSolve(bands), z),
-        mechanisms.stream(mechanisms.BandedSolve(np.repeat(bands, 5, axis=0)), z),
-    )
-
-
 def test_tables_that_do_not_fit_are_refused():
     for kind in (mechanisms.StateSpace, mechanisms.BandedSolve, mechanisms.BandedProduct):
         with pytest.raises(ValueError, match=r'kernel table has shape \(3,\): must be'):

@@ -79,10 +79,3 @@ def test_malformed_statements_are_refused(tmp_path, change, message):
     path.write_text(json.dumps([{**_ENTRY, **change}]))
     with pytest.raises(ValueError, match=f'^statement 002/fig3/worse: .*{message}'):
         statements.load(path)
-
-
-def test_repeated_ids_are_refused(tmp_path):
-    path = tmp_path / 'statements.json'
-    path.write_text(json.dumps([_ENTRY, _ENTRY]))
-    with pytest.raises(ValueError, match='row 2: must be an object with an id of its own'):
-        statements.load(path)

@@ -106,28 +106,6 @@ def test_no_exact_rho():
     assert 'no rho prints as both numbers, rounded up' in calculations.compute(row).note
 
 
-@pytest.mark.parametrize(
-    'name',
-    ['002-AppA-b400', pytest.param('002-AppA-b1000', marks=pytest.mark.standard)],
-)
-def test_published_parameters_are_a_stationary_point_of_max_loss(name):
-    row = _ROWS[name]
-    published = losses.parameters(row)
-    schema = Participation(row.inputs['n'], row.inputs['b'], row.inputs['k'])
-    start = np.concatenate([np.log1p(-np.array(published['decay'])), np.log(published['scale'])])
-
-    def log_loss(logs):
-        mechanism = mechanisms.Blt(schema.rounds, -np.expm1(logs[:4]), np.exp(logs[4:]))
-        return math.log(mechanism.max_loss(schema))
-
-    def gradient(logs):
-        steps = 1e-4 * np.eye(8)
-        return np.array([(log_loss(logs + s) - log_loss(logs - s)) / 2e-4 for s in steps])
-
-    assert np.abs(gradient(start)).max() < 2e-6
-    assert np.abs(gradient(start + 0.05)).max() > 1e-4
-
-
 def test_parameters_that_are_not_close_do_not_match(monkeypatch):
     row = _ROWS['002-AppA-b1000']
     assert calculations.compute(row).match

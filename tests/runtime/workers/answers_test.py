@@ -144,6 +144,7 @@ def test_a_worker_that_cannot_add_is_refused():
                 pass
 
 
+@pytest.mark.standard
 def test_nothing_of_the_noise_is_sent():
     process = toy_experiment.experiment(noise_multiplier=3.0).process
     shards = learning.shard(map(toy_experiment.data, range(3)), 2)

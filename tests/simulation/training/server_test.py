@@ -1,14 +1,23 @@
-"""Tests of the settings of the server's optimizer."""
+"""The server's optimizer and its schedule: settings, workload, plan, and a run."""
 
-import dataclasses
+import csv
+import math
 
 import numpy as np
 import pytest
 
 from dpfl import mechanisms
 from dpfl.errors import ArgumentError
-from dpfl.simulation.training import OptimizationConfig, PrivacyConfig, TrainConfig
+from dpfl.simulation.training import (
+    OptimizationConfig,
+    PrivacyConfig,
+    SamplingConfig,
+    TrainConfig,
+    train,
+)
+from dpfl.simulation.training.plan import build_plan
 from dpfl.simulation.training.server_config import ScheduleConfig, ServerConfig
+from tests.simulation.training import small_config
 
 
 @pytest.mark.parametrize(
@@ -113,21 +122,6 @@ def test_workloads_are_those_of_the_optimizer():
     )
 
 
-def test_the_report_says_which_workload_is_known_and_which_is_assumed():
-    sgd = ServerConfig(server_schedule='linear').describe(8)
-    assert 'momentum 0.9' in sgd and 'last 2 rounds' in sgd and 'known beforehand' in sgd
-    adam = ServerConfig(server_optimizer='adam', server_warmup_rounds=3).describe(8)
-    assert 'Adam with a learning rate with 3 rounds of warm-up' in adam and 'assumption' in adam
-    auto = TrainConfig(
-        privacy=PrivacyConfig(mechanism='auto', workload='server'),
-        optimization=OptimizationConfig(server_optimizer='yogi'),
-    )
-    assert 'prefix sums' in auto.remarks(8)[1]
-    sgd_auto = dataclasses.replace(auto, optimization=OptimizationConfig())
-    assert "workload of the server's SGD" in sgd_auto.remarks(8)[1]
-    assert len(TrainConfig().remarks(8)) == 1
-
-
 def test_the_workload_is_only_for_auto():
     with pytest.raises(ArgumentError, match='needs mechanism=auto'):
         PrivacyConfig(workload='server')
@@ -142,3 +136,48 @@ def test_runs_of_versions_without_these_settings_can_continue():
     changed = TrainConfig(optimization=OptimizationConfig(server_optimizer='yogi'))
     assert changed.fixed()['server_optimizer'] == 'yogi'
     assert changed.fixed()['server_momentum'] == fixed['server_momentum'] == 0.9
+
+
+@pytest.mark.standard
+@pytest.mark.tff
+def test_a_run_reports_quantiles_and_what_is_assumed_of_its_optimizer(tmp_path):
+    config = small_config.GAUSSIAN.with_values(
+        {'server_optimizer': 'yogi', 'server_learning_rate': 0.05, 'server_warmup_rounds': 1}
+    )
+    result = train(config, tmp_path / 'run', progress=False)
+    with open(tmp_path / 'run' / 'metrics.csv', newline='') as file:
+        rows = list(csv.DictReader(file))
+    quantiles = [f'accuracy_q{q}' for q in (10, 25, 50, 75, 90)]
+    for name in ('perplexity', 'accuracy_top3', 'accuracy_top5_with_oov', *quantiles):
+        assert [bool(row[name]) for row in rows] == [False, True, False, True], name
+    values = [result.last[name] for name in quantiles]
+    assert values == sorted(values)
+    assert result.last['accuracy'] <= result.last['accuracy_top3'] <= result.last['accuracy_top5']
+    assert result.last['perplexity'] == pytest.approx(math.exp(result.last['loss']), rel=1e-5)
+    (remark,) = result.report.remarks
+    assert remark.startswith('The server uses Yogi with a learning rate with 1 rounds of warm-up')
+
+
+def test_the_plan_is_made_with_the_workload():
+    asked = []
+
+    def workload(rounds):
+        asked.append(rounds)
+        return np.ones(rounds)
+
+    plan = build_plan(
+        PrivacyConfig(mechanism='auto', noise_multiplier=1.0, memory_limit=0, workload='server'),
+        SamplingConfig(rounds=12, clients_per_round=3, min_separation=4),
+        population=lambda: 100,
+        dimension=lambda: 10,
+        workload=workload,
+    )
+    # Without memory, what can be drawn again is left, and of that the least loss.
+    assert asked == [12] and plan.mechanism.name == 'banded_inverse'
+
+
+def test_rates_that_do_not_fit_the_rounds_are_refused_before_anything_is_written(tmp_path):
+    config = small_config.GAUSSIAN.with_values({'server_warmup_rounds': 9})
+    with pytest.raises(ArgumentError, match='server_warmup_rounds=9: must be <= 4'):
+        train(config, tmp_path / 'run', progress=False)
+    assert not (tmp_path / 'run').exists()

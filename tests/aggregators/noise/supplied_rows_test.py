@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from dpfl.aggregators.noise import rows_ahead
+from dpfl.aggregators.noise import supplied_rows
 
 
 def test_no_part_is_worked_on_any_more_when_another_one_has_failed():
@@ -22,12 +22,12 @@ def test_no_part_is_worked_on_any_more_when_another_one_has_failed():
 
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         with pytest.raises(MemoryError, match='in a block'):
-            rows_ahead.run_all(threads, work, range(2))
+            supplied_rows.run_all(threads, work, range(2))
         assert still_working == [1]
 
 
 def test_all_parts_are_worked_on():
     done = []
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
-        rows_ahead.run_all(threads, done.append, range(20))
+        supplied_rows.run_all(threads, done.append, range(20))
     assert sorted(done) == list(range(20))
