@@ -142,6 +142,7 @@ def differences(values: dict[str, Any], computed: dict[str, Any]) -> list[Differ
     """
     found = comparison.differences(values, computed)
     larger = {where: (was, now) for where, was, now in found if _is_larger(where, was, now)}
+    epsilons = [pair for where, pair in larger.items() if _name(where).startswith('epsilon')]
     version = values.get('text_version', 1)
     is_older = type(version) is int and 0 < version < computed['text_version']
 
@@ -154,7 +155,7 @@ def differences(values: dict[str, Any], computed: dict[str, Any]) -> list[Differ
             is_one = isinstance(was, str) and was in _ACCOUNTANTS
             return is_one and where.replace('accountants', 'epsilons') in larger
         texts = isinstance(was, str) and isinstance(now, str)
-        return texts and was == _with_larger(now, list(larger.values()))
+        return texts and was == _with_larger(now, epsilons)
 
     return [Difference(*each, promises_less(*each)) for each in found]
 
@@ -175,7 +176,7 @@ def _is_larger(where: str, was: Any, now: Any) -> bool:
 
 
 def _with_larger(text: str, pairs: Sequence[tuple[Any, Any]]) -> str:
-    """A computed sentence with the bounds that a report states in place of the computed ones."""
+    """A computed sentence with the epsilons that a report states in place of the computed ones."""
     shown = {
         checklist.round_up(now): checklist.round_up(was) for was, now in pairs if was is not None
     }
