@@ -202,11 +202,10 @@ def _changed_pages(
             f'those of {TEXT_VERSION}; {_older(report)}'
         ]
     basis = 'the plan' if report.observed is None else 'plan and log'
-    differences = [
-        f'{REPORT}: {where} is {comparison.short(was)}, computed from {basis} '
-        f'{comparison.short(now)}'
-        for where, was, now in comparison.differences(written, report.to_dict())
-    ]
+    differences = []
+    for where, *values in comparison.differences(written, report.to_dict()):
+        was, now = comparison.short_pair(*values)
+        differences.append(f'{REPORT}: {where} is {was}, computed from {basis} {now}')
     for name, page in pages(directory, report).items():
         if name != REPORT and name in found:
             stated = _files.read_bytes(found[name]).decode(errors='replace')
