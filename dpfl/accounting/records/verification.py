@@ -206,7 +206,11 @@ def _changed_pages(
     for where, *values in comparison.differences(written, report.to_dict()):
         was, now = comparison.short_pair(*values)
         differences.append(f'{REPORT}: {where} is {was}, computed from {basis} {now}')
-    for name, page in pages(directory, report).items():
+    try:
+        made = pages(directory, report)
+    except (OSError, ValueError) as error:
+        return [*differences, errors.shown(error)]
+    for name, page in made.items():
         if name != REPORT and name in found:
             stated = _files.read_bytes(found[name]).decode(errors='replace')
             difference = comparison.page_difference(stated, page)
