@@ -33,9 +33,8 @@ def of_run(directory: pathlib.Path, report: accounting.PrivacyReport) -> dict[st
         scores = Scores.load(directory / AUDIT)
         found[run_files.AUDIT_PAGE] = audit_page.render(scores, report.measured)
     if isinstance(recorded_settings.read(directory), GanConfig):
-        scale = recorded_settings.with_flags(
-            ScaleConfig(), recorded_settings.read_flags(directory) or {}
-        )
+        texts = recorded_settings.read_flags(directory) or {}
+        scale = recorded_settings.with_flags(ScaleConfig(), texts)
         scaled = scale.scaled_up(report.plan, report.accountant)
         found[run_files.GAN_REPORT] = gan_page.render(report, scaled)
     return found

@@ -35,9 +35,10 @@ def verify(directory: str | os.PathLike[str]) -> Verification:
     if found.records is None or found.records.log is None:
         return found
     differences, missing = recorded_settings.differences(path, found.records.record)
+    of_metrics = _of_metrics(path, found.records)
     return dataclasses.replace(
         found,
-        differences=(*found.differences, *differences, *_of_metrics(path, found.records)),
+        differences=tuple(dict.fromkeys((*found.differences, *differences, *of_metrics))),
         not_compared=(*found.not_compared, *missing),
     )
 

@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from dpfl import accounting
+from dpfl import accounting, errors
 from dpfl.accounting.records import archive
 from dpfl.reporting import privacy_page
 from dpfl.simulation import run_files, verification
@@ -41,7 +41,7 @@ def _run(no_figures, tmp_path):
 def _noticed(run) -> list[str]:
     try:
         found = verification.verify(run)
-    except ValueError as error:
+    except errors.ArgumentError as error:
         return [str(error)]
     return [*found.differences, *found.not_compared]
 
@@ -124,6 +124,8 @@ def _replaced(name, old, new):
         (lambda run: _pages_with(run, archive.PAGE), 'privacy_report.md: says'),
         (lambda run: _pages_with(run, run_files.HTML_REPORT), 'privacy_report.html: says'),
         (lambda run: (run / archive.CONFIG).unlink(), 'config.json is missing'),
+        (lambda run: (run / archive.CONFIG).write_text('{'), 'config.json: '),
+        (lambda run: (run / archive.FLAGS).write_text('{'), 'flags.txt: line 1'),
         (_replaced(archive.METRICS, '\n3,', '\n4,'), 'metrics.csv: must have a row for each round'),
         (_replaced(archive.METRICS, '6,', '6,0.'), 'metrics.csv: epsilon after round 6 must be'),
         (_replaced(archive.METRICS, 'round', 'turn'), 'metrics.csv: not the metrics of a run'),

@@ -6,6 +6,7 @@ the last digits. In figures coordinates may differ by an invisible fraction of a
 
 import json
 import math
+import os
 import re
 from typing import Any
 
@@ -15,6 +16,8 @@ from dpfl import errors
 MISSING, NOT_A_KEY = 'missing', 'not a key'
 _TOLERANCE = 1e-9
 _MOST_CHARACTERS = 60
+# Characters that two texts have in common and that are shown.
+_BEFORE = 20
 # A number with a fraction or an exponent, not a part of a word such as a digest. Other numbers are
 # counts, which are exact.
 _NUMBER = re.compile(r'(?<![\w.])(-?\d+(?:\.\d+(?:e[+-]?\d+)?|e[+-]?\d+))(?![\w])')
@@ -116,6 +119,15 @@ def short(value: Any) -> str:
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + '...'
 
 
+def short_pair(stated: Any, computed: Any) -> tuple[str, str]:
+    """Two JSON values as short texts; of long texts, from a little before they differ."""
+    if isinstance(stated, str) and isinstance(computed, str):
+        start = len(os.path.commonprefix([stated, computed])) - _BEFORE
+        if start > 0:
+            stated, computed = f'...{stated[start:]}', f'...{computed[start:]}'
+    return short(stated), short(computed)
+
+
 def is_number(value: Any) -> bool:
     """Whether a JSON value is a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -146,5 +158,6 @@ def _first_line(stated: str, computed: str) -> str:
         if i == len(now):
             break
         if not is_same_text(line, now[i]):
-            return f'says {short(line)}, computed {short(now[i])}'
+            says, would_say = short_pair(line, now[i])
+            return f'says {says}, computed {would_say}'
     return 'ends with other lines'

@@ -118,7 +118,7 @@ class Difference:
     promises_less: bool
 
     def __str__(self) -> str:
-        stated, computed = comparison.short(self.stated), comparison.short(self.computed)
+        stated, computed = comparison.short_pair(self.stated, self.computed)
         return f'{self.where} is {stated}, computed {computed}'
 
     def error(self) -> errors.ArgumentError:

@@ -202,12 +202,15 @@ def _changed_pages(
             f'those of {TEXT_VERSION}; {_older(report)}'
         ]
     basis = 'the plan' if report.observed is None else 'plan and log'
-    differences = [
-        f'{REPORT}: {where} is {comparison.short(was)}, computed from {basis} '
-        f'{comparison.short(now)}'
-        for where, was, now in comparison.differences(written, report.to_dict())
-    ]
-    for name, page in pages(directory, report).items():
+    differences = []
+    for where, *values in comparison.differences(written, report.to_dict()):
+        was, now = comparison.short_pair(*values)
+        differences.append(f'{REPORT}: {where} is {was}, computed from {basis} {now}')
+    try:
+        made = pages(directory, report)
+    except (OSError, ValueError) as error:
+        return [*differences, errors.shown(error)]
+    for name, page in made.items():
         if name != REPORT and name in found:
             stated = _files.read_bytes(found[name]).decode(errors='replace')
             difference = comparison.page_difference(stated, page)

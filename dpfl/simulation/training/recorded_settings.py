@@ -43,13 +43,16 @@ def read(directory: pathlib.Path) -> TrainConfig | GanConfig | None:
     """The settings of a run, from its `config.json`; None if there is no such file.
 
     Raises:
-      ValueError: if the file holds no settings of a run.
+      ValueError: if the file holds no settings of a run; the message names it.
     """
     path = directory / archive.CONFIG
     if not path.exists():
         return None
-    values = _json.checked_object('settings', _json.loads(_files.read_bytes(path)))
-    return TrainConfig.from_dict(values) if 'course' in values else GanConfig.from_dict(values)
+    try:
+        values = _json.checked_object('settings', _json.loads(_files.read_bytes(path)))
+        return TrainConfig.from_dict(values) if 'course' in values else GanConfig.from_dict(values)
+    except (OSError, ValueError) as error:
+        raise ValueError(f'{archive.CONFIG}: {errors.shown(error)}') from None
 
 
 def read_flags(directory: pathlib.Path) -> dict[str, str] | None:
@@ -83,8 +86,8 @@ def differences(directory: pathlib.Path, record: archive.PlanRecord) -> tuple[li
     """
     try:
         config = read(directory)
-    except (OSError, ValueError) as error:
-        return [f'{archive.CONFIG}: {errors.shown(error)}'], []
+    except ValueError as error:
+        return [errors.shown(error)], []
     if config is None:
         missing = f'{archive.CONFIG} is missing: plan and report were compared with no settings'
         return [], [missing]
@@ -105,13 +108,20 @@ def with_flags(config: Any, texts: Mapping[str, str]) -> Any:
     plain, lists = {}, {}
     for name, _, kind, _ in _setting_texts.leaves(config):
         if kind.is_tuple and name in texts:
-            entries = next(csv.reader([texts[name]]), [])
+            entries = _entries(name, texts[name])
             lists[name] = _setting_texts.entries(name, kind.scalar, entries)
         elif kind.scalar is bool and (name in texts or f'no{name}' in texts):
             plain[name] = (texts.get(name) or 'true') if name in texts else 'false'
         elif name in texts:
             plain[name] = texts[name]
     return _setting_texts.with_texts(config.with_values(lists), plain)
+
+
+def _entries(name: str, text: str) -> list[str]:
+    try:
+        return next(csv.reader([text]), [])
+    except csv.Error as error:
+        raise errors.ArgumentError(name, text, f'must be a list ({error})') from None
 
 
 def _of_flags(directory: pathlib.Path, config: TrainConfig | GanConfig) -> list[str]:
